@@ -4,7 +4,7 @@ use model::ids::NodeUid;
 
 /// A node that waits to be drained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Waiting<'a> {
+pub(super) struct WaitingNode<'a> {
     /// UID of the node.
     pub(super) uid: &'a NodeUid,
     /// Whether it is Ready. A node that is not Ready reduces no capacity.
@@ -22,15 +22,15 @@ pub(super) fn allowed(ready: usize) -> usize {
 /// The waiting nodes to admit, in order, if `down` of `ready` Ready nodes are Down already.
 #[must_use]
 pub(super) fn admitted<'a>(
-    waiting: impl IntoIterator<Item = Waiting<'a>>,
+    waiting: impl IntoIterator<Item = WaitingNode<'a>>,
     down: usize,
     ready: usize,
 ) -> Vec<NodeUid> {
-    let waiting: Vec<Waiting<'a>> = waiting.into_iter().collect();
+    let waiting: Vec<WaitingNode<'a>> = waiting.into_iter().collect();
     // Released nodes go on in any case, and leave less room for the others.
     let certain = waiting.iter().filter(|node| node.ready && node.released).count();
     let mut room = allowed(ready).saturating_sub(down + certain);
-    let mut goes = |node: &Waiting<'_>| {
+    let mut goes = |node: &WaitingNode<'_>| {
         if node.released || !node.ready {
             return true;
         }
@@ -58,7 +58,7 @@ mod tests {
     fn admits(nodes: &str, down: usize, ready: usize) -> Vec<String> {
         let uids = uids(nodes.len());
         let waiting = uids.iter().zip(nodes.chars());
-        let waiting = waiting.map(|(uid, c)| Waiting { uid, ready: c != 'n', released: c == 'f' });
+        let waiting = waiting.map(|(uid, c)| WaitingNode { uid, ready: c != 'n', released: c == 'f' });
         shown(&admitted(waiting, down, ready)).into_iter().map(str::to_owned).collect()
     }
 
@@ -99,7 +99,7 @@ mod tests {
             let node = |(uid, kind): (&'_ NodeUid, &u8)| (uid.clone(), *kind > 0, *kind == 2);
             let nodes: Vec<_> = uids.iter().zip(&kinds).map(node).collect();
             let waiting =
-                nodes.iter().map(|(uid, ready, free)| Waiting { uid, ready: *ready, released: *free });
+                nodes.iter().map(|(uid, ready, free)| WaitingNode { uid, ready: *ready, released: *free });
             let ready = nodes.iter().filter(|(_, ready, _)| *ready).count() + down + others;
             let goes = admitted(waiting, down, ready);
             let is_in = |uid: &NodeUid| goes.contains(uid);

@@ -11,24 +11,24 @@ use model::ids::NodeUid;
 impl AdminState {
     /// Sends the set to the writer if it has changed.
     pub(super) fn send_set(&mut self, out: &mut Vec<Out>) {
-        if self.records.take_news() {
+        if self.records.take_changed() {
             self.nodes.make_stale();
         }
         if !self.nodes.is_stale() {
             return;
         }
-        let gives_back = !self.heeds_signals();
+        let gives_back = !self.signals_count();
         let (pools, listed) = (&self.pools, &self.params.listed);
         let restores = self.nodes.restores().clone();
         let next = self.nodes.set(pools, listed, &self.records, gives_back, &self.set);
         let Some(next) = next else {
-            return self.tell_leaving(out);
+            return self.send_draining_addresses(out);
         };
         self.grown |= next.addresses.keys().any(|backend| !self.set.addresses.contains_key(backend))
             || next.restorable.difference(&self.set.restorable).next().is_some();
         let before = std::mem::replace(&mut self.set, Arc::new(next));
         out.push(Out::Draining(Arc::clone(&self.set)));
-        self.tell_leaving(out);
+        self.send_draining_addresses(out);
         self.mark_affected_pools(&before, &restores);
         self.changed = true;
     }

@@ -26,6 +26,7 @@
 mod admission;
 mod draining;
 mod nodes;
+mod notices;
 mod operator;
 mod pending_updates;
 mod pools;
@@ -33,7 +34,6 @@ mod record_store;
 pub(crate) mod records;
 mod reporting;
 mod sources;
-mod spot;
 pub mod switch;
 mod term;
 #[cfg(test)]
@@ -64,13 +64,13 @@ use model::watch;
 
 use model::policy::OperatorPolicy;
 use nodes::{NodeStatus, Nodes};
+use notices::EvictionNotices;
+pub use notices::IgnoredNotice;
 use pending_updates::PendingUpdates;
 use pools::Pools;
 use record_store::RecordStore;
 use records::Record;
-use reporting::{RecordsView, Reporting, Seen};
-pub use spot::IgnoredNotice;
-use spot::Spots;
+use reporting::{RecordsView, ReportInput, Reporting};
 
 /// Settings of the machine.
 #[derive(Clone, Debug)]
@@ -205,13 +205,13 @@ pub struct AdminState {
     policy: Option<Arc<OperatorPolicy>>,
     nodes: Nodes,
     records: RecordStore,
-    spots: Spots,
+    notices: EvictionNotices,
     pools: Pools,
-    posts: PendingUpdates,
+    updates: PendingUpdates,
     /// The set that was last sent to the writer.
     set: Arc<Draining>,
     /// The addresses that were last sent to the Directory.
-    leaving: Arc<DrainingAddresses>,
+    draining_addresses: Arc<DrainingAddresses>,
     /// Load balancers that have existed.
     ever_existed: BTreeSet<LbName>,
     /// Load balancers that have never existed. Nothing can be Down there, and Discovery rarely reads them (D3), so
@@ -221,9 +221,9 @@ pub struct AdminState {
     /// Pools to evaluate.
     dirty: BTreeSet<PoolId>,
     /// Whether a load balancer was observed since finished nodes were last dropped.
-    looked: bool,
+    observed_since_drop: bool,
     /// Time at which every load balancer must be read again, because an observation did not count for a waiting node.
-    look_again: Option<Now>,
+    read_again_at: Option<Now>,
     /// Whether the set has grown since the last request to read every load balancer.
     grown: bool,
     /// Whether nodes, pools or the set have changed since the last report.
@@ -232,11 +232,11 @@ pub struct AdminState {
     pending: bool,
     /// Delays repeated updates after failures (S4).
     queue: WorkQueue<NodeUid>,
-    told: Reporting,
+    reporting: Reporting,
 }
 
 /// Delay of the next read of a load balancer after an observation that did not count for a node.
-const LOOK_AGAIN: Duration = Duration::from_secs(15);
+const READ_AGAIN_AFTER: Duration = Duration::from_secs(15);
 
 /// Most pools that one tick evaluates. The rest waits for the next tick, so that no turn is long.
 const POOLS_PER_TICK: usize = 128;
@@ -255,32 +255,32 @@ impl AdminState {
             policy: None,
             nodes: Nodes::default(),
             records: RecordStore::new(params.keeping),
-            spots: Spots::default(),
+            notices: EvictionNotices::default(),
             pools: Pools::default(),
-            posts: PendingUpdates::default(),
+            updates: PendingUpdates::default(),
             set: Arc::new(Draining { excluded: params.excluded.clone(), ..Draining::default() }),
-            leaving: Arc::default(),
+            draining_addresses: Arc::default(),
             ever_existed: BTreeSet::new(),
             never_existed: BTreeSet::new(),
             dirty: BTreeSet::new(),
-            looked: false,
-            look_again: None,
+            observed_since_drop: false,
+            read_again_at: None,
             grown: false,
             changed: false,
             pending: false,
             queue: WorkQueue::new(pace),
-            told: Reporting::default(),
+            reporting: Reporting::default(),
             params,
         }
     }
 
     /// The signals of a node that count.
     fn signals_of(&self, fact: &NodeFact) -> BTreeSet<Signal> {
-        if !self.heeds_signals() {
+        if !self.signals_count() {
             return BTreeSet::new();
         }
         let mut signals = signals::of_taints(&fact.taints);
-        if self.spots.is_noticed(&fact.uid) {
+        if self.notices.is_noticed(&fact.uid) {
             signals.insert(Signal::Notice);
         }
         signals
@@ -288,24 +288,24 @@ impl AdminState {
 
     fn on_node(&mut self, now: Now, name: &NodeName, fact: Option<Arc<NodeFact>>) {
         if let Some(fact) = &fact {
-            self.spots.on_fact(now, fact);
+            self.notices.on_fact(now, fact);
         }
         let fact = fact.map(|fact| {
             let signals = self.signals_of(&fact);
             (fact, signals)
         });
-        let changed = self.nodes.tell(now, name, fact, &mut self.records);
+        let changed = self.nodes.apply_fact(now, name, fact, &mut self.records);
         self.changed = true;
         if let Some(uid) = changed.gone {
-            self.spots.on_gone(now, &uid);
+            self.notices.on_gone(now, &uid);
             if self.nodes.knows(&uid) {
-                self.turn(now, uid);
+                self.restart_work(now, uid);
             } else {
                 self.drop_work(now, &uid);
             }
         }
-        if let Some(uid) = changed.turned {
-            self.turn(now, uid);
+        if let Some(uid) = changed.retargeted {
+            self.restart_work(now, uid);
         }
     }
 
@@ -313,42 +313,42 @@ impl AdminState {
     fn drop_work(&mut self, now: Now, uid: &NodeUid) {
         self.queue.done(now, uid);
         self.queue.retire(uid);
-        self.posts.rest(uid);
+        self.updates.reset_backoff(uid);
     }
 
     /// Restarts the work on a node whose target has changed, regardless of earlier failures.
-    fn turn(&mut self, now: Now, uid: NodeUid) {
+    fn restart_work(&mut self, now: Now, uid: NodeUid) {
         self.drop_work(now, &uid);
         self.queue.add(now, uid);
     }
 
     /// Applies changes of notices: signals, and the ownership of taints (N1).
-    fn heed_notices(&mut self, now: Now) {
-        for uid in self.spots.changed() {
-            self.records.note_taint(&uid, self.spots.is_ours(&uid));
-            self.heed_signals(now, &uid);
+    fn apply_notices(&mut self, now: Now) {
+        for uid in self.notices.changed() {
+            self.records.record_taint(&uid, self.notices.is_ours(&uid));
+            self.evaluate_signals(now, &uid);
         }
     }
 
     /// Evaluates the signals of a node again.
-    fn heed_signals(&mut self, now: Now, uid: &NodeUid) {
+    fn evaluate_signals(&mut self, now: Now, uid: &NodeUid) {
         let Some(fact) = self.nodes.fact(uid) else { return };
         let signals = self.signals_of(fact);
         self.changed = true;
         if self.nodes.signal(now, uid, signals, &mut self.records) {
-            self.turn(now, uid.clone());
+            self.restart_work(now, uid.clone());
         }
     }
 
     fn on_policy(&mut self, now: Now, term: Option<Epoch>, policy: Arc<OperatorPolicy>) {
-        let heeded = self.heeds_signals();
+        let counted = self.signals_count();
         self.policy_term = self.policy_term.max(term);
         self.policy = Some(policy);
         self.changed = true;
-        if heeded != self.heeds_signals() {
+        if counted != self.signals_count() {
             let uids: Vec<NodeUid> = self.nodes.facts().map(|fact| fact.uid.clone()).collect();
             for uid in uids {
-                self.heed_signals(now, &uid);
+                self.evaluate_signals(now, &uid);
             }
             self.nodes.make_stale();
         }
@@ -367,7 +367,7 @@ impl AdminState {
         let seen = &*self.ours(seen);
         let news = self.pools.observe(seen);
         self.changed |= !news.is_empty();
-        self.nodes.lb_seen(seen, &self.pools, &mut self.records);
+        self.nodes.observe_lb(seen, &self.pools, &mut self.records);
         self.dirty.extend(news);
         // While an operation runs, the observation is about to be outdated.
         let rests = |provisioning| provisioning != Provisioning::Updating;
@@ -375,12 +375,12 @@ impl AdminState {
             rests(facts.provisioning) && facts.pools.iter().all(|pool| rests(pool.provisioning))
         });
         if at_rest {
-            self.nodes.looked_at(&seen.lb, seen.began, seen.puts.oldest);
+            self.nodes.apply_read(&seen.lb, seen.began, seen.puts.oldest);
         }
         if self.nodes.waits_for(&seen.lb) {
-            self.look_again = earliest(self.look_again, Some(now.plus(LOOK_AGAIN)));
+            self.read_again_at = earliest(self.read_again_at, Some(now.plus(READ_AGAIN_AFTER)));
         }
-        self.looked = true;
+        self.observed_since_drop = true;
     }
 
     fn on_finished(
@@ -396,20 +396,20 @@ impl AdminState {
                 if !self.records.writes() {
                     self.pools.withheld(&pool, generation);
                 }
-                self.posts.ended(now, &pool, generation, self.params.max_backoff);
+                self.updates.ended(now, &pool, generation, self.params.max_backoff);
             }
             Err(failure) if failure.says_absent() => {
                 self.pools.absent(now, &pool);
-                self.posts.ended(now, &pool, generation, self.params.max_backoff);
+                self.updates.ended(now, &pool, generation, self.params.max_backoff);
             }
             Err(failure) => {
                 let least = failure.retry_after.before_next_try().unwrap_or_default();
                 let waits = (least, self.params.max_backoff);
-                let uids = self.posts.failed(now, &pool, generation, waits);
+                let uids = self.updates.failed(now, &pool, generation, waits);
                 for uid in &uids {
                     self.queue.finish(now, uid, Err(work_queue::Failed::default()));
                 }
-                self.told.failed(Some(&pool), &uids, failure.to_string().into());
+                self.reporting.failed(Some(&pool), &uids, failure.to_string().into());
             }
         }
         self.changed = true;
@@ -417,19 +417,21 @@ impl AdminState {
     }
 
     /// Acts on time and inputs, once for all inputs of a turn.
-    fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
-        out.extend(self.spots.take_ignored(now).into_iter().map(|(node, why)| Out::NoticeIgnored(node, why)));
-        self.heed_notices(now);
+    fn reconcile(&mut self, now: Now, out: &mut Vec<Out>) {
+        out.extend(
+            self.notices.take_ignored(now).into_iter().map(|(node, why)| Out::NoticeIgnored(node, why)),
+        );
+        self.apply_notices(now);
         if let Some(epoch) = self.may_begin() {
             self.begin(now, epoch, out);
         }
         let acts = self.acts();
         if acts {
-            self.spots.advance(now, |uid| self.records.keeps_taint(uid), out);
-            self.heed_notices(now);
-            self.nodes.admit(&self.pools, &mut self.records, |uid| self.spots.is_ours(uid));
+            self.notices.reconcile(now, |uid| self.records.keeps_taint(uid), out);
+            self.apply_notices(now);
+            self.nodes.admit(&self.pools, &mut self.records, |uid| self.notices.is_ours(uid));
             for uid in self.nodes.enter(now, &self.records) {
-                self.turn(now, uid);
+                self.restart_work(now, uid);
             }
         }
         if self.leads() {
@@ -439,12 +441,12 @@ impl AdminState {
         if acts {
             self.work(now, out);
         }
-        self.records.advance(now, acts, out);
+        self.records.reconcile(now, acts, out);
         if let Some(why) = self.records.take_failure() {
-            self.told.failed(None, &self.records.unconfirmed(), why);
+            self.reporting.failed(None, &self.records.unconfirmed(), why);
         }
         if !self.pending {
-            self.tell(now, acts, out);
+            self.report(now, acts, out);
         }
         debug_assert_eq!(self.check(), Ok(()));
     }
@@ -455,40 +457,40 @@ impl AdminState {
         loop {
             self.send_set(out);
             self.take_work(now);
-            self.judge_pools(now, out);
+            self.evaluate_pools(now, out);
             if !self.dirty.is_empty() {
                 self.pending = true;
                 break;
             }
-            self.judge_nodes(now, out);
+            self.evaluate_nodes(now, out);
             if !self.nodes.is_stale() && !self.queue.is_ready(now) {
                 break;
             }
         }
     }
 
-    fn judge_pools(&mut self, now: Now, out: &mut Vec<Out>) {
+    fn evaluate_pools(&mut self, now: Now, out: &mut Vec<Out>) {
         for _ in 0..POOLS_PER_TICK {
             let Some(pool) = self.dirty.pop_first() else { break };
             let lacks = self.pools.lacks(&pool, &self.set, self.nodes.restores());
             let since = |uid: &NodeUid| self.nodes.since(uid);
-            let undone = self.posts.settle(now, pool.clone(), lacks, self.set.generation, since, out);
-            if !undone.is_empty() {
+            let unpersisted = self.updates.request(now, pool.clone(), lacks, self.set.generation, since, out);
+            if !unpersisted.is_empty() {
                 let why = "Azure has accepted the write several times, but it did not persist";
-                self.told.failed(Some(&pool), &undone, why.into());
+                self.reporting.failed(Some(&pool), &unpersisted, why.into());
             }
         }
     }
 
     /// Takes the nodes and pools whose delay is over. Their failed updates become due again.
     fn take_work(&mut self, now: Now) {
-        for pool in self.posts.wake(now) {
+        for pool in self.updates.wake(now) {
             self.changed = true;
             self.dirty.insert(pool);
         }
         while let Some(uid) = self.queue.take(now) {
             self.changed = true;
-            self.dirty.extend(self.posts.retry(&uid));
+            self.dirty.extend(self.updates.retry(&uid));
             if !self.nodes.works_on(&uid) {
                 self.queue.finish(now, &uid, Ok(work_queue::Done::Success));
             }
@@ -496,28 +498,29 @@ impl AdminState {
     }
 
     /// Evaluates which nodes are done, or not done any more.
-    fn judge_nodes(&mut self, now: Now, out: &mut Vec<Out>) {
-        let gives_back = !self.heeds_signals();
+    fn evaluate_nodes(&mut self, now: Now, out: &mut Vec<Out>) {
+        let gives_back = !self.signals_count();
         let unknown = self.unknown();
-        let waits = |uid: &NodeUid| self.posts.concern(uid) || unknown.contains(uid);
+        let waits = |uid: &NodeUid| self.updates.has_updates_for(uid) || unknown.contains(uid);
         let lbs = self.params.load_balancers.iter().filter(|lb| !self.never_existed.contains(*lb));
-        let judged = self.nodes.judge((now, self.set.generation), lbs, gives_back, waits, &mut self.records);
-        let again = self.look_again.take_if(|at| *at <= now).is_some() && self.nodes.waits_for_any();
-        if judged.look | again | std::mem::take(&mut self.grown) {
-            self.look_again = None;
+        let evaluation =
+            self.nodes.evaluate((now, self.set.generation), lbs, gives_back, waits, &mut self.records);
+        let again = self.read_again_at.take_if(|at| *at <= now).is_some() && self.nodes.waits_for_any();
+        if evaluation.read_all | again | std::mem::take(&mut self.grown) {
+            self.read_again_at = None;
             out.push(Out::Look);
         }
-        self.changed |= !judged.lost.is_empty() || !judged.done.is_empty();
-        for uid in judged.lost {
+        self.changed |= !evaluation.not_done.is_empty() || !evaluation.done.is_empty();
+        for uid in evaluation.not_done {
             self.queue.add(now, uid);
         }
-        for uid in judged.done {
+        for uid in evaluation.done {
             self.queue.finish(now, &uid, Ok(work_queue::Done::Success));
-            self.posts.rest(&uid);
+            self.updates.reset_backoff(&uid);
         }
-        if std::mem::take(&mut self.looked) {
+        if std::mem::take(&mut self.observed_since_drop) {
             let excluded = &self.params.excluded;
-            for uid in self.nodes.forget(&self.pools, excluded, &mut self.records) {
+            for uid in self.nodes.drop_finished(&self.pools, excluded, &mut self.records) {
                 self.changed = true;
                 self.drop_work(now, &uid);
             }
@@ -525,17 +528,17 @@ impl AdminState {
     }
 
     /// Reports the state to operators and metrics.
-    fn tell(&mut self, now: Now, acts: bool, out: &mut Vec<Out>) {
+    fn report(&mut self, now: Now, acts: bool, out: &mut Vec<Out>) {
         let changed = std::mem::take(&mut self.changed);
-        let owed = self.posts.take_news();
-        let stands: Vec<NodeStatus<'_>> = self.nodes.stands(&self.records).collect();
-        let seen = Seen {
-            stands: &stands,
+        let added = self.updates.take_added();
+        let statuses: Vec<NodeStatus<'_>> = self.nodes.statuses(&self.records).collect();
+        let input = ReportInput {
+            statuses: &statuses,
             facts: &|| self.nodes.facts().map(Arc::as_ref).collect(),
             bound: &|| self.nodes.bound(),
             pools: &self.pools,
-            posts: &self.posts,
-            owed: &owed,
+            updates: &self.updates,
+            added: &added,
             queue: &self.queue,
             set: &self.set,
             records: RecordsView {
@@ -551,7 +554,7 @@ impl AdminState {
             acts,
             changed,
         };
-        self.told.advance(now, &seen, out);
+        self.reporting.report(now, &input, out);
     }
 
     /// Checks the invariants that hold between any two steps.
@@ -561,7 +564,7 @@ impl AdminState {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         let mut drains = self.set.addresses.iter();
         let drains = drains.all(|(backend, uid)| {
-            let noted = self.records.kept(uid).is_some_and(|record| record.has(backend));
+            let noted = self.records.confirmed(uid).is_some_and(|record| record.has(backend));
             self.nodes.drains(uid) && noted
         });
         rule(drains || !self.leads(), "the set holds a node that does not drain, or is not recorded")?;
@@ -569,7 +572,7 @@ impl AdminState {
         self.records.check()?;
         #[cfg(test)]
         self.pools.check()?;
-        self.posts.check()
+        self.updates.check()
     }
 }
 
@@ -594,7 +597,7 @@ impl Machine for AdminState {
             In::Lb(seen) => self.on_lb(now, &seen),
             In::Finished { pool, generation, result } => self.on_finished(now, pool, generation, result),
             In::Withdrawn(pool, generation) => {
-                self.posts.withdrawn(&pool, generation);
+                self.updates.withdrawn(&pool, generation);
                 self.dirty.insert(pool);
                 self.changed = true;
             }
@@ -609,7 +612,7 @@ impl Machine for AdminState {
                 self.dirty.insert(pool);
                 self.changed = true;
             }
-            In::SourceAdminStates(pool, word) => self.on_word(pool, word),
+            In::SourceAdminStates(pool, word) => self.on_source_admin_states(pool, word),
             In::Opened(epoch) => self.opening = self.opening.max(Some(epoch)),
             In::Standing(standing) => {
                 self.leads = standing.term();
@@ -617,10 +620,10 @@ impl Machine for AdminState {
             }
             In::OperatorPolicy { term, policy } => self.on_policy(now, term, policy),
             In::ConfigMap(call, answer) => self.on_config_map(now, call, answer, out),
-            In::Preemption(seen) => self.spots.on_seen(now, &seen),
-            In::Tainted(call, answer) => self.spots.on_tainted(now, call, &answer),
+            In::Preemption(seen) => self.notices.on_seen(now, &seen),
+            In::Tainted(call, answer) => self.notices.on_tainted(now, call, &answer),
             In::Release(id, scope) => self.on_release(id, &scope, out),
-            In::Reporting(term) => self.told.reporting(term),
+            In::Reporting(term) => self.reporting.set_term(term),
         }
         self.pending = true;
     }
@@ -629,14 +632,14 @@ impl Machine for AdminState {
         if self.pending {
             return Some(Now::ZERO);
         }
-        let work = earliest(earliest(self.queue.deadline(), self.posts.deadline()), self.look_again);
-        let work = earliest(work, self.spots.deadline()).filter(|_| self.acts());
-        let waits = earliest(work, self.spots.waits_until());
-        earliest(waits, earliest(self.records.deadline(), self.told.deadline()))
+        let work = earliest(earliest(self.queue.deadline(), self.updates.deadline()), self.read_again_at);
+        let work = earliest(work, self.notices.deadline()).filter(|_| self.acts());
+        let waits = earliest(work, self.notices.waits_until());
+        earliest(waits, earliest(self.records.deadline(), self.reporting.deadline()))
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
         self.pending = false;
-        self.advance(now, out);
+        self.reconcile(now, out);
     }
 }

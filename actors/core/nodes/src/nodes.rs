@@ -14,7 +14,7 @@ mod set;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::admission::{Waiting, admitted};
+use super::admission::{WaitingNode, admitted};
 use super::pools::Pools;
 use super::record_store::RecordStore;
 use super::records::Record;
@@ -24,14 +24,14 @@ use model::machine::Now;
 use model::node::NodeFact;
 use model::signals::Signal;
 pub(super) use node_status::NodeStatus;
-use phase::{Follows, NodeHistory, Phase};
+use phase::{NodeHistory, NodePhase, PhaseEffect};
 
 /// All nodes by UID. A node that is created again under the same name is another node.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     nodes: BTreeMap<NodeUid, Node>,
     names: BTreeMap<NodeName, NodeUid>,
-    /// Nodes that are not [`Phase::Still`].
+    /// Nodes that are not [`NodePhase::Still`].
     busy: BTreeSet<NodeUid>,
     /// The node of each Down that may be restored, as of the last computed set.
     restores: BTreeMap<Backend, NodeUid>,
@@ -45,23 +45,23 @@ struct Node {
     fact: Option<Arc<NodeFact>>,
     /// Signals that count.
     signals: BTreeSet<Signal>,
-    phase: Phase,
+    phase: NodePhase,
     /// Whether the operator has released it, regardless of other Down nodes (N5).
     released: bool,
 }
 
 /// The effect of a fact about a node.
 #[derive(Debug, Default)]
-pub(super) struct Changed {
+pub(super) struct NodeChange {
     /// Node that was deleted.
     pub(super) gone: Option<NodeUid>,
     /// Node whose target has changed.
-    pub(super) turned: Option<NodeUid>,
+    pub(super) retargeted: Option<NodeUid>,
 }
 
 /// The nodes at the start of a term.
 #[derive(Debug, Default)]
-pub(super) struct Begun {
+pub(super) struct NodesAtTermStart {
     /// Nodes with work before.
     pub(super) before: BTreeSet<NodeUid>,
     /// Nodes with work now.
@@ -87,26 +87,26 @@ impl Node {
 
     fn is_held(&self) -> bool {
         match self.phase {
-            Phase::Held { .. } => true,
-            Phase::Still
-            | Phase::Recording { .. }
-            | Phase::Draining(_)
-            | Phase::Restoring(_)
-            | Phase::Gone(_) => false,
+            NodePhase::Held { .. } => true,
+            NodePhase::Still
+            | NodePhase::Recording { .. }
+            | NodePhase::Draining(_)
+            | NodePhase::Restoring(_)
+            | NodePhase::Gone(_) => false,
         }
     }
 }
 
 impl Nodes {
     /// Applies the fact and the signals of the node with this name.
-    pub(super) fn tell(
+    pub(super) fn apply_fact(
         &mut self,
         now: Now,
         name: &NodeName,
         fact: Option<(Arc<NodeFact>, BTreeSet<Signal>)>,
         records: &mut RecordStore,
-    ) -> Changed {
-        let mut changed = Changed::default();
+    ) -> NodeChange {
+        let mut changed = NodeChange::default();
         self.stale = true;
         let known = self.names.get(name).cloned();
         if let Some(uid) = known.filter(|uid| fact.as_ref().is_none_or(|(fact, _)| fact.uid != *uid)) {
@@ -117,9 +117,9 @@ impl Nodes {
         let Some((fact, signals)) = fact else { return changed };
         let uid = fact.uid.clone();
         self.names.insert(name.clone(), uid.clone());
-        records.note(&uid, &fact);
+        records.update_facts(&uid, &fact);
         self.nodes.entry(uid.clone()).or_default().fact = Some(fact);
-        changed.turned = Some(uid).filter(|uid| self.signal(now, uid, signals, records));
+        changed.retargeted = Some(uid).filter(|uid| self.signal(now, uid, signals, records));
         changed
     }
 
@@ -139,9 +139,9 @@ impl Nodes {
         self.stale = true;
         self.keep_busy(uid);
         match follows {
-            Follows::Nothing => false,
-            Follows::Turned => true,
-            Follows::Dropped => {
+            PhaseEffect::Nothing => false,
+            PhaseEffect::Turned => true,
+            PhaseEffect::Dropped => {
                 records.drop_of(uid);
                 false
             }
@@ -152,11 +152,11 @@ impl Nodes {
     fn leave(&mut self, now: Now, uid: &NodeUid, records: &mut RecordStore) {
         let Some(node) = self.nodes.remove(uid) else { return };
         match node.phase {
-            Phase::Draining(course) | Phase::Restoring(course) | Phase::Gone(course) => {
-                let phase = Phase::Gone(NodeHistory::new(now, course.entered));
+            NodePhase::Draining(history) | NodePhase::Restoring(history) | NodePhase::Gone(history) => {
+                let phase = NodePhase::Gone(NodeHistory::new(now, history.entered));
                 self.nodes.insert(uid.clone(), Node { phase, ..Node::default() });
             }
-            Phase::Still | Phase::Held { .. } | Phase::Recording { .. } => {
+            NodePhase::Still | NodePhase::Held { .. } | NodePhase::Recording { .. } => {
                 self.busy.remove(uid);
                 records.drop_of(uid);
             }
@@ -176,12 +176,12 @@ impl Nodes {
     }
 
     /// Starts a term: every phase follows from the record of the node and its signals.
-    pub(super) fn begin(&mut self, now: Now, records: &RecordStore) -> Begun {
+    pub(super) fn begin(&mut self, now: Now, records: &RecordStore) -> NodesAtTermStart {
         self.stale = true;
         let before = std::mem::take(&mut self.busy);
         self.nodes.retain(|_, node| node.fact.is_some());
         for (uid, node) in &mut self.nodes {
-            let recorded = records.kept(uid).map(|record| record.since);
+            let recorded = records.confirmed(uid).map(|record| record.since);
             node.phase = std::mem::take(&mut node.phase).begun(now, !node.signals.is_empty(), recorded);
             if !node.phase.is_still() {
                 self.busy.insert(uid.clone());
@@ -191,14 +191,14 @@ impl Nodes {
         for uid in &kept {
             self.adopt(now, uid);
         }
-        Begun { before, after: kept }
+        NodesAtTermStart { before, after: kept }
     }
 
     /// Adds a node for which a record exists.
     fn adopt(&mut self, now: Now, uid: &NodeUid) {
         let node = self.nodes.entry(uid.clone()).or_default();
         if node.fact.is_none() {
-            node.phase = Phase::Gone(NodeHistory::new(now, None));
+            node.phase = NodePhase::Gone(NodeHistory::new(now, None));
         }
         self.busy.insert(uid.clone());
     }
@@ -223,14 +223,14 @@ impl Nodes {
         taint_is_ours: impl Fn(&NodeUid) -> bool,
     ) {
         let held = self.busy().filter_map(|(uid, node)| match (&node.phase, &node.fact) {
-            (Phase::Held { since }, Some(fact)) => Some((*since, fact.name.clone(), uid.clone())),
-            (Phase::Held { .. }, None)
+            (NodePhase::Held { since }, Some(fact)) => Some((*since, fact.name.clone(), uid.clone())),
+            (NodePhase::Held { .. }, None)
             | (
-                Phase::Still
-                | Phase::Recording { .. }
-                | Phase::Draining(_)
-                | Phase::Restoring(_)
-                | Phase::Gone(_),
+                NodePhase::Still
+                | NodePhase::Recording { .. }
+                | NodePhase::Draining(_)
+                | NodePhase::Restoring(_)
+                | NodePhase::Gone(_),
                 _,
             ) => None,
         });
@@ -242,7 +242,7 @@ impl Nodes {
         let (down, ready) = self.bound();
         let waiting = held.iter().filter_map(|(_, _, uid)| {
             let node = self.nodes.get(uid)?;
-            Some(Waiting { uid, ready: node.counts(), released: node.released })
+            Some(WaitingNode { uid, ready: node.counts(), released: node.released })
         });
         let goes = admitted(waiting, down, ready);
         for (since, _, uid) in held.into_iter().filter(|(_, _, uid)| goes.contains(uid)) {
@@ -250,7 +250,7 @@ impl Nodes {
             let taint_ours = taint_is_ours(&uid);
             records.want(Record { taint_ours, ..set::record(&fact, since, pools, records) });
             if let Some(node) = self.nodes.get_mut(&uid) {
-                node.phase = Phase::Recording { since };
+                node.phase = NodePhase::Recording { since };
             }
         }
     }
@@ -269,10 +269,10 @@ impl Nodes {
         let mut entered = Vec::new();
         for uid in &self.busy {
             let Some(node) = self.nodes.get_mut(uid) else { continue };
-            if let Phase::Recording { since } = node.phase
-                && records.kept(uid).is_some()
+            if let NodePhase::Recording { since } = node.phase
+                && records.confirmed(uid).is_some()
             {
-                node.phase = Phase::Draining(NodeHistory::new(since, Some(now)));
+                node.phase = NodePhase::Draining(NodeHistory::new(since, Some(now)));
                 self.stale = true;
                 entered.push(uid.clone());
             }
@@ -307,7 +307,7 @@ impl Nodes {
 
     /// Time since which the target of a node is unchanged, if anything of it is, or may be, Down by us.
     pub(super) fn since(&self, uid: &NodeUid) -> Option<Now> {
-        self.nodes.get(uid)?.phase.course().map(|course| course.since)
+        self.nodes.get(uid)?.phase.history().map(|history| history.since)
     }
 
     /// Fact of an existing node.
@@ -339,8 +339,9 @@ impl Nodes {
         rule(named, "a name belongs to no node")?;
         let living = self.nodes.values().filter(|node| node.fact.is_some()).count();
         rule(living == self.names.len(), "a node that exists has no name")?;
-        let kept =
-            |(uid, node): (&NodeUid, &Node)| node.phase.course().is_none() || records.kept(uid).is_some();
+        let kept = |(uid, node): (&NodeUid, &Node)| {
+            node.phase.history().is_none() || records.confirmed(uid).is_some()
+        };
         rule(self.busy().all(kept), "something of a node may be Down that is not recorded")?;
         let wanted =
             |(uid, node): (&NodeUid, &Node)| !node.phase.is_recording() || records.wanted(uid).is_some();

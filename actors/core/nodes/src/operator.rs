@@ -9,7 +9,7 @@ use model::operator_request::{Answer, Done, Refusal, RequestId, Scope, Stays};
 impl AdminState {
     /// Releases one node, or everything. For everything, the Directory gets the released nodes and answers.
     pub(super) fn on_release(&mut self, id: RequestId, scope: &Scope, out: &mut Vec<Out>) {
-        let refused = self.refuses_to_let_go();
+        let refused = self.release_refusal();
         self.changed = true;
         match scope {
             Scope::Everything => {
@@ -17,7 +17,7 @@ impl AdminState {
                 out.push(Out::Release(id, nodes));
             }
             Scope::Node(name) => {
-                let answer = refused.map_or_else(|| self.let_go(name), Answer::Refused);
+                let answer = refused.map_or_else(|| self.release_node(name), Answer::Refused);
                 out.push(Out::Answer(id, answer));
             }
             // The Directory decides about these.
@@ -29,7 +29,7 @@ impl AdminState {
 
     /// The reason for which no node can be released here: this process sets no node Down, so that another one would
     /// still hold it.
-    fn refuses_to_let_go(&self) -> Option<Refusal> {
+    fn release_refusal(&self) -> Option<Refusal> {
         if !self.records.writes() {
             return Some(Refusal::DryRun);
         }
@@ -40,7 +40,7 @@ impl AdminState {
         Some(stopped_by.map_or(Refusal::NotLeading, Refusal::Paused))
     }
 
-    fn let_go(&mut self, name: &NodeName) -> Answer {
+    fn release_node(&mut self, name: &NodeName) -> Answer {
         match self.nodes.release(name) {
             Release::Released => {
                 Answer::Done(Done::Released { pools: Vec::new(), nodes: vec![name.clone()] })

@@ -29,7 +29,7 @@ pub(super) struct Pools {
     /// The pools that have an entry for each backend: the inverse of [`Pool::entries`].
     pools_by_backend: BTreeMap<Backend, BTreeSet<PoolId>>,
     /// The admin states that the sources of pools set, where they are known (X2).
-    words: BTreeMap<PoolId, Arc<SourceAdminStates>>,
+    source_states: BTreeMap<PoolId, Arc<SourceAdminStates>>,
 }
 
 #[derive(Debug, Default)]
@@ -96,8 +96,8 @@ impl Pool {
 
     /// The entries whose required state may change with this set. The lookup iterates over the smaller side.
     fn affected_by<'a>(&'a self, set: &'a Draining) -> Vec<&'a (Backend, AdminState)> {
-        let concerned = set.addresses.len() + set.restorable.len();
-        if self.entries.len() <= concerned {
+        let waiting_nodes = set.addresses.len() + set.restorable.len();
+        if self.entries.len() <= waiting_nodes {
             let is_concerned =
                 |backend: &Backend| set.addresses.contains_key(backend) || set.restorable.contains(backend);
             return self.entries.iter().filter(|(backend, _)| is_concerned(backend)).collect();
@@ -107,7 +107,7 @@ impl Pool {
     }
 
     /// Applies a GET that began at `began`. Returns the previous entries if something has changed.
-    fn see(&mut self, began: Now, facts: Option<&Arc<PoolFacts>>) -> Option<Vec<(Backend, AdminState)>> {
+    fn observe(&mut self, began: Now, facts: Option<&Arc<PoolFacts>>) -> Option<Vec<(Backend, AdminState)>> {
         if began < self.ended {
             return None;
         }
@@ -152,7 +152,7 @@ impl Pools {
         let mut news = BTreeSet::new();
         for (id, facts) in gone.chain(seen_now) {
             let pool = self.pools.entry(id.clone()).or_default();
-            if let Some(before) = pool.see(seen.began, facts) {
+            if let Some(before) = pool.observe(seen.began, facts) {
                 let after: Vec<Backend> = pool.entries.iter().map(|(backend, _)| backend.clone()).collect();
                 for (backend, _) in before {
                     remove_from_index(&mut self.pools_by_backend, id, &backend);
@@ -206,21 +206,21 @@ impl Pools {
     }
 
     /// Applies the admin states that the source of a pool sets. `None`: not known.
-    pub(super) fn say(&mut self, id: &PoolId, word: Option<Arc<SourceAdminStates>>) {
+    pub(super) fn set_source_states(&mut self, id: &PoolId, word: Option<Arc<SourceAdminStates>>) {
         match word {
-            Some(word) => drop(self.words.insert(id.clone(), word)),
-            None => drop(self.words.remove(id)),
+            Some(word) => drop(self.source_states.insert(id.clone(), word)),
+            None => drop(self.source_states.remove(id)),
         }
     }
 
     /// Whether the admin states of a pool's source are known.
-    pub(super) fn has_word(&self, id: &PoolId) -> bool {
-        self.words.contains_key(id)
+    pub(super) fn knows_source(&self, id: &PoolId) -> bool {
+        self.source_states.contains_key(id)
     }
 
     /// Whether a Down in a pool is ours because its source sets, or has set it.
     pub(super) fn is_claimed(&self, id: &PoolId, backend: &Backend) -> bool {
-        self.words.get(id).is_some_and(|word| is_among(&word.ours, backend))
+        self.source_states.get(id).is_some_and(|word| is_among(&word.ours, backend))
     }
 
     /// Whether all of these Downs in a pool are ours because its source sets, or has set them.
@@ -230,12 +230,14 @@ impl Pools {
 
     /// Whether the source of a pool requires a Down.
     pub(super) fn is_asked_for(&self, id: &PoolId, backend: &Backend) -> bool {
-        self.words.get(id).is_some_and(|word| is_among(&word.down, backend))
+        self.source_states.get(id).is_some_and(|word| is_among(&word.down, backend))
     }
 
     /// All Downs that sources require.
-    pub(super) fn asked_for(&self) -> impl Iterator<Item = (&PoolId, Backend)> {
-        self.words.iter().flat_map(|(id, word)| word.down.iter().map(move |ip| (id, Backend::from(*ip))))
+    pub(super) fn term_to_read(&self) -> impl Iterator<Item = (&PoolId, Backend)> {
+        self.source_states
+            .iter()
+            .flat_map(|(id, word)| word.down.iter().map(move |ip| (id, Backend::from(*ip))))
     }
 
     /// Applies a finished write that found the pool absent.

@@ -3,7 +3,7 @@
 //!
 //! The desired records are a level: all differences to the ConfigMap are written together. A record counts when an
 //! observed state contains it. A record without room or without a valid key is refused, until there is room. An
-//! unreadable record is kept and shown, and makes no Down ours. The submodule `requests` makes the requests, and
+//! unreadable record is confirmed and shown, and makes no Down ours. The submodule `requests` makes the requests, and
 //! `state` evaluates one state of the ConfigMap.
 
 mod requests;
@@ -18,8 +18,8 @@ use mechanisms::config_map_client::ConfigMapClient;
 use model::ids::{Epoch, NodeUid, PoolId};
 use model::machine::Now;
 use model::node::NodeFact;
-use requests::{Lost, Sent};
-use state::State;
+use requests::{LastWrite, UnansweredWrite};
+use state::RecordsState;
 
 /// All records.
 #[derive(Debug)]
@@ -28,28 +28,28 @@ pub(super) struct RecordStore {
     /// Records that the ConfigMap must have.
     wanted: BTreeMap<NodeUid, Record>,
     /// Confirmed records: the newest text of each that was seen in the ConfigMap.
-    kept: BTreeMap<NodeUid, Record>,
+    confirmed: BTreeMap<NodeUid, Record>,
     /// Records that must be removed, and may still exist.
-    leaving: BTreeSet<NodeUid>,
+    removing: BTreeSet<NodeUid>,
     /// Desired records that cannot be written, with the reason.
     refused: BTreeMap<NodeUid, &'static str>,
     /// The last observed state. `None`: not observed, or possibly outdated.
-    state: Option<State>,
+    state: Option<RecordsState>,
     /// Keys that were unreadable in the last observation, with the reason.
     unreadable: BTreeMap<Arc<str>, &'static str>,
     /// Whether the last state may differ from the desired records.
     differs: bool,
     /// Whether confirmed records or exceptions have changed since the last call of [`RecordStore::take_changed`].
-    news: bool,
+    has_changed: bool,
     /// The client of the ConfigMap. Each request carries the newest term confirmed when it was made.
-    errand: ConfigMapClient<Option<Epoch>>,
+    client: ConfigMapClient<Option<Epoch>>,
     /// Newest term for which the ConfigMap must be read.
-    asked_for: Option<Epoch>,
+    term_to_read: Option<Epoch>,
     read_for: Option<Epoch>,
     /// The last write.
-    sent: Sent,
+    sent: LastWrite,
     /// An abandoned write that may still be carried out.
-    lost: Option<Lost>,
+    lost: Option<UnansweredWrite>,
     /// Time of the next check.
     recheck: Option<Now>,
     /// Error of several consecutive failed requests, to be reported.
@@ -62,17 +62,17 @@ impl RecordStore {
         RecordStore {
             keeping,
             wanted: BTreeMap::new(),
-            kept: BTreeMap::new(),
-            leaving: BTreeSet::new(),
+            confirmed: BTreeMap::new(),
+            removing: BTreeSet::new(),
             refused: BTreeMap::new(),
             state: None,
             unreadable: BTreeMap::new(),
             differs: false,
-            news: false,
-            errand: ConfigMapClient::default(),
-            asked_for: None,
+            has_changed: false,
+            client: ConfigMapClient::default(),
+            term_to_read: None,
             read_for: None,
-            sent: Sent::default(),
+            sent: LastWrite::default(),
             lost: None,
             recheck: None,
             failure: None,
@@ -93,33 +93,33 @@ impl RecordStore {
     pub(super) fn begin(&mut self, is_down: impl Fn(&Record) -> bool) {
         if let Some(state) = self.state.as_ref().filter(|_| self.writes()) {
             let counts = |record: &&Record| state.holds(record) || is_down(record);
-            let (wanted, leaving): (Vec<&Record>, Vec<&Record>) = state.records().partition(counts);
+            let (wanted, removing): (Vec<&Record>, Vec<&Record>) = state.records().partition(counts);
             self.differs = !state.records().all(|record| state.holds(record));
-            self.leaving = leaving.into_iter().map(|record| record.uid.clone()).collect();
+            self.removing = removing.into_iter().map(|record| record.uid.clone()).collect();
             self.wanted = wanted.into_iter().map(|record| (record.uid.clone(), record.clone())).collect();
-            self.kept = self.wanted.clone();
+            self.confirmed = self.wanted.clone();
             self.refused.clear();
         }
-        self.news = true;
+        self.has_changed = true;
     }
 
     /// Keeps a record that was found.
     pub(super) fn adopt(&mut self, record: Record) {
-        self.kept.insert(record.uid.clone(), record.clone());
+        self.confirmed.insert(record.uid.clone(), record.clone());
         self.wanted.insert(record.uid.clone(), record);
-        self.news = true;
+        self.has_changed = true;
     }
 
     /// Adds a desired record. It counts when it is confirmed.
     pub(super) fn want(&mut self, record: Record) {
         let uid = record.uid.clone();
-        self.leaving.remove(&uid);
+        self.removing.remove(&uid);
         self.wanted.insert(uid.clone(), record);
         self.changed(&uid);
     }
 
     /// Adds addresses and instance of a node to its record.
-    pub(super) fn note(&mut self, uid: &NodeUid, fact: &NodeFact) {
+    pub(super) fn update_facts(&mut self, uid: &NodeUid, fact: &NodeFact) {
         let Some(record) = self.wanted.get_mut(uid) else { return };
         let knows_ips = fact.ips.is_subset(&record.ips);
         if knows_ips && (fact.instance.is_none() || fact.instance == record.instance) {
@@ -133,7 +133,7 @@ impl RecordStore {
     }
 
     /// Records whether the taint of a node is ours, or must become ours (N1).
-    pub(super) fn note_taint(&mut self, uid: &NodeUid, ours: bool) {
+    pub(super) fn record_taint(&mut self, uid: &NodeUid, ours: bool) {
         let Some(record) = self.wanted.get_mut(uid).filter(|record| record.taint_ours != ours) else {
             return;
         };
@@ -160,12 +160,12 @@ impl RecordStore {
     }
 
     fn changed(&mut self, uid: &NodeUid) {
-        self.news = true;
+        self.has_changed = true;
         match self.keeping {
             Keeping::ConfigMap => self.differs = true,
             Keeping::Nothing => {
                 if let Some(record) = self.wanted.get(uid) {
-                    self.kept.insert(uid.clone(), record.clone());
+                    self.confirmed.insert(uid.clone(), record.clone());
                 }
             }
         }
@@ -176,12 +176,12 @@ impl RecordStore {
         if self.wanted.remove(uid).is_none() {
             return;
         }
-        self.news |= self.kept.remove(uid).is_some();
+        self.has_changed |= self.confirmed.remove(uid).is_some();
         self.refused.remove(uid);
         self.sent.forget(uid);
         match self.keeping {
             Keeping::ConfigMap => {
-                self.leaving.insert(uid.clone());
+                self.removing.insert(uid.clone());
                 self.differs = true;
             }
             Keeping::Nothing => {}
@@ -199,18 +199,18 @@ impl RecordStore {
     }
 
     /// The confirmed record of a node.
-    pub(super) fn kept(&self, uid: &NodeUid) -> Option<&Record> {
-        self.kept.get(uid)
+    pub(super) fn confirmed(&self, uid: &NodeUid) -> Option<&Record> {
+        self.confirmed.get(uid)
     }
 
     /// Whether a confirmed record says that the taint of a node is ours (N1).
     pub(super) fn keeps_taint(&self, uid: &NodeUid) -> bool {
-        self.kept(uid).is_some_and(|record| record.taint_ours)
+        self.confirmed(uid).is_some_and(|record| record.taint_ours)
     }
 
     /// Number of confirmed records.
     pub(super) fn count(&self) -> usize {
-        self.kept.len()
+        self.confirmed.len()
     }
 
     /// Unreadable keys, with the reason.
@@ -223,25 +223,25 @@ impl RecordStore {
         &self.refused
     }
 
-    /// Whether the last request succeeded. Always true if no records are kept.
+    /// Whether the last request succeeded. Always true if no records are confirmed.
     pub(super) fn is_fresh(&self) -> bool {
-        !self.writes() || (self.read_for.is_some() && self.errand.last_error().is_none())
+        !self.writes() || (self.read_for.is_some() && self.client.last_error().is_none())
     }
 
     /// Error of the last failed request, until one succeeds.
     pub(super) fn last_error(&self) -> Option<&Arc<str>> {
-        self.errand.last_error()
+        self.client.last_error()
     }
 
     /// Returns whether confirmed records or exceptions have changed since the last call.
-    pub(super) fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.news)
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
     }
 
     /// The nodes whose newest record is not confirmed.
     pub(super) fn unconfirmed(&self) -> Vec<NodeUid> {
         let is_new = |(uid, record): &(&NodeUid, &Record)| {
-            self.kept.get(*uid).is_none_or(|kept| !kept.says_the_same(record))
+            self.confirmed.get(*uid).is_none_or(|confirmed| !confirmed.has_same_facts(record))
         };
         self.wanted.iter().filter(is_new).map(|(uid, _)| uid.clone()).collect()
     }
@@ -250,8 +250,8 @@ impl RecordStore {
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         let wanted = |uid: &NodeUid| self.wanted.contains_key(uid);
-        rule(self.kept.keys().all(wanted), "a record counts that is not wanted")?;
-        rule(!self.leaving.iter().any(wanted), "a record is to go that is wanted")?;
+        rule(self.confirmed.keys().all(wanted), "a record counts that is not wanted")?;
+        rule(!self.removing.iter().any(wanted), "a record is to go that is wanted")?;
         rule(self.refused.keys().all(wanted), "a record is refused that is not wanted")
     }
 }

@@ -161,7 +161,7 @@ fn is_uid(uid: &str) -> bool {
 impl Record {
     /// Whether both contain the same facts of the node, apart from the time and unknown lines.
     #[must_use]
-    pub(super) fn says_the_same(&self, other: &Record) -> bool {
+    pub(super) fn has_same_facts(&self, other: &Record) -> bool {
         let Record { node, uid, ips, instance, since: _, foreign, taint_ours, rest: _ } = self;
         (node, uid, ips, instance) == (&other.node, &other.uid, &other.ips, &other.instance)
             && (foreign, taint_ours) == (&other.foreign, &other.taint_ours)
@@ -234,11 +234,11 @@ impl Record {
             taint_ours: false,
             rest: Vec::new(),
         };
-        let broken = lines.find_map(|line| record.take_in(line).err());
+        let broken = lines.find_map(|line| record.parse_line(line).err());
         Some(broken.map_or(Ok(record), Err))
     }
 
-    fn take_in(&mut self, line: &str) -> Result<(), &'static str> {
+    fn parse_line(&mut self, line: &str) -> Result<(), &'static str> {
         if let Some(ips) = line.strip_prefix("ips:") {
             for word in ips.split_whitespace() {
                 self.ips.insert(word.parse().map_err(|_| "a word of the line `ips:` is no address")?);

@@ -31,7 +31,7 @@ use super::pending_updates::PendingUpdates;
 use super::pools::Pools;
 use super::{NodeState, Out, Params};
 use failures::Failures;
-use foreign::Foreign;
+use foreign::ForeignStates;
 use gauges::NodeGauges;
 use mechanisms::work_queue::WorkQueue;
 use model::draining::Draining;
@@ -49,17 +49,17 @@ const SCAN_INTERVAL: Duration = Duration::from_millis(250);
 const ENTRIES_PER_MILLISECOND: usize = 20;
 
 /// The state to report.
-pub(super) struct Seen<'a> {
+pub(super) struct ReportInput<'a> {
     /// All nodes that drain, or are being restored, or are about to.
-    pub(super) stands: &'a [NodeStatus<'a>],
+    pub(super) statuses: &'a [NodeStatus<'a>],
     /// All existing nodes.
     pub(super) facts: &'a dyn Fn() -> Vec<&'a NodeFact>,
     /// Number of Ready nodes that are Down or about to be, and number of all Ready nodes (N5).
     pub(super) bound: &'a dyn Fn() -> (usize, usize),
     pub(super) pools: &'a Pools,
-    pub(super) posts: &'a PendingUpdates,
+    pub(super) updates: &'a PendingUpdates,
     /// The pools that nodes have begun to wait for since the last report.
-    pub(super) owed: &'a BTreeMap<NodeUid, BTreeSet<PoolId>>,
+    pub(super) added: &'a BTreeMap<NodeUid, BTreeSet<PoolId>>,
     pub(super) queue: &'a WorkQueue<NodeUid>,
     /// The set that was last sent to the writer.
     pub(super) set: &'a Draining,
@@ -97,8 +97,8 @@ pub(super) struct Reporting {
     /// Time since which this process leads.
     led: Option<Now>,
     /// Whether events could be posted at the last report.
-    spoke: bool,
-    moves: Transitions,
+    could_report: bool,
+    transitions: Transitions,
     failures: Failures,
     /// Nodes whose wait was reported in this term (N5).
     held: BTreeSet<NodeUid>,
@@ -115,14 +115,14 @@ pub(super) struct Reporting {
     /// Whether the entries of all pools must be scanned.
     stale: bool,
     /// Time of the last scan.
-    looked: Option<Now>,
+    scanned: Option<Now>,
     /// Shortest interval from the last scan to the next one.
     scan_interval: Duration,
 }
 
 impl Reporting {
     /// Posts events in this term from now on. Lasting conditions are reported once in each term.
-    pub(super) fn reporting(&mut self, term: Option<Epoch>) {
+    pub(super) fn set_term(&mut self, term: Option<Epoch>) {
         if self.term == term {
             return;
         }
@@ -145,31 +145,31 @@ impl Reporting {
 
     /// Time of a delayed scan.
     pub(super) fn deadline(&self) -> Option<Now> {
-        self.looked.filter(|_| self.stale).map(|at| at.plus(self.scan_interval))
+        self.scanned.filter(|_| self.stale).map(|at| at.plus(self.scan_interval))
     }
 
     /// Reports what has changed.
-    pub(super) fn advance(&mut self, now: Now, seen: &Seen<'_>, out: &mut Vec<Out>) {
-        self.gauges.tell_results(seen.queue, out);
-        let speaks = seen.acts && self.term.is_some();
-        self.stale |= seen.changed
-            || speaks != self.spoke
-            || seen.leads != self.led.is_some()
-            || !self.views.show_the_whole(seen);
-        self.spoke = speaks;
-        if !self.stale && seen.stands.is_empty() && self.moves.len() == 0 {
+    pub(super) fn report(&mut self, now: Now, input: &ReportInput<'_>, out: &mut Vec<Out>) {
+        self.gauges.emit_results(input.queue, out);
+        let can_report = input.acts && self.term.is_some();
+        self.stale |= input.changed
+            || can_report != self.could_report
+            || input.leads != self.led.is_some()
+            || !self.views.summary_is_current(input);
+        self.could_report = can_report;
+        if !self.stale && input.statuses.is_empty() && self.transitions.len() == 0 {
             return;
         }
-        let stands: &[NodeStatus<'_>] = if seen.leads { seen.stands } else { &[] };
-        self.lead(now, seen.leads);
-        self.tell_moves(now, stands, seen, speaks, out);
-        self.failures.tell(now, stands, seen, speaks, out);
-        self.gauges.tell_nodes(now, stands, seen, out);
-        let waits = self.looked.is_some_and(|at| now.since(at) < self.scan_interval);
+        let statuses: &[NodeStatus<'_>] = if input.leads { input.statuses } else { &[] };
+        self.lead(now, input.leads);
+        self.report_transitions(now, statuses, input, can_report, out);
+        self.failures.report(now, statuses, input, can_report, out);
+        self.gauges.emit_nodes(now, statuses, input, out);
+        let waits = self.scanned.is_some_and(|at| now.since(at) < self.scan_interval);
         if self.stale && !waits {
-            self.look(now, stands, seen, speaks, out);
+            self.scan(now, statuses, input, can_report, out);
             self.stale = false;
-            self.looked = Some(now);
+            self.scanned = Some(now);
         }
     }
 
@@ -179,29 +179,29 @@ impl Reporting {
             self.led.get_or_insert(now);
         } else {
             self.led = None;
-            self.moves.clear();
+            self.transitions.clear();
             self.failures.clear();
         }
     }
 
-    fn tell_moves(
+    fn report_transitions(
         &mut self,
         now: Now,
-        stands: &[NodeStatus<'_>],
-        seen: &Seen<'_>,
-        speaks: bool,
+        statuses: &[NodeStatus<'_>],
+        input: &ReportInput<'_>,
+        can_report: bool,
         out: &mut Vec<Out>,
     ) {
-        for stand in stands {
-            let waits = || seen.posts.of(stand.uid).map(|(pool, _)| pool);
-            let owed = || seen.owed.get(stand.uid).into_iter().flatten();
-            self.stale |= self.moves.hear(now, self.led, stand, (waits, owed), out);
+        for status in statuses {
+            let waits = || input.updates.of(status.uid).map(|(pool, _)| pool);
+            let added = || input.added.get(status.uid).into_iter().flatten();
+            self.stale |= self.transitions.apply_status(now, self.led, status, (waits, added), out);
         }
-        let standing = self.moves.len();
-        let ended = self.moves.end(stands, speaks);
-        self.stale |= self.moves.len() != standing;
+        let standing = self.transitions.len();
+        let ended = self.transitions.end(statuses, can_report);
+        self.stale |= self.transitions.len() != standing;
         for ended in ended {
-            let lives = || (seen.facts)().iter().any(|fact| fact.uid == ended.uid);
+            let lives = || (input.facts)().iter().any(|fact| fact.uid == ended.uid);
             if ended.pools > 0 && lives() {
                 let what = EventKind::AdminRestored { pools: ended.pools };
                 out.push(Out::Report(Report {
@@ -214,61 +214,61 @@ impl Reporting {
     }
 
     /// Scans the entries of all pools.
-    fn look(
+    fn scan(
         &mut self,
         now: Now,
-        stands: &[NodeStatus<'_>],
-        seen: &Seen<'_>,
-        speaks: bool,
+        statuses: &[NodeStatus<'_>],
+        input: &ReportInput<'_>,
+        can_report: bool,
         out: &mut Vec<Out>,
     ) {
-        let facts = if seen.leads { (seen.facts)() } else { Vec::new() };
-        let places = NodePools::of(stands, seen);
-        let entries: usize = places.all().map(<[_]>::len).sum();
+        let facts = if input.leads { (input.facts)() } else { Vec::new() };
+        let node_pools = NodePools::of(statuses, input);
+        let entries: usize = node_pools.all().map(<[_]>::len).sum();
         self.scan_interval = SCAN_INTERVAL
             + Duration::from_millis(u64::try_from(entries / ENTRIES_PER_MILLISECOND).unwrap_or(0));
-        let foreign = Foreign::find(stands, &facts, seen);
-        self.moves.note(stands, &places);
-        if speaks {
-            self.tell_down(stands, &places, out);
-            self.tell_held(stands, &facts, seen, out);
-            self.tell_foreign(&foreign, &facts, out);
+        let foreign = ForeignStates::find(statuses, &facts, input);
+        self.transitions.record_pools(statuses, &node_pools);
+        if can_report {
+            self.report_down(statuses, &node_pools, out);
+            self.report_held(statuses, &facts, input, out);
+            self.report_foreign(&foreign, &facts, out);
         }
-        self.gauges.tell_entries(&foreign, out);
-        self.views.tell_nodes(views::of_nodes(now, stands, &places, &self.failures, seen), out);
-        self.views.tell_the_whole(views::of_the_whole(seen, foreign), out);
+        self.gauges.emit_entries(&foreign, out);
+        self.views.publish_nodes(views::of_nodes(now, statuses, &node_pools, &self.failures, input), out);
+        self.views.publish_summary(views::summary(input, foreign), out);
     }
 
     /// Reports nodes that are Down in all their pools (S1).
-    fn tell_down(&mut self, stands: &[NodeStatus<'_>], places: &NodePools, out: &mut Vec<Out>) {
-        for (stand, places) in stands.iter().zip(places.all()) {
-            let (pools, balancers) = node_pools::downs(places);
-            if pools == 0 || !self.moves.tell_down(stand) {
+    fn report_down(&mut self, statuses: &[NodeStatus<'_>], node_pools: &NodePools, out: &mut Vec<Out>) {
+        for (status, node_pools) in statuses.iter().zip(node_pools.all()) {
+            let (pools, balancers) = node_pools::downs(node_pools);
+            if pools == 0 || !self.transitions.report_down(status) {
                 continue;
             }
-            let (signals, unknown) = (stand.signals.clone(), node_pools::unknown(places));
+            let (signals, unknown) = (status.signals.clone(), node_pools::unknown(node_pools));
             let what = EventKind::AdminDown { pools, balancers, signals, unknown };
-            out.push(Out::Report(Report { subjects: vec![node(stand.name, stand.uid)], what, note: None }));
+            out.push(Out::Report(Report { subjects: vec![node(status.name, status.uid)], what, note: None }));
         }
     }
 
     /// Reports nodes that wait because too many others are Down (N5).
-    fn tell_held(
+    fn report_held(
         &mut self,
-        stands: &[NodeStatus<'_>],
+        statuses: &[NodeStatus<'_>],
         facts: &[&NodeFact],
-        seen: &Seen<'_>,
+        input: &ReportInput<'_>,
         out: &mut Vec<Out>,
     ) {
         let waits: Vec<&NodeStatus<'_>> =
-            stands.iter().filter(|stand| stand.state == NodeState::Held).collect();
-        let mut hold: BTreeSet<Subject> = waits.iter().map(|stand| node(stand.name, stand.uid)).collect();
+            statuses.iter().filter(|status| status.state == NodeState::Held).collect();
+        let mut hold: BTreeSet<Subject> = waits.iter().map(|status| node(status.name, status.uid)).collect();
         hold.extend((!waits.is_empty()).then_some(Subject::Controller));
         end(&mut self.waiting, &hold, &Condition::AdminHeld, out);
         let mut subjects: Vec<Subject> = waits
             .into_iter()
-            .filter(|stand| self.held.insert(stand.uid.clone()))
-            .map(|stand| node(stand.name, stand.uid))
+            .filter(|status| self.held.insert(status.uid.clone()))
+            .map(|status| node(status.name, status.uid))
             .collect();
         keep_living(&mut self.held, facts);
         if subjects.is_empty() {
@@ -278,12 +278,12 @@ impl Reporting {
             subjects.push(Subject::Controller);
         }
         self.waiting.extend(subjects.iter().cloned());
-        let (down, ready) = (seen.bound)();
+        let (down, ready) = (input.bound)();
         out.push(Out::Report(Report { subjects, what: EventKind::AdminHeld { down, ready }, note: None }));
     }
 
     /// Reports nodes that do not drain and have an admin state that is not ours (N4).
-    fn tell_foreign(&mut self, foreign: &Foreign, facts: &[&NodeFact], out: &mut Vec<Out>) {
+    fn report_foreign(&mut self, foreign: &ForeignStates, facts: &[&NodeFact], out: &mut Vec<Out>) {
         let hold = foreign.nodes.iter().map(|(uid, of)| node(&of.name, uid)).collect();
         end(&mut self.overruled, &hold, &Condition::AdminForeign, out);
         for (uid, of) in &foreign.nodes {
@@ -303,8 +303,13 @@ impl Reporting {
 }
 
 /// Ends the condition for subjects to which it does not apply any more.
-fn end(told: &mut BTreeSet<Subject>, hold: &BTreeSet<Subject>, condition: &Condition, out: &mut Vec<Out>) {
-    let over = told.extract_if(.., |subject| !hold.contains(subject));
+fn end(
+    reported: &mut BTreeSet<Subject>,
+    hold: &BTreeSet<Subject>,
+    condition: &Condition,
+    out: &mut Vec<Out>,
+) {
+    let over = reported.extract_if(.., |subject| !hold.contains(subject));
     out.extend(
         over.map(|subject| Out::Ended(Ended { condition: condition.clone(), subject: Some(subject) })),
     );

@@ -13,15 +13,15 @@ use model::load_balancers::LbObservation;
 
 impl AdminState {
     /// Applies the admin states that the source of a pool sets.
-    pub(super) fn on_word(&mut self, pool: PoolId, word: Option<Arc<SourceAdminStates>>) {
-        self.pools.say(&pool, word);
-        self.nodes.word_changed(&pool, &self.pools, &mut self.records);
+    pub(super) fn on_source_admin_states(&mut self, pool: PoolId, word: Option<Arc<SourceAdminStates>>) {
+        self.pools.set_source_states(&pool, word);
+        self.nodes.source_changed(&pool, &self.pools, &mut self.records);
         self.dirty.insert(pool);
         self.changed = true;
     }
 
     /// Sends the Directory the addresses whose admin state no source decides alone, if any pool has a source (X2).
-    pub(super) fn tell_leaving(&mut self, out: &mut Vec<Out>) {
+    pub(super) fn send_draining_addresses(&mut self, out: &mut Vec<Out>) {
         if self.params.listed.is_empty() {
             return;
         }
@@ -29,7 +29,7 @@ impl AdminState {
             Backend::Address(ip) => Some(*ip),
             Backend::Instance(_) => None,
         };
-        let leaving = DrainingAddresses {
+        let draining_addresses = DrainingAddresses {
             down: self.set.addresses.keys().filter_map(address).collect(),
             restored: self.set.restorable.iter().filter_map(address).collect(),
             outlived: self
@@ -39,9 +39,9 @@ impl AdminState {
                 .filter_map(|(pool, backend)| Some((pool, address(&backend)?)))
                 .collect(),
         };
-        if leaving != *self.leaving {
-            self.leaving = Arc::new(leaving);
-            out.push(Out::DrainingAddresses(Arc::clone(&self.leaving)));
+        if draining_addresses != *self.draining_addresses {
+            self.draining_addresses = Arc::new(draining_addresses);
+            out.push(Out::DrainingAddresses(Arc::clone(&self.draining_addresses)));
         }
     }
 
@@ -53,7 +53,7 @@ impl AdminState {
             let is_left = self.set.excluded.contains(&pool.pool)
                 || self.set.foreign.contains(&(pool.clone(), backend.clone()));
             let is_down = self.pools.downs_in(pool, &backends).next().is_some();
-            let waits = !is_left && is_down && !self.pools.has_word(pool);
+            let waits = !is_left && is_down && !self.pools.knows_source(pool);
             self.nodes.restores().get(backend).filter(|_| waits).cloned()
         };
         self.set.kept.iter().filter_map(of).collect()

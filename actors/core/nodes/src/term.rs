@@ -27,7 +27,7 @@ impl AdminState {
     }
 
     /// Whether signals count.
-    pub(super) fn heeds_signals(&self) -> bool {
+    pub(super) fn signals_count(&self) -> bool {
         match self.params.role {
             Role::On => !self.is_switched_off(),
             Role::Off | Role::Silent => false,
@@ -52,26 +52,26 @@ impl AdminState {
         for record in found.into_iter().filter(|_| leads) {
             self.read(&record);
             self.nodes.find(now, &record);
-            self.turn(now, record.uid.clone());
+            self.restart_work(now, record.uid.clone());
             let uid = record.uid.clone();
             self.records.adopt(record);
-            self.note_fact(&uid);
+            self.record_fact(&uid);
         }
         self.changed = true;
     }
 
     /// Adds the current fact to the record. The node may have changed since the record was written, before this
     /// process saw it.
-    fn note_fact(&mut self, uid: &NodeUid) {
+    fn record_fact(&mut self, uid: &NodeUid) {
         if let Some(fact) = self.nodes.fact(uid) {
-            self.records.note(uid, fact);
+            self.records.update_facts(uid, fact);
         }
     }
 
     /// Applies a record that says that the taint of its node is ours.
     fn read(&mut self, record: &Record) {
         if record.taint_ours {
-            self.spots.on_read(&record.uid);
+            self.notices.on_read(&record.uid);
         }
     }
 
@@ -80,7 +80,7 @@ impl AdminState {
     pub(super) fn begin(&mut self, now: Now, epoch: Epoch, out: &mut Vec<Out>) {
         self.opening = None;
         self.open = Some(epoch);
-        self.posts.clear();
+        self.updates.clear();
         self.dirty.extend(self.pools.ids().cloned());
         let (pools, excluded) = (&self.pools, &self.params.excluded);
         self.records.begin(|record| {
@@ -88,7 +88,7 @@ impl AdminState {
             let is_ours = |pool: &PoolId| !record.foreign.holds(pool) && !excluded.contains(&pool.pool);
             pools.downs(&backends).any(|(pool, _)| is_ours(pool))
         });
-        self.spots.begin();
+        self.notices.begin();
         let records: Vec<Record> = self.records.all().cloned().collect();
         records.iter().for_each(|record| self.read(record));
         let begun = self.nodes.begin(now, &self.records);
@@ -96,12 +96,12 @@ impl AdminState {
             self.drop_work(now, uid);
         }
         for uid in begun.after {
-            self.turn(now, uid);
+            self.restart_work(now, uid);
         }
-        self.heed_notices(now);
+        self.apply_notices(now);
         for Record { uid, .. } in &records {
-            self.records.note_taint(uid, self.spots.is_ours(uid));
-            self.note_fact(uid);
+            self.records.record_taint(uid, self.notices.is_ours(uid));
+            self.record_fact(uid);
         }
         self.changed = true;
         self.send_set(out);

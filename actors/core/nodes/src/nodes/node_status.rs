@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Nodes;
-use super::phase::{NodeHistory, Phase};
+use super::phase::{NodeHistory, NodePhase};
 use crate::record_store::RecordStore;
 use crate::records::Record;
 use model::ids::{NodeName, NodeUid};
@@ -33,18 +33,18 @@ pub(crate) struct NodeStatus<'a> {
 
 impl Nodes {
     /// The status of all nodes that drain, are being restored, or are about to.
-    pub(crate) fn stands<'a>(&'a self, records: &'a RecordStore) -> impl Iterator<Item = NodeStatus<'a>> {
+    pub(crate) fn statuses<'a>(&'a self, records: &'a RecordStore) -> impl Iterator<Item = NodeStatus<'a>> {
         self.busy().filter_map(|(uid, node)| {
             let record = records.wanted(uid);
-            let done = node.phase.course().is_some_and(NodeHistory::is_done);
+            let done = node.phase.history().is_some_and(NodeHistory::is_done);
             let state = match node.phase {
-                Phase::Still => return None,
-                Phase::Held { .. } => NodeState::Held,
-                Phase::Recording { .. } => NodeState::Recording,
-                Phase::Draining(_) if done => NodeState::Down,
-                Phase::Draining(_) => NodeState::Draining,
-                Phase::Restoring(_) => NodeState::Restoring,
-                Phase::Gone(_) => NodeState::Gone,
+                NodePhase::Still => return None,
+                NodePhase::Held { .. } => NodeState::Held,
+                NodePhase::Recording { .. } => NodeState::Recording,
+                NodePhase::Draining(_) if done => NodeState::Down,
+                NodePhase::Draining(_) => NodeState::Draining,
+                NodePhase::Restoring(_) => NodeState::Restoring,
+                NodePhase::Gone(_) => NodeState::Gone,
             };
             let fact = node.fact.as_ref().map(Arc::as_ref);
             let name = fact.map(|fact| &fact.name).or(record.map(|record| &record.node))?;

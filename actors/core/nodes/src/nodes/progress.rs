@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Nodes;
-use super::phase::{Done, NodeHistory, Phase};
+use super::phase::{NodeHistory, NodePhase, NodeProgress};
 use crate::pools::Pools;
 use crate::record_store::RecordStore;
 use model::arm::Backend;
@@ -12,11 +12,11 @@ use model::machine::Now;
 
 /// The result of an evaluation of all nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Judged {
+pub(crate) struct NodesEvaluation {
     /// Whether every load balancer must be read.
-    pub(crate) look: bool,
+    pub(crate) read_all: bool,
     /// Nodes that were done and are not any more.
-    pub(crate) lost: Vec<NodeUid>,
+    pub(crate) not_done: Vec<NodeUid>,
     /// Nodes that became done.
     pub(crate) done: Vec<NodeUid>,
 }
@@ -24,16 +24,17 @@ pub(crate) struct Judged {
 impl Nodes {
     /// Whether work on a node is left.
     pub(crate) fn works_on(&self, uid: &NodeUid) -> bool {
-        let course = self.nodes.get(uid).and_then(|node| node.phase.course());
-        course.is_some_and(|course| !course.is_done())
+        let history = self.nodes.get(uid).and_then(|node| node.phase.history());
+        history.is_some_and(|history| !history.is_done())
     }
 
     /// Applies a read at rest of a load balancer that began at `began`. `oldest` is the oldest set whose PUTs may
     /// have been carried out since, or may still be.
-    pub(crate) fn looked_at(&mut self, lb: &LbName, began: Now, oldest: Option<u64>) {
+    pub(crate) fn apply_read(&mut self, lb: &LbName, began: Now, oldest: Option<u64>) {
         for uid in &self.busy {
-            let course = self.nodes.get_mut(uid).and_then(|node| node.phase.course_mut());
-            if let Some(NodeHistory { done: Done::Looks { since, generation, left }, .. }) = course
+            let history = self.nodes.get_mut(uid).and_then(|node| node.phase.history_mut());
+            if let Some(NodeHistory { progress: NodeProgress::Verifying { since, generation, left }, .. }) =
+                history
                 && *since <= began
                 && oldest.is_none_or(|oldest| oldest >= *generation)
             {
@@ -44,82 +45,82 @@ impl Nodes {
 
     /// Whether an existing node waits for a read of this load balancer.
     pub(crate) fn waits_for(&self, lb: &LbName) -> bool {
-        self.looked_for().any(|left| left.contains(lb))
+        self.awaited_reads().any(|left| left.contains(lb))
     }
 
     /// Whether an existing node waits for any read.
     pub(crate) fn waits_for_any(&self) -> bool {
-        self.looked_for().any(|left| !left.is_empty())
+        self.awaited_reads().any(|left| !left.is_empty())
     }
 
-    fn looked_for(&self) -> impl Iterator<Item = &BTreeSet<LbName>> {
+    fn awaited_reads(&self) -> impl Iterator<Item = &BTreeSet<LbName>> {
         let there = self.busy().filter(|(_, node)| !node.phase.is_gone());
-        there.filter_map(|(_, node)| match &node.phase.course()?.done {
-            Done::Looks { left, .. } => Some(left),
-            Done::Waits | Done::Yes => None,
+        there.filter_map(|(_, node)| match &node.phase.history()?.progress {
+            NodeProgress::Verifying { left, .. } => Some(left),
+            NodeProgress::Lacking | NodeProgress::Done => None,
         })
     }
 
     /// Evaluates the progress of all nodes. `generation` is that of the newest set, and `waits` returns whether a
     /// node waits for a pool. A restored node does not need its record any more.
-    pub(crate) fn judge<'a>(
+    pub(crate) fn evaluate<'a>(
         &mut self,
         (now, generation): (Now, u64),
         balancers: impl Iterator<Item = &'a LbName> + Clone,
         gives_back: bool,
         waits: impl Fn(&NodeUid) -> bool,
         records: &mut RecordStore,
-    ) -> Judged {
-        let mut judged = Judged::default();
+    ) -> NodesEvaluation {
+        let mut evaluation = NodesEvaluation::default();
         let mut restored = Vec::new();
         for uid in &self.busy {
             let Some(node) = self.nodes.get_mut(uid) else { continue };
             let (restores, gone) = (node.phase.restores(), node.phase.is_gone());
-            let Some(course) = node.phase.course_mut() else { continue };
-            match (&course.done, waits(uid)) {
-                (Done::Waits, true) | (Done::Yes, false) => {}
-                (Done::Waits, false) => {
+            let Some(history) = node.phase.history_mut() else { continue };
+            match (&history.progress, waits(uid)) {
+                (NodeProgress::Lacking, true) | (NodeProgress::Done, false) => {}
+                (NodeProgress::Lacking, false) => {
                     let left = balancers.clone().cloned().collect();
-                    course.done = Done::Looks { since: now, generation, left };
+                    history.progress = NodeProgress::Verifying { since: now, generation, left };
                     // A deleted node justifies no extra calls: it waits for reads that happen anyway.
-                    judged.look |= !gone || gives_back;
+                    evaluation.read_all |= !gone || gives_back;
                 }
-                (Done::Looks { .. }, true) => course.done = Done::Waits,
-                (Done::Looks { left, .. }, false) if left.is_empty() => {
-                    course.done = Done::Yes;
-                    judged.done.push(uid.clone());
+                (NodeProgress::Verifying { .. }, true) => history.progress = NodeProgress::Lacking,
+                (NodeProgress::Verifying { left, .. }, false) if left.is_empty() => {
+                    history.progress = NodeProgress::Done;
+                    evaluation.done.push(uid.clone());
                     if restores {
                         restored.push(uid.clone());
                     }
                 }
-                (Done::Looks { .. }, false) => {}
-                (Done::Yes, true) => {
-                    course.done = Done::Waits;
-                    judged.lost.push(uid.clone());
+                (NodeProgress::Verifying { .. }, false) => {}
+                (NodeProgress::Done, true) => {
+                    history.progress = NodeProgress::Lacking;
+                    evaluation.not_done.push(uid.clone());
                 }
             }
         }
         for uid in restored {
             if let Some(node) = self.nodes.get_mut(&uid) {
-                node.phase = Phase::Still;
+                node.phase = NodePhase::Still;
             }
             self.keep_busy(&uid);
             records.drop_of(&uid);
             self.stale = true;
         }
-        judged
+        evaluation
     }
 
     /// Drops deleted nodes without any Down of ours, and returns them.
-    pub(crate) fn forget(
+    pub(crate) fn drop_finished(
         &mut self,
         pools: &Pools,
         excluded: &BTreeSet<PoolName>,
         records: &mut RecordStore,
     ) -> Vec<NodeUid> {
         let is_over = |uid: &&NodeUid| {
-            let course = self.nodes.get(*uid).filter(|node| node.phase.is_gone());
-            let is_done = course.and_then(|node| node.phase.course()).is_some_and(NodeHistory::is_done);
+            let history = self.nodes.get(*uid).filter(|node| node.phase.is_gone());
+            let is_done = history.and_then(|node| node.phase.history()).is_some_and(NodeHistory::is_done);
             is_done
                 && records.wanted(uid).is_none_or(|record| {
                     let backends = record.backends().collect();

@@ -63,16 +63,16 @@ impl Nodes {
         if !std::mem::take(&mut self.stale) {
             return None;
         }
-        let kept = || self.busy().filter(|(_, node)| node.phase.course().is_some());
-        let kept = || kept().filter_map(|(uid, node)| Some((records.kept(uid)?, node)));
-        let concerned: BTreeSet<Backend> = kept().flat_map(|(record, _)| record.backends()).collect();
+        let kept = || self.busy().filter(|(_, node)| node.phase.history().is_some());
+        let kept = || kept().filter_map(|(uid, node)| Some((records.confirmed(uid)?, node)));
+        let waiting_nodes: BTreeSet<Backend> = kept().flat_map(|(record, _)| record.backends()).collect();
         let (mut drains, mut stays) = (BTreeMap::new(), BTreeSet::new());
-        for (uid, node) in self.nodes.iter().filter(|_| !concerned.is_empty()) {
+        for (uid, node) in self.nodes.iter().filter(|_| !waiting_nodes.is_empty()) {
             let Some(fact) = &node.fact else { continue };
-            for backend in fact.backends().filter(|backend| concerned.contains(backend)) {
+            for backend in fact.backends().filter(|backend| waiting_nodes.contains(backend)) {
                 if node.phase.drains() {
                     // An address is added only once it is recorded.
-                    let noted = records.kept(uid).is_some_and(|record| record.has(&backend));
+                    let noted = records.confirmed(uid).is_some_and(|record| record.has(&backend));
                     if noted {
                         drains.insert(backend, uid.clone());
                     }
@@ -101,9 +101,9 @@ impl Nodes {
             };
             foreign.extend(pools.flat_map(pairs));
         }
-        let kept = pools.asked_for().filter(|(_, backend)| restores.contains_key(backend));
+        let kept = pools.term_to_read().filter(|(_, backend)| restores.contains_key(backend));
         // A source that is not known may require an existing Down (X3).
-        let unknown = listed.iter().filter(|pool| !gives_back && !pools.has_word(pool));
+        let unknown = listed.iter().filter(|pool| !gives_back && !pools.knows_source(pool));
         let unknown = unknown.flat_map(|pool| restores.keys().map(move |backend| (pool, backend.clone())));
         let kept = kept.chain(unknown);
         let next = Draining {
@@ -127,7 +127,7 @@ impl Nodes {
         records: &RecordStore,
     ) -> BTreeSet<(PoolId, Backend)> {
         let gone = self.busy().filter(|(_, node)| node.phase.is_gone());
-        let gone = gone.filter_map(|(uid, _)| records.kept(uid));
+        let gone = gone.filter_map(|(uid, _)| records.confirmed(uid));
         let of = |record: &Record| -> Vec<(PoolId, Backend)> {
             let newest = records.wanted(&record.uid).unwrap_or(record);
             let is_foreign = |pool: &PoolId| record.foreign.holds(pool) || newest.foreign.holds(pool);
@@ -156,7 +156,7 @@ impl Nodes {
     /// (N4). The exception of a draining node ends when nothing is Down: a later Down is a new one. That of a deleted
     /// node ends likewise if a draining node has one of its addresses. Any exception ends when the pool's source
     /// accounts for all Downs (X2).
-    pub(crate) fn lb_seen(&mut self, seen: &LbObservation, pools: &Pools, records: &mut RecordStore) {
+    pub(crate) fn observe_lb(&mut self, seen: &LbObservation, pools: &Pools, records: &mut RecordStore) {
         let (mut found, mut over) = (Vec::new(), Vec::new());
         let mut downs: BTreeMap<&Backend, BTreeSet<&PoolId>> = BTreeMap::new();
         for (pool, backend) in pools.downs_of(&seen.lb).filter(|(pool, _)| pools.is_as_seen(pool, seen.began))
@@ -207,7 +207,7 @@ impl Nodes {
     }
 
     /// Applies a change of the admin states that a pool's source sets: it may account for exceptions there (X2).
-    pub(crate) fn word_changed(&mut self, pool: &PoolId, pools: &Pools, records: &mut RecordStore) {
+    pub(crate) fn source_changed(&mut self, pool: &PoolId, pools: &Pools, records: &mut RecordStore) {
         let mut over = Vec::new();
         for (uid, _) in self.busy() {
             let Some(record) = records.wanted(uid).filter(|record| record.foreign.holds(pool)) else {

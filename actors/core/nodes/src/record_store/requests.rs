@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::RecordStore;
-use super::state::{Change, State};
+use super::state::{RecordChange, RecordsState};
 use crate::{Keeping, Out, Record};
 use mechanisms::config_map_client::{ConfigMapNews, ConfigMapRead, ConfigMapRequest, Failed};
 use model::config_map::{ConfigMapAnswer, ConfigMapEdit};
@@ -34,14 +34,14 @@ const RETRY_DENIED: Duration = Duration::from_secs(15);
 /// Interval of checks while there are records: the operator may have removed one, or made room for one.
 const RECHECK_EVERY: Duration = Duration::from_secs(60);
 /// Number of consecutive failures after which they are reported.
-const TOLD_AFTER: u32 = 3;
+const REPORT_AFTER: u32 = 3;
 
 /// Time for which an unanswered write may still be carried out.
 const LOST_FOR: Duration = Duration::from_secs(120);
 
 /// An unanswered write.
 #[derive(Debug)]
-pub(super) struct Lost {
+pub(super) struct UnansweredWrite {
     /// The state that it replaces. `None`: there was no ConfigMap.
     base: Option<ResourceVersion>,
     removes: BTreeSet<Arc<str>>,
@@ -50,13 +50,13 @@ pub(super) struct Lost {
 
 /// The last write.
 #[derive(Debug, Default)]
-pub(super) struct Sent {
+pub(super) struct LastWrite {
     base: Option<ResourceVersion>,
     edit: ConfigMapEdit,
     records: BTreeMap<NodeUid, Record>,
 }
 
-impl Sent {
+impl LastWrite {
     /// Drops what was written for this node.
     pub(super) fn forget(&mut self, uid: &NodeUid) {
         self.records.remove(uid);
@@ -72,13 +72,13 @@ impl Sent {
 impl RecordStore {
     /// Starts a term: the ConfigMap must be read after this time.
     pub(crate) fn confirm(&mut self, now: Now, epoch: Epoch) {
-        if self.asked_for >= Some(epoch) {
+        if self.term_to_read >= Some(epoch) {
             return;
         }
-        self.asked_for = Some(epoch);
+        self.term_to_read = Some(epoch);
         match self.keeping {
-            Keeping::ConfigMap => self.errand.look_anew(now),
-            Keeping::Nothing => self.read_for = self.asked_for,
+            Keeping::ConfigMap => self.client.look_anew(now),
+            Keeping::Nothing => self.read_for = self.term_to_read,
         }
     }
 
@@ -89,7 +89,7 @@ impl RecordStore {
 
     /// Time of the next change without input.
     pub(crate) fn deadline(&self) -> Option<Now> {
-        earliest(self.errand.deadline(), self.recheck)
+        earliest(self.client.deadline(), self.recheck)
     }
 
     /// Takes the error of several consecutive failed requests.
@@ -98,61 +98,61 @@ impl RecordStore {
     }
 
     /// Makes the requests that are due. Writes nothing unless `acts`.
-    pub(crate) fn advance(&mut self, now: Now, acts: bool, out: &mut Vec<Out>) {
+    pub(crate) fn reconcile(&mut self, now: Now, acts: bool, out: &mut Vec<Out>) {
         if !self.writes() {
             return;
         }
         self.lost.take_if(|lost| lost.until <= now);
-        if let Some(failed) = self.errand.overdue(now) {
+        if let Some(failed) = self.client.overdue(now) {
             self.on_failed(now, &failed);
         }
-        let reads = self.asked_for > self.read_for;
+        let reads = self.term_to_read > self.read_for;
         if acts {
             if self.recheck.take_if(|at| *at <= now).is_some() {
-                self.errand.hurry(now);
+                self.client.hurry(now);
             }
             let again = self.recheck.unwrap_or(now.plus(RECHECK_EVERY));
             self.recheck = (!self.wanted.is_empty() || self.lost.is_some()).then_some(again);
             self.write(now, out);
         } else {
             self.recheck = None;
-            if !reads && self.errand.asked().is_none() && !self.errand.is_idle() {
-                self.errand.stop();
+            if !reads && self.client.asked().is_none() && !self.client.is_idle() {
+                self.client.stop();
             }
         }
-        if let Some((call, ask)) = self.errand.look(now, self.asked_for) {
+        if let Some((call, ask)) = self.client.look(now, self.term_to_read) {
             out.push(Out::ConfigMap(call, ask));
         }
     }
 
     /// Writes the difference between the desired records and the last observed state.
     fn write(&mut self, now: Now, out: &mut Vec<Out>) {
-        if !self.differs || !self.errand.is_idle() {
+        if !self.differs || !self.client.is_idle() {
             return;
         }
         let Some(state) = &self.state else {
-            self.errand.look_at(now);
+            self.client.look_at(now);
             return;
         };
-        let Change { edit, records, refused } = state.change(&self.wanted, &self.leaving);
+        let RecordChange { edit, records, refused } = state.change(&self.wanted, &self.removing);
         self.differs = false;
         self.refused = refused;
         if edit.is_empty() {
-            self.leaving.clear();
-            self.errand.forget_setbacks();
+            self.removing.clear();
+            self.client.forget_setbacks();
             return;
         }
         if self.sent.is_repeated_by(&edit) {
             // Another client reverts the edit, or the server drops it. Not again at once.
-            self.sent = Sent::default();
+            self.sent = LastWrite::default();
             self.differs = true;
             self.state = None;
-            self.errand.put_off(now, step_of(&RETRY_AFTER, self.errand.failures()));
+            self.client.put_off(now, step_of(&RETRY_AFTER, self.client.failures()));
             return;
         }
         let (base, facts) = (state.version().cloned(), state.facts().cloned());
-        let (call, ask) = self.errand.write(now, self.asked_for, facts, edit.clone());
-        self.sent = Sent { base, edit, records };
+        let (call, ask) = self.client.write(now, self.term_to_read, facts, edit.clone());
+        self.sent = LastWrite { base, edit, records };
         // The result is not known until the answer.
         self.state = None;
         out.push(Out::ConfigMap(call, ask));
@@ -166,9 +166,9 @@ impl RecordStore {
         answer: ConfigMapAnswer,
         out: &mut Vec<Out>,
     ) -> Vec<Record> {
-        match self.errand.on_answer(now, call, answer) {
+        match self.client.on_answer(now, call, answer) {
             ConfigMapNews::Unmatched => out.push(Out::Metric(Metric::UnmatchedAnswer)),
-            ConfigMapNews::Forestalled => self.unsend(),
+            ConfigMapNews::Forestalled => self.forget_write(),
             ConfigMapNews::State(sight) => return self.on_state(now, sight),
             ConfigMapNews::Failed(failed) => self.on_failed(now, &failed),
         }
@@ -176,7 +176,7 @@ impl RecordStore {
     }
 
     fn on_state(&mut self, now: Now, sight: ConfigMapRead<Option<Epoch>>) -> Vec<Record> {
-        let mut state = State::of(now, sight.facts);
+        let mut state = RecordsState::of(now, sight.facts);
         // Its base has been replaced, so that it fails.
         self.lost.take_if(|lost| lost.base.as_ref() != state.version());
         if let Some(lost) = &self.lost {
@@ -187,7 +187,7 @@ impl RecordStore {
         let mut found = Vec::new();
         for there in state.records() {
             let Some(wanted) = self.wanted.get(&there.uid) else {
-                if !self.leaving.contains(&there.uid) {
+                if !self.removing.contains(&there.uid) {
                     found.push(there.clone());
                 }
                 continue;
@@ -195,22 +195,23 @@ impl RecordStore {
             // What was written, or is desired now: no other record was made for this run of the node.
             let mut made = self.sent.records.get(&there.uid).into_iter().chain([wanted]);
             if let Some(made) = made.rfind(|made| state.holds(made)) {
-                self.news |= self.kept.get(&there.uid).is_none_or(|known| !known.says_the_same(made));
-                self.kept.insert(there.uid.clone(), made.clone());
+                self.has_changed |=
+                    self.confirmed.get(&there.uid).is_none_or(|known| !known.has_same_facts(made));
+                self.confirmed.insert(there.uid.clone(), made.clone());
             }
         }
-        self.leaving.retain(|uid| state.record(uid).is_some());
-        self.differs = !self.leaving.is_empty() || !self.wanted.values().all(|record| state.holds(record));
+        self.removing.retain(|uid| state.record(uid).is_some());
+        self.differs = !self.removing.is_empty() || !self.wanted.values().all(|record| state.holds(record));
         match sight.what {
-            ConfigMapRequest::Look => self.sent = Sent::default(),
+            ConfigMapRequest::Look => self.sent = LastWrite::default(),
             ConfigMapRequest::Write => {}
         }
         if !self.differs {
-            self.errand.forget_setbacks();
+            self.client.forget_setbacks();
         }
         self.state = Some(state);
-        if self.asked_for > self.read_for {
-            self.errand.look_at(now);
+        if self.term_to_read > self.read_for {
+            self.client.look_at(now);
         }
         found
     }
@@ -219,23 +220,23 @@ impl RecordStore {
         match failed.what {
             ConfigMapRequest::Look => {}
             ConfigMapRequest::Write => {
-                let Sent { base, edit, .. } = &self.sent;
+                let LastWrite { base, edit, .. } = &self.sent;
                 let before = self.lost.take().filter(|lost| lost.base == *base);
                 let mut removes = before.map(|lost| lost.removes).unwrap_or_default();
                 removes.extend(edit.remove.iter().cloned());
-                self.lost = Some(Lost { base: base.clone(), removes, until: now.plus(LOST_FOR) });
+                self.lost = Some(UnansweredWrite { base: base.clone(), removes, until: now.plus(LOST_FOR) });
             }
         }
-        self.unsend();
-        let wait = if failed.denied { RETRY_DENIED } else { step_of(&RETRY_AFTER, self.errand.failures()) };
-        self.errand.put_off(now, wait);
-        if self.errand.failures() >= TOLD_AFTER {
+        self.forget_write();
+        let wait = if failed.denied { RETRY_DENIED } else { step_of(&RETRY_AFTER, self.client.failures()) };
+        self.client.put_off(now, wait);
+        if self.client.failures() >= REPORT_AFTER {
             self.failure = Some(Arc::clone(&failed.why));
         }
     }
 
     /// The last write was not made, or its result is unknown.
-    fn unsend(&mut self) {
+    fn forget_write(&mut self) {
         self.state = None;
         self.differs = true;
     }

@@ -18,7 +18,7 @@ const NO_ROOM: &str = "the ConfigMap that is named like our Lease has no room fo
 
 /// A state of the ConfigMap.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct RecordsState {
     /// The ConfigMap. `None`: absent.
     facts: Option<Arc<ConfigMapFacts>>,
     records: BTreeMap<NodeUid, Record>,
@@ -31,7 +31,7 @@ pub(super) struct State {
 
 /// The change of a state, and the records that do not fit.
 #[derive(Debug, Default)]
-pub(super) struct Change {
+pub(super) struct RecordChange {
     pub edit: ConfigMapEdit,
     /// Records that it writes.
     pub records: BTreeMap<NodeUid, Record>,
@@ -39,13 +39,13 @@ pub(super) struct Change {
     pub refused: BTreeMap<NodeUid, &'static str>,
 }
 
-impl State {
+impl RecordsState {
     /// Evaluates a state that was observed now.
-    pub(super) fn of(now: Now, facts: Option<Arc<ConfigMapFacts>>) -> State {
+    pub(super) fn of(now: Now, facts: Option<Arc<ConfigMapFacts>>) -> RecordsState {
         let (records, unreadable) = facts.as_deref().map(|facts| records::of(facts, now)).unwrap_or_default();
         let records = records.into_iter().map(|record| (record.uid.clone(), record)).collect();
         let size = facts.as_deref().map_or(0, records::size_of);
-        State { facts, records, unreadable, doubted: BTreeSet::new(), size }
+        RecordsState { facts, records, unreadable, doubted: BTreeSet::new(), size }
     }
 
     pub(super) fn facts(&self) -> Option<&Arc<ConfigMapFacts>> {
@@ -77,15 +77,19 @@ impl State {
     /// Whether it contains this record, and no unanswered write may remove it.
     pub(super) fn holds(&self, record: &Record) -> bool {
         let is_doubted = || records::key(&record.uid).is_some_and(|key| self.doubted.contains(&key));
-        self.record(&record.uid).is_some_and(|there| there.says_the_same(record)) && !is_doubted()
+        self.record(&record.uid).is_some_and(|there| there.has_same_facts(record)) && !is_doubted()
     }
 
-    /// The change that adds the desired records and removes those in `leaving`. Existing records come first, then the
+    /// The change that adds the desired records and removes those in `removing`. Existing records come first, then the
     /// others in the order of their signals.
-    pub(super) fn change(&self, wanted: &BTreeMap<NodeUid, Record>, leaving: &BTreeSet<NodeUid>) -> Change {
-        let mut change = Change::default();
+    pub(super) fn change(
+        &self,
+        wanted: &BTreeMap<NodeUid, Record>,
+        removing: &BTreeSet<NodeUid>,
+    ) -> RecordChange {
+        let mut change = RecordChange::default();
         let mut size = self.size;
-        for there in leaving.iter().filter_map(|uid| self.record(uid)) {
+        for there in removing.iter().filter_map(|uid| self.record(uid)) {
             size = size.saturating_sub(there.size());
             change.edit.remove.extend(records::key(&there.uid));
         }

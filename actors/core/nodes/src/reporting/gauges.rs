@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Seen;
-use super::foreign::Foreign;
+use super::ReportInput;
+use super::foreign::ForeignStates;
 use crate::Out;
 use crate::nodes::NodeStatus;
 use mechanisms::work_queue::{Results, WorkQueue};
@@ -32,7 +32,7 @@ pub(super) struct NodeGauges {
 
 impl NodeGauges {
     /// Emits the results of work since the last time (S4).
-    pub(super) fn tell_results(&mut self, queue: &WorkQueue<NodeUid>, out: &mut Vec<Out>) {
+    pub(super) fn emit_results(&mut self, queue: &WorkQueue<NodeUid>, out: &mut Vec<Out>) {
         let now = queue.results();
         if now == self.results {
             return;
@@ -45,36 +45,36 @@ impl NodeGauges {
     }
 
     /// Emits the number of nodes in each state.
-    pub(super) fn tell_nodes(
+    pub(super) fn emit_nodes(
         &mut self,
         now: Now,
-        stands: &[NodeStatus<'_>],
-        seen: &Seen<'_>,
+        statuses: &[NodeStatus<'_>],
+        input: &ReportInput<'_>,
         out: &mut Vec<Out>,
     ) {
         for state in NodeState::ALL {
-            let nodes = count(stands.iter().filter(|stand| stand.state == state).count());
+            let nodes = count(statuses.iter().filter(|status| status.state == state).count());
             if self.states.insert(state, nodes).unwrap_or_default() != nodes {
                 out.push(Out::Metric(Metric::AdminNodes { state, nodes }));
             }
         }
         for signal in Signal::ALL {
-            let nodes = count(stands.iter().filter(|stand| stand.signals.contains(&signal)).count());
+            let nodes = count(statuses.iter().filter(|status| status.signals.contains(&signal)).count());
             if self.signals.insert(signal, nodes).unwrap_or_default() != nodes {
                 out.push(Out::Metric(Metric::DrainingNodes { signal, nodes }));
             }
         }
-        let oldest = stands.iter().filter_map(waits_since).min().map(|since| now.since(since).as_secs());
+        let oldest = statuses.iter().filter_map(waits_since).min().map(|since| now.since(since).as_secs());
         if oldest != self.oldest {
             self.oldest = oldest;
             out.push(Out::Metric(Metric::AdminOldest(oldest.map(Duration::from_secs))));
         }
-        let queue = count(stands.iter().filter(|stand| seen.queue.requeues(stand.uid) > 0).count());
+        let queue = count(statuses.iter().filter(|status| input.queue.requeues(status.uid) > 0).count());
         if queue != self.queue {
             self.queue = queue;
             out.push(Out::Metric(Metric::ReconcileQueue(queue)));
         }
-        let kept = &seen.records;
+        let kept = &input.records;
         let records = [count(kept.count), count(kept.unreadable.len()), count(kept.refused.len())];
         if records != self.records {
             self.records = records;
@@ -84,7 +84,7 @@ impl NodeGauges {
     }
 
     /// Emits the number of Down entries.
-    pub(super) fn tell_entries(&mut self, found: &Foreign, out: &mut Vec<Out>) {
+    pub(super) fn emit_entries(&mut self, found: &ForeignStates, out: &mut Vec<Out>) {
         let downs = [found.ours, found.downs];
         for (foreign, at) in [(false, 0), (true, 1)] {
             if self.downs[at] != downs[at] {
@@ -97,9 +97,9 @@ impl NodeGauges {
 
 /// Time since which a node waits for our work. Held nodes have a count of their own, and deleted nodes wait for
 /// others.
-fn waits_since(stand: &NodeStatus<'_>) -> Option<Now> {
-    match stand.state {
-        NodeState::Recording | NodeState::Draining | NodeState::Restoring => stand.since,
+fn waits_since(status: &NodeStatus<'_>) -> Option<Now> {
+    match status.state {
+        NodeState::Recording | NodeState::Draining | NodeState::Restoring => status.since,
         NodeState::Held | NodeState::Down | NodeState::Gone => None,
     }
 }

@@ -70,7 +70,7 @@ impl Node {
         Node { name, uid, fact: Some(fact), state: None, since: Now::ZERO, record }
     }
 
-    fn stand(&self) -> Option<NodeStatus<'_>> {
+    fn status(&self) -> Option<NodeStatus<'_>> {
         let state = self.state?;
         let leaves = match state {
             NodeState::Held | NodeState::Recording | NodeState::Draining | NodeState::Down => true,
@@ -101,13 +101,13 @@ struct Said {
 
 struct Bench {
     now: Now,
-    told: Reporting,
+    reporting: Reporting,
     nodes: Vec<Node>,
     /// How many Ready nodes are Down, and how many there are.
     bound: (usize, usize),
     azure: BTreeMap<PoolId, BTreeMap<IpAddr, State>>,
     pools: Pools,
-    posts: PendingUpdates,
+    updates: PendingUpdates,
     queue: WorkQueue<NodeUid>,
     set: Draining,
     params: Params,
@@ -133,12 +133,12 @@ impl Bench {
         let members: BTreeMap<IpAddr, State> = (1..nodes).map(|n| (ip(n), State::None)).collect();
         let mut bench = Bench {
             now: Now::from_millis(10_000),
-            told: Reporting::default(),
+            reporting: Reporting::default(),
             nodes: (1..=nodes).map(Node::new).collect(),
             bound: (0, nodes.into()),
             azure: pools().map(|pool| (pool, members.clone())).into(),
             pools: Pools::default(),
-            posts: PendingUpdates::default(),
+            updates: PendingUpdates::default(),
             queue: WorkQueue::new(work_queue::Params::S4),
             set: Draining { excluded: params.excluded.clone(), ..Draining::default() },
             params,
@@ -148,7 +148,7 @@ impl Bench {
             acts: true,
             changed: true,
         };
-        bench.told.reporting(Some(Epoch(1)));
+        bench.reporting.set_term(Some(Epoch(1)));
         bench.observe();
         bench.later();
         bench
@@ -171,7 +171,7 @@ impl Bench {
     fn put(&mut self, n: u8, state: impl Into<Option<NodeState>>) {
         let node = &mut self.nodes[usize::from(n) - 1];
         let (before, after) = (node.state, state.into());
-        if before.map(transitions::Way::of) != after.map(transitions::Way::of) {
+        if before.map(transitions::Direction::of) != after.map(transitions::Direction::of) {
             node.since = self.now;
         }
         node.state = after;
@@ -228,9 +228,9 @@ impl Bench {
     }
 
     /// The writer is to do something for a node in a pool.
-    fn post(&mut self, pool: &PoolId, n: u8) {
+    fn update(&mut self, pool: &PoolId, n: u8) {
         let (now, lacks) = (self.now, Lacks::from([(self.uid(n), AdminUrgency::Down)]));
-        self.posts.settle(now, pool.clone(), lacks, 1, |_| Some(now), &mut Vec::new());
+        self.updates.request(now, pool.clone(), lacks, 1, |_| Some(now), &mut Vec::new());
         self.changed = true;
     }
 
@@ -245,23 +245,23 @@ impl Bench {
                 self.queue.done(self.now, &taken);
             }
         }
-        self.told.failed(Some(pool), &[uid], "HTTP 500".into());
+        self.reporting.failed(Some(pool), &[uid], "HTTP 500".into());
     }
 
     /// What is said now.
     fn tell(&mut self) -> Said {
-        let stands: Vec<NodeStatus<'_>> = self.nodes.iter().filter_map(Node::stand).collect();
-        let seen = Seen {
-            stands: &stands,
+        let statuses: Vec<NodeStatus<'_>> = self.nodes.iter().filter_map(Node::status).collect();
+        let seen = ReportInput {
+            statuses: &statuses,
             facts: &|| self.nodes.iter().filter_map(|node| node.fact.as_ref()).collect(),
             bound: &|| self.bound,
             pools: &self.pools,
-            posts: &self.posts,
-            owed: &BTreeMap::new(),
+            updates: &self.updates,
+            added: &BTreeMap::new(),
             queue: &self.queue,
             set: &self.set,
             records: RecordsView {
-                count: stands.len(),
+                count: statuses.len(),
                 unreadable: &self.unreadable,
                 refused: &self.refused,
                 fresh: true,
@@ -274,7 +274,7 @@ impl Bench {
             changed: self.changed,
         };
         let mut out = Vec::new();
-        self.told.advance(self.now, &seen, &mut out);
+        self.reporting.report(self.now, &seen, &mut out);
         self.changed = false;
         let mut said = Said::default();
         for one in out {
@@ -400,9 +400,9 @@ fn s1_nothing_is_told_of_a_node_in_no_pool_or_of_one_that_is_gone() {
 #[test]
 fn s1_what_ends_while_nobody_can_be_told_is_told_when_somebody_can() {
     let mut bench = Bench::new(3);
-    bench.told.reporting(None);
+    bench.reporting.set_term(None);
     assert_eq!(bench.cut(1), []);
-    bench.told.reporting(Some(Epoch(1)));
+    bench.reporting.set_term(Some(Epoch(1)));
     assert_eq!(bench.reports(), [bench.about(1, down(2, 2))]);
     bench.acts = false;
     assert_eq!(bench.cut(2), [], "nothing is begun");
@@ -515,7 +515,7 @@ fn n5_each_held_node_is_told_once_in_a_term_and_the_controller_once() {
         assert_eq!(bench.reports(), [], "once in a term");
     }
     bench.put(4, None);
-    bench.told.reporting(Some(Epoch(2)));
+    bench.reporting.set_term(Some(Epoch(2)));
     assert_eq!(bench.reports(), [Report { subjects: both, what: held, note: None }]);
     assert_eq!(bench.reports(), []);
 }
@@ -533,7 +533,7 @@ fn n4_an_admin_state_of_somebody_else_is_told_once_for_each_node_and_term() {
     bench.set(&web, 1, State::Up);
     assert_eq!(bench.reports(), []);
     bench.set(&web, 1, State::Down);
-    bench.told.reporting(Some(Epoch(2)));
+    bench.reporting.set_term(Some(Epoch(2)));
     assert_eq!(bench.reports(), [bench.about(1, told)]);
 
     bench.set_all(2, State::Down);

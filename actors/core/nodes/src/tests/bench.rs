@@ -390,8 +390,8 @@ impl Bench {
     /// How a node stands.
     pub(super) fn state(&self, n: u8) -> Option<NodeState> {
         let name = NodeName::new(format!("node-{n}"));
-        let mut stands = self.machine.nodes.stands(&self.machine.records);
-        stands.find(|stand| *stand.name == name).map(|stand| stand.state)
+        let mut statuses = self.machine.nodes.statuses(&self.machine.records);
+        statuses.find(|status| *status.name == name).map(|status| status.state)
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -17,7 +17,7 @@ use model::xds::assignment::{LoadAssignment, Priority, Standing};
 use model::xds::name::Name;
 use model::xds::remark::Diagnostic;
 use model::xds::source::{Assigned, Note, SourceFact};
-use writer::plan::{Change, Plan, plan};
+use writer::plan::{Plan, PoolChange, plan};
 
 const UP: Standing = Standing::Healthy;
 const DRAINS: Standing = Standing::Draining;
@@ -216,7 +216,7 @@ impl World {
             Plan::Unchanged => Outcome::Unchanged { members },
             Plan::Edit(change) => {
                 self.put(&change);
-                let Change { members, added, removed, .. } = *change;
+                let PoolChange { members, added, removed, .. } = *change;
                 Outcome::Written { members, added, removed, record: Arc::default() }
             }
         };
@@ -227,7 +227,7 @@ impl World {
         self.pool(queue::In::Finished(attempt, outcome));
     }
 
-    fn put(&mut self, change: &Change) {
+    fn put(&mut self, change: &PoolChange) {
         let facts = self.facts();
         let pool = self.bench.azure.get_mut(&web()).expect("it is there");
         for at in &change.edit.remove {
@@ -311,7 +311,7 @@ impl World {
 
     fn source(&mut self, endpoints: &[(u8, Standing)]) {
         self.says = Some(endpoints.iter().copied().collect());
-        let addresses = endpoints.iter().map(|(n, stands)| (ips(*n)[0], *stands)).collect();
+        let addresses = endpoints.iter().map(|(n, statuses)| (ips(*n)[0], *statuses)).collect();
         let priorities = vec![Priority { addresses, weighted: false }];
         let assigned = Assigned::Usable(Arc::new(LoadAssignment { priorities, ..LoadAssignment::default() }));
         let note = Note::Node("replica-1".into());
@@ -629,7 +629,7 @@ impl Outsider {
                 };
                 let says: Vec<(u8, Standing)> = (1..=NODES).zip(states).filter_map(of).collect();
                 world.source(&says);
-                for (n, _) in says.iter().filter(|(_, stands)| *stands == DRAINS) {
+                for (n, _) in says.iter().filter(|(_, statuses)| *statuses == DRAINS) {
                     self.by_hand.remove(n);
                     self.unknown.remove(n);
                 }

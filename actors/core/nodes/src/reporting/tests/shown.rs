@@ -7,7 +7,7 @@ fn named(said: &Said) -> Vec<(&str, Option<NodeState>)> {
     said.nodes.iter().map(|(name, view)| (name.as_str(), view.as_ref().map(|view| view.state))).collect()
 }
 
-fn places(said: &Said) -> Vec<(String, NodePoolState)> {
+fn node_pools(said: &Said) -> Vec<(String, NodePoolState)> {
     let [(_, Some(view))] = &said.nodes[..] else { panic!("{said:?}") };
     view.pools.iter().map(|NodePool { pool, state }| (pool.to_string(), *state)).collect()
 }
@@ -15,14 +15,14 @@ fn places(said: &Said) -> Vec<(String, NodePoolState)> {
 #[test]
 fn h3_with_nothing_of_it_in_the_cluster_one_view_is_shown_and_no_more() {
     let mut bench = Bench::new(3);
-    bench.told = Reporting::default();
+    bench.reporting = Reporting::default();
     let said = bench.later();
     assert_eq!((said.whole.len(), said.nodes.len(), said.samples.len()), (1, 0, 0));
     for _ in 0..3 {
         bench.observe();
         let said = bench.later();
         assert!(said.whole.is_empty() && said.nodes.is_empty() && said.samples.is_empty(), "{said:?}");
-        assert!(said.reports.is_empty() && bench.told.deadline().is_none());
+        assert!(said.reports.is_empty() && bench.reporting.deadline().is_none());
     }
 }
 
@@ -105,9 +105,12 @@ fn n2_a_node_is_shown_in_each_of_its_pools_as_it_is_there() {
     }
     bench.record(1).foreign.add(&pool("lb", "foreign"));
     bench.put(1, NodeState::Draining);
-    bench.post(&web, 1);
-    bench.post(&internal, 1);
-    assert_eq!(bench.posts.failed(bench.now, &internal, 1, (Duration::ZERO, Duration::ZERO)), [bench.uid(1)]);
+    bench.update(&web, 1);
+    bench.update(&internal, 1);
+    assert_eq!(
+        bench.updates.failed(bench.now, &internal, 1, (Duration::ZERO, Duration::ZERO)),
+        [bench.uid(1)]
+    );
     let shown = |rows: &[(&str, NodePoolState)]| -> Vec<(String, NodePoolState)> {
         rows.iter().map(|(pool, state)| ((*pool).to_owned(), *state)).collect()
     };
@@ -120,7 +123,7 @@ fn n2_a_node_is_shown_in_each_of_its_pools_as_it_is_there() {
         ("lb/web", NodePoolState::Waiting),
         ("lb-internal/web", NodePoolState::Failed),
     ];
-    assert_eq!(places(&bench.later()), shown(&expected));
+    assert_eq!(node_pools(&bench.later()), shown(&expected));
 
     bench.put(1, NodeState::Restoring);
     let expected = [
@@ -128,7 +131,7 @@ fn n2_a_node_is_shown_in_each_of_its_pools_as_it_is_there() {
         ("lb/excluded", NodePoolState::Excluded),
         ("lb/foreign", NodePoolState::Foreign),
     ];
-    assert_eq!(places(&bench.later()), shown(&expected), "where it is back there is nothing to show");
+    assert_eq!(node_pools(&bench.later()), shown(&expected), "where it is back there is nothing to show");
 }
 
 #[test]
@@ -159,13 +162,13 @@ fn h3_reads_of_all_pools_are_250_ms_apart_and_none_is_left_out() {
     bench.now = bench.now.plus(Duration::from_millis(100));
     bench.put(1, NodeState::Recording);
     assert_eq!(bench.tell().nodes, []);
-    let deadline = bench.told.deadline().unwrap();
+    let deadline = bench.reporting.deadline().unwrap();
     assert_eq!(deadline, bench.now.plus(Duration::from_millis(150)));
     bench.now = bench.now.plus(Duration::from_millis(100));
-    assert_eq!((bench.tell().nodes.len(), bench.told.deadline()), (0, Some(deadline)));
+    assert_eq!((bench.tell().nodes.len(), bench.reporting.deadline()), (0, Some(deadline)));
     bench.now = deadline;
     assert_eq!(named(&bench.tell()), [("node-1", Some(NodeState::Recording))]);
-    assert_eq!(bench.told.deadline(), None);
+    assert_eq!(bench.reporting.deadline(), None);
 }
 
 #[test]

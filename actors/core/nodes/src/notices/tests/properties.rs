@@ -83,7 +83,7 @@ struct Real {
 }
 
 /// A patch that was sent, and its answer, once it is carried out.
-struct Sent {
+struct LastWrite {
     call: CallId,
     ask: TaintAsk,
     at: Now,
@@ -91,14 +91,14 @@ struct Sent {
 }
 
 struct World {
-    spots: Spots,
+    notices: EvictionNotices,
     now: Now,
     acts: bool,
     writes: bool,
     /// The nodes whose records say that the taint is ours.
     records: BTreeSet<NodeUid>,
     nodes: Vec<Real>,
-    sent: Vec<Sent>,
+    sent: Vec<LastWrite>,
     /// How many states, events and nodes there were.
     count: u64,
 }
@@ -117,7 +117,7 @@ impl Real {
 impl World {
     fn new() -> World {
         let mut world = World {
-            spots: Spots::default(),
+            notices: EvictionNotices::default(),
             now: Now::from_millis(10_000_000),
             acts: true,
             writes: true,
@@ -128,7 +128,7 @@ impl World {
         };
         for n in 0..NODES {
             let real = Real::new(node(&format!("n{n}")), world.now);
-            world.spots.on_fact(world.now, &real.fact);
+            world.notices.on_fact(world.now, &real.fact);
             world.nodes.push(real);
         }
         world
@@ -154,7 +154,7 @@ impl World {
         let Some(fact) = next else { return };
         real.ready_since = fact.ready.then(|| real.ready_since.unwrap_or(self.now));
         real.told = fact.clone();
-        self.spots.on_fact(self.now, &fact);
+        self.notices.on_fact(self.now, &fact);
     }
 
     fn tell_all(&mut self) {
@@ -226,7 +226,7 @@ impl World {
             (End::Denied | End::Withheld, None) => denied(),
         };
         let sent = self.sent.remove(at);
-        self.spots.on_tainted(self.now, sent.call, &answer);
+        self.notices.on_tainted(self.now, sent.call, &answer);
     }
 
     /// What is under way comes to an end, one way or the other, and is told.
@@ -234,7 +234,7 @@ impl World {
         while let Some(sent) = self.sent.pop() {
             let answer = sent.answer.unwrap_or_else(|| self.carry_out(&sent.ask));
             if sent.call.0 % 3 > 0 {
-                self.spots.on_tainted(self.now, sent.call, &answer);
+                self.notices.on_tainted(self.now, sent.call, &answer);
             }
         }
         self.tell_all();
@@ -243,9 +243,9 @@ impl World {
     fn begin(&mut self) {
         self.drain();
         for uid in self.records.clone() {
-            self.spots.on_read(&uid);
+            self.notices.on_read(&uid);
         }
-        self.spots.begin();
+        self.notices.begin();
         self.acts = true;
     }
 
@@ -257,7 +257,7 @@ impl World {
                 let event = PreemptionObject { key: key(&number.to_string()), age, at: None, ..event(&name) };
                 let list = [Seen::ListBegan(Provenance::Relist), seen(event.clone()), Seen::ListAborted];
                 let all = if listed { list.to_vec() } else { vec![seen(event)] };
-                all.iter().for_each(|seen| self.spots.on_seen(self.now, seen));
+                all.iter().for_each(|seen| self.notices.on_seen(self.now, seen));
             }
             Act::Condition(n, age) => {
                 let second = i64::try_from(self.next()).expect("it is small");
@@ -292,8 +292,8 @@ impl World {
                     version: version(number),
                     ..node(old.name.as_str())
                 };
-                self.spots.on_fact(self.now, &fact);
-                self.spots.on_gone(self.now, &old.uid);
+                self.notices.on_fact(self.now, &fact);
+                self.notices.on_gone(self.now, &old.uid);
                 self.records.remove(&old.uid);
                 self.nodes[n] = Real::new(fact, self.now);
             }
@@ -305,11 +305,11 @@ impl World {
             Act::Leads(false) => self.acts = false,
             Act::Restarts => {
                 self.drain();
-                self.spots = Spots { calls: self.spots.calls, ..Spots::default() };
+                self.notices = EvictionNotices { calls: self.notices.calls, ..EvictionNotices::default() };
                 for real in &mut self.nodes {
                     real.ready_since = real.fact.ready.then_some(self.now);
                     real.sent |= self.records.contains(&real.fact.uid);
-                    self.spots.on_fact(self.now, &real.fact);
+                    self.notices.on_fact(self.now, &real.fact);
                 }
                 self.begin();
             }
@@ -325,7 +325,7 @@ impl World {
             self.drain();
         }
         let mut turns = 0;
-        while let Some(at) = self.spots.deadline().filter(|at| self.acts && *at <= until) {
+        while let Some(at) = self.notices.deadline().filter(|at| self.acts && *at <= until) {
             turns += 1;
             assert!(turns < 2_000, "it does not come to rest");
             self.now = at.max(self.now);
@@ -346,18 +346,18 @@ impl World {
             assert!(turn < 10, "it does not come to rest");
             let mut out = Vec::new();
             let (records, now) = (self.records.clone(), self.now);
-            self.spots.advance(now, |uid| records.contains(uid), &mut out);
+            self.notices.reconcile(now, |uid| records.contains(uid), &mut out);
             for said in out {
                 if let Out::Taint(call, ask) = said {
                     self.sends(call, ask);
                 }
             }
-            let changed = self.spots.changed();
+            let changed = self.notices.changed();
             if changed.is_empty() || !self.writes {
                 break;
             }
             for uid in changed {
-                if self.spots.is_ours(&uid) {
+                if self.notices.is_ours(&uid) {
                     self.records.insert(uid);
                 } else {
                     self.records.remove(&uid);
@@ -367,8 +367,8 @@ impl World {
     }
 
     fn sends(&mut self, call: CallId, ask: TaintAsk) {
-        let (spots, now) = (&self.spots, self.now);
-        let is_under_way = |sent: &Sent| sent.ask.uid == ask.uid && now < sent.at.plus(GIVE_UP_AFTER);
+        let (notices, now) = (&self.notices, self.now);
+        let is_under_way = |sent: &LastWrite| sent.ask.uid == ask.uid && now < sent.at.plus(GIVE_UP_AFTER);
         assert!(!self.sent.iter().any(is_under_way), "one patch at a time: {ask:?}");
         let real = self.nodes.iter_mut().find(|real| real.fact.uid == ask.uid).expect("it exists");
         assert_eq!(real.told.name, ask.node);
@@ -376,7 +376,7 @@ impl World {
             real.told.taints.iter().any(|taint| taint.value == mark().value && taint.key == mark().key);
         match ask.edit {
             TaintEdit::AddTo | TaintEdit::AddFirst => {
-                assert!(spots.is_noticed(&ask.uid) && spots.is_ours(&ask.uid) && !is_marked, "{ask:?}");
+                assert!(notices.is_noticed(&ask.uid) && notices.is_ours(&ask.uid) && !is_marked, "{ask:?}");
                 assert!(self.records.contains(&ask.uid), "not without a record");
                 assert_eq!(ask.edit == TaintEdit::AddFirst, real.told.taints.is_empty());
                 real.sent = true;
@@ -385,10 +385,10 @@ impl World {
                 assert!(real.sent, "nothing of it can be ours");
                 assert_eq!(real.told.taints.get(at), Some(&mark()), "only what is as ours");
                 let since = real.ready_since.expect("it is Ready");
-                assert!(now >= since.plus(READY_FOR) && !spots.is_noticed(&ask.uid), "not before");
+                assert!(now >= since.plus(READY_FOR) && !notices.is_noticed(&ask.uid), "not before");
             }
         }
-        self.sent.push(Sent { call, ask, at: now, answer: None });
+        self.sent.push(LastWrite { call, ask, at: now, answer: None });
     }
 
     /// Everything works, and time goes by.
@@ -406,11 +406,11 @@ impl World {
         self.drain();
         self.advance();
         self.pass(seconds(4_000));
-        assert_eq!(self.spots.deadline(), None);
+        assert_eq!(self.notices.deadline(), None);
         for real in &self.nodes {
             let uid = &real.fact.uid;
-            assert!(!self.spots.is_noticed(uid), "{uid}");
-            assert!(!self.spots.is_ours(uid) && !real.by_us, "{uid}");
+            assert!(!self.notices.is_noticed(uid), "{uid}");
+            assert!(!self.notices.is_ours(uid) && !real.by_us, "{uid}");
         }
     }
 }

@@ -12,7 +12,7 @@ fn tries(event: PreemptionObject, fact: &NodeFact, answers: &[TaintAnswer], span
         if let Some((call, _)) = bench.asked.pop() {
             at.push(bench.now.since(began).as_secs());
             let answer = answers.next().expect("they go round");
-            bench.spots.on_tainted(bench.now, call, answer);
+            bench.notices.on_tainted(bench.now, call, answer);
             bench.advance();
         }
         bench.pass(Duration::from_millis(100));
@@ -40,7 +40,7 @@ fn n1_failures_of_an_older_notice_do_not_slow_down_a_newer_one() {
     }
     bench.asks_nothing();
     bench.pass(seconds(600));
-    assert_eq!((bench.stands("a"), bench.spots.deadline()), ((false, false), None));
+    assert_eq!((bench.statuses("a"), bench.notices.deadline()), ((false, false), None));
     bench.pass(seconds(1));
     bench.event(again(&event("a")));
     bench.answer(&denied());
@@ -74,7 +74,7 @@ fn n1_a_patch_that_was_overtaken_is_made_anew_with_the_next_state() {
     assert_eq!(ask.edit, TaintEdit::AddTo);
     bench.tell(&NodeFact { version: version(3), ..node("a") });
     bench.asks_nothing();
-    bench.spots.on_tainted(bench.now, call, &TaintAnswer::Overtaken);
+    bench.notices.on_tainted(bench.now, call, &TaintAnswer::Overtaken);
     bench.advance();
     assert_eq!(bench.patch().1.edit, TaintEdit::AddFirst, "the next state has come before the answer");
 }
@@ -93,9 +93,9 @@ fn c4_a_patch_that_was_withheld_is_not_made_again_until_the_next_notice() {
     bench.tell(&NodeFact { version: version(2), ..node("a") });
     bench.pass(seconds(600));
     bench.asks_nothing();
-    assert_eq!(bench.stands("a"), (true, false), "nothing of the node is ours");
+    assert_eq!(bench.statuses("a"), (true, false), "nothing of the node is ours");
     bench.pass(seconds(60));
-    assert_eq!(bench.stands("a"), (false, false));
+    assert_eq!(bench.statuses("a"), (false, false));
     bench.event(again(&again(&event("a"))));
     assert_eq!(bench.edit(), TaintEdit::AddFirst);
 }
@@ -106,17 +106,17 @@ fn a3_a_patch_with_a_lost_answer_is_given_up_and_a_late_answer_is_ignored() {
     bench.event(event("a"));
     let (call, _) = bench.patch();
     bench.pass(Duration::from_millis(5_999));
-    bench.spots.on_tainted(bench.now, CallId(77), &TaintAnswer::Done);
+    bench.notices.on_tainted(bench.now, CallId(77), &TaintAnswer::Done);
     bench.advance();
     assert_eq!(bench.samples, [Metric::UnmatchedAnswer]);
     bench.pass(Duration::from_millis(1));
     assert_eq!(bench.samples.last(), Some(&Metric::TaintPatch(TaintResult::Failed)));
     bench.pass(seconds(1));
     let (second, _) = bench.patch();
-    bench.spots.on_tainted(bench.now, call, &TaintAnswer::Done);
+    bench.notices.on_tainted(bench.now, call, &TaintAnswer::Done);
     bench.advance();
     assert_eq!(bench.samples.last(), Some(&Metric::UnmatchedAnswer));
-    bench.spots.on_tainted(bench.now, second, &TaintAnswer::Done);
+    bench.notices.on_tainted(bench.now, second, &TaintAnswer::Done);
     bench.pass(seconds(60));
     bench.asks_nothing();
 }
@@ -145,11 +145,11 @@ fn n1_a_taint_that_was_there_is_not_ours_and_none_is_added() {
         let before = NodeFact { taints: vec![taint(DRAINING, SPOT_EVICTION, effect)], ..node("a") };
         let mut bench = Bench::of(std::slice::from_ref(&before));
         bench.event(event("a"));
-        assert_eq!(bench.stands("a"), (true, false));
+        assert_eq!(bench.statuses("a"), (true, false));
         bench.tell(&NodeFact { version: version(2), ..before });
         bench.asks_nothing();
         bench.tell(&NodeFact { version: version(3), ..node("a") });
-        assert_eq!(bench.stands("a"), (false, false), "clearing it ends the notice too");
+        assert_eq!(bench.statuses("a"), (false, false), "clearing it ends the notice too");
         bench.asks_nothing();
     }
 }
@@ -159,7 +159,7 @@ fn n1_a_taint_of_another_value_is_none_of_an_eviction() {
     let before = NodeFact { taints: vec![taint(DRAINING, "maintenance", "NoExecute")], ..node("a") };
     let mut bench = Bench::of(&[before]);
     bench.event(event("a"));
-    assert_eq!((bench.stands("a"), bench.edit()), ((true, true), TaintEdit::AddTo));
+    assert_eq!((bench.statuses("a"), bench.edit()), ((true, true), TaintEdit::AddTo));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn n1_a_taint_that_somebody_adds_before_us_is_not_ours() {
     unsent.records = false;
     unsent.event(event("a"));
     unsent.tell(&marked(&node("a"), 2));
-    assert_eq!(unsent.stands("a"), (true, false));
+    assert_eq!(unsent.statuses("a"), (true, false));
     unsent.records = true;
     unsent.advance();
     unsent.asks_nothing();
@@ -179,13 +179,13 @@ fn n1_a_taint_that_somebody_adds_before_us_is_not_ours() {
         bench.event(event("a"));
         if fact_first {
             bench.tell(&marked(&node("a"), 2));
-            assert_eq!(bench.stands("a"), (true, true), "it may be the one under way");
+            assert_eq!(bench.statuses("a"), (true, true), "it may be the one under way");
             bench.answer(refusal);
         } else {
             bench.answer(refusal);
             bench.tell(&marked(&node("a"), 2));
         }
-        assert_eq!(bench.stands("a"), (true, false), "{refusal:?} {fact_first}");
+        assert_eq!(bench.statuses("a"), (true, false), "{refusal:?} {fact_first}");
         bench.pass(seconds(3_600));
         bench.asks_nothing();
     }
@@ -199,7 +199,7 @@ fn n1_a_taint_that_shows_up_after_a_try_whose_answer_was_lost_is_ours() {
     bench.pass(seconds(1));
     bench.answer(&TaintAnswer::Overtaken);
     bench.tell(&marked(&node("a"), 2));
-    assert_eq!(bench.stands("a"), (true, true));
+    assert_eq!(bench.statuses("a"), (true, true));
 }
 
 #[test]
@@ -208,8 +208,8 @@ fn n1_a_taint_that_never_shows_up_is_not_ours_in_the_end() {
     bench.event(event("a"));
     bench.answer(&TaintAnswer::Done);
     bench.pass(seconds(629));
-    assert_eq!(bench.stands("a"), (true, true));
+    assert_eq!(bench.statuses("a"), (true, true));
     bench.pass(seconds(1));
-    assert_eq!((bench.stands("a"), bench.spots.deadline()), ((false, false), None));
+    assert_eq!((bench.statuses("a"), bench.notices.deadline()), ((false, false), None));
     bench.asks_nothing();
 }

@@ -14,25 +14,25 @@ use model::watch::Seen;
 
 /// The existing events, and those that wait for their node.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(super) struct NoticeEvents {
     /// The newest version of each event.
     known: BTreeMap<EventKey, ResourceVersion>,
     /// Events in the current list.
     listed: Option<BTreeSet<EventKey>>,
     /// Events of nodes that are not known yet.
-    kept: BTreeMap<EventKey, Notified>,
+    kept: BTreeMap<EventKey, NoticeEvent>,
 }
 
 /// An event that announces an eviction.
 #[derive(Clone, Debug)]
-pub(super) struct Notified {
+pub(super) struct NoticeEvent {
     /// Time of its arrival.
     pub(super) arrived: Now,
     /// The event.
     pub(super) event: Arc<PreemptionObject>,
 }
 
-impl Notified {
+impl NoticeEvent {
     /// Time at which it was last seen, as far as it contains that.
     pub(super) fn at(&self) -> Now {
         self.arrived.minus(self.event.age.unwrap_or_default())
@@ -43,9 +43,9 @@ impl Notified {
     }
 }
 
-impl Events {
+impl NoticeEvents {
     /// Applies an observation of the watch. Returns the notice in it, if it is new.
-    pub(super) fn on_seen(&mut self, now: Now, seen: &Seen) -> Option<Notified> {
+    pub(super) fn on_seen(&mut self, now: Now, seen: &Seen) -> Option<NoticeEvent> {
         match seen {
             Seen::Object(Object::Preemption(event)) => self.on_event(now, event),
             Seen::ListBegan(_) => {
@@ -77,28 +77,28 @@ impl Events {
         }
     }
 
-    fn on_event(&mut self, now: Now, event: &Arc<PreemptionObject>) -> Option<Notified> {
+    fn on_event(&mut self, now: Now, event: &Arc<PreemptionObject>) -> Option<NoticeEvent> {
         let before = self.known.insert(event.key.clone(), event.resource_version.clone());
         if let Some(listed) = &mut self.listed {
             listed.insert(event.key.clone());
         }
         let is_news = before.as_ref() != Some(&event.resource_version);
         let is_notice = is_news && !is_failed_query(&event.message);
-        is_notice.then(|| Notified { arrived: now, event: Arc::clone(event) })
+        is_notice.then(|| NoticeEvent { arrived: now, event: Arc::clone(event) })
     }
 
     /// Keeps a notice whose node is not known yet.
-    pub(super) fn keep(&mut self, notified: Notified) {
+    pub(super) fn keep(&mut self, notified: NoticeEvent) {
         self.kept.insert(notified.event.key.clone(), notified);
     }
 
     /// The kept notices for a node of this name.
-    pub(super) fn of(&self, now: Now, name: &NodeName) -> Vec<Notified> {
+    pub(super) fn of(&self, now: Now, name: &NodeName) -> Vec<NoticeEvent> {
         self.kept.values().filter(|kept| kept.event.node == *name && kept.is_young(now)).cloned().collect()
     }
 
     /// Drops the notices whose node did not become known in time.
-    pub(super) fn expire(&mut self, now: Now) -> Vec<Notified> {
+    pub(super) fn expire(&mut self, now: Now) -> Vec<NoticeEvent> {
         self.kept.extract_if(.., |_, kept| !kept.is_young(now)).map(|(_, kept)| kept).collect()
     }
 
@@ -109,7 +109,7 @@ impl Events {
     }
 
     /// Drops a kept notice whose node is known now.
-    pub(super) fn release(&mut self, notified: &Notified) {
+    pub(super) fn release(&mut self, notified: &NoticeEvent) {
         self.kept.remove(&notified.event.key);
     }
 }

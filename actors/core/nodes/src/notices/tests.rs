@@ -112,7 +112,7 @@ fn denied() -> TaintAnswer {
 }
 
 struct Bench {
-    spots: Spots,
+    notices: EvictionNotices,
     now: Now,
     /// Whether records are kept at once, and whether this process acts.
     records: bool,
@@ -125,7 +125,7 @@ impl Bench {
     /// One that knows these nodes.
     fn of(nodes: &[NodeFact]) -> Bench {
         let mut bench = Bench {
-            spots: Spots::default(),
+            notices: EvictionNotices::default(),
             now: Now::from_millis(1_000_000),
             records: true,
             acts: true,
@@ -141,7 +141,7 @@ impl Bench {
             return;
         }
         let (mut out, records) = (Vec::new(), self.records);
-        self.spots.advance(self.now, |_| records, &mut out);
+        self.notices.reconcile(self.now, |_| records, &mut out);
         for said in out {
             if let Out::Taint(call, ask) = said {
                 self.asked.push((call, ask));
@@ -151,21 +151,21 @@ impl Bench {
                 panic!("{said:?}");
             }
         }
-        assert!(self.spots.deadline().is_none_or(|at| at > self.now), "nothing is left to do now");
+        assert!(self.notices.deadline().is_none_or(|at| at > self.now), "nothing is left to do now");
     }
 
     fn tell(&mut self, fact: &NodeFact) {
-        self.spots.on_fact(self.now, fact);
+        self.notices.on_fact(self.now, fact);
         self.advance();
     }
 
     fn gone(&mut self, name: &str) {
-        self.spots.on_gone(self.now, &uid(name));
+        self.notices.on_gone(self.now, &uid(name));
         self.advance();
     }
 
     fn see(&mut self, seen: Seen) {
-        self.spots.on_seen(self.now, &seen);
+        self.notices.on_seen(self.now, &seen);
         self.advance();
     }
 
@@ -199,14 +199,14 @@ impl Bench {
     /// Answers the one patch that was asked for.
     fn answer(&mut self, answer: &TaintAnswer) {
         let (call, _) = self.patch();
-        self.spots.on_tainted(self.now, call, answer);
+        self.notices.on_tainted(self.now, call, answer);
         self.advance();
     }
 
     /// Time passes, with everything that it brings.
     fn pass(&mut self, span: Duration) {
         let until = self.now.plus(span);
-        while let Some(at) = self.spots.deadline().filter(|at| self.acts && *at <= until) {
+        while let Some(at) = self.notices.deadline().filter(|at| self.acts && *at <= until) {
             self.now = at;
             self.advance();
         }
@@ -214,12 +214,12 @@ impl Bench {
         self.advance();
     }
 
-    fn stands(&self, name: &str) -> (bool, bool) {
-        (self.spots.is_noticed(&uid(name)), self.spots.is_ours(&uid(name)))
+    fn statuses(&self, name: &str) -> (bool, bool) {
+        (self.notices.is_noticed(&uid(name)), self.notices.is_ours(&uid(name)))
     }
 
     fn changed(&mut self) -> Vec<NodeUid> {
-        self.spots.changed().into_iter().collect()
+        self.notices.changed().into_iter().collect()
     }
 }
 
@@ -229,7 +229,7 @@ fn marked_by_us() -> Bench {
     bench.event(event("a"));
     bench.answer(&TaintAnswer::Done);
     bench.tell(&marked(&node("a"), 2));
-    assert_eq!(bench.stands("a"), (true, true));
+    assert_eq!(bench.statuses("a"), (true, true));
     bench
 }
 
@@ -239,19 +239,19 @@ fn n1_an_event_is_a_notice_for_its_node_and_marks_it_once_it_is_recorded() {
     bench.records = false;
     assert_eq!(bench.changed(), []);
     bench.event(event("a"));
-    assert_eq!((bench.stands("a"), bench.stands("b")), ((true, true), (false, false)));
+    assert_eq!((bench.statuses("a"), bench.statuses("b")), ((true, true), (false, false)));
     assert_eq!((bench.changed(), bench.changed()), (vec![uid("a")], vec![]));
     bench.asks_nothing();
     bench.records = true;
     bench.advance();
     let (call, ask) = bench.patch();
     assert_eq!(ask, TaintAsk { node: NodeName::new("a"), uid: uid("a"), edit: TaintEdit::AddFirst });
-    bench.spots.on_tainted(bench.now, call, &TaintAnswer::Done);
+    bench.notices.on_tainted(bench.now, call, &TaintAnswer::Done);
     bench.tell(&marked(&super::tests::node("a"), 2));
     bench.pass(seconds(600));
     bench.asks_nothing();
     assert_eq!(bench.samples, [Metric::TaintPatch(TaintResult::Done)]);
-    assert_eq!(bench.stands("a"), (true, true));
+    assert_eq!(bench.statuses("a"), (true, true));
 }
 
 #[test]
@@ -267,9 +267,9 @@ fn n1_a_failed_metadata_query_is_no_notice() {
     let failed = "IMDS query failed, exit code: 28 / Connection timed out after 24 seconds.";
     bench.event(PreemptionObject { message: failed.into(), ..event("a") });
     bench.tell(&NodeFact { preempt: condition(failed, 2_000), ..node("a") });
-    assert_eq!(bench.stands("a"), (false, false));
+    assert_eq!(bench.statuses("a"), (false, false));
     bench.event(PreemptionObject { message: "no words that we know".into(), ..again(&event("a")) });
-    assert_eq!(bench.stands("a"), (true, true), "any other event is one");
+    assert_eq!(bench.statuses("a"), (true, true), "any other event is one");
 }
 
 /// A notice with these times counts for a node that is, or is not, Ready: as an event of a list or a watch, and as a
@@ -288,7 +288,7 @@ fn counts(age: Option<Duration>, due: Option<Due>, ready: bool) -> bool {
     let new = Bench::of(std::slice::from_ref(&with_condition));
     let mut known = Bench::of(&[node]);
     known.tell(&with_condition);
-    let all = [listed, watched, new, known].map(|bench| bench.stands("a").0);
+    let all = [listed, watched, new, known].map(|bench| bench.statuses("a").0);
     assert!(all.iter().all(|one| *one == all[0]), "event listed, watched, condition new, known: {all:?}");
     all[0]
 }
@@ -319,23 +319,27 @@ fn n1_an_ignored_notice_is_not_the_first() {
     bench.tell(&NodeFact { version: version(3), ..told.clone() });
     bench.event(PreemptionObject { age: Some(seconds(99)), ..event("a") });
     let ignored = (NodeName::new("a"), IgnoredNotice::Old(seconds(99)));
-    assert_eq!(bench.spots.take_ignored(bench.now), [ignored.clone(), ignored], "each once");
-    assert_eq!((bench.stands("a"), bench.asked.len()), ((false, false), 0));
-    let mut not_ready = Bench { spots: std::mem::take(&mut bench.spots), ..Bench::of(&[]) };
+    assert_eq!(bench.notices.take_ignored(bench.now), [ignored.clone(), ignored], "each once");
+    assert_eq!((bench.statuses("a"), bench.asked.len()), ((false, false), 0));
+    let mut not_ready = Bench { notices: std::mem::take(&mut bench.notices), ..Bench::of(&[]) };
     not_ready.tell(&NodeFact { ready: false, version: version(4), ..told });
-    assert_eq!(not_ready.stands("a"), (true, true), "the condition counts as soon as the node is not Ready");
+    assert_eq!(
+        not_ready.statuses("a"),
+        (true, true),
+        "the condition counts as soon as the node is not Ready"
+    );
 }
 
 #[test]
 fn n1_a_notice_about_an_unknown_node_is_reported_after_60_s() {
     let mut bench = Bench::of(&[node("other")]);
     bench.event(event("a"));
-    assert_eq!(bench.spots.waits_until(), Some(bench.now.plus(seconds(60)).plus(Duration::from_micros(1))));
+    assert_eq!(bench.notices.waits_until(), Some(bench.now.plus(seconds(60)).plus(Duration::from_micros(1))));
     bench.pass(seconds(60));
-    assert_eq!(bench.spots.take_ignored(bench.now), []);
+    assert_eq!(bench.notices.take_ignored(bench.now), []);
     bench.pass(seconds(1));
-    assert_eq!(bench.spots.take_ignored(bench.now), [(NodeName::new("a"), IgnoredNotice::UnknownNode)]);
-    assert_eq!((bench.spots.take_ignored(bench.now), bench.spots.waits_until()), (Vec::new(), None));
+    assert_eq!(bench.notices.take_ignored(bench.now), [(NodeName::new("a"), IgnoredNotice::UnknownNode)]);
+    assert_eq!((bench.notices.take_ignored(bench.now), bench.notices.waits_until()), (Vec::new(), None));
 }
 
 #[test]
@@ -345,9 +349,9 @@ fn n1_freeze_reboot_redeploy_terminate_and_rebalance_are_no_notices() {
         let preempt = condition(&NOTICE.replace("Preempt", event), 2_000);
         bench.tell(&NodeFact { preempt, ..node("a") });
     }
-    assert_eq!(bench.stands("a"), (false, false));
+    assert_eq!(bench.statuses("a"), (false, false));
     bench.tell(&NodeFact { preempt: condition("Preempt Started", 2_000), ..node("a") });
-    assert_eq!(bench.stands("a"), (true, true));
+    assert_eq!(bench.statuses("a"), (true, true));
 }
 
 #[test]
@@ -376,7 +380,7 @@ fn s1_an_event_and_a_condition_of_one_eviction_are_one_notice() {
         bench.tell(&marked(&told, 3));
         bench.pass(seconds(60));
         bench.asks_nothing();
-        assert_eq!(bench.stands("a"), (true, true));
+        assert_eq!(bench.statuses("a"), (true, true));
     }
 }
 
@@ -384,7 +388,7 @@ fn s1_an_event_and_a_condition_of_one_eviction_are_one_notice() {
 fn s1_an_event_counts_once_however_often_lists_tell_of_it() {
     let mut bench = marked_by_us();
     bench.tell(&NodeFact { version: version(3), ..node("a") });
-    assert_eq!(bench.stands("a"), (false, false), "the operator has cleared the taint");
+    assert_eq!(bench.statuses("a"), (false, false), "the operator has cleared the taint");
     bench.pass(seconds(1));
     bench.list(vec![event("a")]);
     bench.see(Seen::ListBegan(Provenance::Relist));
@@ -392,7 +396,7 @@ fn s1_an_event_counts_once_however_often_lists_tell_of_it() {
     bench.see(Seen::ListAborted);
     bench.see(Seen::Reconnected);
     bench.event(event("a"));
-    assert_eq!(bench.stands("a"), (false, false));
+    assert_eq!(bench.statuses("a"), (false, false));
 }
 
 #[test]
@@ -408,7 +412,7 @@ fn s1_an_event_that_reuses_the_name_of_a_deleted_one_is_new() {
         bench.pass(seconds(1));
         ends(&mut bench);
         bench.event(event("a"));
-        assert_eq!(bench.stands("a"), (true, true));
+        assert_eq!(bench.statuses("a"), (true, true));
     }
 }
 
@@ -417,14 +421,14 @@ fn s1_after_the_taint_was_cleared_only_a_newer_event_counts() {
     let mut bench = marked_by_us();
     bench.pass(seconds(10));
     bench.tell(&NodeFact { version: version(3), ..node("a") });
-    assert_eq!(bench.stands("a"), (false, false));
+    assert_eq!(bench.statuses("a"), (false, false));
     bench.pass(seconds(2));
     let late = PreemptionObject { age: Some(seconds(3)), ..again(&event("a")) };
     bench.event(late.clone());
     bench.event(PreemptionObject { key: key("late"), age: Some(seconds(2)), ..event("a") });
-    assert_eq!(bench.stands("a"), (false, false), "they were said before");
+    assert_eq!(bench.statuses("a"), (false, false), "they were said before");
     bench.event(PreemptionObject { age: Some(seconds(1)), ..again(&late) });
-    assert_eq!(bench.stands("a"), (true, true));
+    assert_eq!(bench.statuses("a"), (true, true));
     assert_eq!(bench.edit(), TaintEdit::AddFirst);
 }
 
@@ -444,14 +448,14 @@ fn s1_after_the_taint_was_cleared_only_another_condition_counts() {
     let older = condition("Preempt Started", 2_000).map(|it| Preempt { age: Some(seconds(59)), ..it });
     let same_time = NodeFact { preempt: older, version: version(7), ..cleared.clone() };
     for other in [same_time, NodeFact { preempt: condition(NOTICE, 2_010), ..cleared }] {
-        let mut bench = Bench { spots: std::mem::take(&mut bench.spots), ..Bench::of(&[]) };
+        let mut bench = Bench { notices: std::mem::take(&mut bench.notices), ..Bench::of(&[]) };
         bench.now = bench.now.plus(seconds(5));
         bench.tell(&other);
-        assert_eq!(bench.stands("a"), (true, true));
+        assert_eq!(bench.statuses("a"), (true, true));
         bench.answer(&TaintAnswer::Done);
         bench.tell(&marked(&other, 8));
         bench.tell(&NodeFact { version: version(9), ..other });
-        assert_eq!(bench.stands("a"), (false, false));
+        assert_eq!(bench.statuses("a"), (false, false));
     }
 }
 
@@ -466,7 +470,7 @@ fn s1_a_condition_older_than_the_clearing_of_the_taint_does_not_count() {
             let at = 2_000 - i64::from(age);
             let late = condition(NOTICE, at).map(|it| Preempt { age: Some(seconds(age.into())), ..it });
             bench.tell(&NodeFact { preempt: late, ..node("a") });
-            assert_eq!(bench.stands("a"), (counts, counts), "{age}");
+            assert_eq!(bench.statuses("a"), (counts, counts), "{age}");
         }
     }
 }
@@ -476,9 +480,9 @@ fn n1_a_notice_that_is_older_than_its_node_is_of_another_one() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(PreemptionObject { at: wall(999), ..event("a") });
     bench.tell(&NodeFact { preempt: condition(NOTICE, 999), ..node("a") });
-    assert_eq!(bench.stands("a"), (false, false));
+    assert_eq!(bench.statuses("a"), (false, false));
     bench.event(PreemptionObject { at: wall(1_000), ..again(&event("a")) });
-    assert_eq!(bench.stands("a"), (true, true));
+    assert_eq!(bench.statuses("a"), (true, true));
 }
 
 #[test]
@@ -487,21 +491,21 @@ fn s1_a_node_that_is_created_again_under_its_name_is_acted_upon_anew() {
     let successor = NodeFact { uid: uid("new"), created: wall(3_000), ..node("a") };
     bench.tell(&successor);
     bench.gone("a");
-    assert_eq!((bench.stands("a"), bench.stands("new")), ((false, false), (false, false)));
+    assert_eq!((bench.statuses("a"), bench.statuses("new")), ((false, false), (false, false)));
     assert_eq!(bench.changed(), [uid("a")]);
     bench.event(again(&event("a")));
-    assert_eq!(bench.stands("new"), (false, false), "it is older than the node");
+    assert_eq!(bench.statuses("new"), (false, false), "it is older than the node");
     bench.event(PreemptionObject { at: wall(3_001), ..again(&again(&event("a"))) });
-    assert_eq!((bench.stands("new"), bench.edit()), ((true, true), TaintEdit::AddFirst));
+    assert_eq!((bench.statuses("new"), bench.edit()), ((true, true), TaintEdit::AddFirst));
 }
 
 #[test]
 fn n1_a_uid_refutes_what_the_name_says() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(PreemptionObject { uid: Some(uid("old")), ..event("a") });
-    assert_eq!(bench.stands("a"), (false, false));
+    assert_eq!(bench.statuses("a"), (false, false));
     bench.event(PreemptionObject { uid: Some(uid("a")), ..again(&event("a")) });
-    assert_eq!(bench.stands("a"), (true, true));
+    assert_eq!(bench.statuses("a"), (true, true));
 }
 
 #[test]
@@ -512,12 +516,16 @@ fn n1_an_event_waits_60_s_for_its_node() {
         bench.pass(span);
         bench.event(event("third"));
         bench.tell(&node("a"));
-        assert_eq!(bench.stands("a"), (counts, counts), "{span:?}");
+        assert_eq!(bench.statuses("a"), (counts, counts), "{span:?}");
     }
     let mut bench = Bench::of(&[node("a")]);
     bench.event(PreemptionObject { uid: Some(uid("new")), ..event("a") });
     bench.tell(&NodeFact { uid: uid("new"), ..node("a") });
-    assert_eq!((bench.stands("a"), bench.stands("new")), ((false, false), (true, true)), "that of its UID");
+    assert_eq!(
+        (bench.statuses("a"), bench.statuses("new")),
+        ((false, false), (true, true)),
+        "that of its UID"
+    );
 }
 
 #[test]
@@ -528,5 +536,5 @@ fn n1_what_else_is_seen_is_no_notice() {
     bench.see(Seen::Deleted { key, resource_version: version(9) });
     bench.see(Seen::Bookmark(version(10)));
     bench.tell(&node("gone"));
-    assert_eq!((bench.stands("a"), bench.stands("gone")), ((false, false), (true, true)));
+    assert_eq!((bench.statuses("a"), bench.statuses("gone")), ((false, false), (true, true)));
 }

@@ -16,14 +16,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Out;
-use events::{Events, Notified};
+use events::{NoticeEvent, NoticeEvents};
 use model::ids::{CallId, NodeName, NodeUid};
 use model::machine::Now;
 use model::node::NodeFact;
 use model::object::TaintAnswer;
 use model::sample::{Metric, TaintResult};
 use model::watch::Seen;
-use node::Node;
+use node::NoticedNode;
 
 /// Age of its eviction up to which a notice counts. Also the time for which a notice about an unknown node waits.
 const YOUNG: Duration = Duration::from_secs(60);
@@ -55,8 +55,8 @@ pub enum IgnoredNotice {
 
 /// The notices of all nodes, and the taints that they require.
 #[derive(Debug, Default)]
-pub(super) struct Spots {
-    nodes: BTreeMap<NodeUid, Node>,
+pub(super) struct EvictionNotices {
+    nodes: BTreeMap<NodeUid, NoticedNode>,
     names: BTreeMap<NodeName, NodeUid>,
     /// Nodes with a notice, a taint of ours, or a patch in flight.
     busy: BTreeSet<NodeUid>,
@@ -64,14 +64,14 @@ pub(super) struct Spots {
     read: BTreeSet<NodeUid>,
     /// Deleted nodes with our taint, and the time of their deletion, because a list may have omitted them.
     gone: BTreeMap<NodeUid, Now>,
-    events: Events,
+    events: NoticeEvents,
     ignored: Vec<(NodeName, IgnoredNotice)>,
     changed: BTreeSet<NodeUid>,
     calls: u64,
     samples: Vec<Metric>,
 }
 
-impl Spots {
+impl EvictionNotices {
     /// Applies an observation of the watch on events.
     pub(super) fn on_seen(&mut self, now: Now, seen: &Seen) {
         let Some(notified) = self.events.on_seen(now, seen) else { return };
@@ -81,14 +81,14 @@ impl Spots {
     }
 
     /// Applies an event to its node. Returns whether the node is known.
-    fn notify(&mut self, now: Now, notified: &Notified) -> bool {
+    fn notify(&mut self, now: Now, notified: &NoticeEvent) -> bool {
         let event = &notified.event;
         let uid = self.names.get(&event.node).filter(|uid| event.uid.as_ref().is_none_or(|of| of == *uid));
         let Some(uid) = uid.cloned() else { return false };
         let mut ignored = None;
         self.change(&uid, |node| {
             ignored = node.on_event(notified);
-            node.settle(now)
+            node.wake(now)
         });
         self.ignored.extend(ignored.map(|why| (event.node.clone(), why)));
         true
@@ -99,7 +99,7 @@ impl Spots {
         let uid = &fact.uid;
         if !self.nodes.contains_key(uid) {
             self.names.insert(fact.name.clone(), uid.clone());
-            self.nodes.insert(uid.clone(), Node::new(fact));
+            self.nodes.insert(uid.clone(), NoticedNode::new(fact));
         }
         let mut ignored = None;
         self.change(uid, |node| {
@@ -117,7 +117,7 @@ impl Spots {
         if self.read.remove(uid) || returns {
             self.on_read(uid);
         }
-        self.change(uid, |node| node.settle(now));
+        self.change(uid, |node| node.wake(now));
     }
 
     /// Handles a deletion, as far as it is known.
@@ -161,18 +161,18 @@ impl Spots {
         self.samples.push(Metric::TaintPatch(result(answer)));
         self.change(&uid, |node| {
             node.on_answer(now, answer);
-            node.settle(now)
+            node.wake(now)
         });
     }
 
     /// Whether this node has an eviction notice.
     pub(super) fn is_noticed(&self, uid: &NodeUid) -> bool {
-        self.nodes.get(uid).is_some_and(Node::is_noticed)
+        self.nodes.get(uid).is_some_and(NoticedNode::is_noticed)
     }
 
     /// Whether the record of the node must say that the taint is ours: from before the patch until the taint is gone.
     pub(super) fn is_ours(&self, uid: &NodeUid) -> bool {
-        self.nodes.get(uid).map_or_else(|| self.read.contains(uid), Node::is_ours)
+        self.nodes.get(uid).map_or_else(|| self.read.contains(uid), NoticedNode::is_ours)
     }
 
     /// The nodes for which one of the two may have changed since the last call.
@@ -194,15 +194,15 @@ impl Spots {
 
     /// Emits the patches that are due. `recorded` returns whether a stored record says that a node's taint is ours.
     /// Call it only while this process acts. It may change the result of [`EvictionNotices::changed`].
-    pub(super) fn advance(&mut self, now: Now, recorded: impl Fn(&NodeUid) -> bool, out: &mut Vec<Out>) {
+    pub(super) fn reconcile(&mut self, now: Now, recorded: impl Fn(&NodeUid) -> bool, out: &mut Vec<Out>) {
         let busy: Vec<NodeUid> = self.busy.iter().cloned().collect();
         for uid in &busy {
             let call = CallId(self.calls + 1);
             let mut ask = None;
             self.change(uid, |node| {
-                let gave_up = node.settle(now);
-                node.take_up();
-                ask = node.ask(now, call, || recorded(uid));
+                let gave_up = node.wake(now);
+                node.mark_acted_on();
+                ask = node.next_patch(now, call, || recorded(uid));
                 gave_up
             });
             if let Some(ask) = ask {
@@ -228,7 +228,7 @@ impl Spots {
     }
 
     /// Changes a node and updates the sets. `change` returns whether a patch was abandoned.
-    fn change(&mut self, uid: &NodeUid, change: impl FnOnce(&mut Node) -> bool) {
+    fn change(&mut self, uid: &NodeUid, change: impl FnOnce(&mut NoticedNode) -> bool) {
         let Some(node) = self.nodes.get_mut(uid) else { return };
         let before = (node.is_noticed(), node.is_ours());
         if change(node) {
