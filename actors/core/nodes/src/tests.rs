@@ -1,5 +1,5 @@
-//! The machine on the test's clock: with a writer that carries out what is due when it is told to, pools that hold what
-//! was written, and an API server that has our ConfigMap.
+//! Tests of the machine on the test's clock, with a writer that carries out due updates on demand, pools that hold
+//! what was written, and an API server with our ConfigMap.
 
 mod bench;
 mod held;
@@ -36,12 +36,12 @@ fn taint(key: &str) -> Taint {
     Taint { key: key.into(), value: value.into(), effect: "NoSchedule".into() }
 }
 
-/// The addresses of the node of this number.
+/// The addresses of node `n`.
 fn ips(n: u8) -> [IpAddr; 2] {
     [IpAddr::from([10, 0, 0, n]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(n)])]
 }
 
-/// `node-<n>` with the addresses of that number.
+/// `node-<n>` with its addresses.
 fn node(n: u8, taints: &[&str]) -> NodeFact {
     let name = format!("node-{n}");
     NodeFact {
@@ -159,7 +159,7 @@ fn n3_what_is_withdrawn_under_way_is_waited_for() {
     let mut bench = Bench::new(4);
     bench.tell(node(1, &[SHUTDOWN]));
     let web = pool("lb", "web");
-    // The write of this pool has begun: the writer will say when nothing of it is left.
+    // The write of this pool has begun. The writer answers the withdrawal when it ends.
     let begun = bench.due.remove(&web).expect("due");
     let set = Arc::clone(&bench.set);
     bench.tell(node(1, &[]));
@@ -235,7 +235,7 @@ fn n4_a_down_that_outlived_its_node_ends_when_a_new_node_has_the_address() {
     bench.tell(node(1, &[SHUTDOWN]));
     bench.settle();
     bench.said();
-    // The new node comes before the old object goes.
+    // The new node appears before the old object is deleted.
     bench.tell(NodeFact { ips: ips(1).into(), ..node(9, &[]) });
     assert_eq!(bench.said(), all(RESTORE));
     bench.write_all();
@@ -478,7 +478,7 @@ fn w8_what_was_posted_in_another_term_is_posted_again() {
     assert!(bench.is_idle());
 }
 
-/// How often a pool was asked for within this time, while everything that is asked of it fails.
+/// Number of requests for a pool within this time, if every write fails.
 fn tries(bench: &mut Bench, id: &PoolId, millis: u64) -> usize {
     let (until, mut tries) = (bench.now.plus(Duration::from_millis(millis)), 0);
     while bench.now < until {

@@ -1,11 +1,11 @@
-//! The writer on the test's clock, one rule at a time.
+//! Tests of the writer on the test's clock, one rule at a time.
 
 mod audit;
 mod breaker;
 mod budget;
 pub(crate) mod fake;
-mod first_look;
 mod glances;
+mod initial_read;
 mod invariants;
 mod lease;
 mod measured;
@@ -148,16 +148,16 @@ fn running(retry_after: RetryAfter) -> ArmAnswer {
     ArmAnswer::Operation(OperationState::Running { retry_after })
 }
 
-/// A writer and the inbox of all machines that it talks to; what is only for display is kept apart.
+/// A writer and its outputs to all machines. Outputs for display are kept apart.
 struct Bench {
     writer: Writer,
     now: u64,
     shown: Vec<Out>,
-    /// Whether every load balancer was seen at rest when its term began, so that lanes open at once.
+    /// Whether the initial read of each term shows every load balancer at rest, so that lanes open at once.
     at_rest: bool,
 }
 
-/// A writer that was told that operators wish nothing, in whatever term.
+/// Delivers a policy without restrictions for any term.
 fn let_write(params: Params) -> Writer {
     let mut writer = Writer::new(params);
     writer.on_policy(Some(Epoch(u64::MAX)), Arc::default());
@@ -169,7 +169,7 @@ impl Bench {
         Bench { writer: let_write(params), now: 0, shown: Vec::new(), at_rest: true }
     }
 
-    /// A leader that never loses its office.
+    /// A leader that never loses leadership.
     fn leading(params: Params) -> Bench {
         let mut bench = Bench::new(params);
         assert!(bench.lead(1).is_empty());
@@ -202,7 +202,7 @@ impl Bench {
         self.heard(out)
     }
 
-    /// Answers the looks with which a term begins: nothing runs.
+    /// Answers the initial reads of a term: nothing runs.
     fn answer_looks(&mut self, out: &mut Vec<Out>) {
         let look = |said: &Out| {
             let Out::Call(ArmCall { id, request: ArmRequest::GetLoadBalancer(lb) }) = said else {
@@ -218,7 +218,7 @@ impl Bench {
         }
     }
 
-    /// Lets time pass, waking the machine whenever it asks for it.
+    /// Advances the clock to this time, and ticks the machine at each deadline.
     fn until(&mut self, millis: u64) -> Vec<Out> {
         let mut out = Vec::new();
         while let Some(next) = self.writer.deadline().filter(|next| *next <= at(millis)) {
@@ -250,7 +250,7 @@ impl Bench {
         self.hear(In::Due(pool.clone(), due))
     }
 
-    /// Makes a pool due and brings its level; gives the attempt and the id of its GET.
+    /// Makes a pool due and delivers its level. Returns the attempt and the id of its GET.
     fn begin(&mut self, pool: &PoolId, required: &[u8]) -> (AttemptId, CallId) {
         let now = self.now;
         let attempt = take(&self.due(pool, due(now, Class::Add)));
@@ -276,7 +276,7 @@ impl Bench {
         self.answer(call, ArmAnswer::Failed(failure))
     }
 
-    /// What was shown of this kind of sample.
+    /// The emitted samples of this kind.
     fn samples<T>(&self, pick: impl Fn(&Metric) -> Option<T>) -> Vec<T> {
         let samples = self
             .shown
@@ -312,7 +312,7 @@ fn get(said: &[Out], pool: &PoolId) -> CallId {
     }
 }
 
-/// The single call among what was said, which is a look at this load balancer.
+/// The only call in the output, which is the initial read of this load balancer.
 fn look(said: &[Out], at: &str) -> CallId {
     match calls(said)[..] {
         [ArmCall { id, request: ArmRequest::GetLoadBalancer(lb) }] if lb.as_str() == at => *id,
@@ -320,7 +320,7 @@ fn look(said: &[Out], at: &str) -> CallId {
     }
 }
 
-/// The polls among what was said, glances aside.
+/// The polls in the output, without glances.
 fn polls(said: &[Out]) -> Vec<CallId> {
     let polled = |call: &ArmCall| matches!(call.request, ArmRequest::Poll(_)).then_some(call.id);
     calls(said).into_iter().filter_map(polled).collect()
@@ -357,7 +357,7 @@ fn set(members: &[u8]) -> BTreeSet<IpAddr> {
     members.iter().map(|last| ip(*last)).collect()
 }
 
-/// Answers a granted write with "nothing has to change" and gives what follows.
+/// Answers a granted write with a pool in sync, and returns the output.
 fn nothing_to_do(bench: &mut Bench, pool: &PoolId, attempt: AttemptId) -> Vec<Out> {
     let read = bench.bring(pool, attempt, &[1]);
     bench.answer(read, read_of(holds(pool, &[1]), "W/1"))
@@ -931,7 +931,7 @@ fn w8_on_standby_attempts_end_and_only_a_sent_put_keeps_its_lane() {
     assert!(bench.due(&pool("a", "next"), due(0, Class::Add)).is_empty(), "the old PUT holds the lane");
     let said = bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
     assert!(said.iter().all(|said| !matches!(said, Out::Finished(..))));
-    // What it has begun may still run.
+    // Its operation may still run.
     let said = bench.answer(look(&said, "a"), lb_of("a", Provisioning::Succeeded, Vec::new()));
     assert_eq!(take(&said).epoch, Epoch(2));
 }
@@ -1160,8 +1160,8 @@ fn w2_a_write_is_verified_off_the_lane_until_a_newer_put() {
     assert!(calls(&bench.until(60_000)).is_empty());
 }
 
-/// The load balancer was deleted and created again while the operation ran: its pool is empty, and its first tag is seen after
-/// the end of our operation.
+/// The load balancer was deleted and created again while the operation ran. Its pool is empty, and its first tag is
+/// seen after the end of our operation.
 #[test]
 fn w2_a_write_on_a_load_balancer_that_was_created_again_is_not_lost() {
     for (guid, lost) in [("first", true), ("second", false)] {

@@ -1,4 +1,4 @@
-//! Notices and taints on the test's clock, with a port that answers when it is told to.
+//! Tests of notices and taints on the test's clock, with a port that answers on demand.
 
 mod patches;
 mod properties;
@@ -32,7 +32,7 @@ fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// A second of the wall clock.
+/// This second of the wall clock.
 fn wall(second: i64) -> Option<Wall> {
     Some(Wall::from_micros(second * 1_000_000))
 }
@@ -41,7 +41,7 @@ fn taint(key: &str, value: &str, effect: &str) -> Taint {
     Taint { key: key.into(), value: value.into(), effect: effect.into() }
 }
 
-/// The taint as we make it.
+/// The taint that we add.
 fn mark() -> Taint {
     taint(DRAINING, SPOT_EVICTION, "NoSchedule")
 }
@@ -50,7 +50,7 @@ fn spot_pool() -> Taint {
     taint("kubernetes.azure.com/scalesetpriority", "spot", "NoSchedule")
 }
 
-/// A node that is Ready, in its first state.
+/// A Ready node in its first state.
 fn node(name: &str) -> NodeFact {
     NodeFact {
         uid: uid(name),
@@ -79,7 +79,7 @@ fn key(name: &str) -> EventKey {
     EventKey { namespace: "default".into(), name: name.into() }
 }
 
-/// The first state of an event about a node, new when it comes.
+/// A new event about a node, in its first state.
 fn event(of: &str) -> PreemptionObject {
     PreemptionObject {
         key: key(&format!("{of}.1")),
@@ -114,7 +114,7 @@ fn denied() -> TaintAnswer {
 struct Bench {
     notices: EvictionNotices,
     now: Now,
-    /// Whether records are kept at once, and whether this process acts.
+    /// Whether records are stored at once.
     records: bool,
     acts: bool,
     asked: Vec<(CallId, TaintAsk)>,
@@ -122,7 +122,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// One that knows these nodes.
+    /// Creates a bench that knows these nodes.
     fn of(nodes: &[NodeFact]) -> Bench {
         let mut bench = Bench {
             notices: EvictionNotices::default(),
@@ -173,14 +173,14 @@ impl Bench {
         self.see(seen(event));
     }
 
-    /// A complete list of events.
+    /// Delivers a complete list of events.
     fn list(&mut self, events: Vec<PreemptionObject>) {
         self.see(Seen::ListBegan(Provenance::FirstList));
         events.into_iter().for_each(|event| self.event(event));
         self.see(Seen::ListDone { resource_version: version(9), serves: Serves::default() });
     }
 
-    /// The one patch that was asked for since the last call.
+    /// The only patch requested since the last call.
     fn patch(&mut self) -> (CallId, TaintAsk) {
         let asked = std::mem::take(&mut self.asked);
         let [patch] = &asked[..] else { panic!("not one patch: {asked:?}") };
@@ -196,14 +196,14 @@ impl Bench {
         assert!(self.asked.is_empty(), "{:?}", self.asked);
     }
 
-    /// Answers the one patch that was asked for.
+    /// Answers the only requested patch.
     fn answer(&mut self, answer: &TaintAnswer) {
         let (call, _) = self.patch();
         self.notices.on_tainted(self.now, call, answer);
         self.advance();
     }
 
-    /// Time passes, with everything that it brings.
+    /// Advances the clock, with all due work.
     fn pass(&mut self, span: Duration) {
         let until = self.now.plus(span);
         while let Some(at) = self.notices.deadline().filter(|at| self.acts && *at <= until) {
@@ -223,7 +223,7 @@ impl Bench {
     }
 }
 
-/// A node that was marked by us after an event, which has passed 30 s after the start.
+/// A node with our taint after an event. The notice has passed 30 s after the start.
 fn marked_by_us() -> Bench {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("a"));
@@ -272,8 +272,8 @@ fn n1_a_failed_metadata_query_is_no_notice() {
     assert_eq!(bench.statuses("a"), (true, true), "any other event is one");
 }
 
-/// A notice with these times counts for a node that is, or is not, Ready: as an event of a list or a watch, and as a
-/// condition of a new or a known node.
+/// Whether a notice with these times counts for a node that is, or is not, Ready. Checks events from a list and from
+/// a watch, and conditions of new and known nodes.
 fn counts(age: Option<Duration>, due: Option<Due>, ready: bool) -> bool {
     let node = NodeFact { ready, ..node("a") };
     let event = PreemptionObject { age, due, ..event("a") };

@@ -1,4 +1,4 @@
-//! That a record says after it was written what it said before, and what becomes of one that cannot be read.
+//! Tests that a record is read as it was written, and of unreadable records.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What is told, on the test's clock, of nodes and pools that stand as a test says.
+//! Tests of the reports, on the test's clock, about nodes and pools in given states.
 
 mod metrics;
 mod shown;
@@ -32,7 +32,7 @@ fn pools() -> [PoolId; 2] {
     [pool("lb", "web"), pool("lb-internal", "web")]
 }
 
-/// A node, and how it stands; `None`: as usual.
+/// A node with its state. `None`: not draining.
 struct Node {
     name: NodeName,
     uid: NodeUid,
@@ -89,7 +89,7 @@ impl Node {
     }
 }
 
-/// What was said.
+/// The emitted reports, views and samples.
 #[derive(Debug, Default)]
 struct Said {
     reports: Vec<Report>,
@@ -103,7 +103,7 @@ struct Bench {
     now: Now,
     reporting: Reporting,
     nodes: Vec<Node>,
-    /// How many Ready nodes are Down, and how many there are.
+    /// Number of Ready nodes that are Down, and of all Ready nodes.
     bound: (usize, usize),
     azure: BTreeMap<PoolId, BTreeMap<IpAddr, State>>,
     pools: Pools,
@@ -119,7 +119,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// So many nodes, all in both pools but the last, which is in none; events are posted.
+    /// Creates a bench with this many nodes. All are in both pools but the last, which is in none. Events are posted.
     fn new(nodes: u8) -> Bench {
         let params = Params {
             role: Role::On,
@@ -167,7 +167,7 @@ impl Bench {
         Report { subjects: vec![self.subject(n)], what, note: None }
     }
 
-    /// The node stands so from now on.
+    /// Sets the state of a node.
     fn put(&mut self, n: u8, state: impl Into<Option<NodeState>>) {
         let node = &mut self.nodes[usize::from(n) - 1];
         let (before, after) = (node.state, state.into());
@@ -182,13 +182,13 @@ impl Bench {
         &mut self.nodes[usize::from(n) - 1].record
     }
 
-    /// An entry of the node is so in this pool.
+    /// Sets the admin state of the node's entry in this pool.
     fn set(&mut self, pool: &PoolId, n: u8, state: State) {
         self.azure.entry(pool.clone()).or_default().insert(ip(n), state);
         self.observe();
     }
 
-    /// In all pools.
+    /// The same in all pools.
     fn set_all(&mut self, n: u8, state: State) {
         for pool in pools() {
             self.set(&pool, n, state);
@@ -227,14 +227,14 @@ impl Bench {
         self.changed = true;
     }
 
-    /// The writer is to do something for a node in a pool.
+    /// Makes an update for a node in a pool due.
     fn update(&mut self, pool: &PoolId, n: u8) {
         let (now, lacks) = (self.now, Lacks::from([(self.uid(n), AdminUrgency::Down)]));
         self.updates.request(now, pool.clone(), lacks, 1, |_| Some(now), &mut Vec::new());
         self.changed = true;
     }
 
-    /// The writer fails to.
+    /// Lets the writer fail at it.
     fn fail(&mut self, pool: &PoolId, n: u8) {
         let uid = self.uid(n);
         self.queue.add(self.now, uid.clone());
@@ -248,7 +248,7 @@ impl Bench {
         self.reporting.failed(Some(pool), &[uid], "HTTP 500".into());
     }
 
-    /// What is said now.
+    /// Returns the reports of now.
     fn tell(&mut self) -> Said {
         let statuses: Vec<NodeStatus<'_>> = self.nodes.iter().filter_map(Node::status).collect();
         let seen = ReportInput {
@@ -300,18 +300,18 @@ impl Bench {
         said
     }
 
-    /// What is said a second later.
+    /// Returns the reports after another second.
     fn later(&mut self) -> Said {
         self.now = self.now.plus(Duration::from_secs(1));
         self.tell()
     }
 
-    /// The reports of a second later.
+    /// Only the events after another second.
     fn reports(&mut self) -> Vec<Report> {
         self.later().reports
     }
 
-    /// The node is cut out in all pools.
+    /// Sets the node Down in all pools.
     fn cut(&mut self, n: u8) -> Vec<Report> {
         self.set_all(n, State::Down);
         self.put(n, NodeState::Down);

@@ -1,4 +1,4 @@
-//! The bench that the tests stand on.
+//! The bench of the tests.
 
 use std::collections::VecDeque;
 
@@ -12,29 +12,29 @@ pub(super) struct Bench {
     pub(super) now: Now,
     pub(super) machine: AdminState,
     pub(super) params: Params,
-    /// When PUTs were sent to pools.
+    /// Time of the last PUT to each pool.
     pub(super) sent: BTreeMap<PoolId, Now>,
-    /// The oldest set of which a PUT may be under way.
+    /// The oldest set whose PUT may be in flight.
     pub(super) oldest: Option<u64>,
-    /// The nodes as the cluster has them.
+    /// The nodes of the cluster.
     pub(super) cluster: BTreeMap<NodeName, NodeFact>,
     pub(super) server: Server,
-    /// What is asked about our ConfigMap and not answered yet.
+    /// Requests about our ConfigMap without an answer.
     pub(super) asks: VecDeque<(CallId, ConfigMapAsk)>,
-    /// Whether it is answered at once.
+    /// Whether they are answered at once.
     pub(super) answers: bool,
-    /// How many times it was read and written.
+    /// Number of reads and writes of it.
     pub(super) gets: usize,
     pub(super) writes: usize,
-    /// What is due at the writer, and the set that it was told.
+    /// Due updates at the writer, and the set that was sent to it.
     pub(super) due: BTreeMap<PoolId, AdminDue>,
     pub(super) set: Arc<Draining>,
-    /// Every set that was sent.
+    /// All sets that were sent.
     sets: Vec<Arc<Draining>>,
-    /// The pool of which a write has begun, whose end answers what is withdrawn meanwhile.
+    /// The pool whose write has begun. Its end answers later withdrawals.
     pub(super) under_way: Option<PoolId>,
     pub(super) azure: BTreeMap<PoolId, BTreeMap<IpAddr, State>>,
-    /// The Dues that were said since they were last asked for, and how often a look was.
+    /// Due updates since the last call of [`Bench::said`], and the number of requested reads.
     pub(super) said: Vec<(PoolId, AdminUrgency)>,
     pub(super) looks: usize,
     pub(super) opened: Option<Epoch>,
@@ -42,13 +42,13 @@ pub(super) struct Bench {
     pub(super) answered: Vec<(RequestId, Answer)>,
     pub(super) released: Vec<(RequestId, Vec<NodeName>)>,
     pub(super) reports: Vec<Report>,
-    /// What the Directory was told.
+    /// The addresses that were sent to the Directory.
     pub(super) leaving: Arc<DrainingAddresses>,
 }
 
 impl Bench {
-    /// One that has heard nothing; the pool `web` of both load balancers holds the IPv4 addresses of the first nodes,
-    /// `web-ipv6` the others.
+    /// Creates a bench without any input. The pool `web` of both load balancers holds the IPv4 addresses of the first
+    /// nodes, and `web-ipv6` the IPv6 addresses.
     pub(super) fn silent(role: Role, nodes: u8) -> Bench {
         Bench::keeping(role, Keeping::ConfigMap, nodes)
     }
@@ -94,7 +94,7 @@ impl Bench {
         }
     }
 
-    /// One that leads, and has seen these nodes and all pools.
+    /// Creates a leader that has observed these nodes and all pools.
     pub(super) fn new(nodes: u8) -> Bench {
         Bench::leading(Role::On, Keeping::ConfigMap, nodes)
     }
@@ -118,7 +118,7 @@ impl Bench {
         self.hear(In::Standing(Standing::Leading { epoch, until: Now::NEVER }));
     }
 
-    /// The process ends, and another one hears of all nodes and pools; it does not lead yet.
+    /// Replaces the process by one that knows all nodes and pools, and does not lead yet.
     pub(super) fn restart(&mut self, role: Role) {
         self.params.role = role;
         self.machine = AdminState::new(self.params.clone());
@@ -216,7 +216,7 @@ impl Bench {
         }
     }
 
-    /// Whatever goes Down is noted by then (N4).
+    /// Checks that all Down backends have a record (N4).
     fn is_noted_before(&self, set: &Draining) {
         for (backend, uid) in &set.addresses {
             if self.params.keeping == Keeping::Nothing || self.set.addresses.contains_key(backend) {
@@ -227,21 +227,21 @@ impl Bench {
         }
     }
 
-    /// The API server carries out the oldest request about our ConfigMap.
+    /// Lets the API server carry out the oldest request about our ConfigMap.
     pub(super) fn answer(&mut self) {
         let (call, ask) = self.asks.pop_front().expect("something is asked");
         let answer = self.server.carry_out(self.now, &ask);
         self.hear(In::ConfigMap(call, answer));
     }
 
-    /// The same, if anything is asked.
+    /// The same for all requests.
     pub(super) fn answer_all(&mut self) {
         while !self.asks.is_empty() {
             self.answer();
         }
     }
 
-    /// The oldest request fails; it is carried out all the same, or not.
+    /// Fails the oldest request, whether it is carried out or not.
     pub(super) fn fail_ask(&mut self, carried_out: bool, failure: RequestFailure) {
         let (call, ask) = self.asks.pop_front().expect("something is asked");
         if carried_out {
@@ -250,7 +250,7 @@ impl Bench {
         self.hear(In::ConfigMap(call, ConfigMapAnswer::Failed(failure)));
     }
 
-    /// What was said to be due since this was last asked.
+    /// Takes the updates that became due since the last call.
     pub(super) fn said(&mut self) -> Vec<(String, AdminUrgency)> {
         let mut said: Vec<_> =
             self.said.drain(..).map(|(pool, urgency)| (pool.to_string(), urgency)).collect();
@@ -258,7 +258,7 @@ impl Bench {
         said
     }
 
-    /// The writer carries out what is due in a pool.
+    /// Lets the writer carry out the due update of a pool.
     pub(super) fn write(&mut self, id: &PoolId) {
         self.due.remove(id);
         let set = Arc::clone(&self.set);
@@ -267,11 +267,11 @@ impl Bench {
         self.pass(1);
         self.under_way = None;
         self.finished(id, set.generation, None);
-        // Whatever was withdrawn meanwhile has ended with it.
+        // Everything that was withdrawn meanwhile has ended with it.
         self.hear(In::Withdrawn(id.clone(), self.set.generation));
     }
 
-    /// The writer reads a pool, tells what it finds Down, and sends a PUT where this set wants one.
+    /// Reads a pool as the writer, reports Downs, and sends a PUT if this set requires one.
     pub(super) fn carry_out(&mut self, id: &PoolId, set: &Draining) {
         let entries = self.azure.entry(id.clone()).or_default();
         let is_found =
@@ -297,7 +297,7 @@ impl Bench {
         self.hear(In::Finished { pool: id.clone(), generation, result });
     }
 
-    /// The writer fails at a pool.
+    /// Lets the writer fail at a pool.
     pub(super) fn fail(&mut self, id: &PoolId, status: u16) {
         let due = self.due.remove(id).expect("it is due");
         self.finished(id, due.generation, Some(failure(status)));
@@ -309,7 +309,7 @@ impl Bench {
         }
     }
 
-    /// Discovery reads every load balancer.
+    /// Delivers an observation of every load balancer.
     pub(super) fn look(&mut self) {
         self.pass(1);
         for lb in LBS {
@@ -343,13 +343,13 @@ impl Bench {
         self.hear(In::Lb(LbObservation { lb, began, facts: Some(Arc::new(facts)), puts }));
     }
 
-    /// Discovery finds that a load balancer does not exist.
+    /// Delivers the absence of a load balancer.
     pub(super) fn hear_absent(&mut self, lb: &str) {
         let (lb, began) = (LbName::new(lb), self.now);
         self.hear(In::Lb(LbObservation { lb, began, facts: None, puts: OurPuts::default() }));
     }
 
-    /// Writes what is due and looks until nothing changes.
+    /// Writes and reads until nothing changes.
     pub(super) fn settle(&mut self) {
         for _ in 0..4 {
             self.answer_all();
@@ -364,7 +364,7 @@ impl Bench {
         self.azure.get_mut(&pool("lb", "web")).expect("a pool").insert(ips(n)[0], state);
     }
 
-    /// The addresses that are Down, with how often.
+    /// The Down addresses, with the number of entries.
     pub(super) fn downs(&self) -> BTreeMap<IpAddr, usize> {
         let mut downs = BTreeMap::new();
         for (ip, state) in self.azure.values().flatten() {
@@ -381,13 +381,13 @@ impl Bench {
         uids.into_iter().map(|uid| uid.as_str().trim_start_matches("uid-of-")).collect()
     }
 
-    /// The nodes that have a record.
+    /// The nodes with a record.
     pub(super) fn noted(&self) -> Vec<&str> {
         let keys = self.server.keys().into_iter();
         keys.filter_map(|key| key.strip_prefix("down.uid-of-")).collect()
     }
 
-    /// How a node stands.
+    /// The state of a node in its view.
     pub(super) fn state(&self, n: u8) -> Option<NodeState> {
         let name = NodeName::new(format!("node-{n}"));
         let mut statuses = self.machine.nodes.statuses(&self.machine.records);

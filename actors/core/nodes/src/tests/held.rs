@@ -1,10 +1,10 @@
-//! Nodes that wait for their turn, and those that the operator lets go (N5).
+//! Tests of held nodes, and of nodes that the operator releases (N5).
 
 use super::*;
 use model::assignment::PausedBy;
 use model::operator_request::{Done, Refusal, Stays};
 
-/// One of six nodes of which the first four leave service: three of them go.
+/// Six nodes, of which four have a signal and three are admitted.
 fn held() -> Bench {
     let mut bench = Bench::new(6);
     for n in 1..=4 {
@@ -74,7 +74,7 @@ fn n5_a_person_lets_a_node_go() {
     assert_eq!(release(&mut bench, Scope::Node(name(4))), nothing(Stays::NodeNotHeld));
     assert_eq!(release(&mut bench, Scope::Node(name(5))), nothing(Stays::NodeNotHeld));
     assert_eq!(release(&mut bench, Scope::Node(name(9))), Answer::Refused(Refusal::Unknown));
-    // It takes room: no other client has any.
+    // It counts for the limit, which leaves no room for others.
     bench.tell(node(5, &[SHUTDOWN]));
     assert_eq!(bench.state(5), Some(NodeState::Held));
 }
@@ -84,7 +84,7 @@ fn n5_a_released_node_stays_released_until_its_signals_end() {
     let mut bench = held();
     bench.answers = false;
     release(&mut bench, Scope::Node(name(4)));
-    // Another term begins before it was noted.
+    // Another term begins before its record is written.
     bench.asks.clear();
     bench.hear(In::Standing(Standing::Standby));
     bench.answers = true;

@@ -1,4 +1,4 @@
-//! Ways to run: switched off, dry, paused; and what a write has missed.
+//! Tests of the modes (switched off, dry run, paused), and of missed backends.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn off() -> OperatorPolicy {
     OperatorPolicy { admin_state_off: true, ..OperatorPolicy::default() }
 }
 
-/// One that has cut out two of eight nodes, of which one is gone; another client has set a third one Down.
+/// Two of eight nodes are Down, of which one is deleted. Another client has set a third one Down.
 fn busy() -> Bench {
     let mut bench = Bench::new(8);
     bench.somebody_sets(5, State::Down);
@@ -90,7 +90,7 @@ fn c4_a_dry_run_writes_nothing_and_counts_withheld_work_as_done() {
     let mut bench = Bench::leading(Role::On, Keeping::Nothing, 4);
     bench.tell(node(1, &[SHUTDOWN]));
     assert_eq!((bench.said(), bench.gets, bench.writes), (all(DOWN), 0, 0), "it counts as noted");
-    // The writer withholds its PUTs, and says that it is done.
+    // The writer withholds its PUTs, and reports success.
     let withhold = |bench: &mut Bench| {
         let generation = bench.set.generation;
         for pool in std::mem::take(&mut bench.due).into_keys() {
@@ -154,7 +154,7 @@ fn n2_what_a_write_of_an_older_set_has_added_is_cut_out_at_once() {
     bench.azure.insert(shop.clone(), [(ips(1)[0], State::None)].into());
     bench.settle();
     assert_eq!((bench.downs()[&ips(1)[0]], bench.state(1)), (3, Some(NodeState::Down)));
-    // It may be in the pool already, as far as is known.
+    // The machine must assume that it is in the pool already.
     bench.azure.get_mut(&shop).expect("a pool").insert(ips(1)[0], State::None);
     bench.said();
     missed(&mut bench);

@@ -1,18 +1,18 @@
-//! Records: a node is noted before anything of it goes Down, and as long as anything of it may be (N4).
+//! Tests of records: a node has a record before its first Down, and as long as anything of it may be Down (N4).
 
 use super::*;
 use model::object::RequestFailure;
 
 const WEB: fn() -> PoolId = || pool("lb", "web");
 
-/// One that leads, and whose requests about our ConfigMap wait.
+/// A leader whose requests about our ConfigMap wait.
 fn slow(nodes: u8) -> Bench {
     let mut bench = Bench::new(nodes);
     bench.answers = false;
     bench
 }
 
-/// The lines of a record besides the time.
+/// The lines of a record without the time.
 fn lines(bench: &Bench, n: u8) -> Vec<String> {
     let text = bench.server.text(&format!("down.uid-of-node-{n}")).expect("it is noted");
     text.lines().filter(|line| !line.starts_with("since:")).map(str::to_owned).collect()
@@ -59,7 +59,7 @@ fn n4_a_signal_that_ends_before_the_record_was_written_takes_it_back() {
     assert_eq!(bench.state(1), None);
     bench.answer_all();
     assert!(bench.noted().is_empty() && bench.said().is_empty() && bench.set.generation == 0);
-    // The same, and it is signalled again before the answer: what was written then does not count.
+    // The same, with a new signal before the answer: the earlier write does not count.
     bench.tell(node(1, &[SHUTDOWN]));
     bench.tell(node(1, &[]));
     bench.somebody_sets(1, State::Down);
@@ -179,7 +179,7 @@ fn n4_a_node_signalled_again_while_its_record_goes_is_noted_first() {
     bench.answer_all();
     assert_eq!(lines(&bench, 1)[2], "foreign: lb/web", "what another client has set since is an exception");
     assert_eq!(bench.drains(), ["node-1"]);
-    // One that is signalled again before it is done keeps its record, and goes at once.
+    // A node with a new signal before it is done keeps its record, and goes Down at once.
     bench.settle();
     bench.tell(node(1, &[]));
     bench.said();
@@ -255,7 +255,7 @@ fn n4_a_record_that_may_still_go_counts_where_its_node_is_down() {
     bench.look();
     bench.fail_ask(false, failed("no answer"));
     bench.hear(In::Standing(Standing::Standby));
-    // Another replica led in between, and went by the record.
+    // Another replica led meanwhile, and used the record.
     bench.somebody_sets(1, State::Down);
     bench.look();
     bench.lead(2);
@@ -301,7 +301,7 @@ fn n4_the_record_of_a_node_that_is_gone_goes_with_its_last_down() {
     }
     bench.look();
     assert_eq!((bench.state(1), bench.noted()), (None, vec![]));
-    // One that goes before it was cut out needs none.
+    // A node whose signal ends before its Down needs no record.
     bench.answers = false;
     bench.tell(node(2, &[SHUTDOWN]));
     bench.delete(2);
@@ -417,7 +417,7 @@ fn n4_a_down_that_another_record_explains_is_no_exception() {
     bench.tell(node(1, &[SHUTDOWN]));
     bench.settle();
     bench.delete(1);
-    // Its address belongs to another node now, which leaves service as well.
+    // Its address belongs to another node now, which drains as well.
     let next = NodeFact { uid: uid("next"), ..node(1, &[SHUTDOWN]) };
     bench.tell(next);
     bench.settle();
@@ -473,7 +473,7 @@ fn n4_a_record_that_turns_up_within_the_term_counts() {
 #[test]
 fn n4_a_record_without_room_waits_in_the_order_of_signals() {
     let mut bench = Bench::new(8);
-    // What cannot be read takes room, too.
+    // Unreadable records take room, too.
     let filler = format!("node\nips: nonsense {}", "x".repeat(super::records::LONGEST));
     for n in 0..23 {
         bench.server.put(&format!("down.filler-{n}"), &filler);
@@ -623,7 +623,7 @@ fn n4_a_node_is_restored_when_no_older_put_can_bring_its_down_back() {
     let mut bench = Bench::new(4);
     bench.tell(node(1, &[SHUTDOWN]));
     bench.settle();
-    // A write of membership that knows the node as one that drains is under way, and may add it, Down.
+    // A write of membership with the node as draining is in flight, and may add it Down.
     bench.oldest = Some(bench.set.generation);
     bench.tell(node(1, &[]));
     bench.settle();
@@ -661,7 +661,7 @@ fn n4_an_older_read_does_not_end_an_exception_of_the_get_before_a_write() {
     let set = Arc::clone(&bench.set);
     bench.carry_out(&WEB(), &set);
     assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
-    // A look that began before shows nothing of it.
+    // A read that began before does not show it.
     bench.somebody_sets(1, State::None);
     bench.look_at("lb", before);
     assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");

@@ -1,4 +1,5 @@
-//! Notices of eviction: a node goes Down by one, its record says that the taint is ours before that is added (N1).
+//! Tests of eviction notices: the node goes Down, and its record says that the taint is ours before the taint is
+//! added (N1).
 
 use super::*;
 use model::ids::EventKey;
@@ -34,7 +35,7 @@ fn n1_a_notice_sets_its_node_down_and_the_taint_follows_its_record() {
     bench.tell(node(1, &[DRAINING]));
     bench.settle();
     assert_eq!((bench.state(1), bench.taints.len()), (Some(NodeState::Down), 0));
-    // The operator clears it.
+    // The operator removes the taint.
     bench.tell(node(1, &[]));
     bench.settle();
     assert!(bench.noted().is_empty() && bench.downs().is_empty());
@@ -65,7 +66,7 @@ fn n1_a_successor_knows_by_the_record_that_the_taint_is_ours() {
     bench.lead(2);
     bench.settle();
     assert_eq!((bench.state(1), bench.taints.len()), (Some(NodeState::Down), 0));
-    // Nor does it know when the notice passes.
+    // The process does not know either when the notice passes.
     bench.pass(629_000);
     assert_eq!(bench.taints.len(), 0);
     bench.pass(2_000);

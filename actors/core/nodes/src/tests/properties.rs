@@ -1,13 +1,13 @@
-//! Whatever happens, also while our ConfigMap answers late or not at all and processes end: no Down without a signal, and
-//! none before it was noted; no foreign Down taken back; and in the end every entry is right, and only what is Down is
-//! noted.
+//! Property tests, also with late or lost answers about our ConfigMap and with restarts. There is no Down without a
+//! signal, or before its record, and no foreign Down is restored. In the end, every entry is in sync, and only Down
+//! nodes have records.
 
 use proptest::prelude::*;
 
 use super::*;
 use model::object::RequestFailure;
 
-/// What happens.
+/// Something that happens.
 #[derive(Clone, Debug)]
 enum Event {
     Node(u8, NodeEvent),
@@ -22,11 +22,11 @@ enum Event {
 
 #[derive(Clone, Debug)]
 enum NodeEvent {
-    /// It has these taints now.
+    /// Its taints change to these.
     Taints(u8),
-    /// It becomes Ready, or ceases to be.
+    /// It becomes Ready, or NotReady.
     Ready(bool),
-    /// Its object goes, or comes back as another one.
+    /// It is deleted, or created again.
     Replaced,
     Deleted,
     /// The operator releases it.
@@ -35,20 +35,20 @@ enum NodeEvent {
 
 #[derive(Clone, Debug)]
 enum WriteEvent {
-    /// The writer writes the pool of this place among those that are due, or fails at it.
+    /// The writer writes the due pool at this index, or fails at it.
     Done(usize),
     Fails(usize, u16),
-    /// It begins: what is withdrawn from now on is carried out all the same, and ends later.
+    /// The write begins. It is carried out even if it is withdrawn from now on, and ends later.
     Begins(usize),
     Ends,
 }
 
-/// What our ConfigMap does.
+/// Behaviour of our ConfigMap.
 #[derive(Clone, Debug)]
 enum ServerEvent {
     /// It answers the oldest request.
     Answers,
-    /// It fails, where a write may be carried out all the same.
+    /// It fails. A write may be carried out nevertheless.
     Fails {
         carried_out: bool,
         denied: bool,
@@ -62,7 +62,7 @@ enum TermEvent {
     Leads,
     Paused(bool),
     Off(bool),
-    /// The process ends, and a request that was under way is carried out or not; another one takes over.
+    /// The process ends, and its request in flight is carried out or not. Another process takes over.
     Restarts {
         carried_out: bool,
     },
@@ -111,13 +111,13 @@ fn event() -> impl Strategy<Value = Event> {
 
 struct World {
     bench: Bench,
-    /// What the cluster says of each node; `None`: it is gone.
+    /// The nodes of the cluster. `None`: deleted.
     nodes: BTreeMap<u8, Option<NodeFact>>,
     replaced: u32,
     term: u64,
-    /// The write that has begun, with the set that it carries out, and a withdrawal that came since.
+    /// The current write, its set, and a later withdrawal.
     begun: Option<(PoolId, Arc<Draining>)>,
-    /// The entries that another client has set Down, and that was seen, while nothing was noted of their address.
+    /// Entries that another client has set Down, observed while no record had their address.
     foreign: BTreeSet<(PoolId, IpAddr)>,
 }
 
@@ -140,7 +140,7 @@ impl World {
         due.keys().nth(at % due.len().max(1)).cloned()
     }
 
-    /// In a term of its own everything that is due is carried out, retries and looks too.
+    /// Carries out everything that is due in a term of its own, including retries and reads.
     fn comes_to_rest(&mut self) {
         self.bench.answers = true;
         self.lead();
@@ -149,8 +149,8 @@ impl World {
         self.bench.settle();
     }
 
-    /// A term begins, in this process or another one: what is noted counts. A record that was on its way when the last one
-    /// ended may lack what was seen meanwhile.
+    /// Starts a term, in this process or another one, in which the records count. A record in flight at the end of
+    /// the last term may lack later observations.
     fn lead(&mut self) {
         self.term += 1;
         self.bench.hear(In::Standing(Standing::Standby));
@@ -167,7 +167,7 @@ impl World {
         self.bench.lead(self.term);
     }
 
-    /// Another client sets an entry, and that is seen.
+    /// Another client sets an entry, which is observed.
     fn set(&mut self, at: usize, n: u8, down: bool) {
         let (id, entries) = self.bench.azure.iter_mut().nth(at).expect("four pools");
         let id = id.clone();
@@ -188,7 +188,7 @@ impl World {
         }
     }
 
-    /// No write has taken back what another client has set.
+    /// Checks that no write has restored what another client has set.
     fn no_foreign_down_is_taken_back(&self) {
         for (pool, ip) in &self.foreign {
             let state = self.bench.azure[pool].get(ip);
@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// The write that has begun is carried out by the set that it began with.
+    /// Carries out the current write with the set that it began with.
     fn end(&mut self) {
         let Some((id, set)) = self.begun.take() else { return };
         self.bench.under_way = None;
@@ -204,7 +204,7 @@ impl World {
         self.bench.carry_out(&id, &set);
         self.bench.pass(1);
         self.bench.finished(&id, set.generation, None);
-        // Whatever was withdrawn meanwhile has ended with it.
+        // Everything that was withdrawn meanwhile has ended with it.
         let generation = self.bench.set.generation;
         self.bench.hear(In::Withdrawn(id, generation));
     }
@@ -268,7 +268,7 @@ impl World {
                 let busy = self.begun.as_ref().map(|(id, _)| id);
                 let Some(id) = self.nth_due(at).filter(|id| Some(id) != busy) else { return };
                 if code == 404 {
-                    // It was deleted, and is made again.
+                    // It was deleted, and is created again.
                     let entries = self.bench.azure.entry(id.clone()).or_default();
                     entries.values_mut().for_each(|state| *state = State::None);
                     self.foreign.retain(|(pool, _)| *pool != id);
@@ -304,7 +304,7 @@ impl World {
     fn term(&mut self, event: TermEvent) {
         match event {
             TermEvent::Standby => {
-                // What is under way ends before another term begins.
+                // The current write ends before another term begins.
                 self.end();
                 self.bench.due.clear();
                 self.bench.hear(In::Standing(Standing::Standby));
@@ -354,7 +354,7 @@ proptest! {
         }
         world.end();
         world.bench.due.clear();
-        // In the end all nodes are Ready, few of them drain, and the writer does its work.
+        // In the end all nodes are Ready, few of them drain, and the writer works.
         for n in 1..=NODES {
             if let Some(Some(mut fact)) = world.nodes.get(&n).cloned() {
                 fact.ready = true;
@@ -375,7 +375,7 @@ proptest! {
                 }
             }
         }
-        // A node that has returned is not noted any more, and one that leaves service is.
+        // A node that has returned has no record any more, and a draining one has.
         for fact in world.nodes.values().flatten() {
             let is_noted = bench.server.text(&format!("down.{}", fact.uid)).is_some();
             prop_assert_eq!(is_noted, !fact.taints.is_empty(), "{:?}: {:?}", fact, bench.server.keys());

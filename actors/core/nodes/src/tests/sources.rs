@@ -1,6 +1,6 @@
-//! A pool that is filled from a source, and nodes of it that leave service: the machine beside the Directory, the pool and
-//! the plan of each write (X2, N4). An entry is Down where its node leaves service, where the source calls it draining, or
-//! where the operator has set it; and writes come to an end.
+//! Tests of a pool that is filled from a source and has draining nodes: the machine with the Directory, the pool and
+//! the plan of each write (X2, N4). An entry is Down if its node drains, if the source drains it, or if the operator
+//! has set it. Writes come to an end.
 
 use proptest::prelude::*;
 
@@ -31,7 +31,7 @@ fn web() -> PoolId {
     pool("lb", "web")
 }
 
-/// `lb/web` is filled from a source; the nodes of these numbers are behind its addresses.
+/// `lb/web` is filled from a source. Its addresses belong to these nodes.
 struct World {
     bench: Bench,
     directory: Directory,
@@ -40,11 +40,11 @@ struct World {
     due: bool,
     term: u64,
     attempts: u64,
-    /// How many PUTs were made of the pool.
+    /// Number of PUTs to the pool.
     puts: usize,
-    /// The departures that were last sent to the Directory.
+    /// The draining addresses that were last sent to the Directory.
     leaving: Option<Arc<DrainingAddresses>>,
-    /// What the source says, if anything is known of it.
+    /// The state of each node's endpoint in the source. `None`: the source is not known.
     says: Option<BTreeMap<u8, Standing>>,
 }
 
@@ -80,7 +80,7 @@ fn queue_of() -> PoolQueue {
 }
 
 impl World {
-    /// All nodes are in the pool and in service, and the source says so.
+    /// All nodes are in the pool and in service, also in the source.
     fn new() -> World {
         let mut world = World::unknown();
         world.source(&[(1, UP), (2, UP), (3, UP)]);
@@ -88,12 +88,12 @@ impl World {
         world
     }
 
-    /// Nothing is known of the source.
+    /// The source is not known.
     fn unknown() -> World {
         World::excluding(None)
     }
 
-    /// The same, with such a pool left out.
+    /// The same, with this pool excluded.
     fn excluding(excluded: Option<PoolId>) -> World {
         let mut bench = Bench::silent(Role::On, NODES);
         bench.params.listed = [web()].into();
@@ -128,7 +128,7 @@ impl World {
         self.look();
     }
 
-    /// The process ends, and another one takes over, which knows what is noted and nothing of the source.
+    /// Replaces the process by one that knows the records, but not the source.
     fn restart(&mut self) {
         self.bench.restart(Role::On);
         (self.directory, self.queue) = (directory_of(), queue_of());
@@ -208,7 +208,7 @@ impl World {
         PoolFacts::at_rest(web(), self.bench.azure[&web()].iter().map(entry).collect())
     }
 
-    /// One write of the pool, with what is due of the admin state.
+    /// One write of the pool, with the due admin part.
     fn write(&mut self, attempt: AttemptId, level: &Level) {
         let members = self.facts().members();
         let set = Arc::clone(&self.bench.set);
@@ -243,7 +243,7 @@ impl World {
         self.puts += 1;
     }
 
-    /// What is due at the writer is done, and the Directory hears which nodes leave.
+    /// Carries out due updates at the writer, and delivers draining addresses to the Directory.
     fn work(&mut self) {
         self.tell_departures();
         self.bench.answer_all();
@@ -259,7 +259,7 @@ impl World {
         self.tell_departures();
     }
 
-    /// Sends a fact if it has changed.
+    /// Sends the draining addresses if they have changed.
     fn tell_departures(&mut self) {
         let leaving = Some(Arc::clone(&self.bench.leaving));
         if self.leaving != leaving {
@@ -282,7 +282,7 @@ impl World {
         self.tell(directory::In::Lb(LbObservation { lb, began, facts, puts: Default::default() }));
     }
 
-    /// So many seconds, with work whenever there is any.
+    /// Advances the clock by this many seconds, with all due work.
     fn pass(&mut self, seconds: u16) {
         for _ in 0..seconds {
             self.bench.pass(1_000);
@@ -301,7 +301,7 @@ impl World {
         }
     }
 
-    /// Some minutes with their looks.
+    /// Some minutes with observations.
     fn rest(&mut self) {
         for _ in 0..5 {
             self.pass(60);
@@ -332,7 +332,7 @@ impl World {
         (1..=NODES).filter(|n| self.bench.azure[&web()].get(&ips(*n)[0]) == Some(&State::Down)).collect()
     }
 
-    /// How many members are shown to be Down by another client's doing.
+    /// Number of members that are shown as set Down by another client.
     fn told(&self) -> usize {
         let assignment = self.assigned.as_ref().expect("it is assigned");
         let Source::Xds { remarks, .. } = &assignment.source else { panic!("it has a source") };
@@ -342,7 +342,7 @@ impl World {
         remarks.iter().find_map(told).unwrap_or(0)
     }
 
-    /// Nothing is written any more, whatever is looked at.
+    /// Checks that observations cause no more writes.
     fn is_quiet(&mut self) {
         let before = (self.puts, self.attempts);
         self.rest();
@@ -423,7 +423,7 @@ fn n4_x2_a_down_that_outlives_its_node_ends_where_the_source_assigns_it() {
     world.rest();
     assert_eq!((world.down(), world.told()), (vec![], 0));
     world.is_quiet();
-    // Where the operator had set it before, it is theirs.
+    // The operator had set it before, so that it is theirs.
     let mut world = World::new();
     world.bench.somebody_sets(2, State::Down);
     world.look();
@@ -443,7 +443,7 @@ fn n2_x2_in_an_excluded_pool_a_foreign_down_outlives_its_node() {
     world.node(2, true);
     world.rest();
     assert_eq!(world.down(), []);
-    // A PUT of ours: what is Down after it could be ours.
+    // A Down after our PUT could be ours.
     world.source(&[(1, UP), (2, UP)]);
     world.rest();
     world.bench.somebody_sets(2, State::Down);
@@ -539,7 +539,7 @@ fn n4_what_nobody_of_ours_asks_for_is_told_and_left() {
     assert_eq!((world.told(), told(&world)), (1, 1));
     world.is_quiet();
     assert_eq!(world.down(), [1]);
-    // The same of an endpoint that came back into service while no process was there.
+    // The same for an endpoint that returned to service while no process ran.
     world.source(&[(1, UP), (2, DRAINS), (3, UP)]);
     world.rest();
     assert_eq!((world.down(), world.told()), (vec![1, 2], 1));
@@ -574,12 +574,12 @@ fn d1_n2_where_only_listed_pools_are_ours_a_node_goes_down_in_these() {
     assert!(bench.downs().is_empty() && bench.noted().is_empty() && bench.is_idle());
 }
 
-/// What happens.
+/// Something that happens.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Node(u8, bool),
     Says([u8; 3]),
-    /// The operator sets an entry Down, or takes that back.
+    /// The operator sets an entry Down, or restores it.
     Hand(u8, bool),
     Restart,
     Look,
@@ -597,13 +597,13 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What an outsider knows.
+/// An independent model of the Downs.
 struct Outsider {
     world: World,
     leaves: BTreeSet<u8>,
-    /// Whose Down the operator has set, while nothing here asked for it.
+    /// Downs that the operator has set while nothing else required them.
     by_hand: BTreeSet<u8>,
-    /// Those whose Down may be anyone's: nothing was noted of it, and the process has ended.
+    /// Downs of unknown origin: there was no record when the process ended.
     unknown: BTreeSet<u8>,
 }
 
@@ -635,7 +635,7 @@ impl Outsider {
                 }
             }
             Event::Hand(n, down) => {
-                // Everything that is ours has ended long ago, and that was seen.
+                // All our updates have ended long ago, and were observed.
                 world.rest();
                 world.rest();
                 let noted = !world.bench.noted().is_empty();
@@ -670,7 +670,7 @@ impl Outsider {
         assert!(self.by_hand.iter().all(|n| down.contains(n)), "the operator's Down is taken back");
     }
 
-    /// Liveness: once nothing happens any more, everything is as it is to be, and nothing is written.
+    /// Checks liveness: without further events, everything becomes in sync, and writes end.
     fn come_to_rest(&mut self) {
         if self.world.says.is_none() {
             self.happen(Event::Says([2, 2, 2]));

@@ -1,9 +1,9 @@
-//! Terms: what counts at the beginning of one is what is noted, and not what a process remembers (N4, W8).
+//! Tests of terms: at the start of a term the records count, not the memory of the process (N4, W8).
 
 use super::*;
 use model::object::RequestFailure;
 
-/// One that has heard of everything, and whose requests about our ConfigMap wait.
+/// A standby with all inputs, whose requests about our ConfigMap wait.
 fn standby(nodes: u8) -> Bench {
     let mut bench = Bench::silent(Role::On, nodes);
     for n in 1..=nodes {
@@ -22,7 +22,7 @@ fn w8_a_term_begins_when_our_config_map_was_read_since_it_was_confirmed() {
     assert!(matches!(bench.asks.front(), Some((_, ConfigMapAsk::Get))));
     bench.hear(In::Opened(Epoch(1)));
     assert_eq!(bench.opened, None);
-    // What is under way for an older term is too old.
+    // The request in flight is of an older term.
     bench.hear(In::Confirmed(Epoch(2)));
     bench.hear(In::Opened(Epoch(2)));
     bench.answer();
@@ -61,7 +61,7 @@ fn n4_what_a_successor_does_follows_from_records_and_signals() {
     }
     bench.somebody_sets(7, State::Down);
     bench.settle();
-    // While no replica leads, one is no longer signalled, one is gone, and one more is.
+    // While no replica leads, one signal ends, one node is deleted, and another one gets a signal.
     bench.hear(In::Standing(Standing::Standby));
     bench.tell(node(2, &[]));
     bench.delete(3);
@@ -172,7 +172,7 @@ fn n4_a_process_that_leads_again_goes_by_what_others_have_noted_meanwhile() {
     bench.tell(node(2, &[SHUTDOWN]));
     bench.settle();
     bench.hear(In::Standing(Standing::Standby));
-    // Another one has restored node-1, and cut node-3 out.
+    // Another replica has restored node-1, and set node-3 Down.
     for entries in bench.azure.values_mut() {
         for (ip, state) in entries.iter_mut() {
             if ips(1).contains(ip) {
@@ -208,12 +208,12 @@ fn w8_who_does_not_lead_writes_nothing() {
     assert_eq!((bench.asks.len(), bench.writes, bench.state(1)), (0, 0, Some(NodeState::Held)));
     bench.hear(In::Standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER }));
     assert_eq!((bench.asks.len(), bench.writes), (1, 1));
-    // It ceases to lead while it writes: what comes of that is for its successor.
+    // Leadership ends during its write. The successor handles the result.
     bench.hear(In::Standing(Standing::Standby));
     bench.answer();
     bench.pass(60_000);
     assert_eq!((bench.asks.len(), bench.set.generation), (0, 0));
-    // Nor does it where a newer term is confirmed already.
+    // The same if a newer term is confirmed already.
     bench.hear(In::Confirmed(Epoch(2)));
     bench.hear(In::Standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER }));
     bench.tell(node(2, &[SHUTDOWN]));

@@ -1,4 +1,4 @@
-//! Each write has a record of what it changes and why, with ARM's correlation id (E1).
+//! Tests of the record of a write, with ARM's correlation id (E1).
 
 use super::*;
 use crate::plan::{Plan, plan};
@@ -6,7 +6,7 @@ use crate::record::record;
 use model::arm::AdminState;
 use model::write_record::{MemberList, WriteRecord};
 
-/// The record of the write that makes a pool with these members right.
+/// The record of the write that brings a pool to these members.
 fn planned(facts: &PoolFacts, taken: Option<&Taken>, draining: &Draining) -> WriteRecord {
     let Plan::Edit(change) = plan(facts, taken.map(|taken| &taken.level), draining, None) else {
         panic!("nothing is to be changed")
@@ -18,7 +18,7 @@ fn web() -> PoolId {
     pool("lb", "web")
 }
 
-/// Nodes and addresses, one after another.
+/// Nodes and addresses, in pairs.
 fn named(list: &MemberList) -> Vec<String> {
     assert_eq!(list.count, list.named.len());
     let pairs = list.nodes().into_iter().zip(list.addresses());
@@ -49,7 +49,7 @@ fn e1_a_write_of_admin_states_names_the_nodes_and_no_service() {
     assert_eq!((down.added.count, down.removed.count, named(&down.down)), (0, 0, vec!["n2 10.0.0.2".into()]));
     assert_eq!((down.trigger, down.services), (Some(Trigger::NodeAdminState), vec![]));
 
-    // The same where membership was taken along and is right.
+    // The same with membership that is in sync.
     let taken = wants(&web(), &[1, 2]);
     let beside = planned(&holds(&web(), &[1, 2]), Some(&taken), &drains(2));
     assert_eq!((beside.trigger, beside.services), (Some(Trigger::NodeAdminState), vec![]));

@@ -1,4 +1,4 @@
-//! The breaker (W10): its rules, how the writer keeps to them, and what holds whatever fails.
+//! Tests of the breaker (W10) and its use in the writer, with property tests.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,8 @@ fn lb(name: &str) -> LbName {
     LbName::new(name)
 }
 
-/// One pool after another fails alike, each on the load balancer named; gives what the last failure opened.
+/// Fails one pool after another with the same fault, each on the named load balancer. Returns the stop of the last
+/// failure.
 fn fails(breaker: &mut WriteBreaker, millis: u64, lbs: &[&str]) -> Option<OpenedBreaker> {
     let mut opened = None;
     for (number, name) in lbs.iter().enumerate() {
@@ -164,7 +165,7 @@ fn w10_refused_admin_parts_on_one_load_balancer_stop_only_there() {
     assert_eq!(breaker.admin_probe_at(&lb("b"), false), Some(at(30_002)), "a restore has time");
 }
 
-/// What came of a grant.
+/// Denies the PUT of a grant.
 fn deny(bench: &mut Bench, pool: &PoolId, attempt: AttemptId) -> Vec<Out> {
     let read = bench.bring(pool, attempt, &[1]);
     bench.fail(read, denied())
@@ -176,7 +177,7 @@ fn reports(said: &[Out]) -> Vec<Report> {
         .collect()
 }
 
-/// Five pools on these load balancers have been denied at second 0.
+/// Five pools on these load balancers were denied at second 0.
 fn blocked(lbs: [&str; 5], params: Params) -> (Bench, Vec<Out>) {
     let mut bench = Bench::leading(params);
     let mut said = Vec::new();
@@ -276,7 +277,7 @@ fn n3_a_down_passes_an_open_breaker_until_it_has_met_the_fault() {
     assert_eq!((takes(&said).len(), calls(&said).len()), (1, 1), "a try of each: {said:?}");
 }
 
-/// A Down is refused on five load balancers at second 0, and asked for again.
+/// A Down was refused on five load balancers at second 0, and is requested again.
 fn refused() -> (Bench, Vec<Out>) {
     let mut bench = Bench::leading(params());
     bench.hear(In::Draining(drains(2)));
@@ -423,7 +424,7 @@ fn c2_without_the_breaker_nothing_is_stopped() {
     take(&bench.due(&pool("a", "web"), due(0, Class::Add)));
 }
 
-/// What ARM answers on each load balancer.
+/// ARM's answers on a load balancer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mood {
     Well,
@@ -431,15 +432,15 @@ enum Mood {
     Trouble,
 }
 
-/// Pools that are due again and again, and an ARM of moods.
+/// Pools that are due again and again, and an ARM with changing answers.
 struct Play {
     bench: Bench,
     moods: [Mood; LBS],
-    /// Pools that failed or are right, and when they are due again.
+    /// Pools that failed or are in sync, and the time at which they are due again.
     again: BTreeMap<PoolId, u64>,
-    /// When each pool was last granted.
+    /// Time of the last grant of each pool.
     granted: BTreeMap<PoolId, u64>,
-    /// When a scope that is stopped was last tried: everything, or one load balancer.
+    /// Time of the last probe of each stopped scope: everything, or one load balancer.
     tried: BTreeMap<Option<LbName>, u64>,
 }
 
@@ -467,7 +468,7 @@ impl Play {
         self.moods[number]
     }
 
-    /// The scope in which a load balancer is stopped before it is granted.
+    /// The scope in which a load balancer is stopped before its grant.
     fn scope(&self, name: &LbName) -> Option<Option<LbName>> {
         self.bench.writer.breaker.blocked_by(name)?;
         let all = (0..LBS).all(|n| self.bench.writer.breaker.blocked_by(&lb(&format!("lb{n}"))).is_some());
@@ -492,7 +493,7 @@ impl Play {
         }
     }
 
-    /// Takes in what one step has granted, before anything else happens.
+    /// Records the grants of one step, before anything else happens.
     fn note_grants(&mut self, said: &[Out]) -> Vec<(PoolId, AttemptId)> {
         let now = self.bench.now;
         let granted = takes(said);
@@ -518,7 +519,7 @@ impl Play {
                 let said = self.bench.due(&pool, due_at(now));
                 self.take_in(said);
             }
-            // Never past a moment at which something is granted: that is the moment that counts.
+            // Never past the time of a grant, which is the time that counts.
             let wakes = self.bench.writer.deadline().map_or(millis, |at| at.as_micros().div_ceil(1_000));
             let next = wakes.min(self.bench.now + 500).min(millis);
             let said = self.bench.until(next);
@@ -547,7 +548,7 @@ proptest! {
         }
         play.moods = [Mood::Well; LBS];
         let healed = play.bench.now;
-        // At most until the next try of each scope, and until each pool is due again after its failure.
+        // At most until the next probe of each scope, and until each pool is due again after its failure.
         play.until(healed + 30_000 + 61_000);
         for number in 0..LBS {
             prop_assert_eq!(play.bench.writer.breaker.blocked_by(&lb(&format!("lb{number}"))), None);

@@ -1,4 +1,4 @@
-//! The budget (W9) and the interval that it stretches (Q2): rules, and what holds whatever happens to it.
+//! Tests of the budget (W9) and of the interval that it stretches (Q2), with property tests.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use model::lease::LeaseAsk;
 const READS: GateClass = GateClass::Reads;
 const WRITES: GateClass = GateClass::Writes;
 
-/// How many calls are allowed one after another at a moment.
+/// Number of calls that are allowed one after another at this time.
 fn spree(budget: &mut Budget, now: Now, need: Need, class: GateClass) -> u32 {
     let mut made = 0;
     while budget.allows(now, need) {
@@ -150,7 +150,7 @@ fn w9_budgets_too_small_for_a_whole_call_of_reserve_have_none() {
     }
     let mut budget = Budget::new(5_000, 5, None);
     assert_eq!(spree(&mut budget, Now::ZERO, Need::Membership, WRITES), 4);
-    // At a tenth of five calls, one is still made at a time.
+    // At a tenth of five calls, one call at a time is still made.
     for second in 1..10 {
         budget.throttled(secs(second), WRITES, secs(second).minus(Duration::from_millis(1)));
     }
@@ -299,7 +299,7 @@ fn w9_repeated_requests_leave_the_reserve_to_first_ones() {
     assert!(bench.hear(In::AdminDue(back, again(AdminUrgency::Restore))).is_empty());
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(0) };
     let read = get(&bench.hear(In::AdminDue(fresh.clone(), restore)), &fresh);
-    // It needs no PUT, and gives its token back: one is left, which is the reserve's.
+    // It needs no PUT, and returns its token: one is left, which belongs to the reserve.
     let said = bench.answer(read, read_of(holds(&fresh, &[1]), "W/own"));
     assert!(calls(&said).is_empty(), "{said:?}");
     assert!(bench.until(59_999).is_empty());
@@ -313,7 +313,7 @@ fn w9_a_lane_is_granted_only_with_the_read_before_its_put() {
     bench.begin(&pool("x", "first"), &[1]);
     let first = take(&bench.due(&one, due(0, Class::Add)));
     let second = take(&bench.due(&two, due(0, Class::Add)));
-    // Two reads are left, and set aside for lanes that have not brought their levels yet.
+    // Two reads are left, and reserved for lanes without their levels.
     assert!(bench.due(&late, due(0, Class::Add)).is_empty());
     assert!(bench.hear(In::AdminDue(late.clone(), down(0))).is_empty(), "nor is a Down granted for them");
     bench.bring(&one, first, &[1]);
@@ -333,13 +333,13 @@ fn w9_a_token_pays_for_one_of_two_downs_that_are_granted_at_one_moment() {
     get(&bench.until(6_000), &pool("b", "web"));
 }
 
-/// A leader whose pools, each on a load balancer of its own, are due again as soon as they were written, with the
-/// shared Lease, for an hour; ARM and the API server answer within milliseconds.
+/// A leader for an hour, with the shared Lease. Its pools, each on a load balancer of its own, are due again as soon
+/// as they are written. ARM and the API server answer within milliseconds.
 struct Hour {
     bench: Bench,
-    /// The version of the shared Lease.
+    /// Version of the shared Lease.
     version: u64,
-    /// How often each pool was written.
+    /// Number of writes of each pool.
     written: BTreeMap<PoolId, u32>,
     reads: u32,
 }
@@ -364,7 +364,7 @@ impl Hour {
         hour
     }
 
-    /// Answers a word of the writer; gives what follows.
+    /// Answers one output of the writer, and returns the resulting output.
     fn answer(&mut self, said: Out) -> Vec<Out> {
         match said {
             Out::Lease(id, ask) => {
@@ -472,7 +472,7 @@ fn w9_only_a_quota_429_of_arm_lowers_the_budget() {
     }
 }
 
-/// A rate of the cloud configuration: so many calls a second, one at once.
+/// A rate limit of the cloud configuration: this many calls a second, one at once.
 fn one_at_once(reads_per_second: f64, writes_per_second: f64) -> RateLimit {
     RateLimit { reads_per_second, reads_at_once: 1, writes_per_second, writes_at_once: 1 }
 }
@@ -490,7 +490,7 @@ fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
         attempts.push(attempt);
         refused.push((pool.clone(), call));
     }
-    // Each PUT is refused: how many have been sent at each moment, and under which attempts.
+    // Each PUT is refused. Records the number of PUTs at each time, and their attempts.
     let mut sent = refused.len();
     let mut continued = std::collections::BTreeSet::new();
     while bench.now <= 90_000 {
@@ -536,7 +536,7 @@ fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
     assert_eq!(continued, attempts.into_iter().collect(), "and continues under its own id");
 }
 
-/// What was told to wait for a rate of the cloud configuration.
+/// The calls that were counted as delayed by a rate limit of the cloud configuration.
 fn limited(bench: &Bench) -> Vec<ArmVerb> {
     let verb =
         |said: &Out| if let Out::Metric(Metric::RateLimited(verb)) = said { Some(*verb) } else { None };
@@ -557,7 +557,7 @@ fn e2_a_read_that_waits_for_a_configured_rate_is_counted_once() {
     assert_eq!(calls(&bench.until(100)).len(), 1, "it goes as soon as there is a token");
     bench.until(1_000);
     assert_eq!(limited(&bench).len(), 1);
-    // One that goes in front of it waits for itself, and the one behind is not counted again.
+    // A call in front of it waits for itself, and the one behind is not counted again.
     bench.begin(&pool("b", "web"), &[1]);
     bench.hear(In::Read { call: CallId(8), lb: LbName::new("x") });
     let said = bench.until(1_150);
@@ -625,11 +625,11 @@ fn e2_a_grant_behind_a_closed_gate_is_not_counted_as_rate_limited() {
 /// Something that happens to a budget.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// As many calls as this are made, if they may be.
+    /// Up to this many calls are made, if they are allowed.
     Make(Need, u32),
-    /// This many PUTs are made, whether or not there are tokens.
+    /// This many PUTs are made, with or without tokens.
     Force(u32),
-    /// This many of the PUTs that were set aside are not made.
+    /// This many of the reserved PUTs are not made.
     Refund(u32),
     Throttled(GateClass, u64),
     Headroom(GateClass, u32),
@@ -654,7 +654,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What is allowed of one class, told independently of the buckets: in millionths, minute by minute.
+/// The allowance of one class, computed independently of the buckets: in millionths, minute by minute.
 #[derive(Clone, Copy)]
 struct Oracle {
     millionths: u64,
@@ -674,19 +674,19 @@ impl Oracle {
     }
 }
 
-/// What one class has seen at a moment.
+/// The calls of one class at a time.
 struct Moment {
     now: Now,
-    /// What was allowed up to it, in millionths.
+    /// Share allowed up to this time, in millionths.
     share: u64,
     made: i64,
     forced: i64,
-    /// The most that may be held from this moment on, in millionths of a call; without ARM's word, what is allowed.
+    /// Capacity from this time on, in millionths of a call; without a number from ARM, the allowance.
     room: u128,
 }
 
-/// In five minutes from any moment on, no more is made than could be held then and was filled since; what is made
-/// without tokens is a debt, paid by what follows.
+/// Checks that in any five minutes no more calls are made than the bucket could hold and gain. Calls without tokens
+/// are a debt that later tokens pay.
 fn assert_no_more_than_held_and_filled(moments: &[Moment], calls: u32) {
     for (first, start) in moments.iter().enumerate() {
         let (mut made, mut filled, mut owed) = (0, 0_u128, 0);
@@ -786,7 +786,7 @@ proptest! {
                 prop_assert!(budget.allows(ready, need), "{need:?} is not ready when it should be");
                 let early = ready.minus(Duration::from_micros(1));
                 prop_assert!(ready == now || !budget.allows(early, need), "{need:?} could be ready earlier");
-                // The worst: all that was forced is owed, a reserve stands before, and a tenth of the rate is left.
+                // The worst case: all forced calls are owed, the reserve is full, and a tenth of the rate is left.
                 let calls = u64::from(if matches!(need, Need::Membership | Need::Admin) { writes } else { 1 });
                 let calls = calls.min(u64::from(reads) * 2 / 5).max(1);
                 let most = u64::from(reads.max(writes)) / 5 + 2;

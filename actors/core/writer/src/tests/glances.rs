@@ -1,8 +1,8 @@
-//! Glances at a pool between two polls of its operation (docs/design/writer.md, W2).
+//! Tests of glances at a pool between two polls of its operation (docs/design/writer.md, W2).
 
 use super::*;
 
-/// A write whose operation runs, and is not to be asked for before 10 s have passed.
+/// A write whose operation runs, and is not polled before 10 s have passed.
 fn slow(params: Params) -> (Bench, PoolId, AttemptId) {
     let mut bench = Bench::leading(params);
     let web = pool("lb", "web");
@@ -11,7 +11,7 @@ fn slow(params: Params) -> (Bench, PoolId, AttemptId) {
     (bench, web, attempt)
 }
 
-/// The pool while its operation runs, as it will be.
+/// The pool during its operation, with its future members.
 fn updating(pool: &PoolId) -> PoolFacts {
     PoolFacts { provisioning: Provisioning::Updating, ..holds(pool, &[1]) }
 }

@@ -1,4 +1,4 @@
-//! The shared Lease in the writer: when it is asked for, held, renewed and released, and what that means for writes
+//! Tests of the shared Lease in the writer: taking, holding, renewing and releasing it, and the effect on writes
 //! (docs/design/writer.md, W7; W8).
 
 use super::*;
@@ -8,9 +8,9 @@ use model::object::{RequestFailure, ResourceVersion};
 use model::sample::Caller;
 
 mod bypass;
+mod freshness;
 mod holds;
 mod troubles;
-mod trust;
 
 const OURS: &str = "azure-backend-pool-controller";
 const CCM: &str = "cloud-controller-manager";
@@ -43,7 +43,7 @@ fn lost() -> LeaseAnswer {
     LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))
 }
 
-/// What was asked about the Lease.
+/// The requests about the Lease in the output.
 fn asks(said: &[Out]) -> Vec<(CallId, LeaseAsk)> {
     said.iter()
         .filter_map(|said| if let Out::Lease(id, ask) = said { Some((*id, ask.clone())) } else { None })
@@ -60,7 +60,7 @@ fn awaits(said: &[Out]) -> CallId {
     found.unwrap_or_else(|| panic!("no watch of the Lease: {said:?}")).0
 }
 
-/// The one replacement: its id, the version that it replaces, and the edit.
+/// The only replacement: its id, the version that it replaces, and the edit.
 fn replaces(said: &[Out]) -> (CallId, u64, LeaseEdit) {
     let mut found = asks(said).into_iter().filter_map(|(id, ask)| match ask {
         LeaseAsk::Replace(facts, edit) => Some((id, facts.version.0.parse().expect("a number"), edit)),
@@ -91,7 +91,7 @@ fn send_before(said: &[Out]) -> Now {
 }
 
 impl Bench {
-    /// A leader that has seen the Lease in this state.
+    /// A leader that has observed the Lease in this state.
     fn with_lease(params: Params, version: u64, holder: Option<&str>) -> (Bench, CallId) {
         let mut bench = Bench::new(params);
         let said = bench.lead(1);
@@ -104,7 +104,7 @@ impl Bench {
         self.hear(In::Lease(call, answer))
     }
 
-    /// Answers the count that was asked for, if one was: no client has waited. Gives all that was said.
+    /// Answers a requested count with zero lock failures. Returns all output.
     fn nobody_waited(&mut self, mut said: Vec<Out>) -> Vec<Out> {
         let count =
             |said: &Out| if let Out::CountLockFailures { call, .. } = said { Some(*call) } else { None };
@@ -114,7 +114,7 @@ impl Bench {
         said
     }
 
-    /// One that has it, in the state of this version, with a pool that was asked for its level.
+    /// A holder, in the state of this version, that has asked a pool for its level.
     fn holding(params: Params) -> (Bench, PoolId, AttemptId) {
         let (mut bench, _) = Bench::with_lease(params, 1, None);
         let web = pool("lb", "web");
@@ -123,8 +123,8 @@ impl Bench {
         (bench, web, attempt)
     }
 
-    /// One that has it, in the state of version 2, with a write of `lb/web` whose GET is under way; and the watch of the
-    /// Lease, and that GET.
+    /// A holder, in the state of version 2, with the GET of `lb/web` in flight. Also returns the watch of the Lease,
+    /// and that GET.
     fn reading() -> (Bench, CallId, CallId) {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
@@ -327,7 +327,7 @@ fn w7_after_a_hold_it_is_off_as_long_as_it_was_held() {
         bench.until(12_000);
         bench.due(&pool("lb", "api"), due(12_000, Class::Add));
         let said = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
-        // The next write begins in the same hold; nothing is left when it ends.
+        // The next write begins in the same hold. No write is left when the hold ends.
         let attempt = take(&said);
         let said = nothing_to_do(&mut bench, &pool("lb", "api"), attempt);
         let (call, ..) = replaces(&said);
@@ -370,7 +370,7 @@ fn w7_the_addition_ends_when_another_holder_leaves_it_for_5_s() {
         bench.hear(In::LockFailures(count, Some(1)));
         bench.due(&web, due(0, Class::Add));
         assert!(none_replaced(&bench.until(7_000)));
-        // The CCM takes it and releases it; the watch shows the latter alone.
+        // The cloud-controller-manager takes and releases it. The watch shows only the release.
         let said = bench.lease(watch, state(5, None));
         assert!(none_replaced(&said));
         let said = match again {
@@ -495,7 +495,7 @@ fn w7_a_conflict_on_a_renewal_ends_permits_until_a_read() {
     for holder in [OURS, CCM] {
         let (mut bench, web, attempt) = Bench::holding(leased());
         let read = bench.bring(&web, attempt, &[1]);
-        // A renewal without an answer is carried out late, and the next one meets what it made.
+        // An unanswered renewal is carried out late, and the next one meets its result.
         let (call, ..) = replaces(&bench.until(15_000));
         bench.lease(call, lost());
         let said = bench.until(16_000);
@@ -607,7 +607,7 @@ fn w7_an_answer_that_never_comes_counts_as_a_failure_after_6_seconds() {
 
 #[test]
 fn w7_it_is_let_go_of_before_waits() {
-    // For a foreign operation, and for one of the client's tries.
+    // For a foreign operation, and for a client retry.
     for foreign in [true, false] {
         let (mut bench, web, attempt) = Bench::holding(leased());
         let read = bench.bring(&web, attempt, &[1]);
@@ -728,7 +728,7 @@ fn c4_a_dry_run_asks_nothing_about_the_lease() {
     assert!(asks(&said).is_empty() && asks(&bench.until(100_000)).is_empty());
 }
 
-/// A bench on which another client holds the Lease, and a Down may go without it; and the watch of the Lease.
+/// Another client holds the Lease, and a Down may go without it. Also returns the watch of the Lease.
 fn bypassing(bypass_for_drain: bool) -> (Bench, CallId) {
     let mut params = Params { if_match: false, ..leased() };
     if let Some(lease) = &mut params.lease {
@@ -737,7 +737,7 @@ fn bypassing(bypass_for_drain: bool) -> (Bench, CallId) {
     Bench::with_lease(params, 1, Some(CCM))
 }
 
-/// The load balancer `lb` with two pools, as a GET with this tag saw it.
+/// The load balancer `lb` with two pools, in a GET with this tag.
 fn lb_with(tag: &str, lb: Provisioning, neighbour: Provisioning) -> ArmAnswer {
     let other = PoolFacts { provisioning: neighbour, ..holds(&pool("lb", "api"), &[5]) };
     let ArmAnswer::LoadBalancer(mut facts) = lb_of("lb", lb, vec![holds(&pool("lb", "web"), &[1]), other])
@@ -752,7 +752,7 @@ fn lb_with(tag: &str, lb: Provisioning, neighbour: Provisioning) -> ArmAnswer {
 fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
     use Provisioning::{Failed, Succeeded, Updating};
     let web = pool("lb", "web");
-    // The load balancer, another pool of it, the pool itself, and the tag of the pool's GET; whether it goes.
+    // The load balancer, another pool of it, the pool itself, and the tag of the pool's GET; whether the Down goes.
     for (balancer, neighbour, own, tag, goes) in [
         (Succeeded, Succeeded, Succeeded, "W/9", true),
         (Updating, Succeeded, Succeeded, "W/9", false),
@@ -760,7 +760,7 @@ fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
         (Succeeded, Updating, Succeeded, "W/9", false),
         (Succeeded, Succeeded, Updating, "W/9", false),
         (Succeeded, Succeeded, Failed, "W/9", false),
-        // Another client has begun to write between the two.
+        // Another client has begun to write between the two reads.
         (Succeeded, Succeeded, Succeeded, "W/10", false),
     ] {
         let case = format!("{balancer:?} {neighbour:?} {own:?} {tag}");
@@ -779,7 +779,7 @@ fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
         if !goes {
             assert!(calls(&said).is_empty(), "{case}");
             assert!(calls(&bench.until(6_999)).is_empty(), "{case}: it is not asked again at once");
-            // Longer each time: other Downs need the reads, too.
+            // Longer each time, because other Downs need the reads, too.
             for then in [7_000, 17_000, 37_000, 67_000] {
                 assert!(calls(&bench.until(then - 1)).is_empty(), "{case}");
                 let again = super::look(&bench.until(then), "lb");
@@ -803,7 +803,7 @@ fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
 fn w7_what_goes_without_the_lease_takes_no_node_back_into_traffic() {
     let web = pool("lb", "web");
     let finished = |said: &[Out]| said.iter().any(|said| matches!(said, Out::AdminFinished { .. }));
-    // Whether the second node is well again in place of the first one, or beside it.
+    // Whether the second node returns instead of the first one, or in addition to it.
     for both in [true, false] {
         let (mut bench, watch) = bypassing(true);
         bench.hear(In::Draining(drains(1)));

@@ -1,4 +1,4 @@
-//! What is measured of grants and of admin parts (docs/design/reporting.md, E2).
+//! Tests of the metrics of grants and admin parts (docs/design/reporting.md, E2).
 
 use super::*;
 use model::sample::Caller;
@@ -15,7 +15,7 @@ fn waits(bench: &Bench) -> Vec<(Caller, u128)> {
     })
 }
 
-/// The ends of admin parts so far: whether a node was to be cut out, after how many milliseconds, whether it failed.
+/// The ended admin parts so far: whether a Down, the duration in milliseconds, whether it failed.
 fn ends(bench: &Bench) -> Vec<(bool, u128, bool)> {
     bench.samples(|sample| {
         let Metric::AdminEnded { down, took, failed } = sample else { return None };

@@ -1,10 +1,10 @@
-//! What PUTs of older draining sets have left in their pools, and the admin state cannot know of (docs/design/nodes.md,
-//! N2).
+//! Tests of backends that PUTs of older draining sets have left in their pools, unknown to the admin state
+//! (docs/design/nodes.md, N2).
 
 use super::*;
 use model::arm::{AdminState, Backend};
 
-/// A set in which these drain.
+/// A set in which these backends drain.
 fn draining(generation: u64, backends: &[u8]) -> Draining {
     let addresses = backends.iter().map(|last| (ip(*last).into(), NodeUid::new("uid"))).collect();
     Draining { generation, addresses, ..Draining::default() }
@@ -14,7 +14,7 @@ fn drain(bench: &mut Bench, generation: u64, backends: &[u8]) {
     assert!(bench.hear(In::Draining(Arc::new(draining(generation, backends)))).is_empty());
 }
 
-/// What was missed.
+/// The reported missed backends.
 fn missed(said: &[Out]) -> Vec<BTreeSet<Backend>> {
     let missed = |said: &Out| {
         let Out::AdminMissed(_, backends) = said else { return None };
@@ -144,7 +144,7 @@ fn n2_what_an_unanswered_put_may_have_added_is_told_once_per_set() {
         if newer {
             drain(&mut bench, 2, &[1, 2]);
         }
-        // The members are not wanted any more, so that what is there is not read.
+        // The members are not needed any more, so that the pool is not read.
         let said = bench.hear(In::Taken(web.clone(), attempt, None));
         assert_eq!(missed(&said), if newer { vec![of(&[1, 2])] } else { Vec::new() });
     }

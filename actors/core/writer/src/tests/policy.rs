@@ -1,4 +1,4 @@
-//! What operators wish: nothing is written against it, and the operator's request for an attempt (G6, D1, H3).
+//! Tests of the operator's policy and requests for an attempt: no write violates the policy (G6, D1, H3).
 
 use super::*;
 use model::assignment::PausedBy;

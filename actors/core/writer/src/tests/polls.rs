@@ -1,4 +1,5 @@
-//! Polls that do not show how an operation ends: the writer reads its load balancer (docs/design/writer.md, W2, W5).
+//! Tests of polls that do not show the end of an operation: the writer reads its load balancer
+//! (docs/design/writer.md, W2, W5).
 
 use super::*;
 use model::arm::AdminState;
@@ -24,15 +25,15 @@ fn without_url() -> ArmAnswer {
     ArmAnswer::Put(PutAccepted { operation: None, ..accepted })
 }
 
-/// When the writer saw the end of the operation, and when it had read the load balancer, in milliseconds.
+/// Times in milliseconds at which the writer saw the end of the operation, and at which it read the load balancer.
 struct Played {
     ended: u64,
     reads: Vec<u64>,
     said: Vec<Out>,
 }
 
-/// Answers each poll with `poll`, or not at all, fails each read of a pool, and answers each read of the load balancer
-/// with `balancer` of the second, until an output satisfies `ends`.
+/// Answers each poll with `poll`, or not at all, fails each read of a pool, and answers each read of the load
+/// balancer with `balancer` of the second, until an output satisfies `ends`.
 fn play(
     bench: &mut Bench,
     poll: Option<&ArmAnswer>,
@@ -77,7 +78,7 @@ fn play_attempt(
     (played, found)
 }
 
-/// Every result of a poll that says nothing about its operation; `None`: no answer.
+/// All results of a poll without information on its operation. `None`: no answer.
 fn problems() -> Vec<Option<ArmAnswer>> {
     let later = RetryAfter::In(Duration::from_secs(60));
     let statuses = [400, 401, 403, 404, 408, 409, 410, 412, 418, 500, 501, 502, 503, 504];

@@ -1,9 +1,9 @@
-//! What holds for the writer whatever happens: a random world around it, then a quiet end.
+//! Property tests of the writer in a random world, with a quiet end.
 //!
-//! Safety: one PUT at a time on a load balancer, no more busy lanes than turns, no PUT without proof, outside its
-//! term or without the etag of its GET, one Finished for each attempt that a pool has opened; and no member comes in
-//! that is to be Down and is not, without the admin state's being told. Liveness: when the faults stop, every pool
-//! becomes right within a bound.
+//! Safety: one PUT at a time on a load balancer, and no more busy lanes than turns. No PUT without proof, outside its
+//! term, or without the etag of its GET. One Finished for each attempt that a pool has opened. The admin state learns
+//! of each added member that must be Down and is not. Liveness: when the faults stop, every pool becomes in sync
+//! within a bound.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,30 +25,30 @@ const POOLS: usize = 3;
 const TURNS: usize = 2;
 const CLIENT_RETRIES: u32 = 3;
 
-/// The grants that one attempt can need: the first, the client's retries of its GET and of its PUT, the waits for a
+/// Most grants of one attempt: the first one, the client's retries of its GET and of its PUT, and the waits for a
 /// foreign operation.
 const MOST_GRANTS: u32 = 1 + 2 * CLIENT_RETRIES + 6;
 
-/// Something that happens to the world.
+/// Something that happens.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
-    /// A pool gets a level: a set of addresses by bits, and those that may stay.
+    /// A pool gets a level: a set of addresses by bits, and the tolerated ones.
     Level(usize, u8, u8),
-    /// Another client writes a pool, for so many seconds.
+    /// Another client writes a pool, for this many seconds.
     Foreign(usize, u8, u8),
-    /// The draining set changes and every pool's admin state is due.
+    /// The draining set changes, and every pool's admin state is due.
     Drain(u8, bool),
-    /// The next calls meet this.
+    /// The next calls meet this fault.
     Faults(FailureCause, u8),
-    /// Operations take so many seconds from now on, and end like this.
+    /// Operations take this many seconds from now on, and end like this.
     Operations(u8, Option<Fate>, bool),
-    /// A foreign rule comes to a pool, or goes.
+    /// A foreign rule is added to a pool, or removed.
     ForeignRule(usize, bool),
     /// Leadership is lost, or won.
     Lead(bool),
-    /// A predecessor has begun to write a pool, for so many seconds, when this process leads.
+    /// A predecessor has begun to write a pool, for this many seconds, when this process leads.
     TakeOver(usize, u8, u8),
-    /// Pools answer so many seconds late.
+    /// Pools answer this many seconds late.
     Sluggish(u8),
     /// Discovery reads a load balancer.
     Discover(usize),
@@ -58,11 +58,11 @@ enum Happening {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FailureCause {
-    /// It is carried out, and the answer never comes.
+    /// It is carried out, and the answer is lost.
     AnswerLost,
     /// It is not carried out, and the connection breaks.
     NotSent,
-    /// It is carried out, and a gateway loses patience.
+    /// It is carried out, and a gateway times out.
     GatewayTimeout,
     /// 429 of a quota.
     Quota,
@@ -82,16 +82,16 @@ enum FailureCause {
     GateClosed,
 }
 
-/// A pool's side: a level, and an attempt when one is open.
+/// A pool's side: a level, and an open attempt.
 struct FakePool {
     id: PoolId,
     level: Level,
     open: Option<AttemptId>,
-    /// Posted to its lane at this moment.
+    /// Time at which it became due in its lane.
     posted: Option<Now>,
-    /// Not right, and to be posted at this moment.
+    /// Time at which it becomes due again, because it is out of sync.
     again: Option<Now>,
-    /// What was sent to it and waits to be handled.
+    /// Messages to it that are not handled yet.
     mail: VecDeque<(Now, Out)>,
 }
 
@@ -100,24 +100,24 @@ struct World {
     writer: Writer,
     arm: FakeArm,
     pools: Vec<FakePool>,
-    /// Calls under way: when they reach ARM, and what they meet there.
+    /// Calls in flight: the time at which they reach ARM, and their fault there.
     calls: BTreeMap<CallId, (Now, ArmRequest, Option<FailureCause>)>,
     faults: VecDeque<FailureCause>,
     slow: Duration,
     epoch: u64,
     leads: bool,
     admin_due: BTreeMap<PoolId, u64>,
-    /// The etag and facts that the last GET of each pool answered.
+    /// The etag and facts in the last GET of each pool.
     last_get: BTreeMap<PoolId, (Option<Etag>, Arc<PoolFacts>)>,
-    /// How often each attempt was granted.
+    /// Number of grants of each attempt.
     grants: BTreeMap<AttemptId, u32>,
-    /// Attempts of which a PUT has changed members.
+    /// Attempts with a PUT that has changed members.
     carried_out: BTreeSet<AttemptId>,
-    /// The members that the last PUT of each pool adds, other than Down, and the draining set that it was made of.
+    /// Members that the last PUT of each pool adds without Down, and its draining set.
     added: BTreeMap<PoolId, (u64, BTreeSet<Backend>)>,
-    /// What the admin state was told that it has missed.
+    /// The reported missed backends.
     missed: BTreeSet<(PoolId, u64, Backend)>,
-    /// Whether only we write, and everything that is accepted is carried out.
+    /// Whether only we write, and every accepted PUT is carried out.
     alone: bool,
     finished: BTreeSet<AttemptId>,
     puts: usize,
@@ -272,8 +272,8 @@ impl World {
         }
     }
 
-    /// After a pool was told that it is written: what its last PUT has brought in, is to be Down by now and is not, was
-    /// told.
+    /// After a pool was reported as written, checks that each member of its last PUT that must be Down now, and is
+    /// not, was reported.
     fn judge_what_was_missed(&self, pool: &PoolId) {
         let (Some((made_of, added)), newest) = (self.added.get(pool), &self.writer.draining) else { return };
         let serves = |backend: &&Backend| {
@@ -293,7 +293,7 @@ impl World {
     fn mail(&mut self, pool: &PoolId, said: Out) {
         let at = self.now.plus(self.slow);
         let found = self.pools.iter_mut().find(|found| found.id == *pool).expect("a known pool");
-        // What is sent to a pool stays in order.
+        // Messages to a pool stay in order.
         let at = found.mail.back().map_or(at, |(last, _)| at.max(*last));
         found.mail.push_back((at, said));
     }
@@ -325,7 +325,7 @@ impl World {
         self.calls.insert(call.id, (self.now.plus(latency), call.request, fault));
     }
 
-    /// What a call that reaches ARM now is answered; `None`: nothing, ever.
+    /// ARM's answer to a call that arrives now. `None`: never answered.
     fn arrive(&mut self, request: &ArmRequest, fault: Option<FailureCause>) -> Option<ArmAnswer> {
         let header = RetryAfter::In(Duration::from_secs(7));
         let answer = match fault {
@@ -389,7 +389,7 @@ impl World {
         })
     }
 
-    /// A pool handles one thing sent to it, as a queue would.
+    /// Lets a pool handle one message, as a queue would.
     fn handle_mail(&mut self, number: usize, said: Out) {
         let now = self.now;
         let right = self.is_right(&self.pools[number]);
@@ -470,7 +470,7 @@ impl World {
         [calls, mail, again, arm, self.writer.deadline()].into_iter().flatten().min()
     }
 
-    /// Lets everything happen that is to happen until a moment.
+    /// Runs the world until this time.
     fn run(&mut self, until: Now) {
         while let Some(next) = self.next_event().filter(|next| *next <= until) {
             self.now = self.now.max(next);
@@ -590,7 +590,7 @@ impl World {
         self.tell(In::Standing(standing));
     }
 
-    /// All faults end; everything that is wanted is asked for; long enough passes for the longest waits.
+    /// Ends all faults, makes everything due, and waits for longer than the longest waits.
     fn come_to_rest(&mut self) {
         self.faults.clear();
         for (_, _, fault) in self.calls.values_mut() {
@@ -604,7 +604,7 @@ impl World {
         if !self.leads {
             self.lead(true);
         }
-        // The next comparison finds whatever is not right (lost or foreign), and again after the slowest wait.
+        // The next comparison finds pools out of sync (lost or foreign), and again after the longest wait.
         for _ in 0..2 {
             for number in 0..self.pools.len() {
                 if !self.is_right(&self.pools[number]) {
@@ -654,7 +654,7 @@ fn any_fault() -> impl Strategy<Value = FailureCause> {
     ])
 }
 
-/// Levels, trouble on the way and slow operations, and no other client who writes.
+/// Levels, faults and slow operations, without another writer.
 fn any_trouble() -> impl Strategy<Value = Happening> {
     let fault = prop::sample::select(vec![
         FailureCause::AnswerLost,

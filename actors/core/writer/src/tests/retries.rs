@@ -1,4 +1,4 @@
-//! The client's retries, a PUT whose answer was lost, and how long ARM may keep us waiting (W4, W6, W8).
+//! Tests of the client's retries, of PUTs with lost answers, and of ARM's retry times (W4, W6, W8).
 
 use super::*;
 use model::arm::AdminState;
@@ -17,7 +17,7 @@ fn updating(pool: &PoolId) -> PoolFacts {
     PoolFacts { provisioning: Provisioning::Updating, ..holds(pool, &[]) }
 }
 
-/// Lets time pass up to the next grant; gives it and how long it took.
+/// Advances the clock to the next grant. Returns it, and the time that passed.
 fn next_take(bench: &mut Bench) -> (AttemptId, u64) {
     let began = bench.now;
     loop {
@@ -30,7 +30,7 @@ fn next_take(bench: &mut Bench) -> (AttemptId, u64) {
     }
 }
 
-/// Lets time pass up to the next call; nothing is granted meanwhile.
+/// Advances the clock to the next call. Nothing is granted meanwhile.
 fn next_look(bench: &mut Bench, latest: u64) -> CallId {
     loop {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
@@ -47,7 +47,7 @@ fn assert_about(millis: u64, seconds: u64) {
     assert!((seconds * 800..=seconds * 1_200).contains(&millis), "{millis} ms, about {seconds} s");
 }
 
-/// What an attempt found, changed and removed.
+/// The members, added and removed ones of an attempt's outcome.
 fn written(said: &[Out], attempt: AttemptId) -> (&BTreeSet<IpAddr>, &BTreeSet<IpAddr>, &BTreeSet<IpAddr>) {
     let found = outcome(said, attempt);
     let Outcome::Written { members, added, removed, .. } = found else { panic!("{found:?}") };
@@ -83,7 +83,7 @@ fn w4_trouble_in_arm_is_retried_after_5_15_and_35_s_and_then_terminal() {
     }
 }
 
-/// A call of the attempt has failed and is tried again: the GET of the next try is under way.
+/// Retries a failed call of the attempt. Returns the GET of the next try.
 fn next_read(bench: &mut Bench, said: &[Out], (pool, attempt): (&PoolId, AttemptId)) -> CallId {
     assert!(said.is_empty(), "{said:?}");
     assert_eq!(next_take(bench).0, attempt);
@@ -217,7 +217,7 @@ fn w4_a_put_with_a_lost_answer_is_found_as_written_by_the_next_get() {
         assert!(bench.fail(put(&said, &web).0, lost).is_empty(), "nothing is told yet");
         assert_eq!(bench.writer.busy, 0, "the turn is free");
         assert!(bench.due(&other, due(0, Class::Revive)).is_empty(), "the lane is closed");
-        // The look that opens the lane, and the wait of the attempt, run at the same time.
+        // The probe that opens the lane, and the wait of the attempt, run at the same time.
         let look = get(&bench.until(5_000), &web);
         let said = bench.answer(look, read_of(holds(&web, &[1, 2]), "W/2"));
         let mut granted = takes(&said)[0].clone();

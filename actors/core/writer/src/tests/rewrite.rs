@@ -1,8 +1,8 @@
-//! A pool that is written although it is right, because its provisioning state stays `Failed`.
+//! Tests of a pool that is written although it is in sync, because its provisioning state stays `Failed`.
 
 use super::*;
 
-/// The PUT of a pool that is right, and whose attempt.
+/// The PUT of a pool in sync, and its attempt.
 fn rewritten(bench: &mut Bench, web: &PoolId) -> (AttemptId, CallId, Edit) {
     let attempt = take(&bench.due(web, due(bench.now, Class::Remove)));
     let taken = Taken { rewrites: true, ..wants(web, &[1]) };

@@ -1,4 +1,5 @@
-//! The throttle gates (W6): S0's cases of its ThrottleError, its client's loop, and what a predecessor has noted.
+//! Tests of the throttle gates (W6): S0's cases of its ThrottleError, its client's loop, and gate times of a
+//! predecessor.
 
 use super::super::classify::{FailureClass as Fate, Stage, ThrottleScope, classify};
 use super::*;
@@ -11,7 +12,7 @@ fn seconds(seconds: u64) -> RetryAfter {
     RetryAfter::In(Duration::from_secs(seconds))
 }
 
-/// The profile that restores S0's letter (C2).
+/// The profile with the exact behaviour of S0 (C2).
 fn upstream() -> Params {
     Params {
         retry_throttled: true,
@@ -23,7 +24,7 @@ fn upstream() -> Params {
     }
 }
 
-/// What S0's updater extracts of its ThrottleError: the time, if it lies in the future.
+/// The time that S0's updater extracts from its ThrottleError, if it is in the future.
 fn eligible_at(said: &[Out], attempt: AttemptId) -> Option<Now> {
     let found = outcome(said, attempt);
     let Outcome::Retriable { eligible_at, .. } = found else { panic!("not throttled: {found:?}") };
@@ -36,8 +37,8 @@ fn text_of(said: &[Out], attempt: AttemptId) -> String {
     failure.to_string()
 }
 
-/// Lets S0's client go on in these attempts until each has ended: what still reaches ARM, a GET or a PUT, is answered
-/// with such a 429 again. Gives all that was said, and how many calls reached ARM.
+/// Runs S0's client in these attempts until each has ended. GETs and PUTs that still reach ARM get such a 429 again.
+/// Returns all output, and the number of calls that reached ARM.
 fn to_the_end(
     bench: &mut Bench,
     mut said: Vec<Out>,
@@ -71,8 +72,8 @@ fn to_the_end(
     (said, reached)
 }
 
-/// A 429 with this header answers the GET, or the PUT, of a pool at second 50, and again where the client tries again;
-/// gives what the pool is told, and how many of these calls reached ARM.
+/// Answers the GET, or the PUT, of a pool with a 429 with this header at second 50, and again on each client retry.
+/// Returns the pool's retry time, and the number of these calls that reached ARM.
 fn throttled(bench: &mut Bench, in_put: bool, header: RetryAfter) -> (Option<Now>, usize) {
     bench.until(50_000);
     let web = pool("lb", "web");
@@ -82,15 +83,15 @@ fn throttled(bench: &mut Bench, in_put: bool, header: RetryAfter) -> (Option<Now
     (eligible_at(&said, attempt), 1 + again)
 }
 
-/// Both profiles, and whether the GET or the PUT is throttled; with the number of tries of one attempt.
+/// Both profiles, and whether the GET or the PUT is throttled, with the number of tries of one attempt.
 fn ways() -> impl Iterator<Item = (Params, bool, usize)> {
     [(params(), 1), (upstream(), 4)]
         .into_iter()
         .flat_map(|(params, tries)| [false, true].map(|in_put| (params.clone(), in_put, tries)))
 }
 
-// The spans are longer than the client's tries take together, and some are longer than a lane or a gate stays closed: what
-// a pool is told is ARM's own time, and no try but the first reaches ARM.
+// The spans are longer than all client retries together, and some are longer than a lane or a gate stays closed. The
+// pool's retry time is ARM's own, and only the first try reaches ARM.
 
 #[test]
 fn s0_throttle_1_a_429_with_whole_seconds_gives_their_end() {
@@ -105,7 +106,7 @@ fn s0_throttle_1_a_429_with_whole_seconds_gives_their_end() {
 
 #[test]
 fn s0_throttle_2_a_429_with_a_date_gives_that_moment() {
-    // The arm port tells a date as the span from the answer's own Date.
+    // The ARM port converts a date to the span from the answer's own Date.
     for (params, in_put, _) in ways() {
         for millis in [177_250, 1_234_567, 90_000_001] {
             let span = RetryAfter::In(Duration::from_millis(millis));
@@ -188,7 +189,7 @@ fn s0_throttle_6_only_a_429_and_a_closed_gate_are_throttling() {
             assert!(!of(failure(kind, "", seconds(3))).is_throttled(), "{kind:?}");
         }
     }
-    // What a pool is told is one of the two, by whichever of its tries it ends.
+    // The pool's retry time is one of the two, depending on the try that ends it.
     for (params, in_put, _) in ways() {
         for header in [RetryAfter::Absent, seconds(900)] {
             let mut bench = Bench::leading(params.clone());
@@ -216,7 +217,7 @@ fn s0_throttle_7_both_ways_give_the_pool_the_time_of_the_gate() {
             let header = RetryAfter::In(Duration::from_millis(millis));
             let mut said = bench.fail(call, failed(429, QUOTA, header));
             bench.until(500);
-            // The port's own gate stops the other one, with what remained when it did.
+            // The port's own gate stops the other one, with the time that remained.
             let gate = match params.throttling {
                 Throttling::Bounded => millis.min(3_600_000),
                 Throttling::Upstream => millis,
@@ -266,7 +267,7 @@ fn w6_a_pool_that_met_a_gate_of_1_h_is_parked_for_1_h() {
     }
 }
 
-/// Lets time pass up to the next grant, at most two minutes, and gives its attempt.
+/// Advances the clock to the next grant, at most two minutes, and returns its attempt.
 fn next_grant(bench: &mut Bench) -> AttemptId {
     let latest = bench.now + 120_000;
     loop {
@@ -279,7 +280,7 @@ fn next_grant(bench: &mut Bench) -> AttemptId {
     }
 }
 
-/// The seconds at which PUTs reach ARM, of a pool all of whose PUTs are answered with a quota's 429, and how it ends.
+/// The seconds at which PUTs of a pool reach ARM if all are answered with a quota's 429, and the end of its attempt.
 fn put_seconds(params: Params, header: RetryAfter) -> (Vec<u64>, Option<Now>, u64) {
     put_seconds_of(params, QUOTA, header)
 }
@@ -439,7 +440,7 @@ fn w6_a_person_opens_a_gate_and_arm_is_asked_again() {
     assert_eq!((opened(&said), takes(&said).len()), (done(&[GateClass::Writes]), 1));
     let open = |said: &Out| matches!(said, Out::Gates { reads_until: None, writes_until: None });
     assert!(said.iter().any(open), "the port and our Lease hear of it: {said:?}");
-    // Where it is meant, it is closed again.
+    // ARM closes it again if necessary.
     let attempt = take(&said);
     let read = bench.bring(&other, attempt, &[1]);
     let call = put(&bench.answer(read, read_of(holds(&other, &[]), "W/1")), &other).0;
@@ -461,7 +462,7 @@ fn c2_where_gates_delay_no_grant_a_pool_meets_the_closed_gate_at_its_turn() {
     let said = bench.answer(read, read_of(holds(&other, &[]), "W/1"));
     assert!(calls(&said).is_empty());
     assert_eq!(eligible_at(&said, attempt), Some(at(60_000)));
-    // A pool that is right needs no PUT and meets nothing.
+    // A pool in sync needs no PUT and meets no gate.
     let attempt = take(&bench.due(&third, due(0, Class::Add)));
     assert!(matches!(
         outcome(&nothing_to_do(&mut bench, &third, attempt), attempt),

@@ -1,4 +1,5 @@
-//! Pools with unread changes: they are not granted before what was read is taken in, for two seconds at most (Q2).
+//! Tests of pools with unread changes: they are not granted before the changes are processed, for two seconds at most
+//! (Q2).
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Writes that wait, and what comes meanwhile: a newer Due, the other part of the slot, a look that shows what became
-//! of a PUT (W2, W4, W8, N3).
+//! Tests of waiting writes and concurrent events: a newer Due, the other part of the slot, a read that shows the
+//! result of a PUT (W2, W4, W8, N3).
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn no_answer() -> Arc<Failure> {
     failure(FailureKind::Timeout, "", RetryAfter::Absent)
 }
 
-/// Lets time pass up to the next grant of an attempt.
+/// Advances the clock to the next grant of an attempt.
 fn next_take(bench: &mut Bench) -> AttemptId {
     loop {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
@@ -30,7 +30,7 @@ fn w8_a_due_posted_while_the_attempt_waited_outlives_the_interruption() {
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.fail(read, failed(503, "", RetryAfter::Absent));
-    // The pool has heard of the new term first: it has released its attempt, and is due again.
+    // The pool learned of the new term first: it has ended its attempt, and is due again.
     assert!(bench.due(&web, due(10, Class::Revive)).is_empty());
     let said = bench.lead(2);
     assert!(matches!(outcome(&said, attempt), Outcome::Interrupted));
@@ -119,14 +119,14 @@ fn w4_a_put_answered_500_and_carried_out_is_written() {
     }
 }
 
-/// The answer to a PUT is lost; discovery looks at this moment and sees these members; then another client has written
-/// what we wanted. How does the attempt end?
+/// The answer to a PUT is lost. Discovery reads these members at this time, and then another client writes the level
+/// that we need. Returns the end of the attempt.
 fn after_a_look(failure: Arc<Failure>, looked: u64, members: &[u8], provisioning: Provisioning) -> bool {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1]);
     bench.fail(call, failure);
-    // What is looked at because the lane is in doubt is not answered before discovery is.
+    // Probes of the lane in doubt are not answered before discovery's read.
     let early = bench.until(looked);
     let probe = calls(&early).first().map(|call| call.id);
     let said = bench.hear(In::Read { call: CallId(1), lb: LbName::new("lb") });
@@ -144,7 +144,7 @@ fn after_a_look(failure: Arc<Failure>, looked: u64, members: &[u8], provisioning
     matches!(outcome(&said, attempt), Outcome::Written { .. })
 }
 
-/// The next grant, where whatever is looked at meanwhile holds what we wanted.
+/// The next grant, if all reads meanwhile show the level that we need.
 fn next_take_after(bench: &mut Bench, web: &PoolId) -> AttemptId {
     loop {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);

@@ -1,8 +1,8 @@
-//! The end of what is due for admin states: each withdrawal is answered once, when nothing is left or under way.
+//! Tests of withdrawals of admin parts: each is answered once, when nothing is left in a slot or in flight.
 
 use super::*;
 
-/// The set of the next generation, in which nothing drains.
+/// The next generation of the set, in which nothing drains.
 fn nothing_drains() -> In {
     In::Draining(Arc::new(Draining { generation: 2, ..Draining::default() }))
 }

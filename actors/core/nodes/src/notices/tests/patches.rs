@@ -1,8 +1,8 @@
-//! How a taint is added, and what comes of answers.
+//! Tests of the patches that add a taint, and of their answers.
 
 use super::*;
 
-/// When each patch was asked for, in seconds from the event, while nothing but these answers come.
+/// Request times of the patches in seconds after the event, with these answers and no other inputs.
 fn tries(event: PreemptionObject, fact: &NodeFact, answers: &[TaintAnswer], span: u64) -> Vec<u64> {
     let mut bench = Bench::of(std::slice::from_ref(fact));
     let began = bench.now;

@@ -1,5 +1,5 @@
-//! Whatever order facts, events and answers come in: at most one patch of a node is under way, none takes off what is not
-//! as ours, and in the end no taint of ours is left on a node that is Ready.
+//! Property tests with facts, events and answers in any order. At most one patch of a node is in flight, no patch
+//! removes a foreign taint, and in the end no Ready node has a taint of ours.
 
 use std::collections::VecDeque;
 
@@ -10,35 +10,35 @@ use model::object::GIVE_UP_AFTER;
 
 const NODES: usize = 3;
 
-/// What happens; nodes and patches by their places.
+/// Something that happens. Nodes and patches are given by index.
 #[derive(Clone, Debug)]
 enum Act {
-    /// An event of this age, in seconds; of a list, or as a change.
+    /// An event of this age in seconds, from a list or as a change.
     Event(usize, u16, bool),
-    /// A condition of this age; `None`: it ends.
+    /// A condition of this age. `None`: it ends.
     Condition(usize, Option<u16>),
     Ready(usize, bool),
-    /// Another client adds one of the taints, or takes it off.
+    /// Another client adds or removes one of the taints.
     Taint(usize, usize, bool),
     Recreated(usize),
-    /// The next state of a node is told, or the newest.
+    /// The next state of a node is delivered, or the newest.
     Told(usize, bool),
-    /// What becomes of a patch that is under way.
+    /// The end of a patch in flight.
     Ends(usize, End),
     Passes(u16),
-    /// A term of this process ends, or begins.
+    /// The term of this process ends, or begins.
     Leads(bool),
     Restarts,
     /// Whether records can be written.
-    RecordStore(bool),
+    Records(bool),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// It is carried out, where nothing speaks against it, and answered later.
+    /// It is carried out, if possible, and answered later.
     CarriedOut,
     Answered,
-    /// It is carried out and the answer is lost, or neither.
+    /// The answer is lost, and the patch was carried out, or not.
     Lost(bool),
     Denied,
     Withheld,
@@ -64,26 +64,26 @@ fn act() -> impl Strategy<Value = Act> {
         4 => prop_oneof![0_u16..8, 0_u16..1_000].prop_map(Act::Passes),
         1 => any::<bool>().prop_map(Act::Leads),
         1 => Just(Act::Restarts),
-        1 => any::<bool>().prop_map(Act::RecordStore),
+        1 => any::<bool>().prop_map(Act::Records),
     ]
 }
 
-/// A node as it is.
+/// The actual state of a node.
 struct Real {
     fact: NodeFact,
-    /// States that were not told yet.
+    /// States that were not delivered yet.
     untold: VecDeque<NodeFact>,
     told: NodeFact,
-    /// Since when what was told says that it is Ready.
+    /// Time since which it is Ready in the delivered states.
     ready_since: Option<Now>,
-    /// Whether the mark that is on it was added by a patch of ours.
+    /// Whether a patch of ours added the taint on it.
     by_us: bool,
-    /// Whether a patch of ours that adds the mark was sent.
+    /// Whether a patch of ours that adds the taint was sent.
     sent: bool,
 }
 
-/// A patch that was sent, and its answer, once it is carried out.
-struct LastWrite {
+/// A patch that was sent, and its answer once it is carried out.
+struct SentPatch {
     call: CallId,
     ask: TaintAsk,
     at: Now,
@@ -95,11 +95,11 @@ struct World {
     now: Now,
     acts: bool,
     writes: bool,
-    /// The nodes whose records say that the taint is ours.
+    /// Nodes whose records say that the taint is ours.
     records: BTreeSet<NodeUid>,
     nodes: Vec<Real>,
-    sent: Vec<LastWrite>,
-    /// How many states, events and nodes there were.
+    sent: Vec<SentPatch>,
+    /// Number of states, events and nodes so far.
     count: u64,
 }
 
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// The API server's word on a patch.
+    /// The API server's answer to a patch.
     fn carry_out(&mut self, ask: &TaintAsk) -> TaintAnswer {
         let Some(n) = self.nodes.iter().position(|real| real.fact.name == ask.node) else {
             return TaintAnswer::Gone;
@@ -219,7 +219,7 @@ impl World {
                 }
                 lost()
             }
-            // Where nothing is written there is nothing to take off either.
+            // Without writes there is nothing to remove either.
             (End::Withheld, None) if !matches!(self.sent[at].ask.edit, TaintEdit::Remove { .. }) => {
                 TaintAnswer::Withheld
             }
@@ -229,7 +229,7 @@ impl World {
         self.notices.on_tainted(self.now, sent.call, &answer);
     }
 
-    /// What is under way comes to an end, one way or the other, and is told.
+    /// Ends all patches in flight in some way, and delivers the results.
     fn drain(&mut self) {
         while let Some(sent) = self.sent.pop() {
             let answer = sent.answer.unwrap_or_else(|| self.carry_out(&sent.ask));
@@ -273,8 +273,7 @@ impl World {
                 let other = taint(DRAINING, "maintenance", "NoSchedule");
                 let taint = [mark(), drains, other, spot_pool()][which].clone();
                 let same = |known: &Taint| known.key == taint.key && known.effect == taint.effect;
-                // No other client adds the same taint and takes it off within the time that a patch and its watch event
-                // take.
+                // No other client adds and removes the same taint within the duration of a patch and its watch event.
                 self.carry_out_all(n);
                 self.change(n, |fact| {
                     fact.taints.retain(|known| !same(known));
@@ -313,12 +312,12 @@ impl World {
                 }
                 self.begin();
             }
-            Act::RecordStore(writes) => self.writes = writes,
+            Act::Records(writes) => self.writes = writes,
         }
         self.advance();
     }
 
-    /// No patch is answered, and no state told, later than a few seconds after it was due.
+    /// Advances the clock. Patches are answered and states delivered at most a few seconds late.
     fn pass(&mut self, span: Duration) {
         let until = self.now.plus(span);
         if span >= seconds(5) {
@@ -368,7 +367,7 @@ impl World {
 
     fn sends(&mut self, call: CallId, ask: TaintAsk) {
         let (notices, now) = (&self.notices, self.now);
-        let is_under_way = |sent: &LastWrite| sent.ask.uid == ask.uid && now < sent.at.plus(GIVE_UP_AFTER);
+        let is_under_way = |sent: &SentPatch| sent.ask.uid == ask.uid && now < sent.at.plus(GIVE_UP_AFTER);
         assert!(!self.sent.iter().any(is_under_way), "one patch at a time: {ask:?}");
         let real = self.nodes.iter_mut().find(|real| real.fact.uid == ask.uid).expect("it exists");
         assert_eq!(real.told.name, ask.node);
@@ -388,10 +387,10 @@ impl World {
                 assert!(now >= since.plus(READY_FOR) && !notices.is_noticed(&ask.uid), "not before");
             }
         }
-        self.sent.push(LastWrite { call, ask, at: now, answer: None });
+        self.sent.push(SentPatch { call, ask, at: now, answer: None });
     }
 
-    /// Everything works, and time goes by.
+    /// Lets time pass without faults.
     fn come_to_rest(&mut self) {
         self.writes = true;
         if !self.acts {

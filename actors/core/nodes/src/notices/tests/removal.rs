@@ -1,4 +1,4 @@
-//! When our taint is taken off, and whose is not.
+//! Tests of the removal of our taint, and of taints that are not ours.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn n1_our_taint_stays_ours_when_a_list_lacks_the_node() {
     bench.gone("a");
     bench.tell(&NodeFact { version: version(3), ..node("a") });
     assert_eq!(bench.statuses("a"), (false, false), "another client has removed it");
-    // A taint that was never sent is not ours when another component sets it.
+    // Another component sets the taint before we have sent it, so that it is not ours.
     let mut bench = Bench::of(&[node("a")]);
     bench.acts = false;
     bench.event(event("a"));

@@ -1,4 +1,4 @@
-//! What a new term, another process and a restart leave of notices and taints.
+//! Tests of notices and taints after a new term, another process and a restart.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What the metrics are told.
+//! Tests of the metrics.
 
 use super::*;
 use model::sample::WorkResult;

@@ -1,4 +1,4 @@
-//! What the board is told.
+//! Tests of the views.
 
 use super::*;
 use model::view::{NodePool, NodePoolState};

@@ -1,9 +1,8 @@
-//! Downs that go without the shared Lease: what they cost, and what they mean for a hold (docs/design/writer.md, W7,
-//! W9).
+//! Tests of Downs without the shared Lease: their cost, and their effect on a hold (docs/design/writer.md, W7, W9).
 
 use super::*;
 
-/// The load balancers on which a write goes on.
+/// The load balancers with a write.
 fn writing(bench: &Bench) -> Vec<&str> {
     let lanes = bench.writer.lanes.iter().filter(|(_, lane)| lane.write.is_some());
     lanes.map(|(lb, _)| lb.as_str()).collect()

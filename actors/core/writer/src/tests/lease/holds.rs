@@ -1,9 +1,9 @@
-//! What keeps a hold of the shared Lease, what ends it, and what is asked after failures, leadership and lock failures
-//! have come and gone (docs/design/writer.md, W7; W8).
+//! Tests of holds of the shared Lease: what keeps and ends them, and requests after failures, changes of leadership
+//! and lock failures (docs/design/writer.md, W7; W8).
 
 use super::*;
 
-/// What was said by an answer to each renewal until the hold has ended by force, at second 60.
+/// The output after an answer to each renewal until the forced end of the hold, at second 60.
 fn renewed_until_its_end(bench: &mut Bench) -> Vec<Out> {
     for (version, second) in [(3, 15), (4, 30), (5, 45)] {
         let (call, ..) = replaces(&bench.until(second * 1_000));
@@ -12,7 +12,7 @@ fn renewed_until_its_end(bench: &mut Bench) -> Vec<Out> {
     bench.until(60_000)
 }
 
-/// Lets time pass, with a watch that brings nothing.
+/// Advances the clock, with a watch that brings nothing.
 fn pass(bench: &mut Bench, watch: &mut CallId, second: u64) {
     while bench.now < second * 1_000 {
         bench.until((second * 1_000).min(bench.now + 30_000));
@@ -20,7 +20,7 @@ fn pass(bench: &mut Bench, watch: &mut CallId, second: u64) {
     }
 }
 
-/// For how many seconds from now on it is left to others.
+/// The remaining cooldown in seconds.
 fn off_for(bench: &Bench) -> u64 {
     let view = |said: &Out| if let Out::SharedLease(view) = said { Some(view.clone()) } else { None };
     let view = bench.shown.iter().rev().find_map(view).expect("it is shown");
@@ -107,7 +107,7 @@ fn w7_a_service_that_comes_while_another_has_no_ingress_counts() {
     let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     let mut version = 1;
-    // A hold that begins and ends at this moment; how long it is left to others, in seconds.
+    // A hold that begins and ends at this time. Returns its cooldown in seconds.
     let mut hold = |bench: &mut Bench, second: u64| {
         pass(bench, &mut watch, second);
         let (call, ..) = replaces(&bench.due(&web, due(bench.now, Class::Add)));
@@ -212,7 +212,7 @@ fn w7_waiting_clients_are_counted_before_the_lease_is_taken_again() {
     let said = bench.lease(call, state(3, None));
     counted(&said);
     bench.nobody_waited(said);
-    // Ten seconds later, a long hold; the last count is less than a minute ago.
+    // A long hold follows ten seconds later. The last count is less than a minute ago.
     bench.lease(watch, LeaseAnswer::Unchanged);
     bench.now = 10_000;
     let said = bench.due(&web, due(10_000, Class::Add));

@@ -1,5 +1,5 @@
-//! The shared Lease under storage that was restored, watches that end at once, strangers in our name, successors that
-//! are not known of yet, and API servers that refuse, rewrite or do not answer (docs/design/writer.md, W7; W8).
+//! Tests of the shared Lease with restored storage, short watches, strangers in our name, unknown successors, and API
+//! servers that refuse, rewrite or do not answer (docs/design/writer.md, W7; W8).
 
 use super::*;
 use model::object::{GIVE_UP_AFTER, RequestFailure};
@@ -15,7 +15,7 @@ struct Server {
 }
 
 impl Server {
-    /// Answers all that is asked at this moment, and what follows from that, but watches.
+    /// Answers all current requests, and those that follow, but no watches.
     fn serve(&mut self, bench: &mut Bench, mut said: Vec<Out>) -> Vec<Out> {
         let mut all = Vec::new();
         loop {
@@ -107,17 +107,17 @@ fn w7_writes_that_never_succeed_back_off_though_looks_do() {
     assert!(server.requests <= 40, "{} in two minutes", server.requests);
 }
 
-/// A client that takes and releases the Lease so fast that no other is ever in time.
+/// A client that takes and releases the Lease so fast that every other client comes too late.
 struct Fast {
     version: u64,
-    /// Whose it is at each look.
+    /// The holder in each read.
     holder: Option<&'static str>,
-    /// When it was tried to take it, in milliseconds.
+    /// Times of our takes, in milliseconds.
     takings: Vec<u64>,
 }
 
 impl Fast {
-    /// Answers what is asked at this moment, but watches; gives what was said.
+    /// Answers current requests, but no watches. Returns all output.
     fn beats(&mut self, bench: &mut Bench, mut said: Vec<Out>) -> Vec<Out> {
         let mut all = Vec::new();
         while !said.is_empty() {
@@ -176,7 +176,7 @@ fn w7_a_release_seen_by_the_watch_is_tried_for_despite_lost_races() {
 
 #[test]
 fn w7_a_server_that_rewrites_what_we_write_is_not_asked_without_a_pause() {
-    // A webhook that gives the Lease to another client when we take it, and one that does not let us release it.
+    // A webhook that gives the Lease to another client when we take it, and one that prevents our release.
     for (first, rewritten) in [(None, None), (Some(OURS), Some(OURS))] {
         let mut bench = Bench::new(leased());
         if first.is_none() {
@@ -218,7 +218,7 @@ fn w8_a_thawed_loser_leaves_the_hold_of_its_successor_alone() {
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
         bench.bring(&web, attempt, &[1]);
         let renewal = renewal_open.then(|| replaces(&bench.until(34_000)).0);
-        // It stands still; the successor has taken the Lease over before it goes on.
+        // The process is suspended. The successor takes the Lease over before it resumes.
         bench.now = 70_000;
         let said = bench.lease(watch, state(3, Some(OURS)));
         assert!(none_replaced(&said), "it gives back what its successor holds: {said:?}");
@@ -234,7 +234,7 @@ fn w8_a_thawed_loser_leaves_the_hold_of_its_successor_alone() {
 fn w8_a_state_that_may_be_the_successors_is_not_released() {
     let (mut bench, watch, _) = Bench::reading();
     let (renewal, ..) = replaces(&bench.until(15_000));
-    // By our renewal, or by a successor: as long as we lead it can only be ours.
+    // Made by our renewal, or by a successor: as long as we lead it can only be ours.
     bench.lease(watch, state(3, Some(OURS)));
     bench.hear(In::Standing(Standing::Standby));
     let said = bench.lease(renewal, lost());
@@ -283,7 +283,7 @@ fn w7_a_deletion_from_a_watch_ends_a_hold_only_when_a_read_confirms() {
     }
 }
 
-/// What was told of holders who are not known.
+/// The reported unknown holders.
 fn strangers(said: &[Out]) -> Vec<String> {
     let told = |said: &Out| {
         let Out::Report(Report { what: EventKind::LeaseHeld { holder }, .. }) = said else {
@@ -390,7 +390,7 @@ fn w7_lock_failures_are_counted_once_a_minute() {
             }
         }
     }
-    // The second question covers what was told after the first one, too.
+    // The second count also covers the events that arrived after the first one.
     assert_eq!(counts, [(1, at(1_000)), (61, at(1_000)), (121, at(61_000))]);
 }
 
@@ -430,7 +430,7 @@ fn w7_a_hold_ends_after_60_seconds_though_a_renewal_is_open() {
     assert!(none_replaced(&bench.until(59_999)));
     let (release, replaced, edit) = replaces(&bench.until(60_000));
     assert_eq!((replaced, edit.holder), (version, None));
-    // The renewal was carried out after all: its state is given back as well.
+    // The renewal was carried out after all: its state is released as well.
     assert!(asks(&bench.lease(open.expect("it was sent"), state(5, Some(OURS)))).is_empty());
     let said = bench.lease(release, LeaseAnswer::Conflict);
     let (_, replaced, edit) = replaces(&bench.lease(look(&said), state(5, Some(OURS))));
@@ -496,7 +496,7 @@ fn w7_the_watch_of_an_earlier_term_does_not_replace_the_first_read() {
     bench.now = 1_000;
     let looking = look(&bench.lead(2));
     bench.lease(looking, lost());
-    // It was deleted: so much the watch knows, and not who has made it again since.
+    // The watch knows that it was deleted, but not that another client has created it since.
     bench.lease(watch, LeaseAnswer::Absent);
     let said = bench.due(&pool("lb", "web"), due(1_000, Class::Add));
     let said: Vec<Out> = said.into_iter().chain(bench.until(3_000)).collect();

@@ -1,4 +1,4 @@
-//! What of the shared Lease is relied on after answers were lost, watches have told of deletions, and terms have begun
+//! Tests of the freshness of the observed Lease after lost answers, reported deletions, and new terms
 //! (docs/design/writer.md, W7; W8).
 
 use super::*;
@@ -14,7 +14,7 @@ fn w7_a_hold_of_our_predecessor_is_taken_over_immediately() {
             bench.lease(looking, lost());
             looking = look(&bench.until(2_000));
         } else {
-            // The watch is one of the term before.
+            // The watch is from the previous term.
             bench.lease(watch, LeaseAnswer::Absent);
         }
         let (take, replaced, _) = replaces(&bench.lease(looking, state(7, Some(OURS))));

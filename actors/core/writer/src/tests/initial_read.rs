@@ -1,8 +1,8 @@
-//! The look at a load balancer before the first write of a term there (W1, W2, W8).
+//! Tests of the initial read of a load balancer in each term (W1, W2, W8).
 
 use super::*;
 
-/// A leader that has seen nothing in its term.
+/// A leader without any initial read in its term.
 fn fresh(params: Params) -> Bench {
     let mut bench = Bench { at_rest: false, ..Bench::new(params) };
     assert!(calls(&bench.lead(1)).is_empty());
@@ -17,7 +17,7 @@ fn updating(lb: &str) -> ArmAnswer {
     lb_of(lb, Provisioning::Updating, Vec::new())
 }
 
-/// Lets time pass up to the next look; gives its call.
+/// Advances the clock to the next initial read, and returns its call.
 fn next_look(bench: &mut Bench, lb: &str) -> CallId {
     loop {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
@@ -29,7 +29,7 @@ fn next_look(bench: &mut Bench, lb: &str) -> CallId {
     }
 }
 
-/// Discovery asks for a load balancer; gives the call to ARM.
+/// Requests a read of a load balancer by Discovery, and returns the call to ARM.
 fn discover(bench: &mut Bench, lb: &str) -> CallId {
     look(&bench.hear(In::Read { call: CallId(900), lb: LbName::new(lb) }), lb)
 }
@@ -66,7 +66,7 @@ fn w2_what_runs_when_a_term_begins_is_read_after_5_10_20_and_30_s() {
         call = next_look(&mut bench, "lb");
         assert_eq!(bench.now, seconds * 1_000);
     }
-    // The turn was not held: the one turn serves another load balancer meanwhile.
+    // The turn is free meanwhile: the only turn serves another load balancer.
     let said = bench.due(&pool("other", "web"), due(0, Class::Add));
     let attempt = take(&bench.answer(look(&said, "other"), at_rest("other")));
     nothing_to_do(&mut bench, &pool("other", "web"), attempt);
@@ -114,7 +114,7 @@ fn w8_a_read_of_discoverys_counts_as_the_look_if_it_began_in_the_term() {
     assert!(said.is_empty());
     let younger = discover(&mut bench, "lb");
     take(&bench.answer(younger, at_rest("lb")));
-    // It costs nothing twice: what discovery has read is open when something becomes due.
+    // Nothing is read twice: a load balancer that discovery has read is open when a pool becomes due.
     let read = discover(&mut bench, "second");
     bench.answer(read, at_rest("second"));
     take(&bench.due(&pool("second", "web"), due(0, Class::Add)));
