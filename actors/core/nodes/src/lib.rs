@@ -88,12 +88,12 @@ pub struct Params {
     /// `adminState.maxBackoff`: longest delay of a node because of its own failures (N3).
     pub max_backoff: Duration,
     /// Place of node records.
-    pub keeping: Keeping,
+    pub storage: RecordStorage,
 }
 
 /// The place of node records (N4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keeping {
+pub enum RecordStorage {
     /// In our ConfigMap.
     ConfigMap,
     /// Nowhere. A dry run reads and writes no records, and every node counts as recorded (C4).
@@ -165,7 +165,7 @@ pub enum Out {
     /// To the Leader: the Directory is ready for this term, and the writer has the set.
     Opened(Epoch),
     /// To Discovery: read every load balancer soon.
-    Look,
+    ReadLoadBalancers,
     /// To the Kubernetes port: a request about our ConfigMap.
     ConfigMap(CallId, ConfigMapAsk),
     /// To the Kubernetes port: a request about a node's taints.
@@ -254,7 +254,7 @@ impl AdminState {
             policy_term: None,
             policy: None,
             nodes: Nodes::default(),
-            records: RecordStore::new(params.keeping),
+            records: RecordStore::new(params.storage),
             notices: EvictionNotices::default(),
             pools: Pools::default(),
             updates: PendingUpdates::default(),
@@ -508,7 +508,7 @@ impl AdminState {
         let again = self.read_again_at.take_if(|at| *at <= now).is_some() && self.nodes.waits_for_any();
         if evaluation.read_all | again | std::mem::take(&mut self.grown) {
             self.read_again_at = None;
-            out.push(Out::Look);
+            out.push(Out::ReadLoadBalancers);
         }
         self.changed |= !evaluation.not_done.is_empty() || !evaluation.done.is_empty();
         for uid in evaluation.not_done {

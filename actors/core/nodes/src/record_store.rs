@@ -12,7 +12,7 @@ mod state;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Keeping;
+use super::RecordStorage;
 use super::records::Record;
 use mechanisms::config_map_client::ConfigMapClient;
 use model::ids::{Epoch, NodeUid, PoolId};
@@ -24,7 +24,7 @@ use state::RecordsState;
 /// All records.
 #[derive(Debug)]
 pub(super) struct RecordStore {
-    keeping: Keeping,
+    storage: RecordStorage,
     /// Records that the ConfigMap must have.
     wanted: BTreeMap<NodeUid, Record>,
     /// Confirmed records: the newest text of each that was seen in the ConfigMap.
@@ -58,9 +58,9 @@ pub(super) struct RecordStore {
 
 impl RecordStore {
     /// Creates a store without records and without an observation.
-    pub(super) fn new(keeping: Keeping) -> RecordStore {
+    pub(super) fn new(storage: RecordStorage) -> RecordStore {
         RecordStore {
-            keeping,
+            storage,
             wanted: BTreeMap::new(),
             confirmed: BTreeMap::new(),
             removing: BTreeSet::new(),
@@ -81,9 +81,9 @@ impl RecordStore {
 
     /// Whether records are written at all.
     pub(super) fn writes(&self) -> bool {
-        match self.keeping {
-            Keeping::ConfigMap => true,
-            Keeping::Nothing => false,
+        match self.storage {
+            RecordStorage::ConfigMap => true,
+            RecordStorage::Nothing => false,
         }
     }
 
@@ -161,9 +161,9 @@ impl RecordStore {
 
     fn changed(&mut self, uid: &NodeUid) {
         self.has_changed = true;
-        match self.keeping {
-            Keeping::ConfigMap => self.differs = true,
-            Keeping::Nothing => {
+        match self.storage {
+            RecordStorage::ConfigMap => self.differs = true,
+            RecordStorage::Nothing => {
                 if let Some(record) = self.wanted.get(uid) {
                     self.confirmed.insert(uid.clone(), record.clone());
                 }
@@ -179,12 +179,12 @@ impl RecordStore {
         self.has_changed |= self.confirmed.remove(uid).is_some();
         self.refused.remove(uid);
         self.sent.forget(uid);
-        match self.keeping {
-            Keeping::ConfigMap => {
+        match self.storage {
+            RecordStorage::ConfigMap => {
                 self.removing.insert(uid.clone());
                 self.differs = true;
             }
-            Keeping::Nothing => {}
+            RecordStorage::Nothing => {}
         }
     }
 

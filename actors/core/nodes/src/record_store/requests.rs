@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::RecordStore;
 use super::state::{RecordChange, RecordsState};
-use crate::{Keeping, Out, Record};
+use crate::{Out, Record, RecordStorage};
 use mechanisms::config_map_client::{ConfigMapNews, ConfigMapRead, ConfigMapRequest, Failed};
 use model::config_map::{ConfigMapAnswer, ConfigMapEdit};
 use model::ids::{CallId, Epoch, NodeUid};
@@ -76,9 +76,9 @@ impl RecordStore {
             return;
         }
         self.term_to_read = Some(epoch);
-        match self.keeping {
-            Keeping::ConfigMap => self.client.look_anew(now),
-            Keeping::Nothing => self.read_for = self.term_to_read,
+        match self.storage {
+            RecordStorage::ConfigMap => self.client.look_anew(now),
+            RecordStorage::Nothing => self.read_for = self.term_to_read,
         }
     }
 

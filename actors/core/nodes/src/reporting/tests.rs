@@ -6,7 +6,7 @@ mod shown;
 use std::net::IpAddr;
 
 use super::*;
-use crate::Keeping;
+use crate::RecordStorage;
 use crate::pools::Lacks;
 use crate::records::{Exceptions, Record};
 use mechanisms::work_queue;
@@ -128,7 +128,7 @@ impl Bench {
             only_listed: BTreeSet::new(),
             listed: BTreeSet::new(),
             max_backoff: Duration::from_secs(15),
-            keeping: Keeping::ConfigMap,
+            storage: RecordStorage::ConfigMap,
         };
         let members: BTreeMap<IpAddr, State> = (1..nodes).map(|n| (ip(n), State::None)).collect();
         let mut bench = Bench {
@@ -289,7 +289,7 @@ impl Bench {
                 | Out::Due(..)
                 | Out::Withdraw(..)
                 | Out::Opened(_)
-                | Out::Look
+                | Out::ReadLoadBalancers
                 | Out::NoticeIgnored(..)
                 | Out::ConfigMap(..)
                 | Out::Taint(..)

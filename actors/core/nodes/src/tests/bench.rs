@@ -50,10 +50,10 @@ impl Bench {
     /// Creates a bench without any input. The pool `web` of both load balancers holds the IPv4 addresses of the first
     /// nodes, and `web-ipv6` the IPv6 addresses.
     pub(super) fn silent(role: Role, nodes: u8) -> Bench {
-        Bench::keeping(role, Keeping::ConfigMap, nodes)
+        Bench::with_storage(role, RecordStorage::ConfigMap, nodes)
     }
 
-    pub(super) fn keeping(role: Role, keeping: Keeping, nodes: u8) -> Bench {
+    pub(super) fn with_storage(role: Role, storage: RecordStorage, nodes: u8) -> Bench {
         let of =
             |family: usize| (1..=nodes).map(|n| (ips(n)[family], State::None)).collect::<BTreeMap<_, _>>();
         let pools = LBS.iter().flat_map(|lb| [(pool(lb, "web"), of(0)), (pool(lb, "web-ipv6"), of(1))]);
@@ -64,7 +64,7 @@ impl Bench {
             only_listed: BTreeSet::new(),
             listed: BTreeSet::new(),
             max_backoff: Duration::from_secs(15),
-            keeping,
+            storage,
         };
         Bench {
             now: Now::from_millis(1_000),
@@ -96,11 +96,11 @@ impl Bench {
 
     /// Creates a leader that has observed these nodes and all pools.
     pub(super) fn new(nodes: u8) -> Bench {
-        Bench::leading(Role::On, Keeping::ConfigMap, nodes)
+        Bench::leading(Role::On, RecordStorage::ConfigMap, nodes)
     }
 
-    pub(super) fn leading(role: Role, keeping: Keeping, nodes: u8) -> Bench {
-        let mut bench = Bench::keeping(role, keeping, nodes);
+    pub(super) fn leading(role: Role, storage: RecordStorage, nodes: u8) -> Bench {
+        let mut bench = Bench::with_storage(role, storage, nodes);
         for n in 1..=nodes {
             bench.tell(node(n, &[]));
         }
@@ -196,7 +196,7 @@ impl Bench {
                     }
                 }
                 Out::Opened(epoch) => self.opened = Some(epoch),
-                Out::Look => self.looks += 1,
+                Out::ReadLoadBalancers => self.looks += 1,
                 Out::ConfigMap(call, ask) => {
                     match ask {
                         ConfigMapAsk::Get => self.gets += 1,
@@ -219,7 +219,7 @@ impl Bench {
     /// Checks that all Down backends have a record (N4).
     fn is_noted_before(&self, set: &Draining) {
         for (backend, uid) in &set.addresses {
-            if self.params.keeping == Keeping::Nothing || self.set.addresses.contains_key(backend) {
+            if self.params.storage == RecordStorage::Nothing || self.set.addresses.contains_key(backend) {
                 continue;
             }
             let text = self.server.text(&format!("down.{uid}")).expect("it is noted");

@@ -123,9 +123,9 @@ fn n5_only_who_cuts_nodes_out_lets_them_go() {
     bench.hear(In::Standing(Standing::Standby));
     assert_eq!(refused(&mut bench), Refusal::NotLeading);
     assert_eq!(bench.state(4), Some(NodeState::Held));
-    let mut bench = Bench::leading(Role::On, Keeping::Nothing, 6);
+    let mut bench = Bench::leading(Role::On, RecordStorage::Nothing, 6);
     assert_eq!(release(&mut bench, Scope::Node(name(4))), Answer::Refused(Refusal::DryRun));
-    let mut bench = Bench::leading(Role::Silent, Keeping::ConfigMap, 6);
+    let mut bench = Bench::leading(Role::Silent, RecordStorage::ConfigMap, 6);
     assert_eq!(release(&mut bench, Scope::Node(name(4))), nothing(Stays::NodeNotHeld));
     bench.hear(In::Release(RequestId(3), Scope::Everything));
     assert_eq!(bench.released, [(RequestId(3), vec![])], "the request is answered");

@@ -72,7 +72,7 @@ fn n4_a_note_switches_off_until_it_goes() {
 #[test]
 fn n4_without_records_nothing_is_called_in_any_role() {
     for role in [Role::On, Role::Off] {
-        let mut bench = Bench::leading(role, Keeping::ConfigMap, 4);
+        let mut bench = Bench::leading(role, RecordStorage::ConfigMap, 4);
         for n in 1..=4 {
             bench.tell(NodeFact { ready: n % 2 == 0, ..node(n, &["node.kubernetes.io/unreachable"]) });
             bench.look();
@@ -87,7 +87,7 @@ fn n4_without_records_nothing_is_called_in_any_role() {
 
 #[test]
 fn c4_a_dry_run_writes_nothing_and_counts_withheld_work_as_done() {
-    let mut bench = Bench::leading(Role::On, Keeping::Nothing, 4);
+    let mut bench = Bench::leading(Role::On, RecordStorage::Nothing, 4);
     bench.tell(node(1, &[SHUTDOWN]));
     assert_eq!((bench.said(), bench.gets, bench.writes), (all(DOWN), 0, 0), "it counts as noted");
     // The writer withholds its PUTs, and reports success.

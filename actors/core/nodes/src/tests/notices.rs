@@ -96,7 +96,7 @@ fn n1_a_notice_that_came_on_standby_counts_for_a_minute() {
 
 #[test]
 fn n4_switched_off_a_notice_is_none() {
-    let mut bench = Bench::leading(Role::Off, Keeping::ConfigMap, 4);
+    let mut bench = Bench::leading(Role::Off, RecordStorage::ConfigMap, 4);
     bench.hear(event(1));
     bench.pass(60_000);
     assert_eq!((bench.state(1), bench.writes, bench.taints.len()), (None, 0, 0));
