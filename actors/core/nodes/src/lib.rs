@@ -335,7 +335,7 @@ impl AdminState {
         let Some(fact) = self.nodes.fact(uid) else { return };
         let signals = self.signals_of(fact);
         self.changed = true;
-        if self.nodes.signal(now, uid, signals, &mut self.records) {
+        if self.nodes.apply_signals(now, uid, signals, &mut self.records) {
             self.restart_work(now, uid.clone());
         }
     }
@@ -430,7 +430,7 @@ impl AdminState {
             self.notices.reconcile(now, |uid| self.records.keeps_taint(uid), out);
             self.apply_notices(now);
             self.nodes.admit(&self.pools, &mut self.records, |uid| self.notices.is_ours(uid));
-            for uid in self.nodes.enter(now, &self.records) {
+            for uid in self.nodes.enter_set(now, &self.records) {
                 self.restart_work(now, uid);
             }
         }

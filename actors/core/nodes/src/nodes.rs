@@ -111,7 +111,7 @@ impl Nodes {
         let known = self.names.get(name).cloned();
         if let Some(uid) = known.filter(|uid| fact.as_ref().is_none_or(|(fact, _)| fact.uid != *uid)) {
             self.names.remove(name);
-            self.leave(now, &uid, records);
+            self.on_deleted(now, &uid, records);
             changed.gone = Some(uid);
         }
         let Some((fact, signals)) = fact else { return changed };
@@ -119,12 +119,12 @@ impl Nodes {
         self.names.insert(name.clone(), uid.clone());
         records.update_facts(&uid, &fact);
         self.nodes.entry(uid.clone()).or_default().fact = Some(fact);
-        changed.retargeted = Some(uid).filter(|uid| self.signal(now, uid, signals, records));
+        changed.retargeted = Some(uid).filter(|uid| self.apply_signals(now, uid, signals, records));
         changed
     }
 
     /// Applies the signals of a node. Returns whether its target changes.
-    pub(super) fn signal(
+    pub(super) fn apply_signals(
         &mut self,
         now: Now,
         uid: &NodeUid,
@@ -142,14 +142,14 @@ impl Nodes {
             PhaseEffect::Nothing => false,
             PhaseEffect::Turned => true,
             PhaseEffect::Dropped => {
-                records.drop_of(uid);
+                records.remove(uid);
                 false
             }
         }
     }
 
     /// Handles the deletion of a node (S1: Down → Removed).
-    fn leave(&mut self, now: Now, uid: &NodeUid, records: &mut RecordStore) {
+    fn on_deleted(&mut self, now: Now, uid: &NodeUid, records: &mut RecordStore) {
         let Some(node) = self.nodes.remove(uid) else { return };
         match node.phase {
             NodePhase::Draining(history) | NodePhase::Restoring(history) | NodePhase::Gone(history) => {
@@ -158,7 +158,7 @@ impl Nodes {
             }
             NodePhase::Still | NodePhase::Held { .. } | NodePhase::Recording { .. } => {
                 self.busy.remove(uid);
-                records.drop_of(uid);
+                records.remove(uid);
             }
         }
     }
@@ -205,7 +205,7 @@ impl Nodes {
 
     /// Handles a record that appears within the term and that this process has neither made nor lost. It counts as at
     /// the start of a term.
-    pub(super) fn find(&mut self, now: Now, record: &Record) {
+    pub(super) fn on_record_found(&mut self, now: Now, record: &Record) {
         self.adopt(now, &record.uid);
         if let Some(node) = self.nodes.get_mut(&record.uid).filter(|node| node.fact.is_some()) {
             let phase = std::mem::take(&mut node.phase);
@@ -248,7 +248,7 @@ impl Nodes {
         for (since, _, uid) in held.into_iter().filter(|(_, _, uid)| goes.contains(uid)) {
             let Some(fact) = self.nodes.get(&uid).and_then(|node| node.fact.clone()) else { continue };
             let taint_ours = taint_is_ours(&uid);
-            records.want(Record { taint_ours, ..set::record(&fact, since, pools, records) });
+            records.add(Record { taint_ours, ..set::record(&fact, since, pools, records) });
             if let Some(node) = self.nodes.get_mut(&uid) {
                 node.phase = NodePhase::Recording { since };
             }
@@ -265,7 +265,7 @@ impl Nodes {
     }
 
     /// Adds nodes with a confirmed record to the draining set, and returns them (N4).
-    pub(super) fn enter(&mut self, now: Now, records: &RecordStore) -> Vec<NodeUid> {
+    pub(super) fn enter_set(&mut self, now: Now, records: &RecordStore) -> Vec<NodeUid> {
         let mut entered = Vec::new();
         for uid in &self.busy {
             let Some(node) = self.nodes.get_mut(uid) else { continue };

@@ -111,7 +111,7 @@ impl RecordStore {
     }
 
     /// Adds a desired record. It counts when it is confirmed.
-    pub(super) fn want(&mut self, record: Record) {
+    pub(super) fn add(&mut self, record: Record) {
         let uid = record.uid.clone();
         self.removing.remove(&uid);
         self.wanted.insert(uid.clone(), record);
@@ -172,7 +172,7 @@ impl RecordStore {
     }
 
     /// Removes the record of a node without any Down of ours.
-    pub(super) fn drop_of(&mut self, uid: &NodeUid) {
+    pub(super) fn remove(&mut self, uid: &NodeUid) {
         if self.wanted.remove(uid).is_none() {
             return;
         }

@@ -51,7 +51,7 @@ impl AdminState {
         let leads = self.leads();
         for record in found.into_iter().filter(|_| leads) {
             self.read(&record);
-            self.nodes.find(now, &record);
+            self.nodes.on_record_found(now, &record);
             self.restart_work(now, record.uid.clone());
             let uid = record.uid.clone();
             self.records.adopt(record);

@@ -194,7 +194,7 @@ impl Circuit {
     }
 
     /// Whether a load balancer may be granted: it is not stopped, or a probe is due.
-    fn lets_go(&self, now: Now, lb: &LbName) -> bool {
+    fn is_admitted(&self, now: Now, lb: &LbName) -> bool {
         self.block(lb).is_none_or(|block| block.probe <= now)
     }
 
@@ -255,7 +255,7 @@ impl WriteBreaker {
 
     /// The slots of a load balancer that may be granted. `None`: no slot.
     pub(super) fn admits(&self, now: Now, lb: &LbName) -> Option<Eligible> {
-        match (self.members.lets_go(now, lb), self.admin.lets_go(now, lb)) {
+        match (self.members.is_admitted(now, lb), self.admin.is_admitted(now, lb)) {
             (true, true) => Some(Eligible::Any),
             (true, false) => Some(Eligible::Members),
             (false, true) => Some(Eligible::Down),
@@ -357,7 +357,7 @@ impl Writer {
     }
 
     /// Resets the breaker for a new term.
-    pub(super) fn close_breaker(&mut self, out: &mut Vec<Out>) {
+    pub(super) fn reset_breaker(&mut self, out: &mut Vec<Out>) {
         if std::mem::take(&mut self.breaker).scopes() > 0 {
             self.show_blocks(out);
         }

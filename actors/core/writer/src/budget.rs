@@ -142,7 +142,7 @@ impl Bucket {
     }
 
     /// The bucket as it will be at `now`, without further calls.
-    fn brought_to(&self, now: Now) -> Bucket {
+    fn at_time(&self, now: Now) -> Bucket {
         let mut bucket = *self;
         while let Some(rises) = bucket.rises.filter(|rises| *rises <= now) {
             bucket.fill_until(rises);
@@ -163,18 +163,18 @@ impl Bucket {
     }
 
     fn has_one(&self, now: Now, claim: ReserveUse) -> bool {
-        let bucket = self.brought_to(now);
+        let bucket = self.at_time(now);
         bucket.parts >= bucket.needed(claim)
     }
 
     fn add(&mut self, now: Now, tokens: i128) {
-        *self = self.brought_to(now);
+        *self = self.at_time(now);
         self.parts = (self.parts + tokens * TOKEN).min(self.limit());
     }
 
     /// Time at which the bucket allows a call. `None`: never.
     fn ready_at(&self, now: Now, claim: ReserveUse) -> Option<Now> {
-        let mut bucket = self.brought_to(now);
+        let mut bucket = self.at_time(now);
         loop {
             let missing = bucket.needed(claim) - bucket.parts;
             if missing <= 0 {
@@ -190,7 +190,7 @@ impl Bucket {
             if next <= bucket.at {
                 return None;
             }
-            bucket = bucket.brought_to(next);
+            bucket = bucket.at_time(next);
         }
     }
 
@@ -200,7 +200,7 @@ impl Bucket {
         if self.halved.is_some_and(|at| began <= at) {
             return;
         }
-        *self = self.brought_to(now);
+        *self = self.at_time(now);
         self.share = (self.share / 2).max(LEAST);
         self.halved = Some(now);
         self.rises = Some(now.plus(RISE_EVERY));
@@ -209,7 +209,7 @@ impl Bucket {
 
     /// Lowers the ceiling to half of the parts that are left for all clients.
     fn lower(&mut self, now: Now, left: i128) {
-        *self = self.brought_to(now);
+        *self = self.at_time(now);
         self.ceiling = Some(left / 2).filter(|ceiling| *ceiling < self.allowed());
         self.parts = self.parts.min(self.limit());
     }
@@ -398,7 +398,7 @@ impl Budget {
     /// Shortest interval between a pool's attempts while less than half of the writes are left. It grows from the
     /// configured interval to one minute when only the reserve is left. `None`: the configured interval (Q2).
     pub(super) fn stretched(&self, now: Now, min_interval: Duration) -> Option<Duration> {
-        let writes = self.writes.budget.brought_to(now);
+        let writes = self.writes.budget.at_time(now);
         let (limit, left) = (writes.limit(), writes.parts.max(0));
         let more = LONGEST_INTERVAL.saturating_sub(min_interval);
         if more.is_zero() || (limit > 0 && left * 2 >= limit) {
@@ -413,7 +413,7 @@ impl Budget {
     /// Tokens in the bucket of the class, and its current capacity, for operators.
     #[expect(clippy::cast_precision_loss, reason = "shown to the operator")]
     pub(super) fn shown(&self, now: Now, class: GateClass) -> (f64, f64) {
-        let bucket = self.purse(class).budget.brought_to(now);
+        let bucket = self.purse(class).budget.at_time(now);
         let tokens = |parts: i128| parts.max(0) as f64 / TOKEN as f64;
         (tokens(bucket.parts), tokens(bucket.limit()))
     }

@@ -136,7 +136,7 @@ impl Writer {
         let InFlightCall { purpose, began } = call;
         let lb = purpose.lb().clone();
         match purpose {
-            Purpose::RestCheck(pool, attempt) => self.on_rest(now, &pool, attempt, answer, out),
+            Purpose::RestCheck(pool, attempt) => self.on_rest_check(now, &pool, attempt, answer, out),
             Purpose::PreWrite(pool, attempt) => match pool_read(answer) {
                 Ok(read) => self.on_pre_write(now, &pool, attempt, read, out),
                 Err(failure) => self.on_pre_write_failed(now, &pool, attempt, failure, out),

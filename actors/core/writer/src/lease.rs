@@ -219,7 +219,7 @@ impl SharedLease {
     }
 
     /// Makes the next request at once, because the process is shutting down.
-    pub(super) fn hurry(&mut self, now: Now) {
+    pub(super) fn skip_delay(&mut self, now: Now) {
         self.delays.reset(now);
     }
 

@@ -399,7 +399,7 @@ impl Writer {
                 lease.forfeit(now, standing.leads(), out);
             }
             self.verifications.clear();
-            self.close_breaker(out);
+            self.reset_breaker(out);
         }
     }
 
@@ -410,7 +410,7 @@ impl Writer {
         self.life = Life::Ending;
         self.abandon_lanes(now, out);
         if let Some(lease) = &mut self.shared_lease {
-            lease.hurry(now);
+            lease.skip_delay(now);
         }
         self.verifications.clear();
         for purpose in self.calls.take_out(|_| true) {
@@ -591,7 +591,7 @@ impl Machine for Writer {
             self.on_answered(now, call, ArmAnswer::Failed(failure), out);
         }
         if let Some(lease) = &mut self.shared_lease {
-            lease.give_up_overdue(now);
+            lease.abandon_overdue(now);
         }
         while let Some((_, lb)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
             self.wake_lane(now, &lb, out);

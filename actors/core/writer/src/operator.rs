@@ -36,7 +36,7 @@ impl WriterPolicy {
     }
 
     /// The level to write. If the policy allows only additions, all present members are tolerated (G6).
-    pub(super) fn loosened<'a>(&self, level: &'a Level, there: &PoolFacts) -> Cow<'a, Level> {
+    pub(super) fn relaxed<'a>(&self, level: &'a Level, there: &PoolFacts) -> Cow<'a, Level> {
         match self.policy.mode {
             Mode::Observe | Mode::Enforce => Cow::Borrowed(level),
             Mode::AddOnly => {

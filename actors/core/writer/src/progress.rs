@@ -196,7 +196,7 @@ impl Writer {
     /// Handles the read of the load balancer before a write without the shared Lease, during which another client may
     /// be active. A Down goes only while everything there has succeeded. All pools share the entity tag, so that it
     /// shows any later change (W7).
-    pub(super) fn on_rest(
+    pub(super) fn on_rest_check(
         &mut self,
         now: Now,
         pool: &PoolId,
@@ -287,7 +287,7 @@ impl Writer {
             return;
         }
         let taken = self.open_write(&pool.lb).and_then(Write::taken);
-        let level = taken.map(|taken| self.policy.loosened(&taken.level, &read.facts));
+        let level = taken.map(|taken| self.policy.relaxed(&taken.level, &read.facts));
         let level = level.as_deref();
         self.report_found_down(pool, &read.facts, out);
         let planned = plan(&read.facts, level, &draining, network.as_ref());

@@ -105,7 +105,7 @@ impl Nodes {
                 node.phase = NodePhase::Still;
             }
             self.keep_busy(&uid);
-            records.drop_of(&uid);
+            records.remove(&uid);
             self.stale = true;
         }
         evaluation
@@ -135,7 +135,7 @@ impl Nodes {
         for uid in &over {
             self.nodes.remove(uid);
             self.busy.remove(uid);
-            records.drop_of(uid);
+            records.remove(uid);
             self.stale = true;
         }
         over

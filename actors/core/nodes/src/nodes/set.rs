@@ -194,7 +194,7 @@ impl Nodes {
                 }
             }
         }
-        self.note_exceptions(&found, &over, records);
+        self.record_exceptions(&found, &over, records);
         // A pool that comes back may be an exception.
         self.stale |= records.all().any(|record| !record.foreign.is_empty());
     }
@@ -219,7 +219,7 @@ impl Nodes {
                 over.push((uid.clone(), pool.clone()));
             }
         }
-        self.note_exceptions(&[], &over, records);
+        self.record_exceptions(&[], &over, records);
         self.stale = true;
     }
 
@@ -241,10 +241,10 @@ impl Nodes {
                 found.push((uid.clone(), pool.clone()));
             }
         }
-        self.note_exceptions(&found, &[], records);
+        self.record_exceptions(&found, &[], records);
     }
 
-    fn note_exceptions(
+    fn record_exceptions(
         &mut self,
         found: &[(NodeUid, PoolId)],
         over: &[(NodeUid, PoolId)],

@@ -94,7 +94,7 @@ fn event(of: &str) -> PreemptionObject {
 }
 
 /// The event in a later state.
-fn again(event: &PreemptionObject) -> PreemptionObject {
+fn later_state(event: &PreemptionObject) -> PreemptionObject {
     let n: u64 = event.resource_version.0.parse().expect("a number");
     PreemptionObject { resource_version: version(n + 1), ..event.clone() }
 }
@@ -132,52 +132,52 @@ impl Bench {
             asked: Vec::new(),
             samples: Vec::new(),
         };
-        nodes.iter().for_each(|fact| bench.tell(fact));
+        nodes.iter().for_each(|fact| bench.deliver(fact));
         bench
     }
 
-    fn advance(&mut self) {
+    fn reconcile(&mut self) {
         if !self.acts {
             return;
         }
         let (mut out, records) = (Vec::new(), self.records);
         self.notices.reconcile(self.now, |_| records, &mut out);
-        for said in out {
-            if let Out::Taint(call, ask) = said {
+        for output in out {
+            if let Out::Taint(call, ask) = output {
                 self.asked.push((call, ask));
-            } else if let Out::Metric(sample) = said {
+            } else if let Out::Metric(sample) = output {
                 self.samples.push(sample);
             } else {
-                panic!("{said:?}");
+                panic!("{output:?}");
             }
         }
         assert!(self.notices.deadline().is_none_or(|at| at > self.now), "nothing is left to do now");
     }
 
-    fn tell(&mut self, fact: &NodeFact) {
+    fn deliver(&mut self, fact: &NodeFact) {
         self.notices.on_fact(self.now, fact);
-        self.advance();
+        self.reconcile();
     }
 
     fn gone(&mut self, name: &str) {
         self.notices.on_gone(self.now, &uid(name));
-        self.advance();
+        self.reconcile();
     }
 
-    fn see(&mut self, seen: Seen) {
+    fn observe(&mut self, seen: Seen) {
         self.notices.on_seen(self.now, &seen);
-        self.advance();
+        self.reconcile();
     }
 
     fn event(&mut self, event: PreemptionObject) {
-        self.see(seen(event));
+        self.observe(seen(event));
     }
 
     /// Delivers a complete list of events.
     fn list(&mut self, events: Vec<PreemptionObject>) {
-        self.see(Seen::ListBegan(Provenance::FirstList));
+        self.observe(Seen::ListBegan(Provenance::FirstList));
         events.into_iter().for_each(|event| self.event(event));
-        self.see(Seen::ListDone { resource_version: version(9), serves: Serves::default() });
+        self.observe(Seen::ListDone { resource_version: version(9), serves: Serves::default() });
     }
 
     /// The only patch requested since the last call.
@@ -200,7 +200,7 @@ impl Bench {
     fn answer(&mut self, answer: &TaintAnswer) {
         let (call, _) = self.patch();
         self.notices.on_tainted(self.now, call, answer);
-        self.advance();
+        self.reconcile();
     }
 
     /// Advances the clock, with all due work.
@@ -208,10 +208,10 @@ impl Bench {
         let until = self.now.plus(span);
         while let Some(at) = self.notices.deadline().filter(|at| self.acts && *at <= until) {
             self.now = at;
-            self.advance();
+            self.reconcile();
         }
         self.now = until;
-        self.advance();
+        self.reconcile();
     }
 
     fn statuses(&self, name: &str) -> (bool, bool) {
@@ -228,7 +228,7 @@ fn marked_by_us() -> Bench {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("a"));
     bench.answer(&TaintAnswer::Done);
-    bench.tell(&marked(&node("a"), 2));
+    bench.deliver(&marked(&node("a"), 2));
     assert_eq!(bench.statuses("a"), (true, true));
     bench
 }
@@ -243,11 +243,11 @@ fn n1_an_event_is_a_notice_for_its_node_and_marks_it_once_it_is_recorded() {
     assert_eq!((bench.changed(), bench.changed()), (vec![uid("a")], vec![]));
     bench.asks_nothing();
     bench.records = true;
-    bench.advance();
+    bench.reconcile();
     let (call, ask) = bench.patch();
     assert_eq!(ask, TaintAsk { node: NodeName::new("a"), uid: uid("a"), edit: TaintEdit::AddFirst });
     bench.notices.on_tainted(bench.now, call, &TaintAnswer::Done);
-    bench.tell(&marked(&super::tests::node("a"), 2));
+    bench.deliver(&marked(&super::tests::node("a"), 2));
     bench.pass(seconds(600));
     bench.asks_nothing();
     assert_eq!(bench.samples, [Metric::TaintPatch(TaintResult::Done)]);
@@ -266,9 +266,9 @@ fn n1_a_failed_metadata_query_is_no_notice() {
     let mut bench = Bench::of(&[node("a")]);
     let failed = "IMDS query failed, exit code: 28 / Connection timed out after 24 seconds.";
     bench.event(PreemptionObject { message: failed.into(), ..event("a") });
-    bench.tell(&NodeFact { preempt: condition(failed, 2_000), ..node("a") });
+    bench.deliver(&NodeFact { preempt: condition(failed, 2_000), ..node("a") });
     assert_eq!(bench.statuses("a"), (false, false));
-    bench.event(PreemptionObject { message: "no words that we know".into(), ..again(&event("a")) });
+    bench.event(PreemptionObject { message: "no words that we know".into(), ..later_state(&event("a")) });
     assert_eq!(bench.statuses("a"), (true, true), "any other event is one");
 }
 
@@ -287,7 +287,7 @@ fn counts(age: Option<Duration>, due: Option<Due>, ready: bool) -> bool {
     watched.event(event);
     let new = Bench::of(std::slice::from_ref(&with_condition));
     let mut known = Bench::of(&[node]);
-    known.tell(&with_condition);
+    known.deliver(&with_condition);
     let all = [listed, watched, new, known].map(|bench| bench.statuses("a").0);
     assert!(all.iter().all(|one| *one == all[0]), "event listed, watched, condition new, known: {all:?}");
     all[0]
@@ -315,14 +315,14 @@ fn n1_an_ignored_notice_is_not_the_first() {
     let old = Preempt { age: Some(seconds(99)), ..condition(NOTICE, 2_000).expect("a condition") };
     let told = NodeFact { preempt: Some(old), version: version(2), ..node("a") };
     let mut bench = Bench::of(&[node("a")]);
-    bench.tell(&told);
-    bench.tell(&NodeFact { version: version(3), ..told.clone() });
+    bench.deliver(&told);
+    bench.deliver(&NodeFact { version: version(3), ..told.clone() });
     bench.event(PreemptionObject { age: Some(seconds(99)), ..event("a") });
     let ignored = (NodeName::new("a"), IgnoredNotice::Old(seconds(99)));
     assert_eq!(bench.notices.take_ignored(bench.now), [ignored.clone(), ignored], "each once");
     assert_eq!((bench.statuses("a"), bench.asked.len()), ((false, false), 0));
     let mut not_ready = Bench { notices: std::mem::take(&mut bench.notices), ..Bench::of(&[]) };
-    not_ready.tell(&NodeFact { ready: false, version: version(4), ..told });
+    not_ready.deliver(&NodeFact { ready: false, version: version(4), ..told });
     assert_eq!(
         not_ready.statuses("a"),
         (true, true),
@@ -347,10 +347,10 @@ fn n1_freeze_reboot_redeploy_terminate_and_rebalance_are_no_notices() {
     let mut bench = Bench::of(&[node("a")]);
     for event in ["Freeze", "Reboot", "Redeploy", "Terminate", "Rebalance"] {
         let preempt = condition(&NOTICE.replace("Preempt", event), 2_000);
-        bench.tell(&NodeFact { preempt, ..node("a") });
+        bench.deliver(&NodeFact { preempt, ..node("a") });
     }
     assert_eq!(bench.statuses("a"), (false, false));
-    bench.tell(&NodeFact { preempt: condition("Preempt Started", 2_000), ..node("a") });
+    bench.deliver(&NodeFact { preempt: condition("Preempt Started", 2_000), ..node("a") });
     assert_eq!(bench.statuses("a"), (true, true));
 }
 
@@ -358,7 +358,7 @@ fn n1_freeze_reboot_redeploy_terminate_and_rebalance_are_no_notices() {
 fn s1_duplicate_events_are_ignored_once_the_taint_exists() {
     let mut bench = marked_by_us();
     let second = PreemptionObject { key: key("a.2"), ..event("a") };
-    for duplicate in [again(&event("a")), second.clone(), again(&second)] {
+    for duplicate in [later_state(&event("a")), second.clone(), later_state(&second)] {
         bench.event(duplicate);
         bench.pass(seconds(20));
     }
@@ -371,13 +371,13 @@ fn s1_an_event_and_a_condition_of_one_eviction_are_one_notice() {
     let told = NodeFact { preempt: condition(NOTICE, 2_000), version: version(2), ..node("a") };
     let mut event_first = Bench::of(&[node("a")]);
     event_first.event(event("a"));
-    event_first.tell(&told);
+    event_first.deliver(&told);
     let mut condition_first = Bench::of(&[node("a")]);
-    condition_first.tell(&told);
+    condition_first.deliver(&told);
     condition_first.event(event("a"));
     for mut bench in [event_first, condition_first] {
         bench.answer(&TaintAnswer::Done);
-        bench.tell(&marked(&told, 3));
+        bench.deliver(&marked(&told, 3));
         bench.pass(seconds(60));
         bench.asks_nothing();
         assert_eq!(bench.statuses("a"), (true, true));
@@ -387,14 +387,14 @@ fn s1_an_event_and_a_condition_of_one_eviction_are_one_notice() {
 #[test]
 fn s1_an_event_counts_once_however_often_lists_tell_of_it() {
     let mut bench = marked_by_us();
-    bench.tell(&NodeFact { version: version(3), ..node("a") });
+    bench.deliver(&NodeFact { version: version(3), ..node("a") });
     assert_eq!(bench.statuses("a"), (false, false), "the operator has cleared the taint");
     bench.pass(seconds(1));
     bench.list(vec![event("a")]);
-    bench.see(Seen::ListBegan(Provenance::Relist));
+    bench.observe(Seen::ListBegan(Provenance::Relist));
     bench.event(event("a"));
-    bench.see(Seen::ListAborted);
-    bench.see(Seen::Reconnected);
+    bench.observe(Seen::ListAborted);
+    bench.observe(Seen::Reconnected);
     bench.event(event("a"));
     assert_eq!(bench.statuses("a"), (false, false));
 }
@@ -403,12 +403,12 @@ fn s1_an_event_counts_once_however_often_lists_tell_of_it() {
 fn s1_an_event_that_reuses_the_name_of_a_deleted_one_is_new() {
     let deleted = |bench: &mut Bench| {
         let key = ObjectKey::Preemption(key("a.1"));
-        bench.see(Seen::Deleted { key, resource_version: version(9) });
+        bench.observe(Seen::Deleted { key, resource_version: version(9) });
     };
     let missed = |bench: &mut Bench| bench.list(Vec::new());
     for ends in [deleted, missed] {
         let mut bench = marked_by_us();
-        bench.tell(&NodeFact { version: version(3), ..node("a") });
+        bench.deliver(&NodeFact { version: version(3), ..node("a") });
         bench.pass(seconds(1));
         ends(&mut bench);
         bench.event(event("a"));
@@ -420,14 +420,14 @@ fn s1_an_event_that_reuses_the_name_of_a_deleted_one_is_new() {
 fn s1_after_the_taint_was_cleared_only_a_newer_event_counts() {
     let mut bench = marked_by_us();
     bench.pass(seconds(10));
-    bench.tell(&NodeFact { version: version(3), ..node("a") });
+    bench.deliver(&NodeFact { version: version(3), ..node("a") });
     assert_eq!(bench.statuses("a"), (false, false));
     bench.pass(seconds(2));
-    let late = PreemptionObject { age: Some(seconds(3)), ..again(&event("a")) };
+    let late = PreemptionObject { age: Some(seconds(3)), ..later_state(&event("a")) };
     bench.event(late.clone());
     bench.event(PreemptionObject { key: key("late"), age: Some(seconds(2)), ..event("a") });
     assert_eq!(bench.statuses("a"), (false, false), "they were said before");
-    bench.event(PreemptionObject { age: Some(seconds(1)), ..again(&late) });
+    bench.event(PreemptionObject { age: Some(seconds(1)), ..later_state(&late) });
     assert_eq!(bench.statuses("a"), (true, true));
     assert_eq!(bench.edit(), TaintEdit::AddFirst);
 }
@@ -436,25 +436,25 @@ fn s1_after_the_taint_was_cleared_only_a_newer_event_counts() {
 fn s1_after_the_taint_was_cleared_only_another_condition_counts() {
     let told = NodeFact { preempt: condition(NOTICE, 2_000), ..node("a") };
     let mut bench = Bench::of(&[node("a")]);
-    bench.tell(&told);
+    bench.deliver(&told);
     bench.answer(&TaintAnswer::Done);
-    bench.tell(&marked(&told, 2));
+    bench.deliver(&marked(&told, 2));
     let cleared = NodeFact { version: version(3), ..told.clone() };
-    bench.tell(&cleared);
+    bench.deliver(&cleared);
     bench.pass(seconds(5));
-    bench.tell(&NodeFact { version: version(4), ..told });
-    bench.tell(&NodeFact { version: version(5), preempt: None, ..cleared.clone() });
-    bench.tell(&NodeFact { version: version(6), ..cleared.clone() });
+    bench.deliver(&NodeFact { version: version(4), ..told });
+    bench.deliver(&NodeFact { version: version(5), preempt: None, ..cleared.clone() });
+    bench.deliver(&NodeFact { version: version(6), ..cleared.clone() });
     let older = condition("Preempt Started", 2_000).map(|it| Preempt { age: Some(seconds(59)), ..it });
     let same_time = NodeFact { preempt: older, version: version(7), ..cleared.clone() };
     for other in [same_time, NodeFact { preempt: condition(NOTICE, 2_010), ..cleared }] {
         let mut bench = Bench { notices: std::mem::take(&mut bench.notices), ..Bench::of(&[]) };
         bench.now = bench.now.plus(seconds(5));
-        bench.tell(&other);
+        bench.deliver(&other);
         assert_eq!(bench.statuses("a"), (true, true));
         bench.answer(&TaintAnswer::Done);
-        bench.tell(&marked(&other, 8));
-        bench.tell(&NodeFact { version: version(9), ..other });
+        bench.deliver(&marked(&other, 8));
+        bench.deliver(&NodeFact { version: version(9), ..other });
         assert_eq!(bench.statuses("a"), (false, false));
     }
 }
@@ -463,13 +463,13 @@ fn s1_after_the_taint_was_cleared_only_another_condition_counts() {
 fn s1_a_condition_older_than_the_clearing_of_the_taint_does_not_count() {
     for heard in [None, condition(NOTICE, 1_999)] {
         let mut bench = marked_by_us();
-        bench.tell(&NodeFact { preempt: heard, ..marked(&node("a"), 2) });
-        bench.tell(&NodeFact { version: version(3), ..node("a") });
+        bench.deliver(&NodeFact { preempt: heard, ..marked(&node("a"), 2) });
+        bench.deliver(&NodeFact { version: version(3), ..node("a") });
         bench.pass(seconds(4));
         for (age, counts) in [(4_u32, false), (3, true)] {
             let at = 2_000 - i64::from(age);
             let late = condition(NOTICE, at).map(|it| Preempt { age: Some(seconds(age.into())), ..it });
-            bench.tell(&NodeFact { preempt: late, ..node("a") });
+            bench.deliver(&NodeFact { preempt: late, ..node("a") });
             assert_eq!(bench.statuses("a"), (counts, counts), "{age}");
         }
     }
@@ -479,9 +479,9 @@ fn s1_a_condition_older_than_the_clearing_of_the_taint_does_not_count() {
 fn n1_a_notice_that_is_older_than_its_node_is_of_another_one() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(PreemptionObject { at: wall(999), ..event("a") });
-    bench.tell(&NodeFact { preempt: condition(NOTICE, 999), ..node("a") });
+    bench.deliver(&NodeFact { preempt: condition(NOTICE, 999), ..node("a") });
     assert_eq!(bench.statuses("a"), (false, false));
-    bench.event(PreemptionObject { at: wall(1_000), ..again(&event("a")) });
+    bench.event(PreemptionObject { at: wall(1_000), ..later_state(&event("a")) });
     assert_eq!(bench.statuses("a"), (true, true));
 }
 
@@ -489,13 +489,13 @@ fn n1_a_notice_that_is_older_than_its_node_is_of_another_one() {
 fn s1_a_node_that_is_created_again_under_its_name_is_acted_upon_anew() {
     let mut bench = marked_by_us();
     let successor = NodeFact { uid: uid("new"), created: wall(3_000), ..node("a") };
-    bench.tell(&successor);
+    bench.deliver(&successor);
     bench.gone("a");
     assert_eq!((bench.statuses("a"), bench.statuses("new")), ((false, false), (false, false)));
     assert_eq!(bench.changed(), [uid("a")]);
-    bench.event(again(&event("a")));
+    bench.event(later_state(&event("a")));
     assert_eq!(bench.statuses("new"), (false, false), "it is older than the node");
-    bench.event(PreemptionObject { at: wall(3_001), ..again(&again(&event("a"))) });
+    bench.event(PreemptionObject { at: wall(3_001), ..later_state(&later_state(&event("a"))) });
     assert_eq!((bench.statuses("new"), bench.edit()), ((true, true), TaintEdit::AddFirst));
 }
 
@@ -504,7 +504,7 @@ fn n1_a_uid_refutes_what_the_name_says() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(PreemptionObject { uid: Some(uid("old")), ..event("a") });
     assert_eq!(bench.statuses("a"), (false, false));
-    bench.event(PreemptionObject { uid: Some(uid("a")), ..again(&event("a")) });
+    bench.event(PreemptionObject { uid: Some(uid("a")), ..later_state(&event("a")) });
     assert_eq!(bench.statuses("a"), (true, true));
 }
 
@@ -515,12 +515,12 @@ fn n1_an_event_waits_60_s_for_its_node() {
         bench.event(event("a"));
         bench.pass(span);
         bench.event(event("third"));
-        bench.tell(&node("a"));
+        bench.deliver(&node("a"));
         assert_eq!(bench.statuses("a"), (counts, counts), "{span:?}");
     }
     let mut bench = Bench::of(&[node("a")]);
     bench.event(PreemptionObject { uid: Some(uid("new")), ..event("a") });
-    bench.tell(&NodeFact { uid: uid("new"), ..node("a") });
+    bench.deliver(&NodeFact { uid: uid("new"), ..node("a") });
     assert_eq!(
         (bench.statuses("a"), bench.statuses("new")),
         ((false, false), (true, true)),
@@ -533,8 +533,8 @@ fn n1_what_else_is_seen_is_no_notice() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("gone"));
     let key = ObjectKey::Preemption(key("gone.1"));
-    bench.see(Seen::Deleted { key, resource_version: version(9) });
-    bench.see(Seen::Bookmark(version(10)));
-    bench.tell(&node("gone"));
+    bench.observe(Seen::Deleted { key, resource_version: version(9) });
+    bench.observe(Seen::Bookmark(version(10)));
+    bench.deliver(&node("gone"));
     assert_eq!((bench.statuses("a"), bench.statuses("gone")), ((false, false), (true, true)));
 }

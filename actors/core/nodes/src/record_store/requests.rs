@@ -180,7 +180,7 @@ impl RecordStore {
         // Its base has been replaced, so that it fails.
         self.lost.take_if(|lost| lost.base.as_ref() != state.version());
         if let Some(lost) = &self.lost {
-            state.doubt(&lost.removes);
+            state.mark_doubted(&lost.removes);
         }
         self.read_for = self.read_for.max(sight.when);
         self.unreadable.clone_from(state.unreadable());

@@ -58,7 +58,7 @@ impl RecordsState {
     }
 
     /// Marks keys that an unanswered write may still remove.
-    pub(super) fn doubt(&mut self, keys: &BTreeSet<Arc<str>>) {
+    pub(super) fn mark_doubted(&mut self, keys: &BTreeSet<Arc<str>>) {
         self.doubted.clone_from(keys);
     }
 

@@ -91,7 +91,7 @@ impl Node {
 
 /// The emitted reports, views and samples.
 #[derive(Debug, Default)]
-struct Said {
+struct Emitted {
     reports: Vec<Report>,
     nodes: Vec<(NodeName, Option<NodeView>)>,
     whole: Vec<AdminView>,
@@ -249,7 +249,7 @@ impl Bench {
     }
 
     /// Returns the reports of now.
-    fn tell(&mut self) -> Said {
+    fn report(&mut self) -> Emitted {
         let statuses: Vec<NodeStatus<'_>> = self.nodes.iter().filter_map(Node::status).collect();
         let seen = ReportInput {
             statuses: &statuses,
@@ -276,14 +276,14 @@ impl Bench {
         let mut out = Vec::new();
         self.reporting.report(self.now, &seen, &mut out);
         self.changed = false;
-        let mut said = Said::default();
+        let mut output = Emitted::default();
         for one in out {
             match one {
-                Out::Report(report) => said.reports.push(report),
-                Out::Node(name, view) => said.nodes.push((name, view)),
-                Out::View(view) => said.whole.push(view),
-                Out::Metric(sample) => said.samples.push(sample),
-                Out::Ended(ended) => said.ended.push(ended),
+                Out::Report(report) => output.reports.push(report),
+                Out::Node(name, view) => output.nodes.push((name, view)),
+                Out::View(view) => output.whole.push(view),
+                Out::Metric(sample) => output.samples.push(sample),
+                Out::Ended(ended) => output.ended.push(ended),
                 other @ (Out::Draining(_)
                 | Out::DrainingAddresses(_)
                 | Out::Due(..)
@@ -297,13 +297,13 @@ impl Bench {
                 | Out::Release(..)) => panic!("{other:?} is not told"),
             }
         }
-        said
+        output
     }
 
     /// Returns the reports after another second.
-    fn later(&mut self) -> Said {
+    fn later(&mut self) -> Emitted {
         self.now = self.now.plus(Duration::from_secs(1));
-        self.tell()
+        self.report()
     }
 
     /// Only the events after another second.
@@ -428,26 +428,26 @@ fn n3_of_failures_in_a_row_the_first_is_told_with_its_retry() {
     bench.later();
     bench.fail(&web, 1);
     let first = failed(Some(web.clone()), "HTTP 500", 0, Some(Duration::from_millis(5)));
-    assert_eq!(bench.tell().reports, [bench.about(1, first.clone())]);
+    assert_eq!(bench.report().reports, [bench.about(1, first.clone())]);
     bench.now = bench.now.plus(Duration::from_millis(300));
     bench.fail(&internal, 1);
-    let said = bench.tell();
-    assert_eq!(said.reports, [], "the row goes on");
-    let [(_, Some(view))] = &said.nodes[..] else { panic!("{said:?}") };
+    let output = bench.report();
+    assert_eq!(output.reports, [], "the row goes on");
+    let [(_, Some(view))] = &output.nodes[..] else { panic!("{output:?}") };
     assert_eq!((view.retries, view.last_error.as_deref()), (2, Some("HTTP 500")));
     assert_eq!(view.next, Some(bench.now.plus(Duration::from_millis(10))));
 
     bench.cut(1);
     bench.put(1, NodeState::Draining);
-    let said = bench.later();
-    let [(_, Some(view))] = &said.nodes[..] else { panic!("{said:?}") };
+    let output = bench.later();
+    let [(_, Some(view))] = &output.nodes[..] else { panic!("{output:?}") };
     assert_eq!(view.last_error, None, "it has ended");
     bench.fail(&web, 1);
-    assert_eq!(bench.tell().reports.len(), 1);
+    assert_eq!(bench.report().reports.len(), 1);
     bench.put(1, NodeState::Restoring);
     assert_eq!(bench.reports(), []);
     bench.fail(&web, 1);
-    assert_eq!(bench.tell().reports.len(), 1, "another thing is wanted");
+    assert_eq!(bench.report().reports.len(), 1, "another thing is wanted");
     bench.fail(&web, 2);
     assert_eq!(bench.reports(), [], "a node of which nothing is wanted has no failures");
 }
@@ -467,9 +467,9 @@ fn n3_when_many_nodes_fail_the_common_limiter_sets_the_next_try() {
         bench.about(n, failed(Some(web.clone()), "HTTP 500", 0, next))
     };
     let expected = [first(1, 5), first(2, 100)];
-    let said = bench.tell();
-    assert_eq!(said.reports, expected);
-    let next: Vec<Option<Now>> = said.nodes.iter().map(|(_, view)| view.as_ref()?.next).collect();
+    let output = bench.report();
+    assert_eq!(output.reports, expected);
+    let next: Vec<Option<Now>> = output.nodes.iter().map(|(_, view)| view.as_ref()?.next).collect();
     assert_eq!(next, [5, 100].map(|millis| Some(bench.now.plus(Duration::from_millis(millis)))));
 }
 
@@ -480,14 +480,14 @@ fn n4_a_node_that_cannot_be_recorded_is_told_once() {
     bench.refused = [(bench.uid(1), "there is no room"), (bench.uid(2), "its UID is odd")].into();
     bench.put(1, NodeState::Recording);
     bench.put(2, NodeState::Recording);
-    let said = bench.reports();
+    let output = bench.reports();
     let why = |report: &Report| {
         let EventKind::AdminFailed { pool: None, why, retry: 0, next: None } = &report.what else {
             panic!("{report:?}")
         };
         why.to_string()
     };
-    let whys: Vec<String> = said.iter().map(why).collect();
+    let whys: Vec<String> = output.iter().map(why).collect();
     let expected = |why: &str| format!("the node cannot be recorded: {why}");
     assert_eq!(whys, [expected("its UID is odd"), expected("there is no room")]);
     assert_eq!(bench.reports(), []);
@@ -495,7 +495,7 @@ fn n4_a_node_that_cannot_be_recorded_is_told_once() {
     bench.put(1, NodeState::Draining);
     assert_eq!(bench.reports(), []);
     bench.fail(&pools()[0], 1);
-    assert_eq!(bench.tell().reports.len(), 1, "it was recorded: this is another row");
+    assert_eq!(bench.report().reports.len(), 1, "it was recorded: this is another row");
 }
 
 #[test]

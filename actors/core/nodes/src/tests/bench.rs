@@ -34,8 +34,8 @@ pub(super) struct Bench {
     /// The pool whose write has begun. Its end answers later withdrawals.
     pub(super) under_way: Option<PoolId>,
     pub(super) azure: BTreeMap<PoolId, BTreeMap<IpAddr, State>>,
-    /// Due updates since the last call of [`Bench::said`], and the number of requested reads.
-    pub(super) said: Vec<(PoolId, AdminUrgency)>,
+    /// Due updates since the last call of [`Bench::take_due`], and the number of requested reads.
+    pub(super) requested: Vec<(PoolId, AdminUrgency)>,
     pub(super) looks: usize,
     pub(super) opened: Option<Epoch>,
     pub(super) taints: Vec<(CallId, TaintAsk)>,
@@ -83,7 +83,7 @@ impl Bench {
             sent: BTreeMap::new(),
             oldest: None,
             azure: pools.collect(),
-            said: Vec::new(),
+            requested: Vec::new(),
             looks: 0,
             opened: None,
             taints: Vec::new(),
@@ -102,20 +102,20 @@ impl Bench {
     pub(super) fn leading(role: Role, storage: RecordStorage, nodes: u8) -> Bench {
         let mut bench = Bench::with_storage(role, storage, nodes);
         for n in 1..=nodes {
-            bench.tell(node(n, &[]));
+            bench.deliver(node(n, &[]));
         }
-        bench.look();
+        bench.observe_all();
         bench.lead(1);
         bench
     }
 
     pub(super) fn lead(&mut self, n: u64) {
         let epoch = Epoch(n);
-        self.hear(In::Confirmed(epoch));
-        self.hear(In::Opened(epoch));
-        self.wish(n, OperatorPolicy::default());
-        self.hear(In::Reporting(Some(epoch)));
-        self.hear(In::Standing(Standing::Leading { epoch, until: Now::NEVER }));
+        self.step(In::Confirmed(epoch));
+        self.step(In::Opened(epoch));
+        self.set_policy(n, OperatorPolicy::default());
+        self.step(In::Reporting(Some(epoch)));
+        self.step(In::Standing(Standing::Leading { epoch, until: Now::NEVER }));
     }
 
     /// Replaces the process by one that knows all nodes and pools, and does not lead yet.
@@ -127,35 +127,35 @@ impl Bench {
         self.due.clear();
         self.asks.clear();
         for fact in self.cluster.clone().into_values() {
-            self.tell(fact);
+            self.deliver(fact);
         }
-        self.look();
-        self.said.clear();
+        self.observe_all();
+        self.requested.clear();
         self.looks = 0;
     }
 
-    pub(super) fn wish(&mut self, term: u64, policy: OperatorPolicy) {
-        self.hear(In::OperatorPolicy { term: Some(Epoch(term)), policy: Arc::new(policy) });
+    pub(super) fn set_policy(&mut self, term: u64, policy: OperatorPolicy) {
+        self.step(In::OperatorPolicy { term: Some(Epoch(term)), policy: Arc::new(policy) });
     }
 
-    pub(super) fn tell(&mut self, fact: NodeFact) {
+    pub(super) fn deliver(&mut self, fact: NodeFact) {
         self.cluster.insert(fact.name.clone(), fact.clone());
-        self.hear(In::Node(fact.name.clone(), Some(Arc::new(fact))));
+        self.step(In::Node(fact.name.clone(), Some(Arc::new(fact))));
     }
 
     pub(super) fn delete(&mut self, n: u8) {
         let name = NodeName::new(format!("node-{n}"));
         self.cluster.remove(&name);
-        self.hear(In::Node(name, None));
+        self.step(In::Node(name, None));
     }
 
-    pub(super) fn hear(&mut self, input: In) {
+    pub(super) fn step(&mut self, input: In) {
         let mut out = Vec::new();
         self.machine.step(self.now, input, &mut out);
         while self.machine.deadline().is_some_and(|at| at <= self.now) {
             self.machine.tick(self.now, &mut out);
         }
-        self.obey(out);
+        self.apply_output(out);
     }
 
     pub(super) fn pass(&mut self, millis: u64) {
@@ -164,7 +164,7 @@ impl Bench {
             self.now = self.now.max(at);
             let mut out = Vec::new();
             self.machine.tick(self.now, &mut out);
-            self.obey(out);
+            self.apply_output(out);
             assert!(
                 self.machine.deadline() > Some(self.now) || self.machine.deadline().is_none(),
                 "it stands still"
@@ -173,10 +173,10 @@ impl Bench {
         self.now = until;
     }
 
-    fn obey(&mut self, out: Vec<Out>) {
+    fn apply_output(&mut self, out: Vec<Out>) {
         assert_eq!(self.machine.check(), Ok(()));
-        for said in out {
-            match said {
+        for output in out {
+            match output {
                 Out::Draining(set) => {
                     assert!(set.generation > self.set.generation, "raised with each change");
                     self.is_noted_before(&set);
@@ -186,13 +186,13 @@ impl Bench {
                 Out::DrainingAddresses(leaving) => self.leaving = leaving,
                 Out::Due(pool, due) => {
                     assert_eq!(due.generation, self.set.generation, "the writer knows the set first");
-                    self.said.push((pool.clone(), due.urgency));
+                    self.requested.push((pool.clone(), due.urgency));
                     self.due.insert(pool, due);
                 }
                 Out::Withdraw(pool, generation) => {
                     let was_due = self.due.remove(&pool).is_some();
                     if was_due && self.under_way.as_ref() != Some(&pool) {
-                        self.hear(In::Withdrawn(pool, generation));
+                        self.step(In::Withdrawn(pool, generation));
                     }
                 }
                 Out::Opened(epoch) => self.opened = Some(epoch),
@@ -231,7 +231,7 @@ impl Bench {
     pub(super) fn answer(&mut self) {
         let (call, ask) = self.asks.pop_front().expect("something is asked");
         let answer = self.server.carry_out(self.now, &ask);
-        self.hear(In::ConfigMap(call, answer));
+        self.step(In::ConfigMap(call, answer));
     }
 
     /// The same for all requests.
@@ -247,15 +247,15 @@ impl Bench {
         if carried_out {
             self.server.carry_out(self.now, &ask);
         }
-        self.hear(In::ConfigMap(call, ConfigMapAnswer::Failed(failure)));
+        self.step(In::ConfigMap(call, ConfigMapAnswer::Failed(failure)));
     }
 
     /// Takes the updates that became due since the last call.
-    pub(super) fn said(&mut self) -> Vec<(String, AdminUrgency)> {
-        let mut said: Vec<_> =
-            self.said.drain(..).map(|(pool, urgency)| (pool.to_string(), urgency)).collect();
-        said.sort();
-        said
+    pub(super) fn take_due(&mut self) -> Vec<(String, AdminUrgency)> {
+        let mut output: Vec<_> =
+            self.requested.drain(..).map(|(pool, urgency)| (pool.to_string(), urgency)).collect();
+        output.sort();
+        output
     }
 
     /// Lets the writer carry out the due update of a pool.
@@ -268,7 +268,7 @@ impl Bench {
         self.under_way = None;
         self.finished(id, set.generation, None);
         // Everything that was withdrawn meanwhile has ended with it.
-        self.hear(In::Withdrawn(id.clone(), self.set.generation));
+        self.step(In::Withdrawn(id.clone(), self.set.generation));
     }
 
     /// Reads a pool as the writer, reports Downs, and sends a PUT if this set requires one.
@@ -284,7 +284,7 @@ impl Bench {
             }
         }
         if !found.is_empty() {
-            self.hear(In::Found(id.clone(), self.sent.get(id).copied(), found));
+            self.step(In::Found(id.clone(), self.sent.get(id).copied(), found));
         }
         if puts {
             self.sent.insert(id.clone(), self.now);
@@ -294,7 +294,7 @@ impl Bench {
     pub(super) fn finished(&mut self, id: &PoolId, generation: u64, failure: Option<Arc<Failure>>) {
         let set = self.sets.iter().rev().find(|set| set.generation == generation).cloned();
         let result = failure.map_or_else(|| Ok(set.expect("the set was sent")), Err);
-        self.hear(In::Finished { pool: id.clone(), generation, result });
+        self.step(In::Finished { pool: id.clone(), generation, result });
     }
 
     /// Lets the writer fail at a pool.
@@ -310,14 +310,14 @@ impl Bench {
     }
 
     /// Delivers an observation of every load balancer.
-    pub(super) fn look(&mut self) {
+    pub(super) fn observe_all(&mut self) {
         self.pass(1);
         for lb in LBS {
-            self.look_at(lb, self.now);
+            self.observe_at(lb, self.now);
         }
     }
 
-    pub(super) fn look_at(&mut self, lb: &str, began: Now) {
+    pub(super) fn observe_at(&mut self, lb: &str, began: Now) {
         let lb = LbName::new(lb);
         let entry = |(ip, state): (&IpAddr, &State)| Entry {
             name: ip.to_string().into(),
@@ -340,27 +340,27 @@ impl Bench {
         let sent = self.sent.iter().filter(|(id, _)| id.lb == lb).map(|(id, at)| (id.pool.clone(), *at));
         let sent = Arc::new(sent.collect());
         let puts = OurPuts { sent, oldest: self.oldest };
-        self.hear(In::Lb(LbObservation { lb, began, facts: Some(Arc::new(facts)), puts }));
+        self.step(In::Lb(LbObservation { lb, began, facts: Some(Arc::new(facts)), puts }));
     }
 
     /// Delivers the absence of a load balancer.
-    pub(super) fn hear_absent(&mut self, lb: &str) {
+    pub(super) fn step_absent(&mut self, lb: &str) {
         let (lb, began) = (LbName::new(lb), self.now);
-        self.hear(In::Lb(LbObservation { lb, began, facts: None, puts: OurPuts::default() }));
+        self.step(In::Lb(LbObservation { lb, began, facts: None, puts: OurPuts::default() }));
     }
 
     /// Writes and reads until nothing changes.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn run_until_stable(&mut self) {
         for _ in 0..4 {
             self.answer_all();
             self.write_all();
-            self.look();
+            self.observe_all();
         }
         assert!(self.due.is_empty());
     }
 
     /// Another client sets the admin state of an entry of `lb/web`.
-    pub(super) fn somebody_sets(&mut self, n: u8, state: State) {
+    pub(super) fn set_foreign(&mut self, n: u8, state: State) {
         self.azure.get_mut(&pool("lb", "web")).expect("a pool").insert(ips(n)[0], state);
     }
 
@@ -382,7 +382,7 @@ impl Bench {
     }
 
     /// The nodes with a record.
-    pub(super) fn noted(&self) -> Vec<&str> {
+    pub(super) fn recorded(&self) -> Vec<&str> {
         let keys = self.server.keys().into_iter();
         keys.filter_map(|key| key.strip_prefix("down.uid-of-")).collect()
     }

@@ -24,30 +24,30 @@ fn event(n: u8) -> In {
 fn n1_a_notice_sets_its_node_down_and_the_taint_follows_its_record() {
     let mut bench = Bench::new(4);
     bench.answers = false;
-    bench.hear(event(1));
+    bench.step(event(1));
     assert_eq!((bench.state(1), bench.taints.len()), (Some(NodeState::Recording), 0));
     bench.answer();
     assert!(bench.server.text("down.uid-of-node-1").expect("noted").ends_with("taint: ours\n"));
-    assert_eq!((bench.said(), bench.writes), (all(DOWN), 1), "the Down does not wait for the taint");
+    assert_eq!((bench.take_due(), bench.writes), (all(DOWN), 1), "the Down does not wait for the taint");
     let (call, ask) = bench.taints.pop().expect("a patch");
     assert_eq!((ask.uid, ask.edit), (uid("node-1"), TaintEdit::AddFirst));
-    bench.hear(In::Tainted(call, TaintAnswer::Done));
-    bench.tell(node(1, &[DRAINING]));
-    bench.settle();
+    bench.step(In::Tainted(call, TaintAnswer::Done));
+    bench.deliver(node(1, &[DRAINING]));
+    bench.run_until_stable();
     assert_eq!((bench.state(1), bench.taints.len()), (Some(NodeState::Down), 0));
     // The operator removes the taint.
-    bench.tell(node(1, &[]));
-    bench.settle();
-    assert!(bench.noted().is_empty() && bench.downs().is_empty());
+    bench.deliver(node(1, &[]));
+    bench.run_until_stable();
+    assert!(bench.recorded().is_empty() && bench.downs().is_empty());
 }
 
 #[test]
 fn n1_a_notice_for_a_node_that_is_down_is_noted_before_the_taint() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
     bench.answers = false;
-    bench.hear(event(1));
+    bench.step(event(1));
     assert_eq!((bench.asks.len(), bench.taints.len()), (1, 0));
     bench.answer();
     assert_eq!(bench.taints.len(), 1);
@@ -57,14 +57,14 @@ fn n1_a_notice_for_a_node_that_is_down_is_noted_before_the_taint() {
 #[test]
 fn n1_a_successor_knows_by_the_record_that_the_taint_is_ours() {
     let mut bench = Bench::new(4);
-    bench.hear(event(1));
+    bench.step(event(1));
     let (call, _) = bench.taints.pop().expect("a patch");
-    bench.hear(In::Tainted(call, TaintAnswer::Done));
-    bench.tell(node(1, &[DRAINING]));
-    bench.settle();
+    bench.step(In::Tainted(call, TaintAnswer::Done));
+    bench.deliver(node(1, &[DRAINING]));
+    bench.run_until_stable();
     bench.restart(Role::On);
     bench.lead(2);
-    bench.settle();
+    bench.run_until_stable();
     assert_eq!((bench.state(1), bench.taints.len()), (Some(NodeState::Down), 0));
     // The process does not know either when the notice passes.
     bench.pass(629_000);
@@ -72,10 +72,10 @@ fn n1_a_successor_knows_by_the_record_that_the_taint_is_ours() {
     bench.pass(2_000);
     let (call, ask) = bench.taints.pop().expect("a patch");
     assert_eq!(ask.edit, TaintEdit::Remove { at: 0 });
-    bench.hear(In::Tainted(call, TaintAnswer::Done));
-    bench.tell(node(1, &[]));
-    bench.settle();
-    assert!(bench.noted().is_empty() && bench.downs().is_empty() && bench.is_idle());
+    bench.step(In::Tainted(call, TaintAnswer::Done));
+    bench.deliver(node(1, &[]));
+    bench.run_until_stable();
+    assert!(bench.recorded().is_empty() && bench.downs().is_empty() && bench.is_idle());
 }
 
 #[test]
@@ -83,11 +83,11 @@ fn n1_a_notice_that_came_on_standby_counts_for_a_minute() {
     for (waits, drains) in [(30_000, 1), (90_000, 0)] {
         let mut bench = Bench::silent(Role::On, 4);
         for n in 1..=4 {
-            bench.tell(node(n, &[]));
+            bench.deliver(node(n, &[]));
         }
-        bench.hear(event(1));
+        bench.step(event(1));
         bench.pass(waits);
-        bench.look();
+        bench.observe_all();
         assert_eq!(bench.gets + bench.writes, 0);
         bench.lead(1);
         assert_eq!((bench.drains().len(), bench.taints.len()), (drains, drains), "after {waits} ms");
@@ -97,7 +97,7 @@ fn n1_a_notice_that_came_on_standby_counts_for_a_minute() {
 #[test]
 fn n4_switched_off_a_notice_is_none() {
     let mut bench = Bench::leading(Role::Off, RecordStorage::ConfigMap, 4);
-    bench.hear(event(1));
+    bench.step(event(1));
     bench.pass(60_000);
     assert_eq!((bench.state(1), bench.writes, bench.taints.len()), (None, 0, 0));
 }

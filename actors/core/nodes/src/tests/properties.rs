@@ -132,7 +132,7 @@ impl World {
     fn change(&mut self, n: u8, change: impl FnOnce(&mut NodeFact)) {
         let Some(Some(fact)) = self.nodes.get_mut(&n) else { return };
         change(fact);
-        self.bench.tell(fact.clone());
+        self.bench.deliver(fact.clone());
     }
 
     fn nth_due(&self, at: usize) -> Option<PoolId> {
@@ -145,22 +145,22 @@ impl World {
         self.bench.answers = true;
         self.lead();
         self.bench.pass(60_000);
-        self.bench.look();
-        self.bench.settle();
+        self.bench.observe_all();
+        self.bench.run_until_stable();
     }
 
     /// Starts a term, in this process or another one, in which the records count. A record in flight at the end of
     /// the last term may lack later observations.
     fn lead(&mut self) {
         self.term += 1;
-        self.bench.hear(In::Standing(Standing::Standby));
+        self.bench.step(In::Standing(Standing::Standby));
         self.bench.answer_all();
-        let noted = |ip: &IpAddr, pool: &PoolId| {
+        let recorded = |ip: &IpAddr, pool: &PoolId| {
             let texts = self.bench.server.data.iter().flatten().map(|(_, text)| &text.text);
             let mut of_it = texts.filter(|text| text.contains(&ip.to_string()));
             of_it.any(|text| !text.contains(&pool.to_string()))
         };
-        let lost: Vec<_> = self.foreign.iter().filter(|(pool, ip)| noted(ip, pool)).cloned().collect();
+        let lost: Vec<_> = self.foreign.iter().filter(|(pool, ip)| recorded(ip, pool)).cloned().collect();
         for known in lost {
             self.foreign.remove(&known);
         }
@@ -176,7 +176,7 @@ impl World {
         for (ip, of) in entries.iter_mut().filter(|(ip, _)| ips(n).contains(ip)) {
             set.push((*ip, std::mem::replace(of, state)));
         }
-        self.bench.look_at(id.lb.as_str(), self.bench.now);
+        self.bench.observe_at(id.lb.as_str(), self.bench.now);
         for (ip, before) in set {
             let texts = self.bench.server.data.iter().flatten().map(|(_, text)| &text.text);
             let is_noted = texts.into_iter().any(|text| text.contains(&ip.to_string()));
@@ -206,7 +206,7 @@ impl World {
         self.bench.finished(&id, set.generation, None);
         // Everything that was withdrawn meanwhile has ended with it.
         let generation = self.bench.set.generation;
-        self.bench.hear(In::Withdrawn(id, generation));
+        self.bench.step(In::Withdrawn(id, generation));
     }
 
     fn happen(&mut self, event: Event) {
@@ -221,7 +221,7 @@ impl World {
             }
             Event::Look(at) => {
                 self.bench.pass(1);
-                self.bench.look_at(LBS[at], self.bench.now);
+                self.bench.observe_at(LBS[at], self.bench.now);
             }
             Event::Pass(millis) => self.bench.pass(millis.into()),
         }
@@ -243,7 +243,7 @@ impl World {
                 let other = uid(&format!("node-{n}-{}", self.replaced));
                 let fact = NodeFact { uid: other, ..node(n, &[]) };
                 self.nodes.insert(n, Some(fact.clone()));
-                self.bench.tell(fact);
+                self.bench.deliver(fact);
             }
             NodeEvent::Deleted => {
                 self.nodes.insert(n, None);
@@ -251,7 +251,7 @@ impl World {
             }
             NodeEvent::Released => {
                 let name = NodeName::new(format!("node-{n}"));
-                self.bench.hear(In::Release(RequestId(1), Scope::Node(name)));
+                self.bench.step(In::Release(RequestId(1), Scope::Node(name)));
             }
         }
     }
@@ -307,7 +307,7 @@ impl World {
                 // The current write ends before another term begins.
                 self.end();
                 self.bench.due.clear();
-                self.bench.hear(In::Standing(Standing::Standby));
+                self.bench.step(In::Standing(Standing::Standby));
             }
             TermEvent::Leads => {
                 self.end();
@@ -316,10 +316,11 @@ impl World {
             }
             TermEvent::Paused(is) => {
                 let everything = is.then(Pause::default);
-                self.bench.wish(self.term, OperatorPolicy { everything, ..OperatorPolicy::default() });
+                self.bench.set_policy(self.term, OperatorPolicy { everything, ..OperatorPolicy::default() });
             }
             TermEvent::Off(admin_state_off) => {
-                self.bench.wish(self.term, OperatorPolicy { admin_state_off, ..OperatorPolicy::default() });
+                self.bench
+                    .set_policy(self.term, OperatorPolicy { admin_state_off, ..OperatorPolicy::default() });
             }
             TermEvent::Restarts { carried_out } => {
                 self.end();
@@ -362,7 +363,7 @@ proptest! {
                     fact.taints.clear();
                 }
                 world.nodes.insert(n, Some(fact.clone()));
-                world.bench.tell(fact);
+                world.bench.deliver(fact);
             }
         }
         world.comes_to_rest();
@@ -399,7 +400,7 @@ proptest! {
         for n in 1..=NODES {
             let fact = NodeFact { uid: uid(&format!("node-{n}-last")), ..node(n, &[]) };
             let fact = world.nodes.get(&n).cloned().flatten().map_or(fact, |known| NodeFact { taints: Vec::new(), ..known });
-            world.bench.tell(fact);
+            world.bench.deliver(fact);
         }
         world.comes_to_rest();
         prop_assert_eq!(world.bench.downs(), BTreeMap::new());

@@ -111,21 +111,21 @@ impl World {
             leaving: None,
             says: None,
         };
-        (1..=NODES).for_each(|n| world.bench.tell(node(n, &[])));
+        (1..=NODES).for_each(|n| world.bench.deliver(node(n, &[])));
         world.begin();
         world
     }
 
     fn begin(&mut self) {
         self.term += 1;
-        self.tell(directory::In::ListsSynced);
-        self.tell(directory::In::DiscoverySynced);
+        self.deliver(directory::In::ListsSynced);
+        self.deliver(directory::In::DiscoverySynced);
         let policy = Arc::new(OperatorPolicy::default());
-        self.tell(directory::In::OperatorPolicy { term: Some(Epoch(self.term)), policy });
-        self.tell(directory::In::Confirmed(Epoch(self.term)));
-        self.tell(directory::In::Reporting(Some(Epoch(self.term))));
+        self.deliver(directory::In::OperatorPolicy { term: Some(Epoch(self.term)), policy });
+        self.deliver(directory::In::Confirmed(Epoch(self.term)));
+        self.deliver(directory::In::Reporting(Some(Epoch(self.term))));
         self.bench.lead(self.term);
-        self.look();
+        self.observe_all();
     }
 
     /// Replaces the process by one that knows the records, but not the source.
@@ -136,23 +136,23 @@ impl World {
         self.begin();
     }
 
-    fn tell(&mut self, input: directory::In) {
+    fn deliver(&mut self, input: directory::In) {
         let mut out = Vec::new();
         self.directory.step(self.bench.now, input, &mut out);
         self.directory.tick(self.bench.now, &mut out);
-        self.directory_said(out);
+        self.on_directory_output(out);
     }
 
-    fn directory_said(&mut self, out: Vec<directory::Out>) {
-        for said in out {
-            match said {
+    fn on_directory_output(&mut self, out: Vec<directory::Out>) {
+        for output in out {
+            match output {
                 directory::Out::Assign(assignment) => {
                     self.assigned = Some(Arc::clone(&assignment));
                     self.pool(queue::In::Assigned(assignment));
                 }
                 directory::Out::Observe(_, observation) => self.pool(queue::In::Observed(observation)),
                 directory::Out::SourceAdminStates(pool, word) => {
-                    self.bench.hear(In::SourceAdminStates(pool, word))
+                    self.bench.step(In::SourceAdminStates(pool, word))
                 }
                 directory::Out::Forget(_)
                 | directory::Out::Rewrite(_)
@@ -173,12 +173,12 @@ impl World {
     fn pool(&mut self, input: queue::In) {
         let mut out = Vec::new();
         self.queue.step(self.bench.now, input, &mut out);
-        self.pool_said(out);
+        self.on_queue_output(out);
     }
 
-    fn pool_said(&mut self, out: Vec<queue::Out>) {
-        for said in out {
-            match said {
+    fn on_queue_output(&mut self, out: Vec<queue::Out>) {
+        for output in out {
+            match output {
                 queue::Out::Due(..) => self.due = true,
                 queue::Out::Withdraw(_) => self.due = false,
                 queue::Out::Taken(_, attempt, Some(taken)) => self.write(attempt, &taken.level),
@@ -245,7 +245,7 @@ impl World {
 
     /// Carries out due updates at the writer, and delivers draining addresses to the Directory.
     fn work(&mut self) {
-        self.tell_departures();
+        self.send_departures();
         self.bench.answer_all();
         if std::mem::take(&mut self.due) {
             self.attempts += 1;
@@ -256,20 +256,20 @@ impl World {
             self.bench.write(&id);
             self.puts += usize::from(before != self.bench.azure[&web()]);
         }
-        self.tell_departures();
+        self.send_departures();
     }
 
     /// Sends the draining addresses if they have changed.
-    fn tell_departures(&mut self) {
+    fn send_departures(&mut self) {
         let leaving = Some(Arc::clone(&self.bench.leaving));
         if self.leaving != leaving {
             self.leaving = leaving;
-            self.tell(directory::In::DrainingAddresses(Arc::clone(&self.bench.leaving)));
+            self.deliver(directory::In::DrainingAddresses(Arc::clone(&self.bench.leaving)));
         }
     }
 
-    fn look(&mut self) {
-        self.bench.look();
+    fn observe_all(&mut self) {
+        self.bench.observe_all();
         let facts = LbFacts {
             lb: web().lb,
             etag: None,
@@ -279,7 +279,7 @@ impl World {
             rules: Vec::new(),
         };
         let (lb, began, facts) = (web().lb, self.bench.now, Some(Arc::new(facts)));
-        self.tell(directory::In::Lb(LbObservation { lb, began, facts, puts: Default::default() }));
+        self.deliver(directory::In::Lb(LbObservation { lb, began, facts, puts: Default::default() }));
     }
 
     /// Advances the clock by this many seconds, with all due work.
@@ -290,12 +290,12 @@ impl World {
             if self.directory.deadline().is_some_and(|at| at <= now) {
                 let mut out = Vec::new();
                 self.directory.tick(now, &mut out);
-                self.directory_said(out);
+                self.on_directory_output(out);
             }
             if self.queue.deadline().is_some_and(|at| at <= now) {
                 let mut out = Vec::new();
                 self.queue.tick(now, &mut out);
-                self.pool_said(out);
+                self.on_queue_output(out);
             }
             self.work();
         }
@@ -305,7 +305,7 @@ impl World {
     fn rest(&mut self) {
         for _ in 0..5 {
             self.pass(60);
-            self.look();
+            self.observe_all();
         }
     }
 
@@ -315,7 +315,7 @@ impl World {
         let priorities = vec![Priority { addresses, weighted: false }];
         let assigned = Assigned::Usable(Arc::new(LoadAssignment { priorities, ..LoadAssignment::default() }));
         let note = Note::Node("replica-1".into());
-        self.tell(directory::In::Source(
+        self.deliver(directory::In::Source(
             shop(),
             SourceFact { assigned, provenance: Provenance::Watch, note },
         ));
@@ -323,7 +323,7 @@ impl World {
     }
 
     fn node(&mut self, n: u8, leaves: bool) {
-        self.bench.tell(node(n, if leaves { &[SHUTDOWN] } else { &[] }));
+        self.bench.deliver(node(n, if leaves { &[SHUTDOWN] } else { &[] }));
         self.work();
     }
 
@@ -364,7 +364,7 @@ fn n4_x2_a_down_of_the_source_outlives_its_node_and_writes_end() {
     world.rest();
     assert_eq!((world.down(), world.puts), (vec![2], puts), "it drains");
     world.is_quiet();
-    assert!(world.bench.noted().is_empty(), "the source has it from now on");
+    assert!(world.bench.recorded().is_empty(), "the source has it from now on");
     world.source(&[(1, UP), (2, UP), (3, UP)]);
     world.rest();
     assert_eq!((world.down(), world.told()), (vec![], 0));
@@ -396,8 +396,8 @@ fn x2_n4_a_node_that_leaves_stays_down_when_the_source_lifts_its_down() {
 #[test]
 fn n4_x2_an_exception_ends_when_the_source_turns_out_to_account_for_it() {
     let mut world = World::unknown();
-    world.bench.somebody_sets(2, State::Down);
-    world.look();
+    world.bench.set_foreign(2, State::Down);
+    world.observe_all();
     world.node(2, true);
     world.rest();
     let text = world.bench.server.text("down.uid-of-node-2").expect("it is noted");
@@ -425,8 +425,8 @@ fn n4_x2_a_down_that_outlives_its_node_ends_where_the_source_assigns_it() {
     world.is_quiet();
     // The operator had set it before, so that it is theirs.
     let mut world = World::new();
-    world.bench.somebody_sets(2, State::Down);
-    world.look();
+    world.bench.set_foreign(2, State::Down);
+    world.observe_all();
     world.node(2, true);
     world.rest();
     world.bench.delete(2);
@@ -446,26 +446,26 @@ fn n2_x2_in_an_excluded_pool_a_foreign_down_outlives_its_node() {
     // A Down after our PUT could be ours.
     world.source(&[(1, UP), (2, UP)]);
     world.rest();
-    world.bench.somebody_sets(2, State::Down);
-    world.look();
+    world.bench.set_foreign(2, State::Down);
+    world.observe_all();
     world.bench.delete(2);
     world.rest();
     assert_eq!(world.down(), [2]);
-    assert_eq!(world.bench.noted().len(), 1, "it is Down in other pools");
+    assert_eq!(world.bench.recorded().len(), 1, "it is Down in other pools");
     world.is_quiet();
 }
 
 #[test]
 fn x3_n4_what_is_never_taken_back_waits_for_no_source() {
     let mut world = World::unknown();
-    world.bench.somebody_sets(2, State::Down);
-    world.look();
+    world.bench.set_foreign(2, State::Down);
+    world.observe_all();
     world.node(2, true);
     world.rest();
-    assert_eq!(world.bench.noted().len(), 1);
+    assert_eq!(world.bench.recorded().len(), 1);
     world.node(2, false);
     world.rest();
-    assert_eq!((world.down(), world.bench.noted().len()), (vec![2], 0));
+    assert_eq!((world.down(), world.bench.recorded().len()), (vec![2], 0));
     world.is_quiet();
 }
 
@@ -478,8 +478,8 @@ fn x3_n4_the_source_of_an_unread_load_balancer_is_not_known() {
             directory.step(Now::ZERO, input, &mut out);
         }
         directory.tick(Now::ZERO, &mut out);
-        let word = |said: &directory::Out| {
-            if let directory::Out::SourceAdminStates(_, word) = said { Some(word.is_some()) } else { None }
+        let word = |output: &directory::Out| {
+            if let directory::Out::SourceAdminStates(_, word) = output { Some(word.is_some()) } else { None }
         };
         out.iter().filter_map(word).collect()
     };
@@ -505,11 +505,11 @@ fn x3_n4_a_down_is_not_taken_back_before_the_source_is_known() {
         world.node(2, false);
         world.rest();
         assert_eq!((world.down(), world.puts), (vec![2], puts), "the source may ask for it");
-        assert_eq!(world.bench.noted().len(), 1, "and it may not");
+        assert_eq!(world.bench.recorded().len(), 1, "and it may not");
         world.source(&[(1, UP), (2, says), (3, UP)]);
         world.rest();
         assert_eq!((world.down(), world.told()), (down.to_vec(), 0));
-        assert!(world.bench.noted().is_empty());
+        assert!(world.bench.recorded().is_empty());
         world.is_quiet();
     }
 }
@@ -530,8 +530,8 @@ fn n4_switching_off_takes_downs_back_before_the_source_is_known() {
 #[test]
 fn n4_what_nobody_of_ours_asks_for_is_told_and_left() {
     let mut world = World::new();
-    world.bench.somebody_sets(1, State::Down);
-    world.look();
+    world.bench.set_foreign(1, State::Down);
+    world.observe_all();
     let told = |world: &World| {
         let of = |report: &&Report| matches!(&report.what, EventKind::AdminForeign { .. });
         world.bench.reports.iter().filter(of).count()
@@ -557,21 +557,21 @@ fn d1_n2_where_only_listed_pools_are_ours_a_node_goes_down_in_these() {
     bench.params.listed = [web()].into();
     bench.params.only_listed = [web().lb].into();
     bench.machine = AdminState::new(bench.params.clone());
-    (1..=NODES).for_each(|n| bench.tell(node(n, &[])));
-    bench.look();
+    (1..=NODES).for_each(|n| bench.deliver(node(n, &[])));
+    bench.observe_all();
     bench.lead(1);
-    bench.hear(In::SourceAdminStates(web(), Some(Arc::default())));
-    bench.said();
+    bench.step(In::SourceAdminStates(web(), Some(Arc::default())));
+    bench.take_due();
     let others: BTreeMap<IpAddr, State> = bench.azure[&pool("lb", "web-ipv6")].clone();
     for (signals, urgency) in [(&[SHUTDOWN][..], DOWN), (&[], RESTORE)] {
-        bench.tell(node(2, signals));
+        bench.deliver(node(2, signals));
         let mut ours = all(urgency);
         ours.retain(|(pool, _)| pool != "lb/web-ipv6");
-        assert_eq!(bench.said(), ours);
-        bench.settle();
+        assert_eq!(bench.take_due(), ours);
+        bench.run_until_stable();
         assert_eq!(bench.azure[&pool("lb", "web-ipv6")], others, "another client's");
     }
-    assert!(bench.downs().is_empty() && bench.noted().is_empty() && bench.is_idle());
+    assert!(bench.downs().is_empty() && bench.recorded().is_empty() && bench.is_idle());
 }
 
 /// Something that happens.
@@ -638,28 +638,28 @@ impl Outsider {
                 // All our updates have ended long ago, and were observed.
                 world.rest();
                 world.rest();
-                let noted = !world.bench.noted().is_empty();
+                let recorded = !world.bench.recorded().is_empty();
                 let known = world.says.as_ref().is_some_and(|says| says.get(&n) == Some(&UP));
                 let is_there = world.bench.azure[&web()].contains_key(&ips(n)[0]);
-                if !is_there || !known || noted {
+                if !is_there || !known || recorded {
                     return;
                 }
                 if down && !world.down().contains(&n) {
-                    world.bench.somebody_sets(n, State::Down);
+                    world.bench.set_foreign(n, State::Down);
                     self.by_hand.insert(n);
                 } else if !down {
-                    world.bench.somebody_sets(n, State::None);
+                    world.bench.set_foreign(n, State::None);
                     self.by_hand.remove(&n);
                     self.unknown.remove(&n);
                 }
-                world.look();
+                world.observe_all();
             }
             Event::Restart => {
-                let noted = |n: &u8| world.bench.noted().contains(&format!("node-{n}").as_str());
-                self.unknown.extend(world.down().into_iter().filter(|n| !noted(n)));
+                let recorded = |n: &u8| world.bench.recorded().contains(&format!("node-{n}").as_str());
+                self.unknown.extend(world.down().into_iter().filter(|n| !recorded(n)));
                 world.restart();
             }
-            Event::Look => world.look(),
+            Event::Look => world.observe_all(),
             Event::Pass(seconds) => world.pass(seconds),
         }
         let there = &self.world.bench.azure[&web()];

@@ -87,7 +87,7 @@ impl ContentionSignals {
     }
 
     /// Abandons an overdue count. Returns whether there was one.
-    pub(super) fn give_up_overdue(&mut self, now: Now) -> bool {
+    pub(super) fn abandon_overdue(&mut self, now: Now) -> bool {
         self.counting.take_if(|(_, open_request)| open_request.plus(COUNT_LIMIT) <= now).is_some()
     }
 

@@ -200,14 +200,14 @@ impl RequestDelays {
     }
 
     /// Allows the next request at once.
-    fn hurry(&mut self, now: Now) {
+    fn skip_delay(&mut self, now: Now) {
         self.not_before = now;
     }
 }
 
 impl SharedLease {
     /// Abandons requests that were not answered in time.
-    pub(crate) fn give_up_overdue(&mut self, now: Now) {
+    pub(crate) fn abandon_overdue(&mut self, now: Now) {
         if let Some(open_request) =
             self.open_request.take_if(|open_request| open_request.sent.plus(GIVE_UP_AFTER) <= now)
         {
@@ -223,7 +223,7 @@ impl SharedLease {
             self.watch_failures.failed("no answer in time".into());
             self.require_read();
         }
-        if self.contention.give_up_overdue(now) {
+        if self.contention.abandon_overdue(now) {
             self.cooldown.on_foreign_holder(now);
         }
     }
@@ -245,7 +245,7 @@ impl SharedLease {
     /// Reconciles the Lease with the demand.
     pub(crate) fn reconcile(&mut self, now: Now, demand: &Demand, out: &mut Vec<Out>) {
         // An input may arrive at the very time of a deadline, which must not be missed.
-        self.give_up_overdue(now);
+        self.abandon_overdue(now);
         self.may_take_again = demand.watches;
         if demand.grant && !self.may_start(now) {
             self.wanted_since = self.wanted_since.or(Some(now));
@@ -296,7 +296,7 @@ impl SharedLease {
                     return;
                 }
                 if now >= hold.forced_end() {
-                    self.delays.hurry(now);
+                    self.delays.skip_delay(now);
                 }
             }
         }

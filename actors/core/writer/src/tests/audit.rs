@@ -77,14 +77,14 @@ fn e1_the_pool_hears_the_correlation_id_of_its_write() {
         let (attempt, call) = bench.begin_put(&web, &[1]);
         let ArmAnswer::Put(answer) = accepted(provisioning, RetryAfter::Absent) else { panic!("a PUT") };
         let answer = PutAccepted { correlation_id: Some("c-1".into()), ..answer };
-        let mut said = bench.answer(call, ArmAnswer::Put(answer));
+        let mut output = bench.answer(call, ArmAnswer::Put(answer));
         if provisioning == Provisioning::Updating {
             let later = bench.until(bench.now + 1_100);
             let is_poll = |call: &&&ArmCall| matches!(call.request, ArmRequest::Poll(_));
             let poll = calls(&later).iter().find(is_poll).map(|call| call.id).expect("a poll");
-            said = bench.answer(poll, ArmAnswer::Operation(OperationState::Succeeded));
+            output = bench.answer(poll, ArmAnswer::Operation(OperationState::Succeeded));
         }
-        let Outcome::Written { record, .. } = outcome(&said, attempt) else { panic!("{said:?}") };
+        let Outcome::Written { record, .. } = outcome(&output, attempt) else { panic!("{output:?}") };
         assert_eq!(record.correlation_id.as_deref(), Some("c-1"));
         assert_eq!(record.added.count, 1);
     }

@@ -171,36 +171,38 @@ fn deny(bench: &mut Bench, pool: &PoolId, attempt: AttemptId) -> Vec<Out> {
     bench.fail(read, denied())
 }
 
-fn reports(said: &[Out]) -> Vec<Report> {
-    said.iter()
-        .filter_map(|said| if let Out::Report(report) = said { Some(report.clone()) } else { None })
+fn reports(output: &[Out]) -> Vec<Report> {
+    output
+        .iter()
+        .filter_map(|output| if let Out::Report(report) = output { Some(report.clone()) } else { None })
         .collect()
 }
 
 /// Five pools on these load balancers were denied at second 0.
 fn blocked(lbs: [&str; 5], params: Params) -> (Bench, Vec<Out>) {
     let mut bench = Bench::leading(params);
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     for (number, name) in lbs.into_iter().enumerate() {
         let denied = pool(name, &format!("denied{number}"));
         let attempt = take(&bench.due(&denied, due(0, Class::Add)));
-        said.extend(deny(&mut bench, &denied, attempt));
+        output.extend(deny(&mut bench, &denied, attempt));
     }
-    (bench, said)
+    (bench, output)
 }
 
 fn scopes(bench: &Bench) -> Vec<u64> {
-    let of =
-        |said: &Out| if let Out::Metric(Metric::Blocked { scopes }) = said { Some(*scopes) } else { None };
+    let of = |output: &Out| {
+        if let Out::Metric(Metric::Blocked { scopes }) = output { Some(*scopes) } else { None }
+    };
     bench.shown.iter().filter_map(of).collect()
 }
 
 #[test]
 fn w10_while_open_one_is_tried_every_30_s_on_the_next_load_balancer() {
-    let (mut bench, said) = blocked(["a", "b", "c", "d", "e"], params());
+    let (mut bench, output) = blocked(["a", "b", "c", "d", "e"], params());
     let words: Arc<str> = Arc::from("HTTP 403 AuthorizationFailed");
     let what = EventKind::Blocked { caller: Caller::Membership, fault: Arc::clone(&words), lb: None };
-    assert_eq!(reports(&said), [Report { subjects: vec![Subject::Controller], what, note: None }]);
+    assert_eq!(reports(&output), [Report { subjects: vec![Subject::Controller], what, note: None }]);
     assert_eq!(scopes(&bench), [1]);
     for name in ["a", "b", "c"] {
         for number in 0..2 {
@@ -210,21 +212,21 @@ fn w10_while_open_one_is_tried_every_30_s_on_the_next_load_balancer() {
     let mut tried = Vec::new();
     for seconds in [30, 60, 90, 120] {
         assert!(bench.until(seconds * 1_000 - 1).is_empty(), "nothing is spent, nothing is reported");
-        let said = bench.until(seconds * 1_000);
-        let (probe, attempt) = takes(&said)[0].clone();
-        assert_eq!(takes(&said).len(), 1);
+        let output = bench.until(seconds * 1_000);
+        let (probe, attempt) = takes(&output)[0].clone();
+        assert_eq!(takes(&output).len(), 1);
         tried.push(probe.lb.as_str().to_owned());
-        let said = deny(&mut bench, &probe, attempt);
-        assert!(matches!(outcome(&said, attempt), Outcome::Terminal { .. }) && reports(&said).is_empty());
+        let output = deny(&mut bench, &probe, attempt);
+        assert!(matches!(outcome(&output, attempt), Outcome::Terminal { .. }) && reports(&output).is_empty());
     }
     assert_eq!(tried, ["a", "b", "c", "a"]);
-    let lane = |said: &Out| if let Out::Lane(view) = said { Some(view.clone()) } else { None };
+    let lane = |output: &Out| if let Out::Lane(view) = output { Some(view.clone()) } else { None };
     let view: LaneView = bench.shown.iter().rev().find_map(lane).expect("the lanes are shown");
     assert_eq!(view.blocked_by, Some(words));
-    let said = bench.until(150_000);
-    let (probe, attempt) = takes(&said)[0].clone();
-    let said = nothing_to_do(&mut bench, &probe, attempt);
-    assert_eq!(takes(&said).len(), 1, "one success ends it for all that wait");
+    let output = bench.until(150_000);
+    let (probe, attempt) = takes(&output)[0].clone();
+    let output = nothing_to_do(&mut bench, &probe, attempt);
+    assert_eq!(takes(&output).len(), 1, "one success ends it for all that wait");
     assert_eq!(scopes(&bench), [1, 0]);
     bench.until(151_000);
     let view: LaneView = bench.shown.iter().rev().find_map(lane).expect("the lanes are shown");
@@ -242,10 +244,10 @@ fn w10_if_nothing_waits_the_next_pool_that_comes_due_is_tried_at_once() {
 
 #[test]
 fn w10_one_load_balancer_in_trouble_stops_no_other() {
-    let (mut bench, said) = blocked(["a"; 5], params());
+    let (mut bench, output) = blocked(["a"; 5], params());
     let fault = Arc::from("HTTP 403 AuthorizationFailed");
     assert_eq!(
-        reports(&said)[0].what,
+        reports(&output)[0].what,
         EventKind::Blocked { caller: Caller::Membership, fault, lb: Some(lb("a")) }
     );
     assert!(bench.due(&pool("a", "waits"), due(0, Class::Revive)).is_empty());
@@ -262,36 +264,36 @@ fn w10_one_load_balancer_in_trouble_stops_no_other() {
 fn n3_a_down_passes_an_open_breaker_until_it_has_met_the_fault() {
     let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
     let web = pool("a", "web");
-    bench.hear(In::Draining(drains(2)));
+    bench.step(In::Draining(drains(2)));
     assert!(bench.due(&web, due(0, Class::Add)).is_empty());
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(0) };
-    assert!(bench.hear(In::AdminDue(pool("b", "restored"), restore)).is_empty(), "a restore has time");
-    let said = bench.hear(In::AdminDue(web.clone(), down(0)));
-    assert!(takes(&said).is_empty(), "its membership waits");
-    let (call, edit, _) = put(&bench.answer(get(&said, &web), read_of(holds(&web, &[2]), "W/1")), &web);
+    assert!(bench.step(In::AdminDue(pool("b", "restored"), restore)).is_empty(), "a restore has time");
+    let output = bench.step(In::AdminDue(web.clone(), down(0)));
+    assert!(takes(&output).is_empty(), "its membership waits");
+    let (call, edit, _) = put(&bench.answer(get(&output, &web), read_of(holds(&web, &[2]), "W/1")), &web);
     assert!(edit.add.is_empty() && edit.remove.is_empty() && edit.set_admin.len() == 1);
-    let said = bench.fail(call, denied());
-    assert!(matches!(&said[..], [Out::AdminFinished { result: Err(_), .. }]), "{said:?}");
-    assert!(bench.hear(In::AdminDue(web.clone(), down(1))).is_empty(), "now it waits, too");
-    let said = bench.until(30_000);
-    assert_eq!((takes(&said).len(), calls(&said).len()), (1, 1), "a try of each: {said:?}");
+    let output = bench.fail(call, denied());
+    assert!(matches!(&output[..], [Out::AdminFinished { result: Err(_), .. }]), "{output:?}");
+    assert!(bench.step(In::AdminDue(web.clone(), down(1))).is_empty(), "now it waits, too");
+    let output = bench.until(30_000);
+    assert_eq!((takes(&output).len(), calls(&output).len()), (1, 1), "a try of each: {output:?}");
 }
 
 /// A Down was refused on five load balancers at second 0, and is requested again.
 fn refused() -> (Bench, Vec<Out>) {
     let mut bench = Bench::leading(params());
-    bench.hear(In::Draining(drains(2)));
-    let mut said = Vec::new();
+    bench.step(In::Draining(drains(2)));
+    let mut output = Vec::new();
     for name in ["a", "b", "c", "d", "e"] {
         let nics = pool(name, "nics");
-        let read = get(&bench.hear(In::AdminDue(nics.clone(), down(0))), &nics);
-        said.extend(bench.fail(read, refusal()));
+        let read = get(&bench.step(In::AdminDue(nics.clone(), down(0))), &nics);
+        output.extend(bench.fail(read, refusal()));
     }
     for name in ["a", "b", "c", "d", "e"] {
         let again = AdminDue { again: true, ..down(0) };
-        assert!(bench.hear(In::AdminDue(pool(name, "nics"), again)).is_empty(), "it waits");
+        assert!(bench.step(In::AdminDue(pool(name, "nics"), again)).is_empty(), "it waits");
     }
-    (bench, said)
+    (bench, output)
 }
 
 fn refusal() -> Arc<Failure> {
@@ -300,10 +302,10 @@ fn refusal() -> Arc<Failure> {
 
 #[test]
 fn w10_refused_admin_states_hold_up_no_membership() {
-    let (mut bench, said) = refused();
+    let (mut bench, output) = refused();
     let fault = Arc::from("HTTP 400 AdminStateNotSupported");
     let what = EventKind::Blocked { caller: Caller::AdminState, fault, lb: None };
-    assert_eq!(reports(&said), [Report { subjects: vec![Subject::Controller], what, note: None }]);
+    assert_eq!(reports(&output), [Report { subjects: vec![Subject::Controller], what, note: None }]);
     for name in ["a", "b", "c", "d", "e"] {
         let attempt = take(&bench.due(&pool(name, "web"), due(0, Class::Add)));
         deny(&mut bench, &pool(name, "web"), attempt);
@@ -313,10 +315,10 @@ fn w10_refused_admin_states_hold_up_no_membership() {
     }
     for seconds in [30, 60] {
         assert!(bench.until(seconds * 1_000 - 1).is_empty());
-        let said = bench.until(seconds * 1_000);
-        assert_eq!((takes(&said).len(), calls(&said).len()), (1, 1), "a try of each: {said:?}");
-        let (tried, attempt) = takes(&said)[0].clone();
-        let read = calls(&said)[0].id;
+        let output = bench.until(seconds * 1_000);
+        assert_eq!((takes(&output).len(), calls(&output).len()), (1, 1), "a try of each: {output:?}");
+        let (tried, attempt) = takes(&output)[0].clone();
+        let read = calls(&output)[0].id;
         bench.fail(read, refusal());
         deny(&mut bench, &tried, attempt);
     }
@@ -326,23 +328,23 @@ fn w10_refused_admin_states_hold_up_no_membership() {
 fn w10_a_refused_admin_state_that_is_not_repeated_is_tried_first() {
     let (mut bench, _) = refused();
     let web = pool("a", "web");
-    assert!(bench.hear(In::AdminDue(web.clone(), down(0))).is_empty());
+    assert!(bench.step(In::AdminDue(web.clone(), down(0))).is_empty());
     let read = get(&bench.until(30_000), &web);
     let call = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/1")), &web).0;
-    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert_eq!(calls(&said).len(), 5, "one success ends it for all: {said:?}");
+    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert_eq!(calls(&output).len(), 5, "one success ends it for all: {output:?}");
 }
 
 #[test]
 fn n3_a_down_that_goes_through_closes_the_breaker() {
     let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
     let web = pool("a", "web");
-    bench.hear(In::Draining(drains(2)));
+    bench.step(In::Draining(drains(2)));
     bench.due(&web, due(0, Class::Add));
-    let read = get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
+    let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
     let call = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/1")), &web).0;
-    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert_eq!(takes(&said)[0].0, web, "the membership that had to wait");
+    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert_eq!(takes(&output)[0].0, web, "the membership that had to wait");
 }
 
 #[test]
@@ -357,17 +359,17 @@ fn n3_a_down_whose_pool_has_its_attempt_open_takes_it_along() {
         deny(&mut bench, &denied, attempt);
     }
     assert!(takes(&bench.until(20_000)).is_empty(), "its retry waits as well");
-    assert_eq!(take(&bench.hear(In::AdminDue(web.clone(), down(0)))), attempt);
+    assert_eq!(take(&bench.step(In::AdminDue(web.clone(), down(0)))), attempt);
     let read = bench.bring(&web, attempt, &[1]);
-    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
-    assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { .. }));
+    let output = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
+    assert!(matches!(outcome(&output, attempt), Outcome::Unchanged { .. }));
 }
 
 #[test]
 fn w10_a_new_term_starts_closed() {
     let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
     bench.due(&pool("a", "web"), due(0, Class::Add));
-    bench.hear(In::Standing(Standing::Standby));
+    bench.step(In::Standing(Standing::Standby));
     assert_eq!(scopes(&bench), [1, 0]);
     take(&bench.lead(2));
 }
@@ -409,9 +411,9 @@ fn w10_what_ends_neither_well_nor_for_good_counts_for_nothing() {
     {
         let web = pool("a", &format!("p{number}"));
         let (_, read) = bench.begin(&web, &[1]);
-        let mut said = bench.fail(read, Arc::clone(&problem));
-        while let Some(again) = calls(&said).first().map(|call| call.id) {
-            said = bench.fail(again, Arc::clone(&problem));
+        let mut output = bench.fail(read, Arc::clone(&problem));
+        while let Some(again) = calls(&output).first().map(|call| call.id) {
+            output = bench.fail(again, Arc::clone(&problem));
         }
     }
     assert!(scopes(&bench).is_empty());
@@ -419,8 +421,8 @@ fn w10_what_ends_neither_well_nor_for_good_counts_for_nothing() {
 
 #[test]
 fn c2_without_the_breaker_nothing_is_stopped() {
-    let (mut bench, said) = blocked(["a", "b", "c", "d", "e"], Params { breaker: false, ..params() });
-    assert!(reports(&said).is_empty() && scopes(&bench).is_empty());
+    let (mut bench, output) = blocked(["a", "b", "c", "d", "e"], Params { breaker: false, ..params() });
+    assert!(reports(&output).is_empty() && scopes(&bench).is_empty());
     take(&bench.due(&pool("a", "web"), due(0, Class::Add)));
 }
 
@@ -476,9 +478,9 @@ impl Play {
         Some(one.then(|| name.clone()))
     }
 
-    fn take_in(&mut self, said: Vec<Out>) {
+    fn apply_output(&mut self, output: Vec<Out>) {
         let now = self.bench.now;
-        let mut open = self.note_grants(&said);
+        let mut open = self.record_grants(&output);
         while let Some((granted, attempt)) = open.pop() {
             let read = self.bench.bring(&granted, attempt, &[1]);
             let answer = match self.mood(&granted.lb) {
@@ -488,15 +490,15 @@ impl Play {
             };
             let pause = if self.mood(&granted.lb) == Mood::Well { 20_000 } else { 60_000 };
             self.again.insert(granted, now + pause);
-            let said = self.bench.answer(read, answer);
-            open.extend(self.note_grants(&said));
+            let output = self.bench.answer(read, answer);
+            open.extend(self.record_grants(&output));
         }
     }
 
     /// Records the grants of one step, before anything else happens.
-    fn note_grants(&mut self, said: &[Out]) -> Vec<(PoolId, AttemptId)> {
+    fn record_grants(&mut self, output: &[Out]) -> Vec<(PoolId, AttemptId)> {
         let now = self.bench.now;
-        let granted = takes(said);
+        let granted = takes(output);
         for (pool, _) in &granted {
             self.granted.insert(pool.clone(), now);
             if let Some(scope) = self.scope(&pool.lb) {
@@ -516,14 +518,14 @@ impl Play {
                 .collect();
             for pool in due {
                 let now = self.bench.now;
-                let said = self.bench.due(&pool, due_at(now));
-                self.take_in(said);
+                let output = self.bench.due(&pool, due_at(now));
+                self.apply_output(output);
             }
             // Never past the time of a grant, which is the time that counts.
             let wakes = self.bench.writer.deadline().map_or(millis, |at| at.as_micros().div_ceil(1_000));
             let next = wakes.min(self.bench.now + 500).min(millis);
-            let said = self.bench.until(next);
-            self.take_in(said);
+            let output = self.bench.until(next);
+            self.apply_output(output);
         }
     }
 }

@@ -248,25 +248,26 @@ fn q2_a_pool_is_told_its_stretched_interval_before_its_outcome() {
     for number in 0..8 {
         let web = pool("lb", &format!("p{number}"));
         let (attempt, call) = bench.begin_put(&web, &[1]);
-        let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-        outcome(&said, attempt);
-        let finished = said.iter().position(|said| matches!(said, Out::Finished(..))).expect("it ended");
-        told.push(match finished.checked_sub(1).map(|before| &said[before]) {
+        let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+        outcome(&output, attempt);
+        let finished =
+            output.iter().position(|output| matches!(output, Out::Finished(..))).expect("it ended");
+        told.push(match finished.checked_sub(1).map(|before| &output[before]) {
             Some(Out::Pace(paced, interval)) if *paced == web => Some(interval.as_secs()),
             _ => None,
         });
         assert_eq!(
-            said.iter().filter(|said| matches!(said, Out::Pace(..))).count(),
+            output.iter().filter(|output| matches!(output, Out::Pace(..))).count(),
             told.iter().rev().take(1).flatten().count()
         );
     }
     assert_eq!(told, [None, None, None, None, None, Some(23), Some(41), Some(60)]);
     let web = pool("lb", "interrupted");
-    bench.hear(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), down(0)));
     bench.until(60_000);
     take(&bench.due(&pool("b", "other"), due(0, Class::Add)));
-    let said = bench.hear(In::Standing(Standing::Standby));
-    assert!(said.iter().all(|said| !matches!(said, Out::Pace(..))), "no interval begins: {said:?}");
+    let output = bench.step(In::Standing(Standing::Standby));
+    assert!(output.iter().all(|output| !matches!(output, Out::Pace(..))), "no interval begins: {output:?}");
 }
 
 #[test]
@@ -278,11 +279,11 @@ fn w9_membership_leaves_the_reserve_to_the_admin_parts_of_any_lane() {
     let (plain, mixed) = (pool("x", "plain"), pool("x", "mixed"));
     assert!(bench.due(&plain, due(0, Class::Revive)).is_empty());
     assert!(bench.due(&mixed, due(0, Class::Remove)).is_empty());
-    let said =
-        bench.hear(In::AdminDue(mixed.clone(), AdminDue { urgency: AdminUrgency::Restore, ..down(0) }));
-    assert_eq!(takes(&said)[0].0, mixed, "with its membership, before what is more urgent");
-    bench.bring(&mixed, takes(&said)[0].1, &[1]);
-    assert!(bench.hear(In::AdminDue(pool("y", "late"), down(0))).is_empty(), "the reserve has an end");
+    let output =
+        bench.step(In::AdminDue(mixed.clone(), AdminDue { urgency: AdminUrgency::Restore, ..down(0) }));
+    assert_eq!(takes(&output)[0].0, mixed, "with its membership, before what is more urgent");
+    bench.bring(&mixed, takes(&output)[0].1, &[1]);
+    assert!(bench.step(In::AdminDue(pool("y", "late"), down(0))).is_empty(), "the reserve has an end");
     assert!(bench.until(59_999).is_empty());
     get(&bench.until(60_000), &pool("y", "late"));
 }
@@ -295,13 +296,13 @@ fn w9_repeated_requests_leave_the_reserve_to_first_ones() {
     }
     let again = |urgency| AdminDue { urgency, again: true, ..down(0) };
     let (failed, back, fresh) = (pool("x", "failed"), pool("x", "back"), pool("x", "fresh"));
-    assert!(bench.hear(In::AdminDue(failed.clone(), again(AdminUrgency::Down))).is_empty());
-    assert!(bench.hear(In::AdminDue(back, again(AdminUrgency::Restore))).is_empty());
+    assert!(bench.step(In::AdminDue(failed.clone(), again(AdminUrgency::Down))).is_empty());
+    assert!(bench.step(In::AdminDue(back, again(AdminUrgency::Restore))).is_empty());
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(0) };
-    let read = get(&bench.hear(In::AdminDue(fresh.clone(), restore)), &fresh);
+    let read = get(&bench.step(In::AdminDue(fresh.clone(), restore)), &fresh);
     // It needs no PUT, and returns its token: one is left, which belongs to the reserve.
-    let said = bench.answer(read, read_of(holds(&fresh, &[1]), "W/own"));
-    assert!(calls(&said).is_empty(), "{said:?}");
+    let output = bench.answer(read, read_of(holds(&fresh, &[1]), "W/own"));
+    assert!(calls(&output).is_empty(), "{output:?}");
     assert!(bench.until(59_999).is_empty());
     get(&bench.until(60_000), &failed);
 }
@@ -315,18 +316,18 @@ fn w9_a_lane_is_granted_only_with_the_read_before_its_put() {
     let second = take(&bench.due(&two, due(0, Class::Add)));
     // Two reads are left, and reserved for lanes without their levels.
     assert!(bench.due(&late, due(0, Class::Add)).is_empty());
-    assert!(bench.hear(In::AdminDue(late.clone(), down(0))).is_empty(), "nor is a Down granted for them");
+    assert!(bench.step(In::AdminDue(late.clone(), down(0))).is_empty(), "nor is a Down granted for them");
     bench.bring(&one, first, &[1]);
-    let said = bench.hear(In::Taken(two, second, None));
-    assert_eq!(takes(&said)[0].0, late, "the second lane did not need its own");
+    let output = bench.step(In::Taken(two, second, None));
+    assert_eq!(takes(&output)[0].0, late, "the second lane did not need its own");
 }
 
 #[test]
 fn w9_a_token_pays_for_one_of_two_downs_that_are_granted_at_one_moment() {
     let mut bench = Bench::leading(Params { reads_per_5_minutes: 100, ..params() });
-    bench.hear(In::Headroom(READS, 0));
+    bench.step(In::Headroom(READS, 0));
     for lb in ["a", "b"] {
-        assert!(bench.hear(In::AdminDue(pool(lb, "web"), down(0))).is_empty());
+        assert!(bench.step(In::AdminDue(pool(lb, "web"), down(0))).is_empty());
     }
     get(&bench.until(3_000), &pool("a", "web"));
     assert_eq!(bench.writer.lanes.values().filter(|lane| lane.write.is_some()).count(), 1);
@@ -347,26 +348,26 @@ struct Hour {
 impl Hour {
     fn spend(lanes: u32, params: Params) -> Hour {
         let mut hour = Hour { bench: Bench::new(params), version: 1, written: BTreeMap::new(), reads: 0 };
-        let mut said = hour.bench.lead(1);
+        let mut output = hour.bench.lead(1);
         for number in 0..lanes {
             let web = pool(&format!("lb{number:02}"), "web");
-            said.extend(hour.bench.due(&web, due(0, Class::Add)));
+            output.extend(hour.bench.due(&web, due(0, Class::Add)));
             hour.written.insert(web, 0);
         }
         while hour.bench.now < 3_600_000 {
-            said = if said.is_empty() {
+            output = if output.is_empty() {
                 let next = hour.bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
                 hour.bench.until(next)
             } else {
-                said.into_iter().flat_map(|said| hour.answer(said)).collect()
+                output.into_iter().flat_map(|output| hour.answer(output)).collect()
             };
         }
         hour
     }
 
     /// Answers one output of the writer, and returns the resulting output.
-    fn answer(&mut self, said: Out) -> Vec<Out> {
-        match said {
+    fn answer(&mut self, output: Out) -> Vec<Out> {
+        match output {
             Out::Lease(id, ask) => {
                 let holder = match ask {
                     LeaseAsk::Await(..) => return Vec::new(),
@@ -377,12 +378,12 @@ impl Hour {
                     }
                 };
                 self.bench.now += 5;
-                self.bench.hear(In::Lease(id, super::lease::state(self.version, holder.as_deref())))
+                self.bench.step(In::Lease(id, super::lease::state(self.version, holder.as_deref())))
             }
-            Out::CountLockFailures { call, .. } => self.bench.hear(In::LockFailures(call, Some(0))),
+            Out::CountLockFailures { call, .. } => self.bench.step(In::LockFailures(call, Some(0))),
             Out::Take(pool, id) => {
                 let level = wants(&pool, &[1]);
-                self.bench.hear(In::Taken(pool, id, Some(level)))
+                self.bench.step(In::Taken(pool, id, Some(level)))
             }
             Out::Call(ArmCall { id, request }) => {
                 let answer = match request {
@@ -440,20 +441,21 @@ fn w1_w9_a_small_read_budget_is_shared_evenly_by_all_lanes() {
 fn w9_the_admin_api_shows_what_a_lowered_budget_can_hold() {
     let mut bench = Bench::leading(params());
     let shown = |bench: &Bench| {
-        let gate = |said: &Out| if let Out::Gate(WRITES, view) = said { Some(view.clone()) } else { None };
+        let gate =
+            |output: &Out| if let Out::Gate(WRITES, view) = output { Some(view.clone()) } else { None };
         bench.shown.iter().rev().find_map(gate).expect("it was shown")
     };
     assert_eq!(shown(&bench).capacity, 500.0);
-    bench.hear(In::Headroom(WRITES, 300));
+    bench.step(In::Headroom(WRITES, 300));
     assert_eq!((shown(&bench).capacity, shown(&bench).tokens), (150.0, 150.0));
     bench.until(1_000_000);
-    bench.hear(In::Headroom(READS, 1_000_000));
+    bench.step(In::Headroom(READS, 1_000_000));
     assert_eq!(shown(&bench).capacity, 500.0);
     let (_, call) = bench.begin_put(&pool("lb", "web"), &[1]);
     bench.until(1_001_000);
     bench.fail(call, failed(429, "SubscriptionRequestsThrottled", RetryAfter::In(Duration::from_secs(1))));
     assert_eq!(shown(&bench).capacity, 250.0);
-    let left = |said: &&Out| matches!(said, Out::Metric(Metric::BudgetLeft { class: WRITES, .. }));
+    let left = |output: &&Out| matches!(output, Out::Metric(Metric::BudgetLeft { class: WRITES, .. }));
     assert!(bench.shown.iter().filter(left).count() > 0);
 }
 
@@ -494,17 +496,17 @@ fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
     let mut sent = refused.len();
     let mut continued = std::collections::BTreeSet::new();
     while bench.now <= 90_000 {
-        let mut said: Vec<Out> = Vec::new();
+        let mut output: Vec<Out> = Vec::new();
         for (_, call) in std::mem::take(&mut refused) {
-            said.extend(bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent)));
+            output.extend(bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent)));
         }
-        while !said.is_empty() {
+        while !output.is_empty() {
             let mut next = Vec::new();
-            for (pool, attempt) in takes(&said) {
+            for (pool, attempt) in takes(&output) {
                 continued.insert(attempt);
-                next.extend(bench.hear(In::Taken(pool.clone(), attempt, Some(wants(&pool, &[1])))));
+                next.extend(bench.step(In::Taken(pool.clone(), attempt, Some(wants(&pool, &[1])))));
             }
-            for call in calls(&said) {
+            for call in calls(&output) {
                 match &call.request {
                     ArmRequest::GetPool(pool) => {
                         next.extend(bench.answer(call.id, read_of(holds(pool, &[]), "W/1")));
@@ -516,7 +518,7 @@ fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
                     ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => {}
                 }
             }
-            said = next;
+            output = next;
         }
         let allowed = 3.0 + 0.1 * f64::from(u32::try_from(bench.now / 1_000).expect("a minute"));
         assert!(f64::from(u32::try_from(sent).expect("few")) <= allowed, "{sent} PUTs by {} ms", bench.now);
@@ -526,9 +528,9 @@ fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
             for (pool, attempt) in takes(&woken) {
                 continued.insert(attempt);
                 let read = bench.bring(&pool, attempt, &[1]);
-                let said = bench.answer(read, read_of(holds(&pool, &[]), "W/1"));
+                let output = bench.answer(read, read_of(holds(&pool, &[]), "W/1"));
                 sent += 1;
-                refused.push((pool.clone(), put(&said, &pool).0));
+                refused.push((pool.clone(), put(&output, &pool).0));
             }
         }
     }
@@ -539,7 +541,7 @@ fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
 /// The calls that were counted as delayed by a rate limit of the cloud configuration.
 fn limited(bench: &Bench) -> Vec<ArmVerb> {
     let verb =
-        |said: &Out| if let Out::Metric(Metric::RateLimited(verb)) = said { Some(*verb) } else { None };
+        |output: &Out| if let Out::Metric(Metric::RateLimited(verb)) = output { Some(*verb) } else { None };
     bench.shown.iter().filter_map(verb).collect()
 }
 
@@ -549,9 +551,9 @@ fn e2_a_read_that_waits_for_a_configured_rate_is_counted_once() {
     bench.begin(&pool("a", "web"), &[1]);
     assert!(limited(&bench).is_empty(), "it had a token");
     let call = CallId(7);
-    bench.hear(In::Read { call, lb: LbName::new("x") });
+    bench.step(In::Read { call, lb: LbName::new("x") });
     for _ in 0..3 {
-        bench.hear(In::Headroom(READS, 1_000_000));
+        bench.step(In::Headroom(READS, 1_000_000));
     }
     assert_eq!(limited(&bench), [ArmVerb::GetLoadBalancer]);
     assert_eq!(calls(&bench.until(100)).len(), 1, "it goes as soon as there is a token");
@@ -559,9 +561,9 @@ fn e2_a_read_that_waits_for_a_configured_rate_is_counted_once() {
     assert_eq!(limited(&bench).len(), 1);
     // A call in front of it waits for itself, and the one behind is not counted again.
     bench.begin(&pool("b", "web"), &[1]);
-    bench.hear(In::Read { call: CallId(8), lb: LbName::new("x") });
-    let said = bench.until(1_150);
-    assert_eq!(calls(&said).len(), 1);
+    bench.step(In::Read { call: CallId(8), lb: LbName::new("x") });
+    let output = bench.until(1_150);
+    assert_eq!(calls(&output).len(), 1);
     assert_eq!(limited(&bench), [ArmVerb::GetLoadBalancer; 2]);
 }
 
@@ -582,11 +584,11 @@ fn e2_a_grant_that_waits_for_a_configured_rate_is_counted_once() {
         let mut read = 0;
         while read < 2 {
             let next = bench.writer.deadline().expect("they go on").as_micros().div_ceil(1_000);
-            let mut said = bench.until(next);
-            for (pool, attempt) in takes(&said) {
-                said.extend(bench.hear(In::Taken(pool.clone(), attempt, Some(wants(&pool, &[1])))));
+            let mut output = bench.until(next);
+            for (pool, attempt) in takes(&output) {
+                output.extend(bench.step(In::Taken(pool.clone(), attempt, Some(wants(&pool, &[1])))));
             }
-            read += calls(&said).len();
+            read += calls(&output).len();
         }
         assert_eq!(
             limited(&bench),
@@ -604,8 +606,8 @@ fn e2_what_waits_for_our_own_budget_alone_is_not_counted() {
         let mut bench = Bench::leading(Params { writes_per_5_minutes: 1, rate_limit, ..params() });
         bench.begin(&pool("a", "web"), &[1]);
         assert!(bench.due(&pool("b", "web"), due(0, Class::Add)).is_empty());
-        bench.hear(In::Headroom(READS, 0));
-        bench.hear(In::Read { call: CallId(7), lb: LbName::new("x") });
+        bench.step(In::Headroom(READS, 0));
+        bench.step(In::Read { call: CallId(7), lb: LbName::new("x") });
         assert!(calls(&bench.until(5)).is_empty());
         assert_eq!(limited(&bench), []);
     }
@@ -803,7 +805,8 @@ proptest! {
 fn w9_the_admin_api_shows_until_when_too_little_is_saved_up_for_a_write() {
     let mut bench = Bench::leading(Params { writes_per_5_minutes: 1, ..params() });
     let short_until = |bench: &Bench| {
-        let gate = |said: &Out| if let Out::Gate(WRITES, view) = said { Some(view.clone()) } else { None };
+        let gate =
+            |output: &Out| if let Out::Gate(WRITES, view) = output { Some(view.clone()) } else { None };
         bench.shown.iter().rev().find_map(gate).expect("it was shown").short_until
     };
     assert_eq!(short_until(&bench), None);
@@ -811,6 +814,6 @@ fn w9_the_admin_api_shows_until_when_too_little_is_saved_up_for_a_write() {
     let until = short_until(&bench).expect("its one write is spent");
     assert!((at(299_000)..=at(310_000)).contains(&until), "{until:?}");
     bench.until(320_000);
-    bench.hear(In::Headroom(READS, 1_000_000));
+    bench.step(In::Headroom(READS, 1_000_000));
     assert_eq!(short_until(&bench), None);
 }

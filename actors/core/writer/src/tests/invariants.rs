@@ -19,5 +19,5 @@ fn a4_a_second_put_at_once_on_one_load_balancer_ends_the_process() {
 fn a4_more_busy_lanes_than_turns_end_the_process() {
     let mut bench = Bench::leading(Params { turns: 2, ..params() });
     bench.writer.busy = 3;
-    bench.hear(In::Withdraw(pool("lb", "web")));
+    bench.step(In::Withdraw(pool("lb", "web")));
 }

@@ -29,7 +29,7 @@ fn without_url() -> ArmAnswer {
 struct Played {
     ended: u64,
     reads: Vec<u64>,
-    said: Vec<Out>,
+    output: Vec<Out>,
 }
 
 /// Answers each poll with `poll`, or not at all, fails each read of a pool, and answers each read of the load
@@ -43,9 +43,9 @@ fn play(
     let mut reads = Vec::new();
     while bench.now < 20 * 60_000 {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
-        let mut said = bench.until(next);
-        while let Some(call) = calls(&said).first().map(|call| (*call).clone()) {
-            said.retain(|said| !matches!(said, Out::Call(other) if other.id == call.id));
+        let mut output = bench.until(next);
+        while let Some(call) = calls(&output).first().map(|call| (*call).clone()) {
+            output.retain(|output| !matches!(output, Out::Call(other) if other.id == call.id));
             let answer = match (&call.request, poll) {
                 (ArmRequest::Poll(_), None) => continue,
                 (ArmRequest::Poll(_), Some(answer)) => answer.clone(),
@@ -56,10 +56,10 @@ fn play(
                 (ArmRequest::GetPool(_), _) => ArmAnswer::Failed(failed(500, "", RetryAfter::Absent)),
                 (ArmRequest::PutPool { .. }, _) => panic!("a second PUT"),
             };
-            said.extend(bench.answer(call.id, answer));
+            output.extend(bench.answer(call.id, answer));
         }
-        if said.iter().any(&ends) {
-            return Played { ended: next, reads, said };
+        if output.iter().any(&ends) {
+            return Played { ended: next, reads, output };
         }
     }
     panic!("the lane is never free");
@@ -72,9 +72,9 @@ fn play_attempt(
     poll: Option<&ArmAnswer>,
     balancer: impl Fn(u64) -> ArmAnswer,
 ) -> (Played, Outcome) {
-    let ends = |said: &Out| matches!(said, Out::Finished(_, id, _) if *id == attempt);
+    let ends = |output: &Out| matches!(output, Out::Finished(_, id, _) if *id == attempt);
     let played = play(bench, poll, balancer, ends);
-    let found = outcome(&played.said, attempt).clone();
+    let found = outcome(&played.output, attempt).clone();
     (played, found)
 }
 
@@ -144,7 +144,7 @@ fn w2_the_third_failed_poll_reads_the_balancer() {
         }
         let asked = poll(&bench.until(22_000));
         bench.fail(asked, problem);
-        look(&bench.until(22_000), "lb");
+        lb_read(&bench.until(22_000), "lb");
     }
 }
 
@@ -222,18 +222,18 @@ fn n3_failing_polls_of_an_admin_write_hold_no_lane() {
     for problem in problems().into_iter().chain(runs_endlessly().map(Some)) {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
-        bench.hear(In::Draining(drains(1)));
-        let read = get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
+        bench.step(In::Draining(drains(1)));
+        let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
         let call = put(&bench.answer(read, read_of(holds(&web, &[1, 2]), "W/1")), &web).0;
         bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
         let mut facts = holds(&web, &[1, 2]);
         facts.entries[0].admin_state = AdminState::Down;
         let rests = |_| lb_of("lb", Provisioning::Succeeded, vec![facts.clone()]);
-        let ends = |said: &Out| matches!(said, Out::AdminFinished { .. });
+        let ends = |output: &Out| matches!(output, Out::AdminFinished { .. });
         let played = play(&mut bench, problem.as_ref(), rests, ends);
         assert!(played.ended <= 31_000, "{problem:?}: {} ms", played.ended);
-        let went_well = |said: &Out| matches!(said, Out::AdminFinished { result: Ok(_), .. });
-        assert!(played.said.iter().any(went_well), "{problem:?}: {:?}", played.said);
+        let went_well = |output: &Out| matches!(output, Out::AdminFinished { result: Ok(_), .. });
+        assert!(played.output.iter().any(went_well), "{problem:?}: {:?}", played.output);
     }
 }
 
@@ -267,7 +267,7 @@ fn w6_no_balancer_is_read_while_reads_are_throttled() {
     let asked = poll(&bench.until(1_000));
     bench.fail(asked, failed(429, "TooManyRequests", RetryAfter::In(Duration::from_secs(120))));
     assert!(calls(&bench.until(120_900)).is_empty());
-    look(&bench.until(121_100), "lb");
+    lb_read(&bench.until(121_100), "lb");
 }
 
 #[test]
@@ -303,14 +303,14 @@ fn w5_a_pool_or_balancer_that_is_gone_is_stale() {
 fn w2_a_late_end_of_the_operation_counts() {
     let (mut bench, _, attempt) = begun();
     let asked = poll(&bench.until(1_000));
-    look(&bench.until(30_000), "lb");
+    lb_read(&bench.until(30_000), "lb");
     assert!(bench.answer(asked, running(RetryAfter::Absent)).is_empty());
     let (mut bench, _, attempt_2) = begun();
     assert_eq!(attempt, attempt_2);
     let asked = poll(&bench.until(1_000));
-    look(&bench.until(30_000), "lb");
-    let said = bench.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
-    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+    lb_read(&bench.until(30_000), "lb");
+    let output = bench.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
+    assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }
 
 #[test]
@@ -322,9 +322,9 @@ fn w2_after_the_deadline_the_lane_waits_for_rest() {
     assert_eq!(ended, 15 * 60_000);
     bench.at_rest = false;
     let next = pool("lb", "next");
-    let read = look(&bench.due(&next, due(ended, Class::Add)), "lb");
-    let said = bench.answer(read, lb_of("lb", Provisioning::Updating, Vec::new()));
-    assert!(takes(&said).is_empty(), "the lane stays closed");
-    let read = look(&bench.until(ended + 5_000), "lb");
+    let read = lb_read(&bench.due(&next, due(ended, Class::Add)), "lb");
+    let output = bench.answer(read, lb_of("lb", Provisioning::Updating, Vec::new()));
+    assert!(takes(&output).is_empty(), "the lane stays closed");
+    let read = lb_read(&bench.until(ended + 5_000), "lb");
     take(&bench.answer(read, lb_of("lb", Provisioning::Succeeded, Vec::new())));
 }

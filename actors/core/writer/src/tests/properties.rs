@@ -193,34 +193,34 @@ impl World {
         }
     }
 
-    fn tell(&mut self, input: In) {
+    fn deliver(&mut self, input: In) {
         let mut out = Vec::new();
         self.writer.step(self.now, input, &mut out);
-        self.take_in(out);
+        self.apply_output(out);
     }
 
-    fn take_in(&mut self, out: Vec<Out>) {
+    fn apply_output(&mut self, out: Vec<Out>) {
         self.writer.check().expect("the invariants hold");
-        let is_written = |said: &Out| {
-            let Out::Finished(pool, _, Outcome::Written { .. }) = said else { return None };
+        let is_written = |output: &Out| {
+            let Out::Finished(pool, _, Outcome::Written { .. }) = output else { return None };
             Some(pool.clone())
         };
         let written: Vec<PoolId> = out.iter().filter_map(is_written).collect();
-        for said in out {
-            match said {
+        for output in out {
+            match output {
                 Out::Take(ref pool, attempt) => {
                     assert!(self.leads && attempt.epoch.0 == self.epoch, "a grant outside the term");
                     let grants = self.grants.entry(attempt).or_default();
                     *grants += 1;
                     assert!(*grants <= MOST_GRANTS, "{attempt} is tried without end");
-                    self.mail(&pool.clone(), said);
+                    self.mail(&pool.clone(), output);
                 }
                 Out::Finished(ref pool, attempt, ref outcome) => {
                     assert!(self.finished.insert(attempt), "{attempt} was finished twice: {outcome:?}");
                     let unchanged = matches!(outcome, Outcome::Unchanged { .. });
                     let overlooked = unchanged && self.alone && self.carried_out.contains(&attempt);
                     assert!(!overlooked, "{attempt} has written and does not know");
-                    self.mail(&pool.clone(), said);
+                    self.mail(&pool.clone(), output);
                 }
                 Out::AdminFinished { pool, generation, result } => {
                     let due = self.admin_due.get(&pool).copied();
@@ -230,7 +230,7 @@ impl World {
                         let since = self.now;
                         let again =
                             AdminDue { since, generation: due, urgency: AdminUrgency::Down, again: false };
-                        self.tell(In::AdminDue(pool, again));
+                        self.deliver(In::AdminDue(pool, again));
                     }
                 }
                 Out::AdminMissed(pool, backends) => {
@@ -268,13 +268,13 @@ impl World {
             }
         }
         for pool in &written {
-            self.judge_what_was_missed(pool);
+            self.check_missed_reports(pool);
         }
     }
 
     /// After a pool was reported as written, checks that each member of its last PUT that must be Down now, and is
     /// not, was reported.
-    fn judge_what_was_missed(&self, pool: &PoolId) {
+    fn check_missed_reports(&self, pool: &PoolId) {
         let (Some((made_of, added)), newest) = (self.added.get(pool), &self.writer.draining) else { return };
         let serves = |backend: &&Backend| {
             self.arm.entries(pool).iter().any(|entry| {
@@ -290,12 +290,12 @@ impl World {
         }
     }
 
-    fn mail(&mut self, pool: &PoolId, said: Out) {
+    fn mail(&mut self, pool: &PoolId, output: Out) {
         let at = self.now.plus(self.slow);
         let found = self.pools.iter_mut().find(|found| found.id == *pool).expect("a known pool");
         // Messages to a pool stay in order.
         let at = found.mail.back().map_or(at, |(last, _)| at.max(*last));
-        found.mail.push_back((at, said));
+        found.mail.push_back((at, output));
     }
 
     fn send(&mut self, call: ArmCall) {
@@ -390,11 +390,11 @@ impl World {
     }
 
     /// Lets a pool handle one message, as a queue would.
-    fn handle_mail(&mut self, number: usize, said: Out) {
+    fn handle_mail(&mut self, number: usize, output: Out) {
         let now = self.now;
         let right = self.is_right(&self.pools[number]);
         let pool = &mut self.pools[number];
-        match said {
+        match output {
             Out::Take(id, attempt) => {
                 pool.posted = None;
                 let wanted = !right || attempt.n.is_multiple_of(3) || pool.open == Some(attempt);
@@ -407,7 +407,7 @@ impl World {
                     rewrites: false,
                     trigger: Trigger::Endpoints,
                 });
-                self.tell(In::Taken(id, attempt, taken));
+                self.deliver(In::Taken(id, attempt, taken));
             }
             Out::Finished(_, attempt, outcome) => {
                 if pool.open != Some(attempt) {
@@ -458,7 +458,7 @@ impl World {
             pool.posted = Some(self.now);
             pool.again = None;
             let (id, since) = (pool.id.clone(), self.now);
-            self.tell(In::Due(id, Due { since, class: Class::Add }));
+            self.deliver(In::Due(id, Due { since, class: Class::Add }));
         }
     }
 
@@ -478,14 +478,14 @@ impl World {
             if let Some(id) = self.calls.iter().find(|(_, (at, ..))| *at <= self.now).map(|(id, _)| *id) {
                 let (_, request, fault) = self.calls.remove(&id).expect("it was just found");
                 if let Some(answer) = self.arrive(&request, fault) {
-                    self.tell(In::Answered(id, answer));
+                    self.deliver(In::Answered(id, answer));
                 }
                 continue;
             }
             let due = |pool: &FakePool| pool.mail.front().is_some_and(|(at, _)| *at <= self.now);
             if let Some(number) = self.pools.iter().position(due) {
-                let (_, said) = self.pools[number].mail.pop_front().expect("it was just found");
-                self.handle_mail(number, said);
+                let (_, output) = self.pools[number].mail.pop_front().expect("it was just found");
+                self.handle_mail(number, output);
                 continue;
             }
             if let Some(number) =
@@ -501,7 +501,7 @@ impl World {
             self.writer.tick(self.now, &mut out);
             let next = self.writer.deadline();
             assert!(next.is_none_or(|next| next > self.now), "the machine would wake forever");
-            self.take_in(out);
+            self.apply_output(out);
         }
         self.now = self.now.max(until);
     }
@@ -525,12 +525,12 @@ impl World {
                 let all = (0..8).map(|last| Backend::from(ip(last)));
                 let restorable = all.filter(|backend| !addresses.contains_key(backend)).collect();
                 let set = Draining { generation, addresses, restorable, ..Draining::default() };
-                self.tell(In::Draining(Arc::new(set)));
+                self.deliver(In::Draining(Arc::new(set)));
                 let urgency = if urgent { AdminUrgency::Down } else { AdminUrgency::Restore };
                 for number in 0..self.pools.len() {
                     let id = self.pools[number].id.clone();
                     self.admin_due.insert(id.clone(), generation);
-                    self.tell(In::AdminDue(
+                    self.deliver(In::AdminDue(
                         id,
                         AdminDue { since: self.now, generation, urgency, again: false },
                     ));
@@ -567,13 +567,13 @@ impl World {
             Happening::Discover(number) => {
                 self.reads += 1;
                 let lb = LbName::new(format!("lb{number}"));
-                self.tell(In::Read { call: CallId(self.reads), lb });
+                self.deliver(In::Read { call: CallId(self.reads), lb });
             }
             Happening::Withdraw(number) => {
                 let pool = &mut self.pools[number];
                 if pool.open.is_none() && pool.posted.take().is_some() {
                     let id = pool.id.clone();
-                    self.tell(In::Withdraw(id));
+                    self.deliver(In::Withdraw(id));
                 }
             }
         }
@@ -587,7 +587,7 @@ impl World {
         } else {
             Standing::Standby
         };
-        self.tell(In::Standing(standing));
+        self.deliver(In::Standing(standing));
     }
 
     /// Ends all faults, makes everything due, and waits for longer than the longest waits.
@@ -615,7 +615,7 @@ impl World {
                     let generation = self.writer.draining.generation;
                     self.admin_due.insert(id.clone(), generation);
                     let since = self.now;
-                    self.tell(In::AdminDue(
+                    self.deliver(In::AdminDue(
                         id,
                         AdminDue { since, generation, urgency: AdminUrgency::Down, again: false },
                     ));
@@ -734,7 +734,7 @@ proptest! {
             world.run(world.now.plus(Duration::from_millis(pause)));
         }
         world.slow = Duration::ZERO;
-        world.tell(In::Shutdown);
+        world.deliver(In::Shutdown);
         let puts = world.puts;
         world.run(world.now.plus(Duration::from_secs(150)));
         prop_assert_eq!(world.puts, puts, "a PUT was sent after the shutdown");

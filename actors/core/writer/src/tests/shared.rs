@@ -248,7 +248,7 @@ impl World {
         self.events.insert((self.now.plus(Duration::from_millis(millis)), self.sequence), event);
     }
 
-    fn tell(&mut self, number: usize, input: In) {
+    fn deliver(&mut self, number: usize, input: In) {
         let life = self.processes[number].life;
         if matches!(input, In::Standing(_)) {
             // A newer fact replaces an older one that was not delivered.
@@ -265,7 +265,7 @@ impl World {
         self.until = self.now.plus(TERM);
         self.renews = true;
         self.next_renewal = self.now.plus(secs(5));
-        self.tell(number, In::Standing(Standing::Leading { epoch: Epoch(self.epoch), until: self.until }));
+        self.deliver(number, In::Standing(Standing::Leading { epoch: Epoch(self.epoch), until: self.until }));
         for number in 0..POOLS {
             self.post(number);
         }
@@ -279,15 +279,15 @@ impl World {
     fn post(&mut self, number: usize) {
         let (id, leader) = (self.levels[number].0.clone(), self.leader);
         if !self.is_right(number) && !self.processes[leader].open.contains_key(&id) {
-            self.tell(leader, In::Due(id, Due { since: self.now, class: Class::Add }));
+            self.deliver(leader, In::Due(id, Due { since: self.now, class: Class::Add }));
         }
     }
 
-    fn heard(&mut self, number: usize, out: Vec<Out>) {
+    fn keep_output(&mut self, number: usize, out: Vec<Out>) {
         self.processes[number].writer.check().expect("the invariants hold");
         let life = self.processes[number].life;
-        for said in out {
-            match said {
+        for output in out {
+            match output {
                 Out::Take(pool, attempt) => {
                     self.processes[number].open.insert(pool.clone(), attempt);
                     let level =
@@ -295,7 +295,7 @@ impl World {
                     let services = BTreeMap::from([owner(&pool)]);
                     let (rewrites, trigger) = (false, Trigger::Endpoints);
                     let taken = Taken { level, family: Family::V4, services, rewrites, trigger };
-                    self.tell(number, In::Taken(pool, attempt, Some(taken)));
+                    self.deliver(number, In::Taken(pool, attempt, Some(taken)));
                 }
                 Out::Finished(pool, attempt, _) => {
                     if self.processes[number].open.get(&pool) == Some(&attempt) {
@@ -329,7 +329,7 @@ impl World {
                 Out::Call(call) => self.call(number, call),
                 Out::CountLockFailures { call, since } => {
                     let count = self.other.failures.iter().filter(|at| **at >= since).count();
-                    self.tell(number, In::LockFailures(call, u32::try_from(count).ok()));
+                    self.deliver(number, In::LockFailures(call, u32::try_from(count).ok()));
                 }
                 Out::Quiet { .. } => self.processes[number].quiet = true,
                 Out::Verified(..)
@@ -478,7 +478,7 @@ impl World {
                 }
                 let mut out = Vec::new();
                 process.writer.step(self.now, input, &mut out);
-                self.heard(number, out);
+                self.keep_output(number, out);
             }
             Event::Lease(number, life, call, LeaseAsk::Await(from, span), _, _) => {
                 let from = from.0.parse().expect("a number");
@@ -518,7 +518,7 @@ impl World {
         }
     }
 
-    fn answer_awaits(&mut self) {
+    fn answer_watches(&mut self) {
         let now = self.now;
         for (number, life, call, from, until) in std::mem::take(&mut self.awaits) {
             let newer = self.history.iter().find(|state| state.version > from);
@@ -579,23 +579,23 @@ impl World {
             self.next_renewal = self.now.plus(secs(5));
             let leader = self.leader;
             if self.processes[leader].quiet {
-                self.begin_again(leader);
+                self.restart(leader);
                 self.win(1 - leader);
             } else if self.now < self.processes[leader].paused_until {
                 // It does not renew while it is suspended.
             } else if self.now < self.until {
                 self.until = self.now.plus(TERM);
                 let (epoch, until) = (Epoch(self.epoch), self.until);
-                self.tell(leader, In::Standing(Standing::Leading { epoch, until }));
+                self.deliver(leader, In::Standing(Standing::Leading { epoch, until }));
             }
         }
         if self.until.plus(SETTLE) <= self.now {
-            self.tell(self.leader, In::Standing(Standing::Standby));
+            self.deliver(self.leader, In::Standing(Standing::Standby));
             self.win(1 - self.leader);
         }
     }
 
-    fn begin_again(&mut self, number: usize) {
+    fn restart(&mut self, number: usize) {
         let process = &mut self.processes[number];
         process.writer = super::let_write(params());
         process.life += 1;
@@ -631,7 +631,7 @@ impl World {
             self.now = next;
             self.leadership();
             self.other();
-            self.answer_awaits();
+            self.answer_watches();
             if let Some(first) = self.events.first_entry().filter(|first| first.key().0 <= next) {
                 let event = first.remove();
                 self.handle(event);
@@ -643,7 +643,7 @@ impl World {
                     let mut out = Vec::new();
                     process.writer.tick(next, &mut out);
                     assert!(process.writer.deadline().is_none_or(|at| at > next), "it would wake forever");
-                    self.heard(number, out);
+                    self.keep_output(number, out);
                 }
             }
         }
@@ -676,9 +676,9 @@ impl World {
             }
             Happening::Crash => {
                 self.renews = false;
-                self.begin_again(self.leader);
+                self.restart(self.leader);
             }
-            Happening::Restart => self.tell(self.leader, In::Shutdown),
+            Happening::Restart => self.deliver(self.leader, In::Shutdown),
             Happening::Other(hold, rest) => {
                 self.other.hold = secs(u64::from(hold) + 1);
                 self.other.rest = secs(rest.into());
@@ -687,7 +687,7 @@ impl World {
                     self.other.wanting_since = self.now;
                 }
             }
-            Happening::Awaiting(newest) => self.tell(self.leader, In::AwaitingIngress(newest)),
+            Happening::Awaiting(newest) => self.deliver(self.leader, In::AwaitingIngress(newest)),
             Happening::Person(holder) => {
                 self.meddled = true;
                 if let Some(state) = self.lease.clone() {

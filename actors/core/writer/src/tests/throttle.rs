@@ -25,14 +25,14 @@ fn upstream() -> Params {
 }
 
 /// The time that S0's updater extracts from its ThrottleError, if it is in the future.
-fn eligible_at(said: &[Out], attempt: AttemptId) -> Option<Now> {
-    let found = outcome(said, attempt);
+fn eligible_at(output: &[Out], attempt: AttemptId) -> Option<Now> {
+    let found = outcome(output, attempt);
     let Outcome::Retriable { eligible_at, .. } = found else { panic!("not throttled: {found:?}") };
     *eligible_at
 }
 
-fn text_of(said: &[Out], attempt: AttemptId) -> String {
-    let found = outcome(said, attempt);
+fn text_of(output: &[Out], attempt: AttemptId) -> String {
+    let found = outcome(output, attempt);
     let Outcome::Retriable { failure, .. } = found else { panic!("not throttled: {found:?}") };
     failure.to_string()
 }
@@ -41,35 +41,35 @@ fn text_of(said: &[Out], attempt: AttemptId) -> String {
 /// Returns all output, and the number of calls that reached ARM.
 fn to_the_end(
     bench: &mut Bench,
-    mut said: Vec<Out>,
+    mut output: Vec<Out>,
     attempts: &[AttemptId],
     in_put: bool,
     header: RetryAfter,
 ) -> (Vec<Out>, usize) {
-    let has_ended = |said: &[Out], attempt: AttemptId| {
-        said.iter().any(|said| matches!(said, Out::Finished(_, id, _) if *id == attempt))
+    let has_ended = |output: &[Out], attempt: AttemptId| {
+        output.iter().any(|output| matches!(output, Out::Finished(_, id, _) if *id == attempt))
     };
     let (latest, mut reached) = (bench.now + 120_000, 0);
-    while !attempts.iter().all(|attempt| has_ended(&said, *attempt)) {
+    while !attempts.iter().all(|attempt| has_ended(&output, *attempt)) {
         let next = bench.writer.deadline().expect("they go on").as_micros().div_ceil(1_000);
-        assert!(next <= latest, "an attempt takes more than two minutes: {said:?}");
+        assert!(next <= latest, "an attempt takes more than two minutes: {output:?}");
         let granted = bench.until(next.max(bench.now));
         for (pool, attempt) in takes(&granted) {
-            let mut heard = bench.hear(In::Taken(pool.clone(), attempt, Some(wants(&pool, &[1]))));
-            while let Some(call) = calls(&heard).first().map(|call| (*call).clone()) {
+            let mut keep_output = bench.step(In::Taken(pool.clone(), attempt, Some(wants(&pool, &[1]))));
+            while let Some(call) = calls(&keep_output).first().map(|call| (*call).clone()) {
                 let is_put = matches!(call.request, ArmRequest::PutPool { .. });
-                heard = if is_put == in_put {
+                keep_output = if is_put == in_put {
                     reached += 1;
                     bench.fail(call.id, failed(429, QUOTA, header))
                 } else {
                     bench.answer(call.id, read_of(holds(&pool, &[]), "W/1"))
                 };
             }
-            said.extend(heard);
+            output.extend(keep_output);
         }
-        said.extend(granted);
+        output.extend(granted);
     }
-    (said, reached)
+    (output, reached)
 }
 
 /// Answers the GET, or the PUT, of a pool with a 429 with this header at second 50, and again on each client retry.
@@ -78,9 +78,9 @@ fn throttled(bench: &mut Bench, in_put: bool, header: RetryAfter) -> (Option<Now
     bench.until(50_000);
     let web = pool("lb", "web");
     let (attempt, call) = if in_put { bench.begin_put(&web, &[1]) } else { bench.begin(&web, &[1]) };
-    let said = bench.fail(call, failed(429, QUOTA, header));
-    let (said, again) = to_the_end(bench, said, &[attempt], in_put, header);
-    (eligible_at(&said, attempt), 1 + again)
+    let output = bench.fail(call, failed(429, QUOTA, header));
+    let (output, again) = to_the_end(bench, output, &[attempt], in_put, header);
+    (eligible_at(&output, attempt), 1 + again)
 }
 
 /// Both profiles, and whether the GET or the PUT is throttled, with the number of tries of one attempt.
@@ -138,13 +138,13 @@ fn s0_throttle_4_a_429_with_an_unreadable_header_keeps_the_timer() {
         };
         let (first, call) = begin(&mut bench, &pool("a", "web"));
         let (second, later) = begin(&mut bench, &pool("b", "other"));
-        let mut said = bench.fail(call, failed(429, QUOTA, seconds(1_300)));
+        let mut output = bench.fail(call, failed(429, QUOTA, seconds(1_300)));
         bench.until(1_000);
-        said.extend(bench.fail(later, failed(429, QUOTA, RetryAfter::Invalid)));
-        let (said, again) = to_the_end(&mut bench, said, &[first, second], in_put, RetryAfter::Invalid);
+        output.extend(bench.fail(later, failed(429, QUOTA, RetryAfter::Invalid)));
+        let (output, again) = to_the_end(&mut bench, output, &[first, second], in_put, RetryAfter::Invalid);
         assert_eq!(again, 0, "the gate stops every other try");
         for attempt in [first, second] {
-            assert_eq!(eligible_at(&said, attempt), Some(at(1_300_000)));
+            assert_eq!(eligible_at(&output, attempt), Some(at(1_300_000)));
         }
     }
 }
@@ -157,18 +157,18 @@ fn s0_throttle_5_a_gate_that_closes_before_the_call_gives_its_timer() {
         let attempt = take(&bench.due(&web, due(0, Class::Add)));
         let (closer, call) = if in_put { bench.begin_put(&other, &[1]) } else { bench.begin(&other, &[1]) };
         let read = in_put.then(|| bench.bring(&web, attempt, &[1]));
-        let mut said = bench.fail(call, failed(429, QUOTA, seconds(900)));
+        let mut output = bench.fail(call, failed(429, QUOTA, seconds(900)));
         bench.until(3_000);
         let met = match read {
             Some(read) => bench.answer(read, read_of(holds(&web, &[]), "W/1")),
-            None => bench.hear(In::Taken(web.clone(), attempt, Some(wants(&web, &[1])))),
+            None => bench.step(In::Taken(web.clone(), attempt, Some(wants(&web, &[1])))),
         };
         assert!(calls(&met).is_empty(), "{met:?}");
-        said.extend(met);
-        let (said, again) = to_the_end(&mut bench, said, &[attempt, closer], in_put, seconds(900));
+        output.extend(met);
+        let (output, again) = to_the_end(&mut bench, output, &[attempt, closer], in_put, seconds(900));
         assert_eq!(again, 0, "no try of the one that met it, no other of the one that closed it");
         for attempt in [attempt, closer] {
-            assert_eq!(eligible_at(&said, attempt), Some(at(900_000)));
+            assert_eq!(eligible_at(&output, attempt), Some(at(900_000)));
         }
     }
 }
@@ -195,9 +195,9 @@ fn s0_throttle_6_only_a_429_and_a_closed_gate_are_throttling() {
             let mut bench = Bench::leading(params.clone());
             let web = pool("lb", "web");
             let (attempt, call) = if in_put { bench.begin_put(&web, &[1]) } else { bench.begin(&web, &[1]) };
-            let said = bench.fail(call, failed(429, QUOTA, header));
-            let (said, _) = to_the_end(&mut bench, said, &[attempt], in_put, header);
-            let found = outcome(&said, attempt);
+            let output = bench.fail(call, failed(429, QUOTA, header));
+            let (output, _) = to_the_end(&mut bench, output, &[attempt], in_put, header);
+            let found = outcome(&output, attempt);
             let Outcome::Retriable { failure, .. } = found else { panic!("not throttled: {found:?}") };
             assert!(classify(failure, Stage::Put).is_throttled(), "{failure}");
         }
@@ -215,7 +215,7 @@ fn s0_throttle_7_both_ways_give_the_pool_the_time_of_the_gate() {
             let (first, call) = begin(&mut bench, &pool("a", "web"));
             let (second, refused) = begin(&mut bench, &pool("b", "other"));
             let header = RetryAfter::In(Duration::from_millis(millis));
-            let mut said = bench.fail(call, failed(429, QUOTA, header));
+            let mut output = bench.fail(call, failed(429, QUOTA, header));
             bench.until(500);
             // The port's own gate stops the other one, with the time that remained.
             let gate = match params.throttling {
@@ -223,10 +223,10 @@ fn s0_throttle_7_both_ways_give_the_pool_the_time_of_the_gate() {
                 Throttling::Upstream => millis,
             };
             let remained = RetryAfter::In(Duration::from_millis(gate - 400));
-            said.extend(bench.fail(refused, failure(FailureKind::GateClosed, "", remained)));
-            let (said, again) = to_the_end(&mut bench, said, &[first, second], in_put, header);
+            output.extend(bench.fail(refused, failure(FailureKind::GateClosed, "", remained)));
+            let (output, again) = to_the_end(&mut bench, output, &[first, second], in_put, header);
             assert_eq!(again, 0);
-            let found = [first, second].map(|attempt| eligible_at(&said, attempt));
+            let found = [first, second].map(|attempt| eligible_at(&output, attempt));
             assert_eq!(found, [Some(at(millis)), Some(at(gate))], "{millis} ms, {in_put}");
         }
     }
@@ -240,9 +240,9 @@ fn s0_throttle_8_the_text_is_the_same_whatever_the_time() {
         let attempt = take(&bench.due(&web, due(0, Class::Add)));
         let (_, read) = bench.begin(&other, &[1]);
         bench.fail(read, failed(429, QUOTA, seconds(span)));
-        let said = bench.hear(In::Taken(web.clone(), attempt, Some(wants(&web, &[1]))));
-        let (said, _) = to_the_end(&mut bench, said, &[attempt], false, seconds(span));
-        text_of(&said, attempt)
+        let output = bench.step(In::Taken(web.clone(), attempt, Some(wants(&web, &[1]))));
+        let (output, _) = to_the_end(&mut bench, output, &[attempt], false, seconds(span));
+        text_of(&output, attempt)
     };
     for params in [params(), upstream()] {
         assert_eq!(met(params.clone(), 170), met(params.clone(), 3_000));
@@ -262,8 +262,8 @@ fn w6_a_pool_that_met_a_gate_of_1_h_is_parked_for_1_h() {
         bench.until(3_650_000);
         let web = pool("lb", "web");
         let (attempt, call) = bench.begin_put(&web, &[1]);
-        let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-        assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+        let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+        assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
     }
 }
 
@@ -273,9 +273,9 @@ fn next_grant(bench: &mut Bench) -> AttemptId {
     loop {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
         assert!(next <= latest, "no grant for two minutes");
-        let said = bench.until(next.max(bench.now));
-        if !takes(&said).is_empty() {
-            return take(&said);
+        let output = bench.until(next.max(bench.now));
+        if !takes(&output).is_empty() {
+            return take(&output);
         }
     }
 }
@@ -291,18 +291,18 @@ fn put_seconds_of(params: Params, code: &str, header: RetryAfter) -> (Vec<u64>, 
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1]);
     let mut sent = vec![0];
-    let mut said = bench.fail(call, failed(429, code, header));
+    let mut output = bench.fail(call, failed(429, code, header));
     loop {
-        if said.iter().any(|said| matches!(said, Out::Finished(..))) {
-            return (sent, eligible_at(&said, attempt), bench.now);
+        if output.iter().any(|output| matches!(output, Out::Finished(..))) {
+            return (sent, eligible_at(&output, attempt), bench.now);
         }
-        assert_eq!((bench.writer.busy, said.len() <= 1), (0, true), "lane and turn are free: {said:?}");
+        assert_eq!((bench.writer.busy, output.len() <= 1), (0, true), "lane and turn are free: {output:?}");
         assert_eq!(next_grant(&mut bench), attempt, "the same attempt");
-        said = bench.hear(In::Taken(web.clone(), attempt, Some(wants(&web, &[1]))));
-        if let Some(read) = calls(&said).first().map(|call| call.id) {
+        output = bench.step(In::Taken(web.clone(), attempt, Some(wants(&web, &[1]))));
+        if let Some(read) = calls(&output).first().map(|call| call.id) {
             let call = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web).0;
             sent.push(bench.now / 1_000);
-            said = bench.fail(call, failed(429, code, header));
+            output = bench.fail(call, failed(429, code, header));
         }
     }
 }
@@ -334,21 +334,21 @@ fn w6_retry_throttled_counts_gated_reads_as_well() {
     let mut bench = Bench::leading(upstream());
     let (web, other) = (pool("a", "web"), pool("b", "other"));
     let (first, read) = bench.begin(&web, &[1]);
-    let said = bench.fail(read, failed(429, QUOTA, seconds(300)));
-    assert!(said.iter().all(|said| matches!(said, Out::Gates { .. })), "{said:?}");
+    let output = bench.fail(read, failed(429, QUOTA, seconds(300)));
+    assert!(output.iter().all(|output| matches!(output, Out::Gates { .. })), "{output:?}");
     let attempt = take(&bench.due(&other, due(0, Class::Add)));
-    let said = bench.hear(In::Taken(other.clone(), attempt, Some(wants(&other, &[1]))));
-    assert!(said.is_empty(), "its first try has met the gate: {said:?}");
+    let output = bench.step(In::Taken(other.clone(), attempt, Some(wants(&other, &[1]))));
+    assert!(output.is_empty(), "its first try has met the gate: {output:?}");
     let mut ended = BTreeMap::new();
     while ended.len() < 2 {
         let next = bench.writer.deadline().expect("they go on");
-        let said = bench.until(next.as_micros().div_ceil(1_000));
-        for (granted, attempt) in takes(&said) {
+        let output = bench.until(next.as_micros().div_ceil(1_000));
+        for (granted, attempt) in takes(&output) {
             let level = wants(&granted, &[1]);
-            let said = bench.hear(In::Taken(granted, attempt, Some(level)));
-            assert!(calls(&said).is_empty());
-            if said.iter().any(|said| matches!(said, Out::Finished(..))) {
-                ended.insert(attempt, eligible_at(&said, attempt));
+            let output = bench.step(In::Taken(granted, attempt, Some(level)));
+            assert!(calls(&output).is_empty());
+            if output.iter().any(|output| matches!(output, Out::Finished(..))) {
+                ended.insert(attempt, eligible_at(&output, attempt));
             }
         }
     }
@@ -391,14 +391,14 @@ fn c2_upstream_a_429_of_a_lock_closes_the_gate_of_its_verb_and_no_lane() {
         let mut bench = Bench::leading(Params { retry_throttled: false, ..upstream() });
         let (web, near, other) = (pool("a", "web"), pool("a", "near"), pool("b", "other"));
         let (attempt, call) = bench.begin_put(&web, &[1]);
-        let said = bench.fail(call, failed(429, LOCK, seconds(span)));
+        let output = bench.fail(call, failed(429, LOCK, seconds(span)));
         let until = Some(at(span * 1_000));
-        assert_eq!(eligible_at(&said, attempt), until);
+        assert_eq!(eligible_at(&output, attempt), until);
         for pool in [near, other] {
             let (attempt, read) = bench.begin(&pool, &[1]);
-            let said = bench.answer(read, read_of(holds(&pool, &[]), "W/1"));
-            assert!(calls(&said).is_empty(), "{said:?}");
-            assert_eq!(eligible_at(&said, attempt), until, "reads are open, and the PUT meets the gate");
+            let output = bench.answer(read, read_of(holds(&pool, &[]), "W/1"));
+            assert!(calls(&output).is_empty(), "{output:?}");
+            assert_eq!(eligible_at(&output, attempt), until, "reads are open, and the PUT meets the gate");
         }
     }
 }
@@ -418,15 +418,16 @@ fn w6_a_success_in_the_loop_ends_it() {
     assert_eq!(next_grant(&mut bench), attempt);
     let read = bench.bring(&web, attempt, &[1]);
     let call = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web).0;
-    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }
 
 #[test]
 fn w6_a_person_opens_a_gate_and_arm_is_asked_again() {
-    let opened = |said: &[Out]| -> Option<Answer> {
-        said.iter()
-            .find_map(|said| if let Out::Answer(_, answer) = said { Some(answer.clone()) } else { None })
+    let opened = |output: &[Out]| -> Option<Answer> {
+        output
+            .iter()
+            .find_map(|output| if let Out::Answer(_, answer) = output { Some(answer.clone()) } else { None })
     };
     let done = |classes: &[GateClass]| Some(Answer::Done(Done::GatesOpened(classes.to_vec())));
     let mut bench = Bench::leading(params());
@@ -434,21 +435,21 @@ fn w6_a_person_opens_a_gate_and_arm_is_asked_again() {
     let (_, call) = bench.begin_put(&web, &[1]);
     bench.fail(call, failed(429, QUOTA, seconds(3_000)));
     assert!(takes(&bench.due(&other, due(0, Class::Add))).is_empty());
-    let said = bench.hear(In::OpenGates(RequestId(1), Some(GateClass::Reads)));
-    assert_eq!((opened(&said), takes(&said).len()), (done(&[]), 0), "reads are open");
-    let said = bench.hear(In::OpenGates(RequestId(2), None));
-    assert_eq!((opened(&said), takes(&said).len()), (done(&[GateClass::Writes]), 1));
-    let open = |said: &Out| matches!(said, Out::Gates { reads_until: None, writes_until: None });
-    assert!(said.iter().any(open), "the port and our Lease hear of it: {said:?}");
+    let output = bench.step(In::OpenGates(RequestId(1), Some(GateClass::Reads)));
+    assert_eq!((opened(&output), takes(&output).len()), (done(&[]), 0), "reads are open");
+    let output = bench.step(In::OpenGates(RequestId(2), None));
+    assert_eq!((opened(&output), takes(&output).len()), (done(&[GateClass::Writes]), 1));
+    let open = |output: &Out| matches!(output, Out::Gates { reads_until: None, writes_until: None });
+    assert!(output.iter().any(open), "the port and our Lease hear of it: {output:?}");
     // ARM closes it again if necessary.
-    let attempt = take(&said);
+    let attempt = take(&output);
     let read = bench.bring(&other, attempt, &[1]);
     let call = put(&bench.answer(read, read_of(holds(&other, &[]), "W/1")), &other).0;
     bench.fail(call, failed(429, QUOTA, seconds(3_000)));
     assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty());
-    bench.hear(In::Standing(Standing::Standby));
-    let said = bench.hear(In::OpenGates(RequestId(3), None));
-    assert_eq!(opened(&said), Some(Answer::Refused(Refusal::NotLeading)));
+    bench.step(In::Standing(Standing::Standby));
+    let output = bench.step(In::OpenGates(RequestId(3), None));
+    assert_eq!(opened(&output), Some(Answer::Refused(Refusal::NotLeading)));
 }
 
 #[test]
@@ -459,9 +460,9 @@ fn c2_where_gates_delay_no_grant_a_pool_meets_the_closed_gate_at_its_turn() {
     bench.fail(call, failed(429, QUOTA, seconds(60)));
     // Writes are closed, reads are not: S0's Get succeeds, and CreateOrUpdate meets the gate.
     let (attempt, read) = bench.begin(&other, &[1]);
-    let said = bench.answer(read, read_of(holds(&other, &[]), "W/1"));
-    assert!(calls(&said).is_empty());
-    assert_eq!(eligible_at(&said, attempt), Some(at(60_000)));
+    let output = bench.answer(read, read_of(holds(&other, &[]), "W/1"));
+    assert!(calls(&output).is_empty());
+    assert_eq!(eligible_at(&output, attempt), Some(at(60_000)));
     // A pool in sync needs no PUT and meets no gate.
     let attempt = take(&bench.due(&third, due(0, Class::Add)));
     assert!(matches!(
@@ -473,30 +474,30 @@ fn c2_where_gates_delay_no_grant_a_pool_meets_the_closed_gate_at_its_turn() {
 #[test]
 fn w8_gate_times_of_a_predecessor_close_the_gates() {
     use model::lease::GateTimes;
-    let gates = |said: &[Out]| -> Vec<(Option<Now>, Option<Now>)> {
-        let of = |said: &Out| {
-            if let Out::Gates { reads_until, writes_until } = said {
+    let gates = |output: &[Out]| -> Vec<(Option<Now>, Option<Now>)> {
+        let of = |output: &Out| {
+            if let Out::Gates { reads_until, writes_until } = output {
                 Some((*reads_until, *writes_until))
             } else {
                 None
             }
         };
-        said.iter().filter_map(of).collect()
+        output.iter().filter_map(of).collect()
     };
     let mut bench = Bench::leading(params());
     let recorded = |reads, writes| In::Remembered(GateTimes { reads_until: reads, writes_until: writes });
-    assert_eq!(gates(&bench.hear(recorded(None, Some(at(20_000))))), [(None, Some(at(20_000)))]);
+    assert_eq!(gates(&bench.step(recorded(None, Some(at(20_000))))), [(None, Some(at(20_000)))]);
     assert!(bench.due(&pool("lb", "web"), due(0, Class::Add)).is_empty());
-    assert!(gates(&bench.hear(recorded(None, Some(at(10_000))))).is_empty(), "the later time holds");
+    assert!(gates(&bench.step(recorded(None, Some(at(10_000))))).is_empty(), "the later time holds");
     assert_eq!(
-        gates(&bench.hear(recorded(Some(at(5_000)), Some(at(30_000))))),
+        gates(&bench.step(recorded(Some(at(5_000)), Some(at(30_000))))),
         [(Some(at(5_000)), Some(at(30_000)))]
     );
     assert_eq!(gates(&bench.until(5_000)), [(None, Some(at(30_000)))]);
     assert!(takes(&bench.until(29_999)).is_empty());
-    let said = bench.until(30_000);
-    assert_eq!((gates(&said), takes(&said).len()), (vec![(None, None)], 1));
-    assert!(bench.hear(recorded(Some(at(29_000)), None)).is_empty(), "the past closes nothing");
-    let forever = bench.hear(recorded(Some(Now::NEVER), None));
+    let output = bench.until(30_000);
+    assert_eq!((gates(&output), takes(&output).len()), (vec![(None, None)], 1));
+    assert!(bench.step(recorded(Some(at(29_000)), None)).is_empty(), "the past closes nothing");
+    let forever = bench.step(recorded(Some(Now::NEVER), None));
     assert_eq!(gates(&forever), [(Some(at(3_630_000)), None)], "an hour at most");
 }

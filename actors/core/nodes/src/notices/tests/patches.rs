@@ -13,7 +13,7 @@ fn tries(event: PreemptionObject, fact: &NodeFact, answers: &[TaintAnswer], span
             at.push(bench.now.since(began).as_secs());
             let answer = answers.next().expect("they go round");
             bench.notices.on_tainted(bench.now, call, answer);
-            bench.advance();
+            bench.reconcile();
         }
         bench.pass(Duration::from_millis(100));
     }
@@ -42,7 +42,7 @@ fn n1_failures_of_an_older_notice_do_not_slow_down_a_newer_one() {
     bench.pass(seconds(600));
     assert_eq!((bench.statuses("a"), bench.notices.deadline()), ((false, false), None));
     bench.pass(seconds(1));
-    bench.event(again(&event("a")));
+    bench.event(later_state(&event("a")));
     bench.answer(&denied());
     bench.pass(seconds(1));
     assert_eq!(bench.edit(), TaintEdit::AddFirst);
@@ -67,15 +67,15 @@ fn n1_a_patch_that_was_overtaken_is_made_anew_with_the_next_state() {
     bench.event(event("a"));
     bench.answer(&TaintAnswer::Overtaken);
     bench.asks_nothing();
-    bench.tell(&NodeFact { ready: false, ..node("a") });
+    bench.deliver(&NodeFact { ready: false, ..node("a") });
     bench.asks_nothing();
-    bench.tell(&NodeFact { version: version(2), taints: vec![spot_pool()], ..node("a") });
+    bench.deliver(&NodeFact { version: version(2), taints: vec![spot_pool()], ..node("a") });
     let (call, ask) = bench.patch();
     assert_eq!(ask.edit, TaintEdit::AddTo);
-    bench.tell(&NodeFact { version: version(3), ..node("a") });
+    bench.deliver(&NodeFact { version: version(3), ..node("a") });
     bench.asks_nothing();
     bench.notices.on_tainted(bench.now, call, &TaintAnswer::Overtaken);
-    bench.advance();
+    bench.reconcile();
     assert_eq!(bench.patch().1.edit, TaintEdit::AddFirst, "the next state has come before the answer");
 }
 
@@ -89,14 +89,14 @@ fn c4_a_patch_that_was_withheld_is_not_made_again_until_the_next_notice() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("a"));
     bench.answer(&TaintAnswer::Withheld);
-    bench.event(again(&event("a")));
-    bench.tell(&NodeFact { version: version(2), ..node("a") });
+    bench.event(later_state(&event("a")));
+    bench.deliver(&NodeFact { version: version(2), ..node("a") });
     bench.pass(seconds(600));
     bench.asks_nothing();
     assert_eq!(bench.statuses("a"), (true, false), "nothing of the node is ours");
     bench.pass(seconds(60));
     assert_eq!(bench.statuses("a"), (false, false));
-    bench.event(again(&again(&event("a"))));
+    bench.event(later_state(&later_state(&event("a"))));
     assert_eq!(bench.edit(), TaintEdit::AddFirst);
 }
 
@@ -107,14 +107,14 @@ fn a3_a_patch_with_a_lost_answer_is_given_up_and_a_late_answer_is_ignored() {
     let (call, _) = bench.patch();
     bench.pass(Duration::from_millis(5_999));
     bench.notices.on_tainted(bench.now, CallId(77), &TaintAnswer::Done);
-    bench.advance();
+    bench.reconcile();
     assert_eq!(bench.samples, [Metric::UnmatchedAnswer]);
     bench.pass(Duration::from_millis(1));
     assert_eq!(bench.samples.last(), Some(&Metric::TaintPatch(TaintResult::Failed)));
     bench.pass(seconds(1));
     let (second, _) = bench.patch();
     bench.notices.on_tainted(bench.now, call, &TaintAnswer::Done);
-    bench.advance();
+    bench.reconcile();
     assert_eq!(bench.samples.last(), Some(&Metric::UnmatchedAnswer));
     bench.notices.on_tainted(bench.now, second, &TaintAnswer::Done);
     bench.pass(seconds(60));
@@ -146,9 +146,9 @@ fn n1_a_taint_that_was_there_is_not_ours_and_none_is_added() {
         let mut bench = Bench::of(std::slice::from_ref(&before));
         bench.event(event("a"));
         assert_eq!(bench.statuses("a"), (true, false));
-        bench.tell(&NodeFact { version: version(2), ..before });
+        bench.deliver(&NodeFact { version: version(2), ..before });
         bench.asks_nothing();
-        bench.tell(&NodeFact { version: version(3), ..node("a") });
+        bench.deliver(&NodeFact { version: version(3), ..node("a") });
         assert_eq!(bench.statuses("a"), (false, false), "clearing it ends the notice too");
         bench.asks_nothing();
     }
@@ -167,10 +167,10 @@ fn n1_a_taint_that_somebody_adds_before_us_is_not_ours() {
     let mut unsent = Bench::of(&[node("a")]);
     unsent.records = false;
     unsent.event(event("a"));
-    unsent.tell(&marked(&node("a"), 2));
+    unsent.deliver(&marked(&node("a"), 2));
     assert_eq!(unsent.statuses("a"), (true, false));
     unsent.records = true;
-    unsent.advance();
+    unsent.reconcile();
     unsent.asks_nothing();
 
     let refusals = [TaintAnswer::Overtaken, denied()];
@@ -178,12 +178,12 @@ fn n1_a_taint_that_somebody_adds_before_us_is_not_ours() {
         let mut bench = Bench::of(&[node("a")]);
         bench.event(event("a"));
         if fact_first {
-            bench.tell(&marked(&node("a"), 2));
+            bench.deliver(&marked(&node("a"), 2));
             assert_eq!(bench.statuses("a"), (true, true), "it may be the one under way");
             bench.answer(refusal);
         } else {
             bench.answer(refusal);
-            bench.tell(&marked(&node("a"), 2));
+            bench.deliver(&marked(&node("a"), 2));
         }
         assert_eq!(bench.statuses("a"), (true, false), "{refusal:?} {fact_first}");
         bench.pass(seconds(3_600));
@@ -198,7 +198,7 @@ fn n1_a_taint_that_shows_up_after_a_try_whose_answer_was_lost_is_ours() {
     bench.answer(&lost());
     bench.pass(seconds(1));
     bench.answer(&TaintAnswer::Overtaken);
-    bench.tell(&marked(&node("a"), 2));
+    bench.deliver(&marked(&node("a"), 2));
     assert_eq!(bench.statuses("a"), (true, true));
 }
 

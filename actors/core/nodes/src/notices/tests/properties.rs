@@ -148,7 +148,7 @@ impl World {
         real.untold.push_back(real.fact.clone());
     }
 
-    fn tell(&mut self, n: usize, newest: bool) {
+    fn deliver(&mut self, n: usize, newest: bool) {
         let real = &mut self.nodes[n];
         let next = if newest { real.untold.drain(..).next_back() } else { real.untold.pop_front() };
         let Some(fact) = next else { return };
@@ -157,10 +157,10 @@ impl World {
         self.notices.on_fact(self.now, &fact);
     }
 
-    fn tell_all(&mut self) {
+    fn deliver_all(&mut self) {
         for n in 0..NODES {
             while !self.nodes[n].untold.is_empty() {
-                self.tell(n, false);
+                self.deliver(n, false);
             }
         }
     }
@@ -237,7 +237,7 @@ impl World {
                 self.notices.on_tainted(self.now, sent.call, &answer);
             }
         }
-        self.tell_all();
+        self.deliver_all();
     }
 
     fn begin(&mut self) {
@@ -280,10 +280,10 @@ impl World {
                     fact.taints.extend(add.then(|| taint.clone()));
                 });
                 self.nodes[n].by_us &= which != 0;
-                self.tell_all();
+                self.deliver_all();
             }
             Act::Recreated(n) => {
-                self.tell_all();
+                self.deliver_all();
                 let old = self.nodes[n].fact.clone();
                 let number = self.next();
                 let fact = NodeFact {
@@ -296,7 +296,7 @@ impl World {
                 self.records.remove(&old.uid);
                 self.nodes[n] = Real::new(fact, self.now);
             }
-            Act::Told(n, newest) => self.tell(n, newest),
+            Act::Told(n, newest) => self.deliver(n, newest),
             Act::Ends(at, end) => self.end(at, end),
             Act::Passes(span) => self.pass(seconds(span.into())),
             Act::Leads(true) if !self.acts => self.begin(),
@@ -314,7 +314,7 @@ impl World {
             }
             Act::Records(writes) => self.writes = writes,
         }
-        self.advance();
+        self.reconcile();
     }
 
     /// Advances the clock. Patches are answered and states delivered at most a few seconds late.
@@ -328,16 +328,16 @@ impl World {
             turns += 1;
             assert!(turns < 2_000, "it does not come to rest");
             self.now = at.max(self.now);
-            self.advance();
+            self.reconcile();
             if span >= seconds(5) {
                 self.drain();
-                self.advance();
+                self.reconcile();
             }
         }
         self.now = until;
     }
 
-    fn advance(&mut self) {
+    fn reconcile(&mut self) {
         if !self.acts {
             return;
         }
@@ -346,8 +346,8 @@ impl World {
             let mut out = Vec::new();
             let (records, now) = (self.records.clone(), self.now);
             self.notices.reconcile(now, |uid| records.contains(uid), &mut out);
-            for said in out {
-                if let Out::Taint(call, ask) = said {
+            for output in out {
+                if let Out::Taint(call, ask) = output {
                     self.sends(call, ask);
                 }
             }
@@ -400,10 +400,10 @@ impl World {
             self.change(n, |fact| fact.ready = true);
         }
         self.drain();
-        self.advance();
+        self.reconcile();
         self.pass(seconds(4_000));
         self.drain();
-        self.advance();
+        self.reconcile();
         self.pass(seconds(4_000));
         assert_eq!(self.notices.deadline(), None);
         for real in &self.nodes {

@@ -8,7 +8,7 @@ fn n1_a_taint_that_the_record_calls_ours_stays_10_min_after_the_notice() {
     bench.pass(seconds(3_600));
     assert_eq!(bench.statuses("a"), (false, false));
     bench.notices.on_read(&uid("a"));
-    bench.advance();
+    bench.reconcile();
     assert_eq!((bench.statuses("a"), bench.changed()), ((false, true), vec![uid("a")]));
     bench.pass(seconds(629));
     bench.asks_nothing();
@@ -34,7 +34,7 @@ fn n1_a_record_of_a_node_that_is_not_known_yet_waits_for_it() {
         bench.notices.on_read(&uid("a"));
         assert_eq!(bench.statuses("a"), (false, true));
         bench.changed();
-        bench.tell(&fact);
+        bench.deliver(&fact);
         assert_eq!((bench.statuses("a"), bench.changed()), ((false, ours), vec![uid("a")]));
     }
     let mut bench = Bench::of(&[]);
@@ -49,10 +49,10 @@ fn n1_a_predecessor_that_died_between_record_and_patch_is_succeeded() {
     bench.list(vec![PreemptionObject { age: Some(seconds(20)), ..event("a") }]);
     bench.notices.on_read(&uid("a"));
     bench.notices.begin();
-    bench.tell(&node("a"));
+    bench.deliver(&node("a"));
     assert_eq!(bench.statuses("a"), (true, true));
     bench.answer(&TaintAnswer::Overtaken);
-    bench.tell(&marked(&node("a"), 2));
+    bench.deliver(&marked(&node("a"), 2));
     assert_eq!(bench.statuses("a"), (true, true), "it may have sent the patch all the same");
 }
 
@@ -60,13 +60,13 @@ fn n1_a_predecessor_that_died_between_record_and_patch_is_succeeded() {
 fn n1_each_read_of_the_record_restarts_the_30_s_and_the_10_min() {
     let mut bench = Bench::of(&[marked(&node("a"), 1)]);
     bench.notices.on_read(&uid("a"));
-    bench.advance();
-    bench.tell(&NodeFact { version: version(2), ..node("a") });
+    bench.reconcile();
+    bench.deliver(&NodeFact { version: version(2), ..node("a") });
     assert_eq!(bench.statuses("a"), (false, false));
-    bench.tell(&marked(&node("a"), 3));
+    bench.deliver(&marked(&node("a"), 3));
     bench.pass(seconds(900));
     bench.notices.on_read(&uid("a"));
-    bench.advance();
+    bench.reconcile();
     bench.pass(seconds(629));
     bench.asks_nothing();
     bench.pass(seconds(1));
@@ -81,16 +81,16 @@ fn w8_a_patch_under_way_when_a_term_begins_may_have_been_carried_out() {
     bench.acts = false;
     bench.notices.begin();
     bench.acts = true;
-    bench.advance();
+    bench.reconcile();
     let (second, ask) = bench.patch();
     assert_eq!(ask.edit, TaintEdit::AddFirst, "nothing will be heard of the other");
     for (call, answer) in [(call, TaintAnswer::Done), (second, TaintAnswer::Overtaken)] {
         bench.notices.on_tainted(bench.now, call, &answer);
-        bench.advance();
+        bench.reconcile();
     }
     let overtaken = Metric::TaintPatch(TaintResult::Overtaken);
     assert_eq!(bench.samples, [Metric::UnmatchedAnswer, overtaken]);
-    bench.tell(&marked(&node("a"), 2));
+    bench.deliver(&marked(&node("a"), 2));
     assert_eq!(bench.statuses("a"), (true, true));
 }
 
@@ -100,7 +100,7 @@ fn w8_a_removal_under_way_when_a_term_begins_is_made_again() {
     bench.pass(seconds(630));
     bench.patch();
     bench.notices.begin();
-    bench.advance();
+    bench.reconcile();
     assert_eq!(bench.edit(), TaintEdit::Remove { at: 0 });
 }
 
@@ -114,7 +114,7 @@ fn n1_a_notice_heard_while_another_led_counts_only_while_it_is_young() {
         bench.asks_nothing();
         bench.notices.begin();
         bench.acts = true;
-        bench.advance();
+        bench.reconcile();
         assert_eq!(bench.statuses("a"), (counts, counts), "{span:?}");
         assert_eq!(bench.asked.len(), usize::from(counts));
         bench.pass(seconds(1));
@@ -133,7 +133,7 @@ fn n1_an_event_of_a_list_heard_while_another_led_was_no_younger_then() {
         bench.pass(seconds(20));
         bench.notices.begin();
         bench.acts = true;
-        bench.advance();
+        bench.reconcile();
         assert_eq!(bench.statuses("a"), (counts, counts), "{age}");
     }
 }
@@ -146,7 +146,7 @@ fn n1_a_notice_that_cannot_be_recorded_stands_while_this_process_acts() {
     bench.pass(seconds(120));
     assert_eq!(bench.statuses("a"), (true, true));
     bench.notices.begin();
-    bench.advance();
+    bench.reconcile();
     assert_eq!(bench.statuses("a"), (false, false), "in another term it is old");
     bench.asks_nothing();
 }
@@ -157,7 +157,7 @@ fn n1_a_taint_of_the_leader_is_ours_only_if_the_record_says_so() {
         let mut bench = Bench::of(&[node("a")]);
         bench.acts = false;
         bench.event(event("a"));
-        bench.tell(&marked(&node("a"), 2));
+        bench.deliver(&marked(&node("a"), 2));
         assert_eq!(bench.statuses("a"), (true, false));
         bench.pass(seconds(300));
         bench.notices.begin();
@@ -169,7 +169,7 @@ fn n1_a_taint_of_the_leader_is_ours_only_if_the_record_says_so() {
     foreign.asks_nothing();
     let mut ours = standby();
     ours.notices.on_read(&uid("a"));
-    ours.advance();
+    ours.reconcile();
     assert_eq!(ours.statuses("a"), (true, true));
     ours.pass(seconds(330));
     assert_eq!(ours.edit(), TaintEdit::Remove { at: 0 }, "the notice was heard, so its end is known");

@@ -3,9 +3,9 @@
 use super::*;
 use model::sample::WorkResult;
 
-fn drained(said: &Said) -> Vec<Duration> {
+fn drained(output: &Emitted) -> Vec<Duration> {
     let of = |sample: &Metric| if let Metric::Drained(took) = sample { Some(*took) } else { None };
-    said.samples.iter().filter_map(of).collect()
+    output.samples.iter().filter_map(of).collect()
 }
 
 #[test]
@@ -45,14 +45,14 @@ fn e2_who_does_not_lead_counts_nothing() {
     let mut bench = Bench::new(3);
     bench.put(1, NodeState::Held);
     bench.set(&pools()[0], 2, State::Down);
-    let said = bench.later();
-    assert!(said.samples.contains(&Metric::AdminNodes { state: NodeState::Held, nodes: 1 }), "{said:?}");
-    assert!(said.samples.contains(&Metric::DownEntries { foreign: true, entries: 1 }), "{said:?}");
+    let output = bench.later();
+    assert!(output.samples.contains(&Metric::AdminNodes { state: NodeState::Held, nodes: 1 }), "{output:?}");
+    assert!(output.samples.contains(&Metric::DownEntries { foreign: true, entries: 1 }), "{output:?}");
     bench.leads = false;
     bench.acts = false;
-    let said = bench.later();
-    assert!(said.samples.contains(&Metric::AdminNodes { state: NodeState::Held, nodes: 0 }), "{said:?}");
-    assert!(said.samples.contains(&Metric::DownEntries { foreign: true, entries: 0 }), "{said:?}");
+    let output = bench.later();
+    assert!(output.samples.contains(&Metric::AdminNodes { state: NodeState::Held, nodes: 0 }), "{output:?}");
+    assert!(output.samples.contains(&Metric::DownEntries { foreign: true, entries: 0 }), "{output:?}");
 }
 
 #[test]
@@ -104,18 +104,19 @@ fn s4_each_result_of_the_queue_is_counted() {
     bench.put(1, NodeState::Draining);
     bench.later();
     bench.fail(&pools()[0], 1);
-    let said = bench.tell();
-    assert!(said.samples.contains(&Metric::Reconciled(WorkResult::Error)), "{said:?}");
-    assert!(said.samples.contains(&Metric::ReconcileQueue(1)), "{said:?}");
+    let output = bench.report();
+    assert!(output.samples.contains(&Metric::Reconciled(WorkResult::Error)), "{output:?}");
+    assert!(output.samples.contains(&Metric::ReconcileQueue(1)), "{output:?}");
     let uid = bench.uid(1);
     for _ in 0..2 {
         bench.queue.add(bench.now, uid.clone());
         assert_eq!(bench.queue.take(bench.now), Some(uid.clone()));
         bench.queue.finish(bench.now, &uid, Ok(work_queue::Done::Success));
     }
-    let said = bench.later();
-    let successes = said.samples.iter().filter(|sample| **sample == Metric::Reconciled(WorkResult::Success));
+    let output = bench.later();
+    let successes =
+        output.samples.iter().filter(|sample| **sample == Metric::Reconciled(WorkResult::Success));
     assert_eq!(successes.count(), 2);
-    assert!(said.samples.contains(&Metric::ReconcileQueue(0)), "{said:?}");
+    assert!(output.samples.contains(&Metric::ReconcileQueue(0)), "{output:?}");
     assert!(!bench.later().samples.iter().any(|sample| matches!(sample, Metric::Reconciled(_))));
 }
