@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn n5_a_person_releases_a_node_that_then_takes_room() {
+    fn n5_a_node_that_the_operator_releases_takes_room() {
         assert_eq!(admits("rrf", 4, 8), ["2"]);
         assert_eq!(admits("rrf", 2, 8), ["0", "2"], "the one that goes in any case is counted first");
     }

@@ -155,7 +155,7 @@ fn n3_a_taint_removed_halfway_turns_the_rest_around_at_once() {
 }
 
 #[test]
-fn n3_what_is_withdrawn_under_way_is_waited_for() {
+fn n3_a_withdrawn_write_in_flight_is_waited_for() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     let web = pool("lb", "web");
@@ -177,7 +177,7 @@ fn n3_what_is_withdrawn_under_way_is_waited_for() {
 }
 
 #[test]
-fn n4_a_node_that_is_deleted_costs_no_call() {
+fn n4_a_deleted_node_costs_no_call() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -193,7 +193,7 @@ fn n4_a_node_that_is_deleted_costs_no_call() {
 }
 
 #[test]
-fn n3_a_node_that_is_gone_leaves_the_queue() {
+fn n3_a_deleted_node_leaves_the_queue() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.fail(&pool("lb", "web"), 500);
@@ -262,7 +262,7 @@ fn n4_a_foreign_down_stays_down() {
 }
 
 #[test]
-fn n4_draining_beats_up_and_an_entry_that_is_added_again_goes_down_again() {
+fn n4_draining_overrides_up_and_an_entry_added_again_goes_down() {
     let mut bench = Bench::new(4);
     let web = pool("lb", "web");
     bench.azure.get_mut(&web).expect("a pool").insert(ips(1)[0], State::Up);
@@ -541,7 +541,7 @@ fn n3_a_down_that_does_not_last_is_written_less_often_and_reported() {
 }
 
 #[test]
-fn n5_nodes_that_are_being_restored_count_until_that_is_done() {
+fn n5_restoring_nodes_count_until_they_are_restored() {
     let mut bench = Bench::new(6);
     for n in 1..=3 {
         bench.deliver(node(n, &[SHUTDOWN]));

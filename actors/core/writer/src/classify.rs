@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn w4_a_put_without_a_word_from_the_resource_provider_is_in_doubt() {
+    fn w4_a_put_without_an_answer_of_the_resource_provider_is_in_doubt() {
         let doubtful = |kind| is_in_doubt(&failure(kind, "", &[]));
         for kind in [FailureKind::Connection, FailureKind::Timeout, FailureKind::Undecodable(201)] {
             assert!(doubtful(kind), "{kind:?}");

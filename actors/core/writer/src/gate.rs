@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn s0_throttle_5_a_closed_gate_gives_its_own_time_to_whoever_meets_it() {
+    fn s0_throttle_5_a_write_that_meets_a_closed_gate_gets_its_time() {
         let mut gates = Gates::default();
         let until = gates.throttled(NOW, GateClass::Writes, RetryAfter::In(Duration::from_secs(9)));
         let later = NOW.plus(Duration::from_secs(8));

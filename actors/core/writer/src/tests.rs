@@ -1121,7 +1121,7 @@ fn d3_a_discovery_answer_has_the_start_of_its_get_and_failures() {
 }
 
 #[test]
-fn n4_a_discovery_answer_says_when_puts_were_sent_to_the_pools() {
+fn n4_a_discovery_answer_contains_the_times_of_the_puts() {
     let mut bench = Bench::leading(params());
     let web = pool("a", "web");
     let (_, write) = bench.begin_put(&web, &[1]);
@@ -1204,7 +1204,7 @@ fn w2_a_write_on_a_load_balancer_that_was_created_again_is_not_lost() {
 }
 
 #[test]
-fn c4_a_withheld_put_tells_what_it_would_have_changed() {
+fn c4_a_withheld_put_reports_its_change() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1, 2]);

@@ -444,14 +444,14 @@ mod tests {
     }
 
     #[test]
-    fn w2_a_write_that_is_gone_under_our_own_tag_was_lost() {
+    fn w2_a_write_that_is_missing_under_our_own_tag_is_lost() {
         let (at, verdict) = verdict([Some((&[], "W/1")), Some((&[], "W/1")), Some((&[], "W/1"))]);
         assert_eq!(at, [2_000, 3_000, 5_000]);
         assert!(matches!(verdict, Some(WriteFate::Lost { began, .. }) if began == Now::from_millis(5_000)));
     }
 
     #[test]
-    fn w2_a_removed_member_that_is_back_counts_like_one_that_is_missing() {
+    fn w2_a_removed_member_that_is_back_counts_as_a_missing_one() {
         let back: Option<(&[u8], &str)> = Some((&[1, 2], "W/1"));
         assert!(matches!(verdict([back, back, back]).1, Some(WriteFate::Lost { .. })));
     }

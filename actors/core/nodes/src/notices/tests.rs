@@ -385,7 +385,7 @@ fn s1_an_event_and_a_condition_of_one_eviction_are_one_notice() {
 }
 
 #[test]
-fn s1_an_event_counts_once_however_often_lists_tell_of_it() {
+fn s1_an_event_counts_once_however_many_lists_contain_it() {
     let mut bench = marked_by_us();
     bench.deliver(&NodeFact { version: version(3), ..node("a") });
     assert_eq!(bench.statuses("a"), (false, false), "the operator has cleared the taint");
@@ -486,7 +486,7 @@ fn n1_a_notice_that_is_older_than_its_node_is_of_another_one() {
 }
 
 #[test]
-fn s1_a_node_that_is_created_again_under_its_name_is_acted_upon_anew() {
+fn s1_a_node_created_again_under_its_name_counts_as_new() {
     let mut bench = marked_by_us();
     let successor = NodeFact { uid: uid("new"), created: wall(3_000), ..node("a") };
     bench.deliver(&successor);
@@ -500,7 +500,7 @@ fn s1_a_node_that_is_created_again_under_its_name_is_acted_upon_anew() {
 }
 
 #[test]
-fn n1_a_uid_refutes_what_the_name_says() {
+fn n1_a_uid_overrides_the_name() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(PreemptionObject { uid: Some(uid("old")), ..event("a") });
     assert_eq!(bench.statuses("a"), (false, false));

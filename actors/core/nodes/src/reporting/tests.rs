@@ -369,7 +369,7 @@ fn s1_an_entry_with_an_unknown_admin_state_is_not_down_and_is_named() {
 }
 
 #[test]
-fn s1_nothing_is_told_of_a_node_in_no_pool_or_of_one_that_is_gone() {
+fn s1_a_node_that_is_in_no_pool_or_deleted_is_not_reported() {
     let mut bench = Bench::new(3);
     for state in [NodeState::Draining, NodeState::Down, NodeState::Restoring] {
         bench.put(3, state);
@@ -398,7 +398,7 @@ fn s1_nothing_is_told_of_a_node_in_no_pool_or_of_one_that_is_gone() {
 }
 
 #[test]
-fn s1_what_ends_while_nobody_can_be_told_is_told_when_somebody_can() {
+fn s1_a_return_without_posted_events_is_reported_later() {
     let mut bench = Bench::new(3);
     bench.reporting.set_term(None);
     assert_eq!(bench.cut(1), []);
@@ -421,7 +421,7 @@ fn s1_what_ends_while_nobody_can_be_told_is_told_when_somebody_can() {
 }
 
 #[test]
-fn n3_of_failures_in_a_row_the_first_is_told_with_its_retry() {
+fn n3_the_first_of_consecutive_failures_is_reported_with_its_retry() {
     let mut bench = Bench::new(3);
     let [web, internal] = pools();
     bench.put(1, NodeState::Draining);
@@ -474,7 +474,7 @@ fn n3_when_many_nodes_fail_the_common_limiter_sets_the_next_try() {
 }
 
 #[test]
-fn n4_a_node_that_cannot_be_recorded_is_told_once() {
+fn n4_a_node_that_cannot_be_recorded_is_reported_once() {
     let mut bench = Bench::new(3);
     bench.nodes[1].uid = NodeUid::new("no key/at all");
     bench.refused = [(bench.uid(1), "there is no room"), (bench.uid(2), "its UID is odd")].into();
@@ -499,7 +499,7 @@ fn n4_a_node_that_cannot_be_recorded_is_told_once() {
 }
 
 #[test]
-fn n5_each_held_node_is_told_once_in_a_term_and_the_controller_once() {
+fn n5_each_held_node_is_reported_once_a_term_and_the_controller_once() {
     let mut bench = Bench::new(7);
     bench.bound = (2, 6);
     for (n, state) in [(1, NodeState::Draining), (2, NodeState::Recording), (3, NodeState::Held)] {
@@ -521,7 +521,7 @@ fn n5_each_held_node_is_told_once_in_a_term_and_the_controller_once() {
 }
 
 #[test]
-fn n4_an_admin_state_of_somebody_else_is_told_once_for_each_node_and_term() {
+fn n4_a_foreign_admin_state_is_reported_once_per_node_and_term() {
     let mut bench = Bench::new(4);
     let [web, internal] = pools();
     bench.set(&web, 1, State::Down);

@@ -29,7 +29,7 @@ fn nothing(stays: Stays) -> Answer {
 }
 
 #[test]
-fn n5_nodes_that_are_being_noted_count() {
+fn n5_nodes_whose_record_is_being_written_count() {
     let mut bench = Bench::new(6);
     bench.answers = false;
     for n in 1..=5 {
@@ -44,7 +44,7 @@ fn n5_nodes_that_are_being_noted_count() {
 }
 
 #[test]
-fn n5_people_are_told_what_the_bound_goes_by() {
+fn n5_the_report_contains_the_numbers_behind_the_limit() {
     let mut bench = held();
     bench.pass(1_000);
     let what = model::report::EventKind::AdminHeld { down: 3, ready: 6 };
@@ -53,7 +53,7 @@ fn n5_people_are_told_what_the_bound_goes_by() {
 }
 
 #[test]
-fn n5_what_is_recorded_goes_on_at_once_whatever_else_is_down() {
+fn n5_a_recorded_node_goes_down_at_once_whatever_else_is_down() {
     let mut bench = held();
     release(&mut bench, Scope::Node(name(4)));
     bench.run_until_stable();
@@ -66,7 +66,7 @@ fn n5_what_is_recorded_goes_on_at_once_whatever_else_is_down() {
 }
 
 #[test]
-fn n5_a_person_lets_a_node_go() {
+fn n5_the_operator_releases_a_node() {
     let mut bench = held();
     let done = Answer::Done(Done::Released { pools: Vec::new(), nodes: vec![name(4)] });
     assert_eq!(release(&mut bench, Scope::Node(name(4))), done);

@@ -21,7 +21,7 @@ fn busy() -> Bench {
 }
 
 #[test]
-fn n4_switched_off_it_takes_back_what_is_ours_and_then_does_nothing() {
+fn n4_switched_off_it_restores_what_is_ours_and_then_does_nothing() {
     let mut bench = busy();
     bench.restart(Role::Off);
     bench.lead(2);
@@ -135,7 +135,7 @@ fn g6_while_everything_is_paused_no_record_is_made_and_the_set_shrinks() {
 }
 
 #[test]
-fn n2_what_a_write_of_an_older_set_has_added_is_cut_out_at_once() {
+fn n2_an_addition_of_an_older_set_goes_down_at_once() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();

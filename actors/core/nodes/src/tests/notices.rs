@@ -42,7 +42,7 @@ fn n1_a_notice_sets_its_node_down_and_the_taint_follows_its_record() {
 }
 
 #[test]
-fn n1_a_notice_for_a_node_that_is_down_is_noted_before_the_taint() {
+fn n1_a_notice_for_a_down_node_is_recorded_before_the_taint() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();

@@ -23,7 +23,7 @@ fn failed(why: &str) -> RequestFailure {
 }
 
 #[test]
-fn n4_a_node_is_noted_before_it_enters_the_set() {
+fn n4_a_node_is_recorded_before_it_enters_the_set() {
     let mut bench = slow(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!(bench.state(1), Some(NodeState::Recording));
@@ -76,7 +76,7 @@ fn n4_a_signal_that_ends_before_the_record_was_written_takes_it_back() {
 }
 
 #[test]
-fn n4_a_record_with_an_overtaken_or_unanswered_write_is_looked_for() {
+fn n4_after_a_conflict_or_lost_answer_the_record_is_read() {
     let mut bench = slow(4);
     bench.server.put("start.somebody", "else");
     bench.deliver(node(1, &[SHUTDOWN]));
@@ -163,7 +163,7 @@ fn n4_a_record_goes_when_its_node_is_restored_and_not_before() {
 }
 
 #[test]
-fn n4_a_node_signalled_again_while_its_record_goes_is_noted_first() {
+fn n4_a_new_signal_while_the_record_is_removed_records_the_node_first() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -267,7 +267,7 @@ fn n4_a_record_that_may_still_go_counts_where_its_node_is_down() {
 }
 
 #[test]
-fn n4_a_record_that_is_written_late_for_nobody_is_found_and_goes() {
+fn n4_a_late_record_that_is_not_needed_is_found_and_removed() {
     let mut bench = slow(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     let late = bench.asks.front().expect("a record").1.clone();
@@ -288,7 +288,7 @@ fn n4_a_record_that_is_written_late_for_nobody_is_found_and_goes() {
 }
 
 #[test]
-fn n4_the_record_of_a_node_that_is_gone_goes_with_its_last_down() {
+fn n4_the_record_of_a_deleted_node_goes_with_its_last_down() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -310,7 +310,7 @@ fn n4_the_record_of_a_node_that_is_gone_goes_with_its_last_down() {
 }
 
 #[test]
-fn n4_a_new_address_is_noted_before_it_enters_the_set() {
+fn n4_a_new_address_is_recorded_before_it_enters_the_set() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -331,7 +331,7 @@ fn n4_a_new_address_is_noted_before_it_enters_the_set() {
 }
 
 #[test]
-fn n4_an_address_of_a_gone_node_belongs_to_its_successor_once_noted() {
+fn n4_an_address_of_a_deleted_node_is_its_successors_once_recorded() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.deliver(node(2, &[SHUTDOWN]));
@@ -351,7 +351,7 @@ fn n4_an_address_of_a_gone_node_belongs_to_its_successor_once_noted() {
 }
 
 #[test]
-fn n4_an_exception_of_a_node_that_is_gone_ends_for_its_successor() {
+fn n4_an_exception_of_a_deleted_node_ends_for_its_successor() {
     let mut bench = Bench::new(4);
     bench.set_foreign(1, State::Down);
     bench.observe_all();
@@ -429,7 +429,7 @@ fn n4_a_down_that_another_record_explains_is_no_exception() {
 }
 
 #[test]
-fn n4_lines_that_nobody_here_knows_survive() {
+fn n4_unknown_lines_survive() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -443,7 +443,7 @@ fn n4_lines_that_nobody_here_knows_survive() {
 }
 
 #[test]
-fn n4_a_record_that_somebody_takes_away_is_written_again() {
+fn n4_a_record_that_another_client_removes_is_written_again() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -547,7 +547,7 @@ fn n4_what_cannot_be_read_is_kept_and_shown_and_makes_nothing_ours() {
 }
 
 #[test]
-fn n4_a_node_whose_key_cannot_be_read_is_told_to_have_it_corrected() {
+fn n4_a_node_with_an_unreadable_key_is_reported_with_the_remedy() {
     let mut bench = Bench::silent(Role::On, 4);
     bench.server.put("down.uid-of-node-1", "node-1\nips: 10.0.0.1\nforeign: nonsense\n");
     bench.deliver(node(1, &[]));
@@ -676,7 +676,7 @@ fn n4_an_older_read_does_not_end_an_exception_of_the_get_before_a_write() {
 }
 
 #[test]
-fn n4_a_look_that_did_not_count_is_asked_for_again() {
+fn n4_a_read_that_did_not_count_is_requested_again() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();

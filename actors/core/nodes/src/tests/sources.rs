@@ -456,7 +456,7 @@ fn n2_x2_in_an_excluded_pool_a_foreign_down_outlives_its_node() {
 }
 
 #[test]
-fn x3_n4_what_is_never_taken_back_waits_for_no_source() {
+fn x3_n4_a_down_that_is_never_restored_waits_for_no_source() {
     let mut world = World::unknown();
     world.bench.set_foreign(2, State::Down);
     world.observe_all();
@@ -528,7 +528,7 @@ fn n4_switching_off_takes_downs_back_before_the_source_is_known() {
 }
 
 #[test]
-fn n4_what_nobody_of_ours_asks_for_is_told_and_left() {
+fn n4_a_down_that_we_do_not_require_is_reported_and_left() {
     let mut world = World::new();
     world.bench.set_foreign(1, State::Down);
     world.observe_all();

@@ -82,7 +82,7 @@ fn n4_what_a_successor_does_follows_from_records_and_signals() {
 }
 
 #[test]
-fn n4_the_set_of_the_recorded_is_told_before_the_term_begins() {
+fn n4_the_set_of_recorded_nodes_is_sent_before_the_term_begins() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -116,7 +116,7 @@ fn n4_a_crash_between_record_and_put_costs_no_put() {
 }
 
 #[test]
-fn n4_a_node_that_moved_without_a_leader_is_noted_with_its_new_addresses() {
+fn n4_a_node_that_moved_without_a_leader_is_recorded_at_new_addresses() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
@@ -166,7 +166,7 @@ fn n4_exceptions_outlive_the_process() {
 }
 
 #[test]
-fn n4_a_process_that_leads_again_goes_by_what_others_have_noted_meanwhile() {
+fn n4_a_process_that_leads_again_uses_the_records_of_others() {
     let mut bench = Bench::new(8);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.deliver(node(2, &[SHUTDOWN]));

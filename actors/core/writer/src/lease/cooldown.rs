@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn w7_the_addition_is_whole_where_the_other_holder_let_go_before_the_sign() {
+    fn w7_the_addition_is_full_if_the_release_came_before_the_sign() {
         let mut cooldown = Cooldown::default();
         cooldown.on_foreign_release(at(900), LEAST);
         assert_eq!(cooldown.until(at(900)), None);

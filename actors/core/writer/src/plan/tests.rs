@@ -113,7 +113,7 @@ fn w3_a_member_on_a_draining_node_is_down_at_birth() {
 }
 
 #[test]
-fn n4_draining_beats_up_and_only_a_down_of_ours_is_taken_back() {
+fn n4_draining_overrides_up_and_only_our_down_is_restored() {
     let state = |name: &str, last: u8, admin_state| Entry { admin_state, ..entry(name, Some(ip(last))) };
     let facts = pool(vec![
         state("up-draining", 1, AdminState::Up),
@@ -207,7 +207,7 @@ fn x2_n4_a_down_that_the_source_wants_is_taken_back_in_other_pools() {
 }
 
 #[test]
-fn n4_a_node_that_leaves_service_is_down_whatever_the_source_says() {
+fn n4_a_draining_node_is_down_whatever_the_source_sets() {
     let facts =
         pool(vec![state(1, AdminState::Down), state(2, AdminState::None), state(3, AdminState::Down)]);
     let wanted = saying(level(&[(1, "n1"), (2, "n2"), (3, "n3")], &[]), &[], &[1, 2, 3]);
@@ -225,7 +225,7 @@ fn n4_a_node_that_leaves_service_is_down_whatever_the_source_says() {
 }
 
 #[test]
-fn n2_x2_in_a_pool_that_is_left_out_only_the_source_counts() {
+fn n2_x2_in_an_excluded_pool_only_the_source_counts() {
     let facts =
         pool(vec![state(1, AdminState::Down), state(2, AdminState::None), state(3, AdminState::None)]);
     let wanted = saying(level(&[(1, "n1"), (2, "n2")], &[3]), &[3], &[1]);

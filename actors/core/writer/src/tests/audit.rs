@@ -70,7 +70,7 @@ fn e1_a_new_member_of_a_node_that_leaves_is_added_and_down() {
 }
 
 #[test]
-fn e1_the_pool_hears_the_correlation_id_of_its_write() {
+fn e1_the_pool_gets_the_correlation_id_of_its_write() {
     let mut bench = Bench::leading(params());
     for (provisioning, lb) in [(Provisioning::Succeeded, "a"), (Provisioning::Updating, "b")] {
         let web = pool(lb, "web");

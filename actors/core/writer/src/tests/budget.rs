@@ -110,7 +110,7 @@ fn w9_calls_begun_before_a_429_do_not_halve_the_budget_again() {
 }
 
 #[test]
-fn w9_discovery_keeps_to_two_fifths_of_what_is_left_of_the_reads() {
+fn w9_discovery_uses_at_most_two_fifths_of_the_remaining_reads() {
     let of = |lower: fn(&mut Budget)| {
         let mut budget = Budget::new(5_000, 500, None);
         lower(&mut budget);
@@ -160,7 +160,7 @@ fn w9_budgets_too_small_for_a_whole_call_of_reserve_have_none() {
 }
 
 #[test]
-fn w9_a_bucket_holds_at_most_half_of_what_arm_says_is_left_for_everybody() {
+fn w9_a_bucket_holds_at_most_half_of_arms_remaining_calls() {
     let mut budget = Budget::new(5_000, 500, None);
     budget.headroom(secs(1), WRITES, 199);
     assert_eq!(budget.shown(secs(1), WRITES), (99.5, 99.5));
@@ -231,7 +231,7 @@ fn q2_the_interval_grows_from_half_of_the_writes_to_1_min_at_the_reserve() {
 }
 
 #[test]
-fn q2_a_budget_that_is_lowered_and_full_stretches_nothing() {
+fn q2_a_full_but_lowered_budget_stretches_no_interval() {
     let mut budget = Budget::new(5_000, 500, None);
     budget.headroom(secs(1), WRITES, 100);
     assert_eq!(budget.stretched(secs(1), Duration::ZERO), None);
@@ -242,7 +242,7 @@ fn q2_a_budget_that_is_lowered_and_full_stretches_nothing() {
 }
 
 #[test]
-fn q2_a_pool_is_told_its_stretched_interval_before_its_outcome() {
+fn q2_a_pool_gets_its_stretched_interval_before_its_outcome() {
     let mut bench = Bench::leading(Params { writes_per_5_minutes: 10, ..params() });
     let mut told = Vec::new();
     for number in 0..8 {

@@ -101,7 +101,7 @@ fn w8_a_pool_with_an_operation_keeps_its_load_balancer_closed() {
 }
 
 #[test]
-fn w8_a_read_of_discoverys_counts_as_the_look_if_it_began_in_the_term() {
+fn w8_a_discovery_read_of_the_term_counts_as_the_initial_read() {
     let mut bench = fresh(params());
     let (web, older) = (pool("lb", "web"), discover(&mut bench, "lb"));
     bench.step(In::Standing(Standing::Standby));
@@ -132,7 +132,7 @@ fn w8_a_discovery_that_fails_neither_opens_a_lane_nor_delays_its_read() {
 }
 
 #[test]
-fn w8_a_load_balancer_that_is_not_there_is_left_to_the_reads_of_its_pools() {
+fn w8_an_absent_load_balancer_is_left_to_the_reads_of_its_pools() {
     let mut bench = fresh(params());
     let web = pool("lb", "web");
     let call = lb_read(&bench.due(&web, due(0, Class::Add)), "lb");
@@ -215,7 +215,7 @@ fn w8_a_read_of_an_older_term_does_not_count_and_is_not_sent_twice() {
 }
 
 #[test]
-fn w6_a_look_that_is_throttled_heeds_lock_and_gate_and_is_made_again() {
+fn w6_a_throttled_initial_read_waits_for_lock_and_gate() {
     let mut bench = fresh(params());
     let call = lb_read(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
     let header = RetryAfter::In(Duration::from_secs(20));

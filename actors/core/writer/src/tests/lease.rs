@@ -269,7 +269,7 @@ fn w7_a_hold_of_our_predecessor_is_taken_over_at_once() {
 }
 
 #[test]
-fn w7_a_hold_of_our_predecessor_that_nobody_wants_is_given_back() {
+fn w7_an_unused_hold_of_our_predecessor_is_released() {
     let mut bench = Bench::new(leased());
     let call = lease_read(&bench.lead(2));
     let (_, version, edit) = replaces(&bench.lease(call, state(7, Some(OURS))));
@@ -615,7 +615,7 @@ fn w7_an_answer_that_never_comes_counts_as_a_failure_after_6_seconds() {
 }
 
 #[test]
-fn w7_it_is_let_go_of_before_waits() {
+fn w7_it_is_released_before_waits() {
     // For a foreign operation, and for a client retry.
     for foreign in [true, false] {
         let (mut bench, web, attempt) = Bench::with_hold(leased());
@@ -674,7 +674,7 @@ fn w8_without_leadership_it_is_released_once_no_put_is_open() {
 }
 
 #[test]
-fn w8_a_term_that_begins_anew_relies_on_no_hold_of_the_one_before() {
+fn w8_a_new_term_relies_on_no_hold_of_the_previous_one() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
     let output = bench.lead(2);
     assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));

@@ -107,7 +107,7 @@ fn n3_a_404_of_an_admin_write_is_stale_for_the_pool_or_its_parent() {
 }
 
 #[test]
-fn e2_an_admin_part_that_is_due_as_before_is_not_measured() {
+fn e2_an_admin_part_that_stays_due_is_not_measured() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));

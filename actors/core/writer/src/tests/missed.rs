@@ -80,7 +80,7 @@ fn n2_what_a_put_has_restored_is_missed_when_its_node_drains_again() {
 }
 
 #[test]
-fn n2_it_is_told_before_the_admin_part_and_the_attempt_are_answered() {
+fn n2_it_is_reported_before_the_admin_part_and_the_attempt_end() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Standing(Standing::Standby));
@@ -132,7 +132,7 @@ fn n2_a_failed_put_has_missed_something_if_it_may_have_succeeded() {
 }
 
 #[test]
-fn n2_what_an_unanswered_put_may_have_added_is_told_once_per_set() {
+fn n2_possible_additions_of_an_unanswered_put_are_reported_once_per_set() {
     for newer in [false, true] {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
@@ -167,7 +167,7 @@ fn n2_what_the_next_read_finds_as_wanted_is_not_missed() {
 }
 
 #[test]
-fn w8_a_put_of_an_earlier_term_tells_what_it_has_missed_all_the_same() {
+fn w8_a_put_of_an_earlier_term_still_reports_what_it_missed() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (_, call) = bench.begin_put(&web, &[1]);

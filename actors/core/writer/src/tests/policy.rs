@@ -23,7 +23,7 @@ fn puts(output: &[Out]) -> usize {
 }
 
 #[test]
-fn g6_nothing_is_granted_in_a_term_for_which_nobodys_wishes_are_known() {
+fn g6_no_grant_in_a_term_without_a_policy() {
     let mut bench = Bench { writer: Writer::new(params()), ..Bench::new(params()) };
     bench.step(In::OperatorPolicy { term: None, policy: Arc::default() });
     bench.lead(2);
@@ -100,7 +100,7 @@ fn g6_what_was_granted_when_a_pause_comes_sends_no_put_and_spends_nothing() {
 }
 
 #[test]
-fn g6_a_write_that_waits_for_its_next_try_is_let_go_of_by_a_pause() {
+fn g6_a_pause_cancels_a_write_that_waits_for_its_next_try() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);

@@ -130,7 +130,7 @@ fn w4_a_get_that_follows_a_failed_put_belongs_to_its_retry() {
 }
 
 #[test]
-fn w4_the_delays_of_the_put_begin_anew_after_those_of_the_get() {
+fn w4_the_delays_of_the_put_start_over_after_those_of_the_get() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, mut read) = bench.begin(&web, &[1]);
@@ -298,7 +298,7 @@ fn w4_of_several_unanswered_puts_the_one_that_the_pool_shows_counts() {
 }
 
 #[test]
-fn w4_a_put_found_as_written_is_told_before_the_put_of_admin_states() {
+fn w4_a_put_found_written_is_reported_before_the_put_of_admin_states() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1]);

@@ -14,7 +14,7 @@ fn rewritten(bench: &mut Bench, web: &PoolId) -> (AttemptId, CallId, Edit) {
 }
 
 #[test]
-fn a_right_pool_is_written_as_it_is() {
+fn a_pool_in_sync_is_written_as_it_is() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, call, edit) = rewritten(&mut bench, &web);

@@ -423,7 +423,7 @@ fn w6_a_success_in_the_loop_ends_it() {
 }
 
 #[test]
-fn w6_a_person_opens_a_gate_and_arm_is_asked_again() {
+fn w6_the_operator_opens_a_gate_and_arm_is_called_again() {
     let opened = |output: &[Out]| -> Option<Answer> {
         output
             .iter()

@@ -12,7 +12,7 @@ fn unread(bench: &mut Bench, pool: &PoolId, millis: u64) -> Vec<Out> {
 }
 
 #[test]
-fn a_pool_with_unread_changes_waits_until_they_are_taken_in() {
+fn a_pool_with_unread_changes_waits_until_they_are_processed() {
     for suffix in ["", "-ipv6"] {
         let mut bench = Bench::leading(params());
         let (web, api) = (pool("lb", &format!("web{suffix}")), pool("lb", "api"));
@@ -39,7 +39,7 @@ fn a_pool_that_is_due_already_waits_too() {
 }
 
 #[test]
-fn a_change_that_was_taken_in_before_it_is_heard_of_delays_nothing() {
+fn a_change_processed_before_its_announcement_delays_nothing() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.now = 20;
@@ -50,7 +50,7 @@ fn a_change_that_was_taken_in_before_it_is_heard_of_delays_nothing() {
 }
 
 #[test]
-fn a_service_that_changes_all_the_time_is_written_all_the_same() {
+fn a_service_that_changes_all_the_time_is_still_written() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.now = 100;

@@ -161,7 +161,7 @@ fn next_take_after(bench: &mut Bench, web: &PoolId) -> AttemptId {
 }
 
 #[test]
-fn w4_a_look_of_discovery_disproves_a_put_whose_answer_was_lost() {
+fn w4_a_discovery_read_disproves_a_put_whose_answer_was_lost() {
     let rest = Provisioning::Succeeded;
     assert!(!after_a_read(no_answer(), 5_000, &[], rest), "what is there later comes from another client");
     assert!(after_a_read(no_answer(), 5_000, &[1], rest), "it shows the PUT's work");

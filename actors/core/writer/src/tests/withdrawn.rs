@@ -12,7 +12,7 @@ fn failing() -> Arc<Failure> {
 }
 
 #[test]
-fn n3_what_nobody_has_begun_is_withdrawn_at_once_and_costs_no_call() {
+fn n3_a_part_that_has_not_begun_is_withdrawn_without_a_call() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Standing(Standing::Standby));
@@ -27,7 +27,7 @@ fn n3_what_nobody_has_begun_is_withdrawn_at_once_and_costs_no_call() {
 }
 
 #[test]
-fn n3_what_is_under_way_goes_on_before_the_withdrawal_is_answered() {
+fn n3_a_write_in_flight_ends_before_the_withdrawal_is_answered() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));
@@ -44,7 +44,7 @@ fn n3_what_is_under_way_goes_on_before_the_withdrawal_is_answered() {
 }
 
 #[test]
-fn n3_what_waits_for_its_next_try_finds_out_what_is_there() {
+fn n3_a_waiting_write_still_reads_the_pool_after_its_withdrawal() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));
@@ -69,7 +69,7 @@ fn n3_what_waits_for_its_next_try_finds_out_what_is_there() {
 }
 
 #[test]
-fn n3_what_is_due_again_is_not_withdrawn() {
+fn n3_a_part_that_is_due_again_is_not_withdrawn() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));

@@ -62,7 +62,7 @@ fn n1_a_patch_that_was_carried_out_is_not_made_again() {
 }
 
 #[test]
-fn n1_a_patch_that_was_overtaken_is_made_anew_with_the_next_state() {
+fn n1_a_patch_with_a_conflict_is_made_again_from_the_next_state() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("a"));
     bench.answer(&TaintAnswer::Overtaken);
@@ -80,7 +80,7 @@ fn n1_a_patch_that_was_overtaken_is_made_anew_with_the_next_state() {
 }
 
 #[test]
-fn n1_an_overtaken_patch_is_repeated_without_news_of_the_node() {
+fn n1_a_patch_with_a_conflict_is_repeated_without_a_new_state() {
     assert_eq!(tries(event("a"), &node("a"), &[TaintAnswer::Overtaken], 100), [0, 1, 3, 7, 15]);
 }
 
@@ -163,7 +163,7 @@ fn n1_a_taint_of_another_value_is_none_of_an_eviction() {
 }
 
 #[test]
-fn n1_a_taint_that_somebody_adds_before_us_is_not_ours() {
+fn n1_a_taint_that_another_client_adds_first_is_not_ours() {
     let mut unsent = Bench::of(&[node("a")]);
     unsent.records = false;
     unsent.event(event("a"));

@@ -160,7 +160,7 @@ fn n1_a_taint_added_again_before_our_removal_is_answered_is_not_ours() {
 }
 
 #[test]
-fn n1_the_taint_of_somebody_else_is_never_removed() {
+fn n1_a_foreign_taint_is_never_removed() {
     let mut bench = Bench::of(&[marked(&node("a"), 1)]);
     bench.event(event("a"));
     bench.pass(seconds(3_600));
@@ -211,7 +211,7 @@ fn n1_a_notice_during_the_removal_of_our_taint_gets_a_new_taint() {
 }
 
 #[test]
-fn n1_a_node_that_is_gone_is_forgotten() {
+fn n1_a_deleted_node_is_dropped() {
     let mut bench = marked_by_us();
     bench.changed();
     bench.gone("a");

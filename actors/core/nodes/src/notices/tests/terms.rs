@@ -17,7 +17,7 @@ fn n1_a_taint_that_the_record_calls_ours_stays_10_min_after_the_notice() {
 }
 
 #[test]
-fn n1_a_record_of_a_taint_that_is_not_there_is_at_an_end() {
+fn n1_a_record_of_a_missing_taint_ends() {
     let other_effect = NodeFact { taints: vec![taint(DRAINING, SPOT_EVICTION, "NoExecute")], ..node("a") };
     for fact in [node("a"), other_effect] {
         let mut bench = Bench::of(&[fact]);
@@ -28,7 +28,7 @@ fn n1_a_record_of_a_taint_that_is_not_there_is_at_an_end() {
 }
 
 #[test]
-fn n1_a_record_of_a_node_that_is_not_known_yet_waits_for_it() {
+fn n1_a_record_of_an_unknown_node_waits_for_it() {
     for (fact, ours) in [(node("a"), false), (marked(&node("a"), 2), true)] {
         let mut bench = Bench::of(&[]);
         bench.notices.on_read(&uid("a"));
@@ -105,7 +105,7 @@ fn w8_a_removal_under_way_when_a_term_begins_is_made_again() {
 }
 
 #[test]
-fn n1_a_notice_heard_while_another_led_counts_only_while_it_is_young() {
+fn n1_a_notice_of_another_leaders_term_counts_only_while_young() {
     for (span, counts) in [(seconds(59), true), (seconds(60), false)] {
         let mut bench = Bench::of(&[node("a")]);
         bench.acts = false;
@@ -124,7 +124,7 @@ fn n1_a_notice_heard_while_another_led_counts_only_while_it_is_young() {
 }
 
 #[test]
-fn n1_an_event_of_a_list_heard_while_another_led_was_no_younger_then() {
+fn n1_a_listed_event_of_another_leaders_term_was_no_younger() {
     for (age, counts) in [(39, true), (40, false)] {
         let mut bench = Bench::of(&[node("a")]);
         bench.acts = false;
@@ -139,7 +139,7 @@ fn n1_an_event_of_a_list_heard_while_another_led_was_no_younger_then() {
 }
 
 #[test]
-fn n1_a_notice_that_cannot_be_recorded_stands_while_this_process_acts() {
+fn n1_a_notice_that_cannot_be_recorded_lasts_while_this_process_acts() {
     let mut bench = Bench::of(&[node("a")]);
     bench.records = false;
     bench.event(event("a"));

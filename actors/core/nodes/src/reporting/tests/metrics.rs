@@ -9,7 +9,7 @@ fn drained(output: &Emitted) -> Vec<Duration> {
 }
 
 #[test]
-fn e2_gauges_are_told_when_they_have_changed_and_go_back_to_zero() {
+fn e2_gauges_are_emitted_on_change_and_return_to_zero() {
     let mut bench = Bench::new(3);
     bench.put(1, NodeState::Draining);
     let signals = |nodes: u64| Metric::DrainingNodes { signal: Signal::Shutdown, nodes };

@@ -83,7 +83,7 @@ fn h3_a_node_that_is_deleted_waits_in_no_pool() {
 }
 
 #[test]
-fn n2_of_two_nodes_of_one_name_the_one_that_is_there_is_shown() {
+fn n2_of_two_nodes_of_one_name_the_existing_one_is_shown() {
     for gone in [0, 1] {
         let mut bench = Bench::new(3);
         bench.nodes[gone].fact = None;
@@ -138,7 +138,7 @@ fn n2_a_node_is_shown_in_each_of_its_pools_as_it_is_there() {
 }
 
 #[test]
-fn n4_the_first_hundred_admin_states_of_somebody_else_are_shown_in_order() {
+fn n4_the_first_hundred_foreign_admin_states_are_shown_in_order() {
     let mut bench = Bench::new(3);
     for n in (0..60).rev() {
         let id = pool("lb", &format!("pool-{n:02}"));
@@ -175,7 +175,7 @@ fn h3_reads_of_all_pools_are_250_ms_apart_and_none_is_left_out() {
 }
 
 #[test]
-fn h3_what_is_known_of_records_is_shown_when_it_is_another() {
+fn h3_the_records_view_is_published_when_it_changes() {
     let mut bench = Bench::new(3);
     bench.unreadable.insert("down.x".into(), "it names no node");
     let output = bench.later();

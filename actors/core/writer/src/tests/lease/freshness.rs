@@ -59,7 +59,7 @@ fn w8_a_state_first_seen_by_the_watch_is_released_once_it_is_ours() {
 }
 
 #[test]
-fn w7_a_watch_that_tells_of_a_deletion_is_opened_again_after_five_seconds() {
+fn w7_after_a_deletion_the_watch_opens_again_in_five_seconds() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
     let output = bench.lease(watch, LeaseAnswer::Absent);
     assert_eq!(lease_requests(&output).len(), 1, "a look: {output:?}");

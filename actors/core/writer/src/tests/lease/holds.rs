@@ -132,7 +132,7 @@ fn w7_a_service_that_comes_while_another_has_no_ingress_counts() {
 }
 
 #[test]
-fn w8_a_shutdown_looks_at_once_though_requests_have_failed_before() {
+fn w8_a_shutdown_reads_at_once_despite_earlier_failures() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
     let read = bench.bring(&web, attempt, &[1]);
     let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
@@ -165,7 +165,7 @@ fn w8_a_new_term_reads_immediately_after_failures_of_the_last_one() {
 }
 
 #[test]
-fn w7_a_lease_that_does_not_exist_is_looked_for_every_30_seconds() {
+fn w7_a_missing_lease_is_read_every_30_seconds() {
     let mut bench = Bench::new(leased());
     let mut output = bench.lead(1);
     for second in [30, 60, 90] {

@@ -93,7 +93,7 @@ fn w7_an_older_state_from_a_watch_is_late_and_an_earlier_one_is_read() {
 }
 
 #[test]
-fn w7_writes_that_never_succeed_back_off_though_looks_do() {
+fn w7_failing_writes_back_off_though_reads_succeed() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let mut server = Server { version: 7, requests: 0, refuses: true };
     let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
@@ -295,7 +295,7 @@ fn strangers(output: &[Out]) -> Vec<String> {
 }
 
 #[test]
-fn w7_a_stranger_that_delays_a_write_for_a_minute_is_told_once() {
+fn w7_a_stranger_that_delays_a_write_for_a_minute_is_reported_once() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, Some("aks-rp"));
     assert!(strangers(&bench.until(10_000)).is_empty(), "nothing waits");
     assert_eq!((last_view(&bench).whose, last_view(&bench).state), (Whose::Stranger, "free"));
@@ -309,7 +309,7 @@ fn w7_a_stranger_that_delays_a_write_for_a_minute_is_told_once() {
 }
 
 #[test]
-fn w7_a_stranger_is_told_a_minute_after_it_took_the_lease() {
+fn w7_a_stranger_is_reported_a_minute_after_it_took_the_lease() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
     bench.due(&pool("lb", "web"), due(0, Class::Add));
     bench.until(50_000);
@@ -591,7 +591,7 @@ fn w7_requests_of_an_earlier_term_explain_only_what_they_can_have_made() {
 }
 
 #[test]
-fn w8_a_look_that_was_sent_before_a_doubt_arose_does_not_end_it() {
+fn w8_a_read_sent_before_a_doubt_does_not_end_the_doubt() {
     let (mut bench, watch, _) = Bench::reading();
     let output = bench.until(15_000);
     bench.lease(replaces(&output).0, lost());
