@@ -17,10 +17,10 @@ impl AdminState {
         if !self.nodes.is_stale() {
             return;
         }
-        let gives_back = !self.signals_count();
+        let restores_all = !self.signals_count();
         let (pools, listed) = (&self.pools, &self.params.listed);
         let restores = self.nodes.restores().clone();
-        let next = self.nodes.set(pools, listed, &self.records, gives_back, &self.set);
+        let next = self.nodes.set(pools, listed, &self.records, restores_all, &self.set);
         let Some(next) = next else {
             return self.send_draining_addresses(out);
         };

@@ -427,7 +427,7 @@ impl AdminState {
         }
         let acts = self.acts();
         if acts {
-            self.notices.reconcile(now, |uid| self.records.keeps_taint(uid), out);
+            self.notices.reconcile(now, |uid| self.records.confirms_taint(uid), out);
             self.apply_notices(now);
             self.nodes.admit(&self.pools, &mut self.records, |uid| self.notices.is_ours(uid));
             for uid in self.nodes.enter_set(now, &self.records) {
@@ -499,12 +499,12 @@ impl AdminState {
 
     /// Evaluates which nodes are done, or not done any more.
     fn evaluate_nodes(&mut self, now: Now, out: &mut Vec<Out>) {
-        let gives_back = !self.signals_count();
+        let restores_all = !self.signals_count();
         let unknown = self.unknown();
         let waits = |uid: &NodeUid| self.updates.has_updates_for(uid) || unknown.contains(uid);
         let lbs = self.params.load_balancers.iter().filter(|lb| !self.never_existed.contains(*lb));
         let evaluation =
-            self.nodes.evaluate((now, self.set.generation), lbs, gives_back, waits, &mut self.records);
+            self.nodes.evaluate((now, self.set.generation), lbs, restores_all, waits, &mut self.records);
         let again = self.read_again_at.take_if(|at| *at <= now).is_some() && self.nodes.waits_for_any();
         if evaluation.read_all | again | std::mem::take(&mut self.grown) {
             self.read_again_at = None;
@@ -612,7 +612,7 @@ impl Machine for AdminState {
                 self.dirty.insert(pool);
                 self.changed = true;
             }
-            In::SourceAdminStates(pool, word) => self.on_source_admin_states(pool, word),
+            In::SourceAdminStates(pool, states) => self.on_source_admin_states(pool, states),
             In::Opened(epoch) => self.opening = self.opening.max(Some(epoch)),
             In::Standing(standing) => {
                 self.leads = standing.term();

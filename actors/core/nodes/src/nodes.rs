@@ -344,7 +344,7 @@ impl Nodes {
         };
         rule(self.busy().all(kept), "something of a node may be Down that is not recorded")?;
         let wanted =
-            |(uid, node): (&NodeUid, &Node)| !node.phase.is_recording() || records.wanted(uid).is_some();
+            |(uid, node): (&NodeUid, &Node)| !node.phase.is_recording() || records.desired(uid).is_some();
         rule(self.busy().all(wanted), "a node waits for a record that is not wanted")?;
         let needed = |record: &Record| self.busy.contains(&record.uid);
         rule(records.all().all(needed), "a record is wanted of a node that is still")

@@ -210,11 +210,11 @@ impl PendingUpdates {
         if again && now < backoff.not_before {
             let (at, unpersisted) =
                 (backoff.not_before, backoff.failures == 0 && backoff.done >= REPORT_AFTER);
-            let told = if unpersisted { lacks.keys().cloned().collect() } else { Vec::new() };
+            let unpersisted_nodes = if unpersisted { lacks.keys().cloned().collect() } else { Vec::new() };
             let mut waiting_nodes = self.remove(&pool);
             waiting_nodes.extend(lacks.keys().cloned());
             self.insert(pool, UpdatePhase::Paced(at, lacks), waiting_nodes);
-            return told;
+            return unpersisted_nodes;
         }
         if !again {
             let before = std::mem::replace(

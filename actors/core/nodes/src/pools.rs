@@ -96,8 +96,8 @@ impl Pool {
 
     /// The entries whose required state may change with this set. The lookup iterates over the smaller side.
     fn affected_by<'a>(&'a self, set: &'a Draining) -> Vec<&'a (Backend, AdminState)> {
-        let waiting_nodes = set.addresses.len() + set.restorable.len();
-        if self.entries.len() <= waiting_nodes {
+        let affected = set.addresses.len() + set.restorable.len();
+        if self.entries.len() <= affected {
             let is_concerned =
                 |backend: &Backend| set.addresses.contains_key(backend) || set.restorable.contains(backend);
             return self.entries.iter().filter(|(backend, _)| is_concerned(backend)).collect();
@@ -206,9 +206,9 @@ impl Pools {
     }
 
     /// Applies the admin states that the source of a pool sets. `None`: not known.
-    pub(super) fn set_source_states(&mut self, id: &PoolId, word: Option<Arc<SourceAdminStates>>) {
-        match word {
-            Some(word) => drop(self.source_states.insert(id.clone(), word)),
+    pub(super) fn set_source_states(&mut self, id: &PoolId, states: Option<Arc<SourceAdminStates>>) {
+        match states {
+            Some(states) => drop(self.source_states.insert(id.clone(), states)),
             None => drop(self.source_states.remove(id)),
         }
     }
@@ -220,7 +220,7 @@ impl Pools {
 
     /// Whether a Down in a pool is ours because its source sets, or has set it.
     pub(super) fn is_claimed(&self, id: &PoolId, backend: &Backend) -> bool {
-        self.source_states.get(id).is_some_and(|word| is_among(&word.ours, backend))
+        self.source_states.get(id).is_some_and(|states| is_among(&states.ours, backend))
     }
 
     /// Whether all of these Downs in a pool are ours because its source sets, or has set them.
@@ -229,15 +229,15 @@ impl Pools {
     }
 
     /// Whether the source of a pool requires a Down.
-    pub(super) fn is_asked_for(&self, id: &PoolId, backend: &Backend) -> bool {
-        self.source_states.get(id).is_some_and(|word| is_among(&word.down, backend))
+    pub(super) fn requires_down(&self, id: &PoolId, backend: &Backend) -> bool {
+        self.source_states.get(id).is_some_and(|states| is_among(&states.down, backend))
     }
 
     /// All Downs that sources require.
-    pub(super) fn term_to_read(&self) -> impl Iterator<Item = (&PoolId, Backend)> {
+    pub(super) fn required_downs(&self) -> impl Iterator<Item = (&PoolId, Backend)> {
         self.source_states
             .iter()
-            .flat_map(|(id, word)| word.down.iter().map(move |ip| (id, Backend::from(*ip))))
+            .flat_map(|(id, states)| states.down.iter().map(move |ip| (id, Backend::from(*ip))))
     }
 
     /// Applies a finished write that found the pool absent.

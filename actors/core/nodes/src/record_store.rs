@@ -26,7 +26,7 @@ use state::RecordsState;
 pub(super) struct RecordStore {
     storage: RecordStorage,
     /// Records that the ConfigMap must have.
-    wanted: BTreeMap<NodeUid, Record>,
+    desired: BTreeMap<NodeUid, Record>,
     /// Confirmed records: the newest text of each that was seen in the ConfigMap.
     confirmed: BTreeMap<NodeUid, Record>,
     /// Records that must be removed, and may still exist.
@@ -61,7 +61,7 @@ impl RecordStore {
     pub(super) fn new(storage: RecordStorage) -> RecordStore {
         RecordStore {
             storage,
-            wanted: BTreeMap::new(),
+            desired: BTreeMap::new(),
             confirmed: BTreeMap::new(),
             removing: BTreeSet::new(),
             refused: BTreeMap::new(),
@@ -93,11 +93,11 @@ impl RecordStore {
     pub(super) fn begin(&mut self, is_down: impl Fn(&Record) -> bool) {
         if let Some(state) = self.state.as_ref().filter(|_| self.writes()) {
             let counts = |record: &&Record| state.holds(record) || is_down(record);
-            let (wanted, removing): (Vec<&Record>, Vec<&Record>) = state.records().partition(counts);
+            let (desired, removing): (Vec<&Record>, Vec<&Record>) = state.records().partition(counts);
             self.differs = !state.records().all(|record| state.holds(record));
             self.removing = removing.into_iter().map(|record| record.uid.clone()).collect();
-            self.wanted = wanted.into_iter().map(|record| (record.uid.clone(), record.clone())).collect();
-            self.confirmed = self.wanted.clone();
+            self.desired = desired.into_iter().map(|record| (record.uid.clone(), record.clone())).collect();
+            self.confirmed = self.desired.clone();
             self.refused.clear();
         }
         self.has_changed = true;
@@ -106,7 +106,7 @@ impl RecordStore {
     /// Keeps a record that was found.
     pub(super) fn adopt(&mut self, record: Record) {
         self.confirmed.insert(record.uid.clone(), record.clone());
-        self.wanted.insert(record.uid.clone(), record);
+        self.desired.insert(record.uid.clone(), record);
         self.has_changed = true;
     }
 
@@ -114,13 +114,13 @@ impl RecordStore {
     pub(super) fn add(&mut self, record: Record) {
         let uid = record.uid.clone();
         self.removing.remove(&uid);
-        self.wanted.insert(uid.clone(), record);
+        self.desired.insert(uid.clone(), record);
         self.changed(&uid);
     }
 
     /// Adds addresses and instance of a node to its record.
     pub(super) fn update_facts(&mut self, uid: &NodeUid, fact: &NodeFact) {
-        let Some(record) = self.wanted.get_mut(uid) else { return };
+        let Some(record) = self.desired.get_mut(uid) else { return };
         let knows_ips = fact.ips.is_subset(&record.ips);
         if knows_ips && (fact.instance.is_none() || fact.instance == record.instance) {
             return;
@@ -134,7 +134,7 @@ impl RecordStore {
 
     /// Records whether the taint of a node is ours, or must become ours (N1).
     pub(super) fn record_taint(&mut self, uid: &NodeUid, ours: bool) {
-        let Some(record) = self.wanted.get_mut(uid).filter(|record| record.taint_ours != ours) else {
+        let Some(record) = self.desired.get_mut(uid).filter(|record| record.taint_ours != ours) else {
             return;
         };
         record.taint_ours = ours;
@@ -143,7 +143,7 @@ impl RecordStore {
 
     /// Records that a Down of a node in this pool is foreign.
     pub(super) fn add_foreign(&mut self, uid: &NodeUid, pool: &PoolId) {
-        let Some(record) = self.wanted.get_mut(uid).filter(|record| !record.foreign.holds(pool)) else {
+        let Some(record) = self.desired.get_mut(uid).filter(|record| !record.foreign.holds(pool)) else {
             return;
         };
         record.foreign.add(pool);
@@ -152,7 +152,7 @@ impl RecordStore {
 
     /// Records that a Down of a node in this pool is ours from now on.
     pub(super) fn end_foreign(&mut self, uid: &NodeUid, pool: &PoolId) {
-        let Some(record) = self.wanted.get_mut(uid).filter(|record| record.foreign.holds(pool)) else {
+        let Some(record) = self.desired.get_mut(uid).filter(|record| record.foreign.holds(pool)) else {
             return;
         };
         record.foreign.end(pool);
@@ -164,7 +164,7 @@ impl RecordStore {
         match self.storage {
             RecordStorage::ConfigMap => self.differs = true,
             RecordStorage::Nothing => {
-                if let Some(record) = self.wanted.get(uid) {
+                if let Some(record) = self.desired.get(uid) {
                     self.confirmed.insert(uid.clone(), record.clone());
                 }
             }
@@ -173,7 +173,7 @@ impl RecordStore {
 
     /// Removes the record of a node without any Down of ours.
     pub(super) fn remove(&mut self, uid: &NodeUid) {
-        if self.wanted.remove(uid).is_none() {
+        if self.desired.remove(uid).is_none() {
             return;
         }
         self.has_changed |= self.confirmed.remove(uid).is_some();
@@ -190,12 +190,12 @@ impl RecordStore {
 
     /// All desired records.
     pub(super) fn all(&self) -> impl Iterator<Item = &Record> {
-        self.wanted.values()
+        self.desired.values()
     }
 
     /// The desired record of a node.
-    pub(super) fn wanted(&self, uid: &NodeUid) -> Option<&Record> {
-        self.wanted.get(uid)
+    pub(super) fn desired(&self, uid: &NodeUid) -> Option<&Record> {
+        self.desired.get(uid)
     }
 
     /// The confirmed record of a node.
@@ -204,7 +204,7 @@ impl RecordStore {
     }
 
     /// Whether a confirmed record says that the taint of a node is ours (N1).
-    pub(super) fn keeps_taint(&self, uid: &NodeUid) -> bool {
+    pub(super) fn confirms_taint(&self, uid: &NodeUid) -> bool {
         self.confirmed(uid).is_some_and(|record| record.taint_ours)
     }
 
@@ -243,15 +243,15 @@ impl RecordStore {
         let is_new = |(uid, record): &(&NodeUid, &Record)| {
             self.confirmed.get(*uid).is_none_or(|confirmed| !confirmed.has_same_facts(record))
         };
-        self.wanted.iter().filter(is_new).map(|(uid, _)| uid.clone()).collect()
+        self.desired.iter().filter(is_new).map(|(uid, _)| uid.clone()).collect()
     }
 
     /// Checks the invariants that hold between any two steps.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
-        let wanted = |uid: &NodeUid| self.wanted.contains_key(uid);
-        rule(self.confirmed.keys().all(wanted), "a record counts that is not wanted")?;
-        rule(!self.removing.iter().any(wanted), "a record is to go that is wanted")?;
-        rule(self.refused.keys().all(wanted), "a record is refused that is not wanted")
+        let desired = |uid: &NodeUid| self.desired.contains_key(uid);
+        rule(self.confirmed.keys().all(desired), "a record counts that is not wanted")?;
+        rule(!self.removing.iter().any(desired), "a record is to go that is wanted")?;
+        rule(self.refused.keys().all(desired), "a record is refused that is not wanted")
     }
 }

@@ -13,8 +13,8 @@ use model::load_balancers::LbObservation;
 
 impl AdminState {
     /// Applies the admin states that the source of a pool sets.
-    pub(super) fn on_source_admin_states(&mut self, pool: PoolId, word: Option<Arc<SourceAdminStates>>) {
-        self.pools.set_source_states(&pool, word);
+    pub(super) fn on_source_admin_states(&mut self, pool: PoolId, states: Option<Arc<SourceAdminStates>>) {
+        self.pools.set_source_states(&pool, states);
         self.nodes.source_changed(&pool, &self.pools, &mut self.records);
         self.dirty.insert(pool);
         self.changed = true;

@@ -62,7 +62,7 @@ struct PoolFailure {
 #[derive(Clone, Debug)]
 struct Block {
     fault: FailureCause,
-    words: Arc<str>,
+    description: Arc<str>,
     /// Time of the next probe.
     probe: Now,
 }
@@ -105,7 +105,7 @@ pub(super) struct OpenedBreaker {
     /// The load balancer. `None`: all of them.
     pub lb: Option<LbName>,
     /// Description of the fault.
-    pub words: Arc<str>,
+    pub description: Arc<str>,
 }
 
 /// Failures and stops of one caller's writes.
@@ -137,7 +137,7 @@ impl Circuit {
         &mut self,
         pool: &PoolId,
         failed: PoolFailure,
-        words: &Arc<str>,
+        description: &Arc<str>,
         succeeded: u64,
     ) -> Option<Option<LbName>> {
         let (now, fault) = (failed.at, failed.fault.clone());
@@ -158,7 +158,7 @@ impl Circuit {
             return None;
         };
         let probe = now.plus(PROBE_EVERY);
-        let block = Block { fault, words: Arc::clone(words), probe };
+        let block = Block { fault, description: Arc::clone(description), probe };
         self.stop(lb.as_ref(), block);
         Some(lb)
     }
@@ -214,16 +214,16 @@ impl WriteBreaker {
     ) -> Option<OpenedBreaker> {
         self.order += 1;
         let fault = FailureCause { kind: failure.kind, code: failure.code.clone() };
-        let words: Arc<str> = Failure { correlation_id: None, ..failure.clone() }.to_string().into();
+        let description: Arc<str> = Failure { correlation_id: None, ..failure.clone() }.to_string().into();
         let failed = PoolFailure { at: now, order: self.order, fault };
         let caller = part.caller();
         let circuit = match caller {
             Caller::Membership => &mut self.members,
             Caller::AdminState => &mut self.admin,
         };
-        let opened = circuit.failed(pool, failed, &words, self.succeeded);
+        let opened = circuit.failed(pool, failed, &description, self.succeeded);
         self.stop_admin_with_members(now, &pool.lb);
-        opened.map(|lb| OpenedBreaker { caller, lb, words })
+        opened.map(|lb| OpenedBreaker { caller, lb, description })
     }
 
     /// Stops admin parts where membership is stopped, once a write of an admin part alone has met the same fault.
@@ -289,7 +289,7 @@ impl WriteBreaker {
 
     /// Description of the fault that stops membership on a load balancer.
     pub(super) fn blocked_by(&self, lb: &LbName) -> Option<Arc<str>> {
-        self.members.block(lb).map(|block| Arc::clone(&block.words))
+        self.members.block(lb).map(|block| Arc::clone(&block.description))
     }
 
     /// Takes the reported stops that have ended.
@@ -341,9 +341,9 @@ impl Writer {
             WriteEnd::Terminal(failure) => {
                 let part = WriteKind::of(write.due(), write.admin);
                 let Some(opened) = self.breaker.failed(now, &write.pool, failure, part) else { return };
-                let OpenedBreaker { caller, lb, words } = opened;
+                let OpenedBreaker { caller, lb, description } = opened;
                 self.breaker.reported.insert((caller, lb.clone()));
-                let what = EventKind::Blocked { caller, fault: words, lb };
+                let what = EventKind::Blocked { caller, fault: description, lb };
                 out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
                 self.show_blocks(out);
             }
@@ -366,7 +366,7 @@ impl Writer {
     fn show_blocks(&mut self, out: &mut Vec<Out>) {
         out.push(Out::Metric(Metric::Blocked { scopes: self.breaker.scopes() }));
         for lb in self.lanes.keys() {
-            self.shown.lane_changed(lb);
+            self.status.lane_changed(lb);
         }
     }
 }

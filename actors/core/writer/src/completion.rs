@@ -120,11 +120,11 @@ impl Writer {
     fn begin_round(&mut self, now: Now, lb: &LbName) -> bool {
         let Some(write) = self.open_write(lb) else { return false };
         let etag_changes = write.history.etag_changes.saturating_add(1);
-        let goes_on = etag_changes < self.params.etag_rounds
+        let has_round = etag_changes < self.params.etag_rounds
             && write.has_parts()
             && self.is_current(write.attempt)
             && self.gates.closed(now, GateClass::Reads).is_none();
-        if !goes_on {
+        if !has_round {
             return false;
         }
         let has_token = !self.budget.lacks_rate(now, GateClass::Writes);

@@ -87,10 +87,9 @@ impl Gates {
 
     /// Applies the gate times of a predecessor: the later time wins (W8). They come from another wall clock, so that
     /// they are bounded too.
-    pub(super) fn remember(&mut self, now: Now, recorded: GateTimes) {
+    pub(super) fn remember(&mut self, now: Now, times: GateTimes) {
         let longest = now.plus(self.throttling.longest_gate());
-        for (class, until) in
-            [(GateClass::Reads, recorded.reads_until), (GateClass::Writes, recorded.writes_until)]
+        for (class, until) in [(GateClass::Reads, times.reads_until), (GateClass::Writes, times.writes_until)]
         {
             let timer = self.timer(class);
             *timer = (*timer).max(until.map(|until| until.min(longest)));

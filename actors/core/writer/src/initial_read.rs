@@ -195,7 +195,7 @@ impl Writer {
         if self.life != Life::Running || !self.standing.leads() {
             return;
         }
-        for lb in std::mem::take(&mut self.unseen) {
+        for lb in std::mem::take(&mut self.awaiting_initial_read) {
             if let Some(lane) = self.lanes.get_mut(&lb) {
                 lane.initial_read.ask();
                 // A read for a lane that was dropped meanwhile may still wait for a token.
@@ -251,7 +251,7 @@ impl Writer {
             (lane.initial_read == InitialRead::AtRest) == self.initial_reads.is_at_rest(lb)
         };
         let wanting = self.lanes.iter().filter(|(_, lane)| lane.wants_initial_read()).map(|(lb, _)| lb);
-        self.lanes.iter().all(known) && wanting.eq(&self.unseen)
+        self.lanes.iter().all(known) && wanting.eq(&self.awaiting_initial_read)
     }
 }
 

@@ -390,7 +390,7 @@ impl SharedLease {
         };
         match open_request.kind {
             SharedLeaseRequest::Renew if by_stranger => self.end_hold(now, out),
-            SharedLeaseRequest::Renew => self.doubted(),
+            SharedLeaseRequest::Renew => self.doubt_hold(),
             // Another client has replaced our state, so that there is nothing to release.
             SharedLeaseRequest::Release => self.end_hold(now, out),
             SharedLeaseRequest::Read | SharedLeaseRequest::Take => {}
@@ -420,7 +420,7 @@ impl SharedLease {
             // shows whether it exists; until then, no hold is reliable.
             LeaseAnswer::Absent => {
                 self.require_read();
-                self.doubted();
+                self.doubt_hold();
                 self.watch.put_off(now);
             }
             LeaseAnswer::Conflict | LeaseAnswer::Failed(_) => {

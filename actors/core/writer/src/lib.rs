@@ -315,7 +315,7 @@ pub struct Writer {
     /// Lanes that can be granted. Turns go round-robin after `granted_last` (W1).
     ready: BTreeSet<LbName>,
     /// Lanes that could be granted if an initial read in this term had shown their load balancer at rest.
-    unseen: BTreeSet<LbName>,
+    awaiting_initial_read: BTreeSet<LbName>,
     initial_reads: InitialReads,
     granted_last: Option<LbName>,
     /// Deadlines of the lanes.
@@ -339,7 +339,7 @@ pub struct Writer {
     grant_limited: bool,
     /// Time at which a token, or the breaker, admits the next grant or read.
     refill: Option<Now>,
-    shown: WriterStatus,
+    status: WriterStatus,
 }
 
 /// Life cycle of the process.
@@ -372,7 +372,7 @@ impl Writer {
             withdrawn: BTreeMap::new(),
             lanes: BTreeMap::new(),
             ready: BTreeSet::new(),
-            unseen: BTreeSet::new(),
+            awaiting_initial_read: BTreeSet::new(),
             initial_reads: InitialReads::after(CallId(0)),
             granted_last: None,
             timers: BTreeSet::new(),
@@ -386,7 +386,7 @@ impl Writer {
             verifications: Verifications::default(),
             grant_limited: false,
             refill: None,
-            shown: WriterStatus::default(),
+            status: WriterStatus::default(),
         }
     }
 
@@ -441,7 +441,9 @@ impl Writer {
             }
         }
         let (ready, wants_initial_read) = (lane.is_ready(), lane.wants_initial_read());
-        for (belongs, set) in [(ready, &mut self.ready), (wants_initial_read, &mut self.unseen)] {
+        for (belongs, set) in
+            [(ready, &mut self.ready), (wants_initial_read, &mut self.awaiting_initial_read)]
+        {
             if belongs {
                 set.insert(lb.clone());
             } else {
@@ -451,7 +453,7 @@ impl Writer {
         if lane.is_idle() {
             self.lanes.remove(lb);
         }
-        self.shown.lane_changed(lb);
+        self.status.lane_changed(lb);
     }
 
     /// Handles a lane's deadline.
@@ -563,7 +565,7 @@ impl Machine for Writer {
             In::Headroom(class, remaining) => self.budget.headroom(now, class, remaining),
             In::Unread(pool, read) => self.on_unread(now, pool, read),
             In::ReadUpTo(read) => self.on_read_up_to(read),
-            In::Remembered(totals) => self.gates.remember(now, totals),
+            In::Remembered(times) => self.gates.remember(now, times),
             In::Lease(call, answer) => self.on_lease(now, call, answer, out),
             In::LockFailures(call, count) => self.on_lock_failures(now, call, count, out),
             In::AwaitingIngress(newest) => {
@@ -581,7 +583,7 @@ impl Machine for Writer {
         let lease =
             self.shared_lease.as_ref().filter(|_| self.life != Life::Quiet).and_then(SharedLease::deadline);
         let ending = self.release_by.filter(|_| self.life == Life::Ending);
-        let others = earliest(earliest(lease, ending), self.shown.deadline());
+        let others = earliest(earliest(lease, ending), self.status.deadline());
         earliest(earliest(lanes, calls), earliest(self.refill, others))
     }
 

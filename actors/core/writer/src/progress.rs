@@ -158,8 +158,8 @@ impl Writer {
     }
 
     fn continue_with_remaining_parts(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
-        let wanted = self.open_write(lb).is_some_and(Write::has_parts);
-        if wanted {
+        let parts_left = self.open_write(lb).is_some_and(Write::has_parts);
+        if parts_left {
             self.begin_read(now, lb, out);
         } else {
             self.end(now, lb, WriteEnd::Abandoned, out);
@@ -358,12 +358,12 @@ impl Writer {
             Ok(()) => return true,
         };
         write.membership = MembershipPart::Absent;
-        let wanted = write.has_parts();
+        let parts_left = write.has_parts();
         report_outcome(pace, pool.clone(), attempt, outcome, out);
-        if !wanted {
+        if !parts_left {
             self.end(now, &pool.lb, WriteEnd::Abandoned, out);
         }
-        wanted
+        parts_left
     }
 
     fn put(&mut self, now: Now, lb: &LbName, read: &PoolRead, put: Arc<Put>, out: &mut Vec<Out>) {

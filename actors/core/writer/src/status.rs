@@ -62,11 +62,11 @@ impl Writer {
     /// Publishes what has changed.
     pub(super) fn publish(&mut self, now: Now, out: &mut Vec<Out>) {
         self.publish_gates(now, out);
-        if self.shown.changed.is_empty() || now < self.shown.next {
+        if self.status.changed.is_empty() || now < self.status.next {
             return;
         }
-        self.shown.next = now.plus(PACE);
-        for lb in std::mem::take(&mut self.shown.changed) {
+        self.status.next = now.plus(PACE);
+        for lb in std::mem::take(&mut self.status.changed) {
             let view = self
                 .lanes
                 .get(&lb)
@@ -81,8 +81,8 @@ impl Writer {
             out.push(Out::Lane(view.unwrap_or_else(idle)));
         }
         let lanes = (self.busy, self.waiting);
-        if self.shown.lanes != lanes {
-            self.shown.lanes = lanes;
+        if self.status.lanes != lanes {
+            self.status.lanes = lanes;
             let (busy, waiting) = (count(lanes.0), count(lanes.1));
             out.push(Out::Metric(Metric::Lanes { busy, waiting }));
         }
@@ -95,7 +95,7 @@ impl Writer {
             let (tokens, capacity) = self.budget.shown(now, class);
             let short_until = self.budget.short_until(now, class);
             let share = if capacity > 0.0 { tokens / capacity } else { 0.0 };
-            let shown = self.shown.gate(class);
+            let shown = self.status.gate(class);
             let gate_moved = shown.closed_until != closed_until;
             let share_moved = shown.share.is_none_or(|before| (before - share).abs() >= VISIBLE_SHARE);
             if gate_moved && shown.closed_until.is_some() != closed_until.is_some() {
@@ -115,8 +115,8 @@ impl Writer {
             etag_changes |= gate_moved;
         }
         if etag_changes {
-            let reads_until = self.shown.reads.closed_until;
-            let writes_until = self.shown.writes.closed_until;
+            let reads_until = self.status.reads.closed_until;
+            let writes_until = self.status.writes.closed_until;
             out.push(Out::Gates { reads_until, writes_until });
         }
     }

@@ -35,7 +35,7 @@ impl Nodes {
     /// The status of all nodes that drain, are being restored, or are about to.
     pub(crate) fn statuses<'a>(&'a self, records: &'a RecordStore) -> impl Iterator<Item = NodeStatus<'a>> {
         self.busy().filter_map(|(uid, node)| {
-            let record = records.wanted(uid);
+            let record = records.desired(uid);
             let done = node.phase.history().is_some_and(NodeHistory::is_done);
             let state = match node.phase {
                 NodePhase::Still => return None,

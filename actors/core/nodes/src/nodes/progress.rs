@@ -67,7 +67,7 @@ impl Nodes {
         &mut self,
         (now, generation): (Now, u64),
         balancers: impl Iterator<Item = &'a LbName> + Clone,
-        gives_back: bool,
+        restores_all: bool,
         waits: impl Fn(&NodeUid) -> bool,
         records: &mut RecordStore,
     ) -> NodesEvaluation {
@@ -83,7 +83,7 @@ impl Nodes {
                     let left = balancers.clone().cloned().collect();
                     history.progress = NodeProgress::Verifying { since: now, generation, left };
                     // A deleted node justifies no extra calls: it waits for reads that happen anyway.
-                    evaluation.read_all |= !gone || gives_back;
+                    evaluation.read_all |= !gone || restores_all;
                 }
                 (NodeProgress::Verifying { .. }, true) => history.progress = NodeProgress::Lacking,
                 (NodeProgress::Verifying { left, .. }, false) if left.is_empty() => {
@@ -122,11 +122,11 @@ impl Nodes {
             let history = self.nodes.get(*uid).filter(|node| node.phase.is_gone());
             let is_done = history.and_then(|node| node.phase.history()).is_some_and(NodeHistory::is_done);
             is_done
-                && records.wanted(uid).is_none_or(|record| {
+                && records.desired(uid).is_none_or(|record| {
                     let backends = record.backends().collect();
                     let is_ours = |(pool, backend): (&PoolId, Backend)| {
                         let counts = !record.foreign.holds(pool) && !excluded.contains(&pool.pool);
-                        counts && !pools.is_asked_for(pool, &backend)
+                        counts && !pools.requires_down(pool, &backend)
                     };
                     !pools.downs(&backends).any(is_ours)
                 })

@@ -50,30 +50,31 @@ fn is_explained(
 }
 
 impl Nodes {
-    /// The set, if it has changed. With `gives_back`, it also restores Downs of deleted nodes, and Downs in pools
+    /// The set, if it has changed. With `restores_all`, it also restores Downs of deleted nodes, and Downs in pools
     /// whose sources are not known.
     pub(crate) fn set(
         &mut self,
         pools: &Pools,
         listed: &BTreeSet<PoolId>,
         records: &RecordStore,
-        gives_back: bool,
+        restores_all: bool,
         last: &Draining,
     ) -> Option<Draining> {
         if !std::mem::take(&mut self.stale) {
             return None;
         }
-        let kept = || self.busy().filter(|(_, node)| node.phase.history().is_some());
-        let kept = || kept().filter_map(|(uid, node)| Some((records.confirmed(uid)?, node)));
-        let waiting_nodes: BTreeSet<Backend> = kept().flat_map(|(record, _)| record.backends()).collect();
+        let recorded = || self.busy().filter(|(_, node)| node.phase.history().is_some());
+        let recorded = || recorded().filter_map(|(uid, node)| Some((records.confirmed(uid)?, node)));
+        let recorded_backends: BTreeSet<Backend> =
+            recorded().flat_map(|(record, _)| record.backends()).collect();
         let (mut drains, mut stays) = (BTreeMap::new(), BTreeSet::new());
-        for (uid, node) in self.nodes.iter().filter(|_| !waiting_nodes.is_empty()) {
+        for (uid, node) in self.nodes.iter().filter(|_| !recorded_backends.is_empty()) {
             let Some(fact) = &node.fact else { continue };
-            for backend in fact.backends().filter(|backend| waiting_nodes.contains(backend)) {
+            for backend in fact.backends().filter(|backend| recorded_backends.contains(backend)) {
                 if node.phase.drains() {
                     // An address is added only once it is recorded.
-                    let noted = records.confirmed(uid).is_some_and(|record| record.has(&backend));
-                    if noted {
+                    let is_recorded = records.confirmed(uid).is_some_and(|record| record.has(&backend));
+                    if is_recorded {
                         drains.insert(backend, uid.clone());
                     }
                 } else if !node.phase.is_recording() {
@@ -81,17 +82,17 @@ impl Nodes {
                 }
             }
         }
-        let outlived = kept().filter(|(_, node)| gives_back && node.phase.is_gone());
+        let outlived = recorded().filter(|(_, node)| restores_all && node.phase.is_gone());
         stays.extend(outlived.flat_map(|(record, _)| record.backends()));
         // If a node that is about to be deleted shares its address with its successor, the successor counts.
         drains.retain(|backend, _| !stays.contains(backend));
         let (mut restores, mut foreign) = (BTreeMap::new(), BTreeSet::new());
-        for (record, _) in kept() {
+        for (record, _) in recorded() {
             for backend in record.backends().filter(|backend| stays.contains(backend)) {
                 restores.entry(backend).or_insert_with(|| record.uid.clone());
             }
             // A new exception counts at once. The end of an exception counts when it is confirmed.
-            let newest = records.wanted(&record.uid).unwrap_or(record);
+            let newest = records.desired(&record.uid).unwrap_or(record);
             let has_any = !newest.foreign.is_empty() || !record.foreign.is_empty();
             let is_one = |pool: &&PoolId| newest.foreign.holds(pool) || record.foreign.holds(pool);
             let pools = pools.ids().filter(|_| has_any).filter(is_one);
@@ -101,9 +102,9 @@ impl Nodes {
             };
             foreign.extend(pools.flat_map(pairs));
         }
-        let kept = pools.term_to_read().filter(|(_, backend)| restores.contains_key(backend));
+        let kept = pools.required_downs().filter(|(_, backend)| restores.contains_key(backend));
         // A source that is not known may require an existing Down (X3).
-        let unknown = listed.iter().filter(|pool| !gives_back && !pools.knows_source(pool));
+        let unknown = listed.iter().filter(|pool| !restores_all && !pools.knows_source(pool));
         let unknown = unknown.flat_map(|pool| restores.keys().map(move |backend| (pool, backend.clone())));
         let kept = kept.chain(unknown);
         let next = Draining {
@@ -129,7 +130,7 @@ impl Nodes {
         let gone = self.busy().filter(|(_, node)| node.phase.is_gone());
         let gone = gone.filter_map(|(uid, _)| records.confirmed(uid));
         let of = |record: &Record| -> Vec<(PoolId, Backend)> {
-            let newest = records.wanted(&record.uid).unwrap_or(record);
+            let newest = records.desired(&record.uid).unwrap_or(record);
             let is_foreign = |pool: &PoolId| record.foreign.holds(pool) || newest.foreign.holds(pool);
             let pools = listed.iter().filter(|pool| !excluded.contains(&pool.pool) && !is_foreign(pool));
             pools.flat_map(|pool| record.backends().map(|backend| (pool.clone(), backend))).collect()
@@ -164,7 +165,7 @@ impl Nodes {
             downs.entry(backend).or_default().insert(pool);
         }
         for (uid, node) in self.busy() {
-            let Some(record) = records.wanted(uid) else { continue };
+            let Some(record) = records.desired(uid) else { continue };
             if !node.phase.precedes(None) && record.foreign.is_empty() {
                 continue;
             }
@@ -210,7 +211,7 @@ impl Nodes {
     pub(crate) fn source_changed(&mut self, pool: &PoolId, pools: &Pools, records: &mut RecordStore) {
         let mut over = Vec::new();
         for (uid, _) in self.busy() {
-            let Some(record) = records.wanted(uid).filter(|record| record.foreign.holds(pool)) else {
+            let Some(record) = records.desired(uid).filter(|record| record.foreign.holds(pool)) else {
                 continue;
             };
             let backends: BTreeSet<Backend> = record.backends().collect();
@@ -235,7 +236,7 @@ impl Nodes {
     ) {
         let mut found = Vec::new();
         for (uid, _) in self.busy().filter(|(_, node)| node.phase.precedes(sent)) {
-            let record = records.wanted(uid).filter(|record| !record.foreign.holds(pool));
+            let record = records.desired(uid).filter(|record| !record.foreign.holds(pool));
             let mut of = record.into_iter().flat_map(Record::backends).filter(|of| downs.contains(of));
             if of.any(|backend| !is_explained(records, pools, uid, pool, &backend)) {
                 found.push((uid.clone(), pool.clone()));

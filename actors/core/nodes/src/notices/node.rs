@@ -266,13 +266,13 @@ impl NoticedNode {
     pub(super) fn on_condition(&mut self, now: Now, condition: Option<&Preempt>) -> Option<IgnoredNotice> {
         let condition = condition.filter(|condition| says_preempt(&condition.message))?;
         let at = now.minus(condition.age.unwrap_or_default());
-        let is_news = match &self.last_condition {
+        let is_new = match &self.last_condition {
             Some(before) if before.is_same_as(condition) => false,
             // A condition may change without a change of its time.
             Some(before) if before.at.is_some() && before.at == condition.at => true,
             Some(_) | None => !self.is_outdated(at),
         };
-        if is_news && self.outlived(condition.at) {
+        if is_new && self.outlived(condition.at) {
             if let Some(why) = self.too_old(condition.age, condition.due) {
                 let before = self.ignored.replace(condition.clone());
                 return before.is_none_or(|before| !before.is_same_as(condition)).then_some(why);

@@ -112,7 +112,7 @@ impl RecordStore {
                 self.client.hurry(now);
             }
             let again = self.recheck.unwrap_or(now.plus(RECHECK_EVERY));
-            self.recheck = (!self.wanted.is_empty() || self.lost.is_some()).then_some(again);
+            self.recheck = (!self.desired.is_empty() || self.lost.is_some()).then_some(again);
             self.write(now, out);
         } else {
             self.recheck = None;
@@ -134,7 +134,7 @@ impl RecordStore {
             self.client.look_at(now);
             return;
         };
-        let RecordChange { edit, records, refused } = state.change(&self.wanted, &self.removing);
+        let RecordChange { edit, records, refused } = state.change(&self.desired, &self.removing);
         self.differs = false;
         self.refused = refused;
         if edit.is_empty() {
@@ -186,14 +186,14 @@ impl RecordStore {
         self.unreadable.clone_from(state.unreadable());
         let mut found = Vec::new();
         for there in state.records() {
-            let Some(wanted) = self.wanted.get(&there.uid) else {
+            let Some(desired) = self.desired.get(&there.uid) else {
                 if !self.removing.contains(&there.uid) {
                     found.push(there.clone());
                 }
                 continue;
             };
             // What was written, or is desired now: no other record was made for this run of the node.
-            let mut made = self.sent.records.get(&there.uid).into_iter().chain([wanted]);
+            let mut made = self.sent.records.get(&there.uid).into_iter().chain([desired]);
             if let Some(made) = made.rfind(|made| state.holds(made)) {
                 self.has_changed |=
                     self.confirmed.get(&there.uid).is_none_or(|known| !known.has_same_facts(made));
@@ -201,7 +201,7 @@ impl RecordStore {
             }
         }
         self.removing.retain(|uid| state.record(uid).is_some());
-        self.differs = !self.removing.is_empty() || !self.wanted.values().all(|record| state.holds(record));
+        self.differs = !self.removing.is_empty() || !self.desired.values().all(|record| state.holds(record));
         match sight.what {
             ConfigMapRequest::Look => self.sent = LastWrite::default(),
             ConfigMapRequest::Write => {}

@@ -84,7 +84,7 @@ impl RecordsState {
     /// others in the order of their signals.
     pub(super) fn change(
         &self,
-        wanted: &BTreeMap<NodeUid, Record>,
+        desired: &BTreeMap<NodeUid, Record>,
         removing: &BTreeSet<NodeUid>,
     ) -> RecordChange {
         let mut change = RecordChange::default();
@@ -93,7 +93,7 @@ impl RecordsState {
             size = size.saturating_sub(there.size());
             change.edit.remove.extend(records::key(&there.uid));
         }
-        let mut missing: Vec<&Record> = wanted.values().filter(|record| !self.holds(record)).collect();
+        let mut missing: Vec<&Record> = desired.values().filter(|record| !self.holds(record)).collect();
         missing.sort_by_key(|record| (self.record(&record.uid).is_none(), record.since, &record.node));
         for record in missing {
             // Unknown lines survive.

@@ -57,8 +57,8 @@ impl ForeignStates {
         for (pool, backend, state) in states {
             let is_down = state == AdminState::Down;
             let is_ours = |record: &&Record| !record.foreign.holds(pool);
-            let is_noted = || records.get(&backend).is_some_and(|records| records.iter().any(is_ours));
-            if is_down && (is_noted() || input.pools.is_claimed(pool, &backend)) {
+            let is_recorded = || records.get(&backend).is_some_and(|records| records.iter().any(is_ours));
+            if is_down && (is_recorded() || input.pools.is_claimed(pool, &backend)) {
                 found.ours += 1;
                 continue;
             }

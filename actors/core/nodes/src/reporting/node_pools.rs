@@ -65,8 +65,8 @@ impl NodePools {
 /// The backends that are the node's, or have been since it was recorded.
 fn backends(status: &NodeStatus<'_>) -> BTreeSet<Backend> {
     let now = status.fact.into_iter().flat_map(|fact| fact.backends());
-    let noted = status.record.into_iter().flat_map(|record| record.backends());
-    now.chain(noted).collect()
+    let recorded = status.record.into_iter().flat_map(|record| record.backends());
+    now.chain(recorded).collect()
 }
 
 /// The state of a node in a pool that is not excluded, by an entry there. `None`: nothing to report.

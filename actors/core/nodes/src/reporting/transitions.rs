@@ -93,15 +93,15 @@ impl Transitions {
         out: &mut Vec<Out>,
     ) -> bool {
         let way = Direction::of(status.state);
-        let mut news = false;
+        let mut changed = false;
         if self.transitions.get(status.uid).is_none_or(|transition| transition.way != way) {
             self.transitions.insert(status.uid.clone(), Transition::new(status, led));
-            news = true;
+            changed = true;
         }
-        let Some(transition) = self.transitions.get_mut(status.uid) else { return news };
+        let Some(transition) = self.transitions.get_mut(status.uid) else { return changed };
         // The node may return to traffic between two scans of the pools.
         match transition.way {
-            Direction::Back if news => transition.pools.extend(waits().cloned()),
+            Direction::Back if changed => transition.pools.extend(waits().cloned()),
             Direction::Back => transition.pools.extend(added().cloned()),
             Direction::Out | Direction::Gone => {}
         }
@@ -120,9 +120,9 @@ impl Transitions {
             transition.fresh = false;
             out.push(Out::Metric(Metric::Drained(at.since(since))));
         }
-        news |= (transition.state, transition.since) != (status.state, status.since);
+        changed |= (transition.state, transition.since) != (status.state, status.since);
         (transition.state, transition.since) = (status.state, status.since);
-        news
+        changed
     }
 
     /// Drops nodes whose transition is over. Returns those that are back in traffic, but keeps them while nothing can

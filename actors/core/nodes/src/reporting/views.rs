@@ -38,8 +38,8 @@ impl Views {
     pub(super) fn publish_nodes(&mut self, nodes: BTreeMap<NodeName, NodeView>, out: &mut Vec<Out>) {
         let gone = self.nodes.keys().filter(|name| !nodes.contains_key(*name));
         out.extend(gone.map(|name| Out::Node(name.clone(), None)));
-        let news = nodes.iter().filter(|(name, view)| self.nodes.get(*name) != Some(*view));
-        out.extend(news.map(|(name, view)| Out::Node(name.clone(), Some(view.clone()))));
+        let changed = nodes.iter().filter(|(name, view)| self.nodes.get(*name) != Some(*view));
+        out.extend(changed.map(|(name, view)| Out::Node(name.clone(), Some(view.clone()))));
         self.nodes = nodes;
     }
 

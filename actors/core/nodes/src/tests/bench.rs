@@ -179,7 +179,7 @@ impl Bench {
             match output {
                 Out::Draining(set) => {
                     assert!(set.generation > self.set.generation, "raised with each change");
-                    self.is_noted_before(&set);
+                    self.check_recorded(&set);
                     self.sets.push(Arc::clone(&set));
                     self.set = set;
                 }
@@ -217,7 +217,7 @@ impl Bench {
     }
 
     /// Checks that all Down backends have a record (N4).
-    fn is_noted_before(&self, set: &Draining) {
+    fn check_recorded(&self, set: &Draining) {
         for (backend, uid) in &set.addresses {
             if self.params.storage == RecordStorage::Nothing || self.set.addresses.contains_key(backend) {
                 continue;

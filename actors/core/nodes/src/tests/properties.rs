@@ -179,10 +179,10 @@ impl World {
         self.bench.observe_at(id.lb.as_str(), self.bench.now);
         for (ip, before) in set {
             let texts = self.bench.server.data.iter().flatten().map(|(_, text)| &text.text);
-            let is_noted = texts.into_iter().any(|text| text.contains(&ip.to_string()));
+            let is_recorded = texts.into_iter().any(|text| text.contains(&ip.to_string()));
             if !down {
                 self.foreign.remove(&(id.clone(), ip));
-            } else if before != State::Down && !is_noted {
+            } else if before != State::Down && !is_recorded {
                 self.foreign.insert((id.clone(), ip));
             }
         }
@@ -378,8 +378,8 @@ proptest! {
         }
         // A node that has returned has no record any more, and a draining one has.
         for fact in world.nodes.values().flatten() {
-            let is_noted = bench.server.text(&format!("down.{}", fact.uid)).is_some();
-            prop_assert_eq!(is_noted, !fact.taints.is_empty(), "{:?}: {:?}", fact, bench.server.keys());
+            let is_recorded = bench.server.text(&format!("down.{}", fact.uid)).is_some();
+            prop_assert_eq!(is_recorded, !fact.taints.is_empty(), "{:?}: {:?}", fact, bench.server.keys());
         }
         world.no_foreign_down_is_taken_back();
         prop_assert!(bench.is_idle(), "{:?}", bench.machine.queue);

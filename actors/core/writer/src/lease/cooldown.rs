@@ -32,7 +32,7 @@ pub(super) struct Cooldown {
     /// Time of the last addition.
     extra: Option<Now>,
     /// Whether an addition follows at the end of the current hold.
-    owed: bool,
+    addition_due: bool,
 }
 
 /// An addition to the cooldown.
@@ -71,7 +71,7 @@ impl Cooldown {
         if self.other.is_some_and(|seen| now < seen.plus(REMEMBERED)) {
             self.until = self.until.max(now.plus(held.max(least).min(LONGEST)));
         }
-        if std::mem::take(&mut self.owed) {
+        if std::mem::take(&mut self.addition_due) {
             self.add(now);
         }
     }
@@ -84,7 +84,7 @@ impl Cooldown {
         }
         self.extra = Some(now);
         if held {
-            self.owed = true;
+            self.addition_due = true;
         } else {
             self.add(now);
         }

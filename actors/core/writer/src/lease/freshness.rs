@@ -62,7 +62,7 @@ impl SharedLease {
     }
 
     /// Stops relying on the hold until the answer to a later request confirms it.
-    pub(super) fn doubted(&mut self) {
+    pub(super) fn doubt_hold(&mut self) {
         match &mut self.phase {
             HoldPhase::Held(hold) => hold.doubted = Some(self.last),
             HoldPhase::NotHeld | HoldPhase::Releasing(_) => {}

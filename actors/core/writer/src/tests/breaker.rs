@@ -37,7 +37,7 @@ fn w10_five_pools_that_fail_alike_within_two_minutes_stop_everything_once() {
     let mut breaker = WriteBreaker::default();
     assert_eq!(fails(&mut breaker, 0, &["a", "a", "b", "b"]), None);
     let opened = fails(&mut breaker, 120_000, &["c"]).expect("the fifth opens it");
-    assert_eq!((opened.lb, &*opened.words), (None, "HTTP 403 AuthorizationFailed"));
+    assert_eq!((opened.lb, &*opened.description), (None, "HTTP 403 AuthorizationFailed"));
     assert!(stops(&breaker, 120_000, "a") && stops(&breaker, 120_000, "z"));
     assert_eq!(fails(&mut breaker, 120_001, &["d", "e", "f", "g", "h", "i"]), None, "one event");
     assert_eq!(breaker.scopes(), 1);
@@ -200,8 +200,8 @@ fn scopes(bench: &Bench) -> Vec<u64> {
 #[test]
 fn w10_while_open_one_is_tried_every_30_s_on_the_next_load_balancer() {
     let (mut bench, output) = blocked(["a", "b", "c", "d", "e"], params());
-    let words: Arc<str> = Arc::from("HTTP 403 AuthorizationFailed");
-    let what = EventKind::Blocked { caller: Caller::Membership, fault: Arc::clone(&words), lb: None };
+    let description: Arc<str> = Arc::from("HTTP 403 AuthorizationFailed");
+    let what = EventKind::Blocked { caller: Caller::Membership, fault: Arc::clone(&description), lb: None };
     assert_eq!(reports(&output), [Report { subjects: vec![Subject::Controller], what, note: None }]);
     assert_eq!(scopes(&bench), [1]);
     for name in ["a", "b", "c"] {
@@ -222,7 +222,7 @@ fn w10_while_open_one_is_tried_every_30_s_on_the_next_load_balancer() {
     assert_eq!(tried, ["a", "b", "c", "a"]);
     let lane = |output: &Out| if let Out::Lane(view) = output { Some(view.clone()) } else { None };
     let view: LaneView = bench.shown.iter().rev().find_map(lane).expect("the lanes are shown");
-    assert_eq!(view.blocked_by, Some(words));
+    assert_eq!(view.blocked_by, Some(description));
     let output = bench.until(150_000);
     let (probe, attempt) = takes(&output)[0].clone();
     let output = nothing_to_do(&mut bench, &probe, attempt);
