@@ -89,10 +89,10 @@ fn n1_each_of_three_taints_takes_a_node_down_in_all_pools_and_families() {
         bench.deliver(node(2, &[key]));
         assert_eq!(bench.take_due(), all(DOWN), "in the turn of the fact");
         assert_eq!(bench.set.addresses.values().collect::<BTreeSet<_>>(), [&uid("node-2")].into());
-        assert!(bench.looks > 0, "pools that are not known yet may hold it");
+        assert!(bench.requested_reads > 0, "pools that are not known yet may hold it");
         bench.run_until_stable();
         assert_eq!(bench.downs(), ips(2).map(|ip| (ip, 2)).into());
-        assert!(bench.is_idle() && bench.take_due().is_empty(), "further looks cost nothing");
+        assert!(bench.is_idle() && bench.take_due().is_empty(), "further reads cost nothing");
     }
 }
 
@@ -117,7 +117,7 @@ fn n2_without_draining_nodes_and_in_excluded_pools_nothing_is_due() {
     let excluded = pool("lb", "AksOutboundBackendPool");
     bench.azure.insert(excluded.clone(), [(ips(1)[0], State::None)].into());
     bench.observe_all();
-    assert_eq!((bench.set.generation, bench.looks), (0, 0));
+    assert_eq!((bench.set.generation, bench.requested_reads), (0, 0));
     bench.deliver(node(1, &[SHUTDOWN]));
     assert!(!bench.due.contains_key(&excluded) && bench.due.len() == 4);
     bench.run_until_stable();
@@ -166,7 +166,7 @@ fn n3_a_withdrawn_write_in_flight_is_waited_for() {
     let generation = bench.set.generation;
     bench.observe_all();
     bench.observe_all();
-    assert!(!bench.is_idle(), "the node is not done, whatever a look has seen meanwhile");
+    assert!(!bench.is_idle(), "the node is not done, whatever a read has shown meanwhile");
     bench.azure.get_mut(&web).expect("a pool").insert(ips(1)[0], State::Down);
     bench.finished(&web, set.generation, None);
     bench.step(In::Withdrawn(web.clone(), generation));
@@ -432,7 +432,7 @@ fn w8_a_silent_one_passes_on_that_a_term_may_begin_and_nothing_more() {
     bench.lead(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.observe_all();
-    assert_eq!((bench.take_due().len(), bench.looks, bench.set.generation), (0, 0, 0));
+    assert_eq!((bench.take_due().len(), bench.requested_reads, bench.set.generation), (0, 0, 0));
     assert_eq!(bench.machine.deadline(), None);
 }
 
@@ -454,7 +454,7 @@ fn g6_nothing_begins_on_standby_in_observe_or_while_everything_is_paused() {
         bench.deliver(node(1, &[SHUTDOWN]));
         bench.observe_all();
         bench.pass(60_000);
-        assert_eq!((bench.take_due().len(), bench.looks, bench.set.generation), (0, 0, 0));
+        assert_eq!((bench.take_due().len(), bench.requested_reads, bench.set.generation), (0, 0, 0));
         bench.lead(2);
         assert_eq!(bench.take_due(), all(DOWN), "it goes on by itself");
     }
@@ -505,7 +505,7 @@ fn s1_a_failing_pool_is_asked_as_often_for_many_nodes_as_for_one() {
     }
     tries(&mut bench, &web, 60_000);
     assert!(tries(&mut bench, &web, 60_000) <= 5, "each 15 s, and not each node each 15 s");
-    assert!(bench.due.values().all(|due| !due.again), "the other pools are asked for the first time");
+    assert!(bench.due.values().all(|due| !due.again), "the other pools are requested for the first time");
     while !bench.due.contains_key(&web) {
         bench.pass(1);
     }

@@ -85,7 +85,7 @@ fn drains(last: u8) -> Arc<Draining> {
     })
 }
 
-fn wants(pool: &PoolId, required: &[u8]) -> Taken {
+fn taken_level(pool: &PoolId, required: &[u8]) -> Taken {
     let member =
         |last: &u8| (ip(*last), Member { name: AddressName::new(format!("n{last}")), node_ready: true });
     Taken {
@@ -101,7 +101,7 @@ fn wants(pool: &PoolId, required: &[u8]) -> Taken {
     }
 }
 
-fn holds(pool: &PoolId, members: &[u8]) -> PoolFacts {
+fn pool_with(pool: &PoolId, members: &[u8]) -> PoolFacts {
     owned_pool(pool, members.iter().map(|last| entry(&format!("n{last}"), Some(ip(*last)))).collect())
 }
 
@@ -158,7 +158,7 @@ struct Bench {
 }
 
 /// Delivers a policy without restrictions for any term.
-fn let_write(params: Params) -> Writer {
+fn writer_with_policy(params: Params) -> Writer {
     let mut writer = Writer::new(params);
     writer.on_policy(Some(Epoch(u64::MAX)), Arc::default());
     writer
@@ -166,7 +166,7 @@ fn let_write(params: Params) -> Writer {
 
 impl Bench {
     fn new(params: Params) -> Bench {
-        Bench { writer: let_write(params), now: 0, shown: Vec::new(), at_rest: true }
+        Bench { writer: writer_with_policy(params), now: 0, shown: Vec::new(), at_rest: true }
     }
 
     /// A leader that never loses leadership.
@@ -181,10 +181,10 @@ impl Bench {
     }
 
     fn keep_output(&mut self, out: Vec<Out>) -> Vec<Out> {
-        let looks_on = |output: &Out| {
+        let is_for_display = |output: &Out| {
             matches!(output, Out::Lane(_) | Out::SharedLease(_) | Out::Gate(..) | Out::Metric(_))
         };
-        let (shown, output) = out.into_iter().partition(looks_on);
+        let (shown, output) = out.into_iter().partition(is_for_display);
         self.shown.extend::<Vec<Out>>(shown);
         output
     }
@@ -211,9 +211,9 @@ impl Bench {
             };
             Some((*id, lb.clone()))
         };
-        let looks: Vec<_> = out.iter().filter_map(lb_read).collect();
+        let reads: Vec<_> = out.iter().filter_map(lb_read).collect();
         out.retain(|output| lb_read(output).is_none());
-        for (call, lb) in looks {
+        for (call, lb) in reads {
             let answer = lb_of(lb.as_str(), Provisioning::Succeeded, Vec::new());
             self.writer.step(at(self.now), In::Answered(call, answer), out);
         }
@@ -256,17 +256,17 @@ impl Bench {
     fn begin(&mut self, pool: &PoolId, required: &[u8]) -> (AttemptId, CallId) {
         let now = self.now;
         let attempt = take(&self.due(pool, due(now, Class::Add)));
-        (attempt, self.bring(pool, attempt, required))
+        (attempt, self.take_level(pool, attempt, required))
     }
 
-    fn bring(&mut self, pool: &PoolId, attempt: AttemptId, required: &[u8]) -> CallId {
-        get(&self.step(In::Taken(pool.clone(), attempt, Some(wants(pool, required)))), pool)
+    fn take_level(&mut self, pool: &PoolId, attempt: AttemptId, required: &[u8]) -> CallId {
+        get(&self.step(In::Taken(pool.clone(), attempt, Some(taken_level(pool, required)))), pool)
     }
 
     /// The same up to the PUT, from an empty pool.
     fn begin_put(&mut self, pool: &PoolId, required: &[u8]) -> (AttemptId, CallId) {
         let (attempt, read) = self.begin(pool, required);
-        let output = self.answer(read, read_of(holds(pool, &[]), "W/1"));
+        let output = self.answer(read, read_of(pool_with(pool, &[]), "W/1"));
         (attempt, put(&output, pool).0)
     }
 
@@ -319,7 +319,7 @@ fn get(output: &[Out], pool: &PoolId) -> CallId {
 fn lb_read(output: &[Out], at: &str) -> CallId {
     match calls(output)[..] {
         [ArmCall { id, request: ArmRequest::GetLoadBalancer(lb) }] if lb.as_str() == at => *id,
-        _ => panic!("no single look at {at}: {output:?}"),
+        _ => panic!("no single read of {at}: {output:?}"),
     }
 }
 
@@ -362,8 +362,8 @@ fn set(members: &[u8]) -> BTreeSet<IpAddr> {
 
 /// Answers a granted write with a pool in sync, and returns the output.
 fn nothing_to_do(bench: &mut Bench, pool: &PoolId, attempt: AttemptId) -> Vec<Out> {
-    let read = bench.bring(pool, attempt, &[1]);
-    bench.answer(read, read_of(holds(pool, &[1]), "W/1"))
+    let read = bench.take_level(pool, attempt, &[1]);
+    bench.answer(read, read_of(pool_with(pool, &[1]), "W/1"))
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn w1_a_lane_grants_by_class_then_by_waiting_time_and_name() {
                     _ => panic!("no single GET: {output:?}"),
                 };
                 order.push(name(&granted));
-                output = bench.answer(read, read_of(holds(&granted, &[]), "W/1"));
+                output = bench.answer(read, read_of(pool_with(&granted, &[]), "W/1"));
             }
         }
     }
@@ -444,7 +444,7 @@ fn w2_a_write_is_a_get_and_a_put_with_its_etag() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1, 2]);
-    let output = bench.answer(read, read_of(holds(&web, &[2, 3]), "W/7"));
+    let output = bench.answer(read, read_of(pool_with(&web, &[2, 3]), "W/7"));
     let (call, edit, if_match) = put(&output, &web);
     assert_eq!((edit.remove.len(), edit.add.len()), (1, 1));
     assert_eq!(if_match, Some(Etag::new("W/7")));
@@ -459,7 +459,7 @@ fn w2_without_if_match_the_put_carries_no_etag() {
     let mut bench = Bench::leading(Params { if_match: false, ..params() });
     let web = pool("lb", "web");
     let (_, read) = bench.begin(&web, &[1]);
-    assert_eq!(put(&bench.answer(read, read_of(holds(&web, &[]), "W/7")), &web).2, None);
+    assert_eq!(put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/7")), &web).2, None);
 }
 
 #[test]
@@ -543,10 +543,10 @@ fn w5_a_404_for_a_poll_reads_the_load_balancer() {
         let asked = poll(&bench.until(1_000));
         bench.fail(asked, failed(404, "NotFound", RetryAfter::Absent));
         let read = lb_read(&bench.until(1_000), "lb");
-        let updating = lb_of("lb", Provisioning::Updating, vec![holds(&web, &[])]);
+        let updating = lb_of("lb", Provisioning::Updating, vec![pool_with(&web, &[])]);
         assert!(bench.answer(read, updating).is_empty(), "it still runs");
         let read = lb_read(&bench.until(3_000), "lb");
-        let output = bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![holds(&web, members)]));
+        let output = bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, members)]));
         let found = outcome(&output, attempt);
         assert_eq!(matches!(found, Outcome::Written { .. }), written, "{found:?}");
         assert_eq!(matches!(found, Outcome::Retriable { .. }), !written, "{found:?}");
@@ -570,7 +570,7 @@ fn w2_after_fifteen_minutes_of_polling_the_pool_itself_decides() {
                     bench.answer(id, running(RetryAfter::Absent));
                 }
                 Some((id, ArmRequest::GetLoadBalancer(_))) => {
-                    bench.answer(id, lb_of("lb", Provisioning::Updating, vec![holds(&web, members)]));
+                    bench.answer(id, lb_of("lb", Provisioning::Updating, vec![pool_with(&web, members)]));
                 }
                 Some((id, ArmRequest::GetPool(_))) => break (id, next / 60_000),
                 Some((_, other @ ArmRequest::PutPool { .. })) => panic!("{other:?}"),
@@ -578,7 +578,7 @@ fn w2_after_fifteen_minutes_of_polling_the_pool_itself_decides() {
             }
         };
         assert_eq!((minutes, polls > 170), (15, true));
-        let updating = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, members) };
+        let updating = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, members) };
         let output = bench.answer(read, read_of(updating, "W/2"));
         let found = outcome(&output, attempt);
         assert_eq!(matches!(found, Outcome::Written { .. }), written, "{found:?}");
@@ -594,7 +594,7 @@ fn w2_a_412_costs_a_round_and_after_the_last_one_it_is_retriable() {
     let output = bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent));
     let read = get(&output, &web);
     assert!(takes(&output).is_empty(), "the same attempt");
-    let (call, _, if_match) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/2")), &web);
+    let (call, _, if_match) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/2")), &web);
     assert_eq!(if_match, Some(Etag::new("W/2")));
     let output = bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent));
     assert!(matches!(outcome(&output, attempt), Outcome::Retriable { eligible_at: None, .. }));
@@ -604,7 +604,7 @@ fn w2_a_412_costs_a_round_and_after_the_last_one_it_is_retriable() {
 fn w2_a_foreign_operation_is_waited_for_off_the_lane_for_2_min() {
     let mut bench = Bench::leading(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
-    let updating = |pool| PoolFacts { provisioning: Provisioning::Updating, ..holds(pool, &[]) };
+    let updating = |pool| PoolFacts { provisioning: Provisioning::Updating, ..pool_with(pool, &[]) };
     let (attempt, mut read) = bench.begin(&web, &[1]);
     let mut now = 0;
     for (times, wait) in [5_000, 10_000, 20_000, 30_000, 30_000, 25_000].into_iter().enumerate() {
@@ -618,7 +618,7 @@ fn w2_a_foreign_operation_is_waited_for_off_the_lane_for_2_min() {
         assert!(takes(&bench.until(now + wait - 1)).is_empty());
         now += wait;
         assert_eq!(take(&bench.until(now)), attempt, "granted again under its id");
-        read = bench.bring(&web, attempt, &[1]);
+        read = bench.take_level(&web, attempt, &[1]);
     }
     let output = bench.answer(read, read_of(updating(&web), "W/1"));
     assert!(matches!(outcome(&output, attempt), Outcome::Retriable { .. }));
@@ -630,7 +630,7 @@ fn w2_a_pool_that_no_longer_needs_its_waiting_write_ends_it_with_nothing() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
-    let updating = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, &[]) };
+    let updating = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, &[]) };
     bench.answer(read, read_of(updating, "W/1"));
     assert_eq!(take(&bench.until(5_000)), attempt);
     assert!(bench.step(In::Taken(web, attempt, None)).is_empty());
@@ -689,7 +689,7 @@ fn d2_without_proof_of_ownership_membership_is_not_written() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
-    let foreign = PoolFacts { outbound_rule: true, ..holds(&web, &[]) };
+    let foreign = PoolFacts { outbound_rule: true, ..pool_with(&web, &[]) };
     let output = bench.answer(read, read_of(foreign, "W/1"));
     assert!(matches!(outcome(&output, attempt), Outcome::NotManageable(_)));
     assert!(calls(&output).is_empty() && bench.writer.lanes.is_empty());
@@ -703,9 +703,9 @@ fn d2_a_pool_of_a_source_is_written_unless_a_service_has_a_rule_to_it() {
     for (rule, is_written) in [("edge-https", true), ("a1111111122223333444455555555555-TCP-80", false)] {
         let mut bench = Bench::leading(params());
         let attempt = take(&bench.due(&edge, due(0, Class::Add)));
-        let taken = Taken { services: services.clone(), ..wants(&edge, &[1]) };
+        let taken = Taken { services: services.clone(), ..taken_level(&edge, &[1]) };
         let read = get(&bench.step(In::Taken(edge.clone(), attempt, Some(taken))), &edge);
-        let facts = PoolFacts { rules: vec![rule.into()], ..holds(&edge, &[]) };
+        let facts = PoolFacts { rules: vec![rule.into()], ..pool_with(&edge, &[]) };
         let output = bench.answer(read, read_of(facts, "W/1"));
         if is_written {
             assert_eq!(put(&output, &edge).1.add.len(), 1);
@@ -729,8 +729,8 @@ fn d2_without_proof_of_ownership_the_admin_part_of_the_slot_still_goes() {
     bench.step(In::AdminDue(web.clone(), down(0)));
     bench.due(&web, due(0, Class::Add));
     let attempt = take(&bench.lead(2));
-    let read = bench.bring(&web, attempt, &[1]);
-    let foreign = PoolFacts { outbound_rule: true, ..holds(&web, &[2]) };
+    let read = bench.take_level(&web, attempt, &[1]);
+    let foreign = PoolFacts { outbound_rule: true, ..pool_with(&web, &[2]) };
     let output = bench.answer(read, read_of(foreign, "W/1"));
     assert!(matches!(outcome(&output, attempt), Outcome::NotManageable(_)));
     let (_, edit, _) = put(&output, &web);
@@ -744,7 +744,7 @@ fn n3_an_admin_write_alone_keeps_the_members() {
     bench.step(In::Draining(drains(2)));
     let output = bench.step(In::AdminDue(web.clone(), down(0)));
     assert!(takes(&output).is_empty());
-    let output = bench.answer(get(&output, &web), read_of(holds(&web, &[1, 2]), "W/1"));
+    let output = bench.answer(get(&output, &web), read_of(pool_with(&web, &[1, 2]), "W/1"));
     let (call, edit, _) = put(&output, &web);
     assert!(edit.add.is_empty() && edit.remove.is_empty());
     assert_eq!(edit.set_admin, BTreeMap::from([(1, model::arm::AdminState::Down)]));
@@ -764,8 +764,8 @@ fn w1_both_parts_of_a_slot_travel_in_one_put_and_get_two_answers() {
     bench.step(In::AdminDue(web.clone(), down(0)));
     bench.due(&web, due(0, Class::Add));
     let attempt = take(&bench.lead(2));
-    let read = bench.bring(&web, attempt, &[1, 2]);
-    let (call, edit, _) = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1, 2]);
+    let (call, edit, _) = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web);
     assert_eq!((edit.add.len(), edit.set_admin.len()), (1, 1));
     let output = bench.fail(call, failed(409, "Conflict", RetryAfter::Absent));
     assert!(matches!(outcome(&output, attempt), Outcome::Retriable { .. }));
@@ -791,7 +791,7 @@ fn w2_right_members_are_answered_before_a_put_of_admin_states() {
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));
     let (attempt, read) = bench.begin(&web, &[1]);
-    let output = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
     assert!(matches!(outcome(&output, attempt), Outcome::Unchanged { .. }));
     let call = put(&output, &web).0;
     assert!(
@@ -811,7 +811,7 @@ fn w4_after_an_unanswered_put_the_lane_is_closed_until_a_get() {
     assert_eq!(takes(&bench.due(&pool("elsewhere", "x"), due(0, Class::Add))).len(), 1);
     assert!(calls(&bench.until(4_999)).is_empty());
     let lb_read = get(&bench.until(5_000), &web);
-    let updating = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, &[]) };
+    let updating = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, &[]) };
     assert!(bench.answer(lb_read, read_of(updating, "W/2")).is_empty());
     let lb_read = get(&bench.until(10_000), &web);
     assert!(bench.fail(lb_read, failed(500, "", RetryAfter::Absent)).is_empty());
@@ -820,7 +820,7 @@ fn w4_after_an_unanswered_put_the_lane_is_closed_until_a_get() {
         [ArmCall { id, request: ArmRequest::GetPool(read) }] if *read == web => *id,
         _ => panic!("{output:?}"),
     };
-    let output = bench.answer(lb_read, read_of(holds(&web, &[1]), "W/3"));
+    let output = bench.answer(lb_read, read_of(pool_with(&web, &[1]), "W/3"));
     assert!(output.iter().any(|output| matches!(output, Out::Observed(pool, _) if *pool == web)));
     assert_eq!(takes(&output)[0].0, other);
 }
@@ -876,9 +876,9 @@ fn w6_a_first_read_that_waits_for_a_token_meets_the_closing_gate() {
     let (second, third) = (pool("a", "second"), pool("b", "third"));
     let second_attempt = take(&bench.due(&second, due(0, Class::Add)));
     let third_attempt = take(&bench.due(&third, due(0, Class::Add)));
-    let read = bench.bring(&second, second_attempt, &[1]);
+    let read = bench.take_level(&second, second_attempt, &[1]);
     bench.step(In::Headroom(GateClass::Reads, 0));
-    assert!(bench.step(In::Taken(third.clone(), third_attempt, Some(wants(&third, &[1])))).is_empty());
+    assert!(bench.step(In::Taken(third.clone(), third_attempt, Some(taken_level(&third, &[1])))).is_empty());
     let output = bench.fail(read, failed(429, "", RetryAfter::In(Duration::from_secs(9))));
     for attempt in [second_attempt, third_attempt] {
         let found = outcome(&output, attempt);
@@ -894,9 +894,9 @@ fn a3_the_level_of_an_older_attempt_is_not_taken_for_that_of_a_newer_one() {
     bench.step(In::Standing(Standing::Standby));
     bench.due(&web, due(0, Class::Add));
     let new = take(&bench.lead(2));
-    assert!(bench.step(In::Taken(web.clone(), old, Some(wants(&web, &[1])))).is_empty());
+    assert!(bench.step(In::Taken(web.clone(), old, Some(taken_level(&web, &[1])))).is_empty());
     assert_eq!(bench.unmatched(), 1);
-    bench.bring(&web, new, &[1]);
+    bench.take_level(&web, new, &[1]);
 }
 
 #[test]
@@ -906,7 +906,7 @@ fn w6_a_pool_that_meets_a_closed_gate_gets_its_time_and_no_call() {
     let attempt = take(&bench.due(&web, due(0, Class::Add)));
     let (_, read) = bench.begin(&other, &[1]);
     bench.fail(read, failed(429, "", RetryAfter::In(Duration::from_secs(9))));
-    let output = bench.step(In::Taken(web.clone(), attempt, Some(wants(&web, &[1]))));
+    let output = bench.step(In::Taken(web.clone(), attempt, Some(taken_level(&web, &[1]))));
     assert!(calls(&output).is_empty());
     assert!(
         matches!(outcome(&output, attempt), Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(9_000))
@@ -929,9 +929,11 @@ fn w8_on_standby_attempts_end_and_only_a_sent_put_keeps_its_lane() {
     }
     assert_eq!(bench.writer.busy, 1);
     assert_eq!(bench.unmatched(), 0);
-    assert!(bench.step(In::Taken(taking.clone(), taking_attempt, Some(wants(&taking, &[1])))).is_empty());
+    assert!(
+        bench.step(In::Taken(taking.clone(), taking_attempt, Some(taken_level(&taking, &[1])))).is_empty()
+    );
     assert_eq!(bench.unmatched(), 1);
-    assert!(bench.answer(read, read_of(holds(&reading, &[]), "W/1")).is_empty());
+    assert!(bench.answer(read, read_of(pool_with(&reading, &[]), "W/1")).is_empty());
     bench.lead(2);
     assert!(bench.due(&pool("a", "next"), due(0, Class::Add)).is_empty(), "the old PUT holds the lane");
     let output = bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
@@ -957,14 +959,14 @@ fn w8_no_put_or_grant_with_less_than_25_s_of_leadership_left() {
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.until(5_001);
-    let output = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+    let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
     assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
     assert!(bench.due(&web, due(0, Class::Add)).is_empty());
     bench.until(6_000);
     let renewed = Standing::Leading { epoch: EPOCH, until: at(50_000) };
     let attempt = take(&bench.step(In::Standing(renewed)));
-    let read = bench.bring(&web, attempt, &[1]);
-    let output = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+    let read = bench.take_level(&web, attempt, &[1]);
+    let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
     let found = &calls(&output)[0].request;
     let ArmRequest::PutPool { permit, .. } = found else { panic!("{found:?}") };
     assert_eq!(permit.send_before, at(25_000));
@@ -1006,7 +1008,7 @@ fn q3_a_pool_that_does_not_answer_its_take_loses_the_grant_after_10_s() {
     let output = bench.until(10_000);
     assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
     assert_eq!(takes(&output)[0].0, other);
-    assert!(bench.step(In::Taken(web.clone(), attempt, Some(wants(&web, &[1])))).is_empty());
+    assert!(bench.step(In::Taken(web.clone(), attempt, Some(taken_level(&web, &[1])))).is_empty());
     assert_eq!(bench.unmatched(), 1);
 }
 
@@ -1020,7 +1022,7 @@ fn a3_the_id_of_an_answered_attempt_is_not_used_for_a_newer_one() {
     let old = take(&bench.lead(2));
     let output = bench.until(10_000);
     assert!(matches!(outcome(&output, old), Outcome::NotGranted));
-    let updating = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, &[]) };
+    let updating = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, &[]) };
     bench.answer(get(&output, &web), read_of(updating, "W/1"));
     bench.due(&web, due(10_000, Class::Add));
     assert_ne!(take(&bench.until(15_000)), old);
@@ -1034,7 +1036,7 @@ fn a3_a_call_is_given_up_after_90_s_and_a_late_answer_is_ignored() {
     assert!(bench.until(89_999).is_empty());
     let output = bench.until(90_000);
     assert!(matches!(outcome(&output, attempt), Outcome::Terminal { .. }));
-    assert!(bench.answer(read, read_of(holds(&web, &[]), "W/1")).is_empty());
+    assert!(bench.answer(read, read_of(pool_with(&web, &[]), "W/1")).is_empty());
     assert!(bench.answer(CallId(999), ArmAnswer::Withheld).is_empty());
     assert_eq!(bench.unmatched(), 2);
 }
@@ -1063,7 +1065,7 @@ fn w9_grants_wait_for_tokens_and_reads_go_by_purpose() {
     bench.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
     assert!(bench.until(49_999).is_empty());
     let lb_read = get(&bench.until(50_000), &web);
-    bench.answer(lb_read, read_of(holds(&web, &[1]), "W/own"));
+    bench.answer(lb_read, read_of(pool_with(&web, &[1]), "W/own"));
     assert!(bench.until(149_999).is_empty());
     let output = bench.until(150_000);
     assert!(
@@ -1160,19 +1162,19 @@ fn w2_a_write_is_verified_off_the_lane_until_a_newer_put() {
     assert_eq!(bench.writer.busy, 0);
     for millis in [1_000, 2_000] {
         let lb_read = get(&bench.until(millis), &web);
-        assert!(bench.answer(lb_read, read_of(holds(&web, &[]), "W/own")).is_empty());
+        assert!(bench.answer(lb_read, read_of(pool_with(&web, &[]), "W/own")).is_empty());
     }
     let read = get(&bench.until(4_000), &web);
-    let confirm = lb_read(&bench.answer(read, read_of(holds(&web, &[]), "W/own")), "lb");
-    let output = bench.answer(confirm, lb_with("lb", "first", "W/own", vec![holds(&web, &[])]));
+    let confirm = lb_read(&bench.answer(read, read_of(pool_with(&web, &[]), "W/own")), "lb");
+    let output = bench.answer(confirm, lb_with("lb", "first", "W/own", vec![pool_with(&web, &[])]));
     assert!(matches!(&output[..], [Out::Verified(_, WriteFate::Lost { attempt: id, .. })] if *id == attempt));
 
     let (_, call) = bench.begin_put(&web, &[1]);
     bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     let lb_read = get(&bench.until(5_000), &web);
     let (_, read) = bench.begin(&web, &[1, 2]);
-    put(&bench.answer(read, read_of(holds(&web, &[1]), "W/own")), &web);
-    assert!(bench.answer(lb_read, read_of(holds(&web, &[]), "W/own")).is_empty());
+    put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/own")), &web);
+    assert!(bench.answer(lb_read, read_of(pool_with(&web, &[]), "W/own")).is_empty());
     assert!(calls(&bench.until(60_000)).is_empty());
 }
 
@@ -1189,11 +1191,11 @@ fn w2_a_write_on_a_load_balancer_that_was_created_again_is_not_lost() {
         bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
         for millis in [1_500, 2_500] {
             let read = get(&bench.until(millis), &web);
-            assert!(bench.answer(read, read_of(holds(&web, &[]), "W/own")).is_empty());
+            assert!(bench.answer(read, read_of(pool_with(&web, &[]), "W/own")).is_empty());
         }
         let read = get(&bench.until(4_500), &web);
-        let confirm = lb_read(&bench.answer(read, read_of(holds(&web, &[]), "W/own")), "lb");
-        let output = bench.answer(confirm, lb_with("lb", guid, "W/own", vec![holds(&web, &[])]));
+        let confirm = lb_read(&bench.answer(read, read_of(pool_with(&web, &[]), "W/own")), "lb");
+        let output = bench.answer(confirm, lb_with("lb", guid, "W/own", vec![pool_with(&web, &[])]));
         let [Out::Verified(_, fate)] = &output[..] else { panic!("{output:?}") };
         match fate {
             WriteFate::Lost { attempt: id, .. } => assert!(lost && *id == attempt),
@@ -1208,7 +1210,7 @@ fn c4_a_withheld_put_reports_its_change() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1, 2]);
-    let output = bench.answer(read, read_of(holds(&web, &[2, 3]), "W/1"));
+    let output = bench.answer(read, read_of(pool_with(&web, &[2, 3]), "W/1"));
     let output = bench.answer(put(&output, &web).0, ArmAnswer::Withheld);
     let found = outcome(&output, attempt);
     let Outcome::Withheld { members, added, removed } = found else { panic!("{found:?}") };
@@ -1234,11 +1236,11 @@ fn x2_a_down_of_the_source_alone_ends_the_attempt_when_written() {
         let web = pool("lb", "web");
         let now = bench.now;
         let attempt = take(&bench.due(&web, due(now, Class::Remove)));
-        let mut taken = wants(&web, &[1]);
+        let mut taken = taken_level(&web, &[1]);
         taken.level.tolerated = set(&[2]);
         taken.level.states.down = set(&[2]);
         let read = get(&bench.step(In::Taken(web.clone(), attempt, Some(taken))), &web);
-        let output = bench.answer(read, read_of(holds(&web, &[1, 2]), "W/1"));
+        let output = bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1"));
         let told = output.iter().any(|output| matches!(output, Out::Finished(..)));
         assert!(!told, "nothing has come of it yet: {output:?}");
         let output = bench.answer(put(&output, &web).0, answer);

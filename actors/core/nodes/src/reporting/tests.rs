@@ -294,7 +294,7 @@ impl Bench {
                 | Out::ConfigMap(..)
                 | Out::Taint(..)
                 | Out::Answer(..)
-                | Out::Release(..)) => panic!("{other:?} is not told"),
+                | Out::Release(..)) => panic!("{other:?} is not emitted here"),
             }
         }
         output
@@ -337,7 +337,7 @@ fn s1_it_is_reported_once_that_a_node_is_down_and_once_that_it_is_back() {
         bench.put(1, NodeState::Draining);
         assert_eq!(bench.reports(), []);
         bench.put(1, NodeState::Down);
-        assert_eq!(bench.reports(), [], "what is mended is no news");
+        assert_eq!(bench.reports(), [], "a repair is not reported");
 
         bench.put(1, NodeState::Restoring);
         assert_eq!(bench.reports(), []);
@@ -539,7 +539,7 @@ fn n4_a_foreign_admin_state_is_reported_once_per_node_and_term() {
     bench.set_all(2, State::Down);
     bench.record(2).foreign.add(&internal);
     bench.put(2, NodeState::Draining);
-    assert_eq!(bench.reports(), [], "nothing is told of a node that leaves service");
+    assert_eq!(bench.reports(), [], "a draining node is not reported");
     bench.put(2, NodeState::Restoring);
     let told = EventKind::AdminForeign { pools: 1, example: internal, state: State::Down };
     assert_eq!(bench.reports(), [bench.about(2, told)], "an exception is not taken back; the other is ours");

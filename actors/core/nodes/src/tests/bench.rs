@@ -32,11 +32,11 @@ pub(super) struct Bench {
     /// All sets that were sent.
     sets: Vec<Arc<Draining>>,
     /// The pool whose write has begun. Its end answers later withdrawals.
-    pub(super) under_way: Option<PoolId>,
+    pub(super) in_flight: Option<PoolId>,
     pub(super) azure: BTreeMap<PoolId, BTreeMap<IpAddr, State>>,
     /// Due updates since the last call of [`Bench::take_due`], and the number of requested reads.
     pub(super) requested: Vec<(PoolId, AdminUrgency)>,
-    pub(super) looks: usize,
+    pub(super) requested_reads: usize,
     pub(super) opened: Option<Epoch>,
     pub(super) taints: Vec<(CallId, TaintAsk)>,
     pub(super) answered: Vec<(RequestId, Answer)>,
@@ -79,12 +79,12 @@ impl Bench {
             due: BTreeMap::new(),
             set: Arc::default(),
             sets: vec![Arc::default()],
-            under_way: None,
+            in_flight: None,
             sent: BTreeMap::new(),
             oldest: None,
             azure: pools.collect(),
             requested: Vec::new(),
-            looks: 0,
+            requested_reads: 0,
             opened: None,
             taints: Vec::new(),
             answered: Vec::new(),
@@ -131,7 +131,7 @@ impl Bench {
         }
         self.observe_all();
         self.requested.clear();
-        self.looks = 0;
+        self.requested_reads = 0;
     }
 
     pub(super) fn set_policy(&mut self, term: u64, policy: OperatorPolicy) {
@@ -167,7 +167,7 @@ impl Bench {
             self.apply_output(out);
             assert!(
                 self.machine.deadline() > Some(self.now) || self.machine.deadline().is_none(),
-                "it stands still"
+                "time does not advance"
             );
         }
         self.now = until;
@@ -191,12 +191,12 @@ impl Bench {
                 }
                 Out::Withdraw(pool, generation) => {
                     let was_due = self.due.remove(&pool).is_some();
-                    if was_due && self.under_way.as_ref() != Some(&pool) {
+                    if was_due && self.in_flight.as_ref() != Some(&pool) {
                         self.step(In::Withdrawn(pool, generation));
                     }
                 }
                 Out::Opened(epoch) => self.opened = Some(epoch),
-                Out::ReadLoadBalancers => self.looks += 1,
+                Out::ReadLoadBalancers => self.requested_reads += 1,
                 Out::ConfigMap(call, ask) => {
                     match ask {
                         ConfigMapAsk::Get => self.gets += 1,
@@ -222,7 +222,7 @@ impl Bench {
             if self.params.storage == RecordStorage::Nothing || self.set.addresses.contains_key(backend) {
                 continue;
             }
-            let text = self.server.text(&format!("down.{uid}")).expect("it is noted");
+            let text = self.server.text(&format!("down.{uid}")).expect("it is recorded");
             assert!(text.lines().nth(1).expect("addresses").contains(&backend.to_string()), "{text}");
         }
     }
@@ -252,20 +252,20 @@ impl Bench {
 
     /// Takes the updates that became due since the last call.
     pub(super) fn take_due(&mut self) -> Vec<(String, AdminUrgency)> {
-        let mut output: Vec<_> =
+        let mut due: Vec<_> =
             self.requested.drain(..).map(|(pool, urgency)| (pool.to_string(), urgency)).collect();
-        output.sort();
-        output
+        due.sort();
+        due
     }
 
     /// Lets the writer carry out the due update of a pool.
     pub(super) fn write(&mut self, id: &PoolId) {
         self.due.remove(id);
         let set = Arc::clone(&self.set);
-        self.under_way = Some(id.clone());
+        self.in_flight = Some(id.clone());
         self.carry_out(id, &set);
         self.pass(1);
-        self.under_way = None;
+        self.in_flight = None;
         self.finished(id, set.generation, None);
         // Everything that was withdrawn meanwhile has ended with it.
         self.step(In::Withdrawn(id.clone(), self.set.generation));

@@ -27,7 +27,7 @@ fn n1_a_notice_sets_its_node_down_and_the_taint_follows_its_record() {
     bench.step(event(1));
     assert_eq!((bench.state(1), bench.taints.len()), (Some(NodeState::Recording), 0));
     bench.answer();
-    assert!(bench.server.text("down.uid-of-node-1").expect("noted").ends_with("taint: ours\n"));
+    assert!(bench.server.text("down.uid-of-node-1").expect("recorded").ends_with("taint: ours\n"));
     assert_eq!((bench.take_due(), bench.writes), (all(DOWN), 1), "the Down does not wait for the taint");
     let (call, ask) = bench.taints.pop().expect("a patch");
     assert_eq!((ask.uid, ask.edit), (uid("node-1"), TaintEdit::AddFirst));
@@ -51,7 +51,7 @@ fn n1_a_notice_for_a_down_node_is_recorded_before_the_taint() {
     assert_eq!((bench.asks.len(), bench.taints.len()), (1, 0));
     bench.answer();
     assert_eq!(bench.taints.len(), 1);
-    assert!(bench.server.text("down.uid-of-node-1").expect("noted").ends_with("taint: ours\n"));
+    assert!(bench.server.text("down.uid-of-node-1").expect("recorded").ends_with("taint: ours\n"));
 }
 
 #[test]

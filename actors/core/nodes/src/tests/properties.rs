@@ -199,7 +199,7 @@ impl World {
     /// Carries out the current write with the set that it began with.
     fn end(&mut self) {
         let Some((id, set)) = self.begun.take() else { return };
-        self.bench.under_way = None;
+        self.bench.in_flight = None;
         self.bench.oldest = None;
         self.bench.carry_out(&id, &set);
         self.bench.pass(1);
@@ -278,7 +278,7 @@ impl World {
             WriteEvent::Begins(at) => {
                 if let Some(id) = self.nth_due(at).filter(|_| self.begun.is_none()) {
                     self.bench.due.remove(&id);
-                    self.bench.under_way = Some(id.clone());
+                    self.bench.in_flight = Some(id.clone());
                     self.bench.oldest = Some(self.bench.set.generation);
                     self.begun = Some((id, Arc::clone(&self.bench.set)));
                 }

@@ -14,7 +14,7 @@ fn slow(nodes: u8) -> Bench {
 
 /// The lines of a record without the time.
 fn lines(bench: &Bench, n: u8) -> Vec<String> {
-    let text = bench.server.text(&format!("down.uid-of-node-{n}")).expect("it is noted");
+    let text = bench.server.text(&format!("down.uid-of-node-{n}")).expect("it is recorded");
     text.lines().filter(|line| !line.starts_with("since:")).map(str::to_owned).collect()
 }
 
@@ -82,13 +82,13 @@ fn n4_after_a_conflict_or_lost_answer_the_record_is_read() {
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.answer();
     assert!(bench.recorded().is_empty(), "another client wrote first");
-    assert!(matches!(bench.asks.front(), Some((_, ConfigMapAsk::Get))), "looked at at once");
+    assert!(matches!(bench.asks.front(), Some((_, ConfigMapAsk::Get))), "read at once");
     bench.answer();
     bench.fail_ask(true, failed("lost"));
     assert_eq!(bench.state(1), Some(NodeState::Recording));
     bench.pass(100);
     bench.answer();
-    assert_eq!((bench.drains(), bench.writes), (vec!["node-1"], 2), "a look that shows it confirms it");
+    assert_eq!((bench.drains(), bench.writes), (vec!["node-1"], 2), "a read that shows it confirms it");
     assert_eq!(bench.server.keys(), ["down.uid-of-node-1", "start.somebody"], "others' keys stay");
 }
 
@@ -342,7 +342,7 @@ fn n4_an_address_of_a_deleted_node_is_its_successors_once_recorded() {
     moved.ips.extend(ips(2));
     bench.deliver(moved);
     let old = model::arm::Backend::Address(ips(2)[0]);
-    assert!(!bench.set.addresses.contains_key(&old), "it is not noted yet");
+    assert!(!bench.set.addresses.contains_key(&old), "it is not recorded yet");
     assert!(!bench.set.restorable.contains(&old) && bench.due.is_empty(), "nor is it taken back meanwhile");
     bench.answer();
     assert_eq!(bench.set.addresses.get(&old), Some(&uid("node-1")));
@@ -421,7 +421,7 @@ fn n4_a_down_that_another_record_explains_is_no_exception() {
     let next = NodeFact { uid: uid("next"), ..node(1, &[SHUTDOWN]) };
     bench.deliver(next);
     bench.run_until_stable();
-    let text = bench.server.text("down.uid-of-next").expect("it is noted");
+    let text = bench.server.text("down.uid-of-next").expect("it is recorded");
     assert!(!text.contains("foreign"), "{text}");
     bench.deliver(NodeFact { uid: uid("next"), ..node(1, &[]) });
     bench.run_until_stable();
@@ -433,7 +433,7 @@ fn n4_unknown_lines_survive() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.run_until_stable();
-    let text = bench.server.text("down.uid-of-node-1").expect("noted").to_owned();
+    let text = bench.server.text("down.uid-of-node-1").expect("recorded").to_owned();
     bench.server.put("down.uid-of-node-1", &format!("{text}mood: fine\n"));
     let mut moved = node(1, &[SHUTDOWN]);
     moved.ips.insert(ips(9)[0]);
@@ -606,7 +606,7 @@ fn n4_an_exception_ends_when_nothing_is_down_there() {
     bench.set_foreign(1, State::None);
     bench.answers = false;
     bench.observe_all();
-    assert!(bench.take_due().is_empty(), "nothing is written over it before that is noted");
+    assert!(bench.take_due().is_empty(), "nothing is written over it before that is recorded");
     bench.answer();
     assert_eq!(lines(&bench, 1).len(), 2);
     assert_eq!(bench.take_due(), [("lb/web".to_owned(), DOWN)]);
@@ -656,7 +656,7 @@ fn n4_an_older_read_does_not_end_an_exception_of_the_get_before_a_write() {
     let before = bench.now;
     bench.pass(10);
     bench.set_foreign(1, State::Down);
-    bench.under_way = Some(WEB());
+    bench.in_flight = Some(WEB());
     bench.due.remove(&WEB());
     let set = Arc::clone(&bench.set);
     bench.carry_out(&WEB(), &set);
@@ -666,7 +666,7 @@ fn n4_an_older_read_does_not_end_an_exception_of_the_get_before_a_write() {
     bench.observe_at("lb", before);
     assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
     bench.set_foreign(1, State::Down);
-    bench.under_way = None;
+    bench.in_flight = None;
     bench.finished(&WEB(), set.generation, None);
     bench.run_until_stable();
     bench.deliver(node(1, &[]));
@@ -683,14 +683,14 @@ fn n4_a_read_that_did_not_count_is_requested_again() {
     bench.oldest = Some(bench.set.generation);
     bench.deliver(node(1, &[]));
     bench.run_until_stable();
-    bench.looks = 0;
+    bench.requested_reads = 0;
     bench.pass(14_000);
-    assert_eq!(bench.looks, 0);
+    assert_eq!(bench.requested_reads, 0);
     bench.pass(1_100);
-    assert_eq!(bench.looks, 1);
+    assert_eq!(bench.requested_reads, 1);
     bench.oldest = None;
     bench.observe_all();
     assert!(bench.recorded().is_empty());
     bench.pass(60_000);
-    assert_eq!(bench.looks, 1, "then it rests");
+    assert_eq!(bench.requested_reads, 1, "then it rests");
 }

@@ -389,7 +389,7 @@ fn x2_n4_a_node_that_leaves_stays_down_when_the_source_lifts_its_down() {
     assert_eq!((world.down(), world.told()), (vec![2], 0));
     world.node(2, false);
     world.rest();
-    assert_eq!(world.down(), [], "it is noted as ours");
+    assert_eq!(world.down(), [], "it is recorded as ours");
     world.is_quiet();
 }
 
@@ -400,11 +400,11 @@ fn n4_x2_an_exception_ends_when_the_source_turns_out_to_account_for_it() {
     world.observe_all();
     world.node(2, true);
     world.rest();
-    let text = world.bench.server.text("down.uid-of-node-2").expect("it is noted");
+    let text = world.bench.server.text("down.uid-of-node-2").expect("it is recorded");
     assert!(text.contains("foreign: lb/web"), "{text}");
     world.source(&[(1, UP), (2, DRAINS), (3, UP)]);
     world.rest();
-    let text = world.bench.server.text("down.uid-of-node-2").expect("it is noted");
+    let text = world.bench.server.text("down.uid-of-node-2").expect("it is recorded");
     assert!(!text.contains("foreign"), "{text}");
     world.source(&[(1, UP), (2, UP), (3, UP)]);
     world.node(2, false);
@@ -544,7 +544,7 @@ fn n4_a_down_that_we_do_not_require_is_reported_and_left() {
     world.rest();
     assert_eq!((world.down(), world.told()), (vec![1, 2], 1));
     world.restart();
-    assert_eq!(told(&world), 1, "nothing is told while it is not known what the source says");
+    assert_eq!(told(&world), 1, "nothing is reported while the source is not known");
     world.source(&[(1, UP), (2, UP), (3, UP)]);
     world.rest();
     assert_eq!((world.down(), world.told(), told(&world)), (vec![1, 2], 2, 3));
@@ -689,7 +689,7 @@ impl Outsider {
             assert!(!is_down || leaves || drains || theirs, "{n} is Down without a reason");
             foreign += usize::from(is_down && !leaves && !drains);
         }
-        assert_eq!(self.world.told(), foreign, "what none of our sources asks for is told");
+        assert_eq!(self.world.told(), foreign, "a Down that no source requires is reported");
     }
 }
 

@@ -91,7 +91,10 @@ fn n4_the_set_of_recorded_nodes_is_sent_before_the_term_begins() {
     assert_eq!((bench.set.generation, bench.opened), (0, None));
     bench.step(In::Opened(Epoch(2)));
     assert_eq!((bench.drains(), bench.opened), (vec!["node-1"], Some(Epoch(2))));
-    assert!(bench.take_due().is_empty() && bench.looks == 0, "and nothing more, until this process leads");
+    assert!(
+        bench.take_due().is_empty() && bench.requested_reads == 0,
+        "and nothing more, until this process leads"
+    );
 }
 
 #[test]
@@ -103,7 +106,7 @@ fn n4_a_crash_between_record_and_put_costs_no_put() {
     bench.deliver(node(1, &[]));
     bench.restart(Role::On);
     bench.lead(2);
-    assert!(bench.take_due().is_empty() && bench.looks == 1, "one look at everything");
+    assert!(bench.take_due().is_empty() && bench.requested_reads == 1, "one read of everything");
     bench.observe_all();
     assert_eq!((bench.recorded(), bench.state(1)), (vec![], None));
     // With the signal, it goes Down without another record.

@@ -27,8 +27,8 @@ fn named(list: &MemberList) -> Vec<String> {
 
 #[test]
 fn e1_added_and_removed_members_are_named() {
-    let taken = wants(&web(), &[1, 2]);
-    let made = planned(&holds(&web(), &[2, 3]), Some(&taken), &Draining::default());
+    let taken = taken_level(&web(), &[1, 2]);
+    let made = planned(&pool_with(&web(), &[2, 3]), Some(&taken), &Draining::default());
     assert_eq!(
         (named(&made.added), named(&made.removed)),
         (vec!["n1 10.0.0.1".into()], vec!["n3 10.0.0.3".into()])
@@ -37,24 +37,25 @@ fn e1_added_and_removed_members_are_named() {
     let services: Vec<ServiceKey> = taken.services.into_values().collect();
     assert_eq!(made.services, services);
 
-    let addition = planned(&holds(&web(), &[]), Some(&wants(&web(), &[1])), &Draining::default());
+    let addition = planned(&pool_with(&web(), &[]), Some(&taken_level(&web(), &[1])), &Draining::default());
     assert_eq!((addition.added.count, addition.removed.count), (1, 0));
-    let removal = planned(&holds(&web(), &[1, 2]), Some(&wants(&web(), &[1])), &Draining::default());
+    let removal =
+        planned(&pool_with(&web(), &[1, 2]), Some(&taken_level(&web(), &[1])), &Draining::default());
     assert_eq!((removal.added.count, named(&removal.removed)), (0, vec!["n2 10.0.0.2".into()]));
 }
 
 #[test]
 fn e1_a_write_of_admin_states_names_the_nodes_and_no_service() {
-    let down = planned(&holds(&web(), &[1, 2]), None, &drains(2));
+    let down = planned(&pool_with(&web(), &[1, 2]), None, &drains(2));
     assert_eq!((down.added.count, down.removed.count, named(&down.down)), (0, 0, vec!["n2 10.0.0.2".into()]));
     assert_eq!((down.trigger, down.services), (Some(Trigger::NodeAdminState), vec![]));
 
     // The same with membership that is in sync.
-    let taken = wants(&web(), &[1, 2]);
-    let beside = planned(&holds(&web(), &[1, 2]), Some(&taken), &drains(2));
+    let taken = taken_level(&web(), &[1, 2]);
+    let beside = planned(&pool_with(&web(), &[1, 2]), Some(&taken), &drains(2));
     assert_eq!((beside.trigger, beside.services), (Some(Trigger::NodeAdminState), vec![]));
 
-    let mut facts = holds(&web(), &[1]);
+    let mut facts = pool_with(&web(), &[1]);
     facts.entries[0].admin_state = AdminState::Down;
     let restorable = Draining { restorable: [ip(1).into()].into(), ..Draining::default() };
     assert_eq!(named(&planned(&facts, None, &restorable).restored), ["n1 10.0.0.1"]);
@@ -62,7 +63,7 @@ fn e1_a_write_of_admin_states_names_the_nodes_and_no_service() {
 
 #[test]
 fn e1_a_new_member_of_a_node_that_leaves_is_added_and_down() {
-    let made = planned(&holds(&web(), &[1]), Some(&wants(&web(), &[1, 2])), &drains(2));
+    let made = planned(&pool_with(&web(), &[1]), Some(&taken_level(&web(), &[1, 2])), &drains(2));
     assert_eq!(
         (named(&made.added), named(&made.down)),
         (vec!["n2 10.0.0.2".into()], vec!["n2 10.0.0.2".into()])

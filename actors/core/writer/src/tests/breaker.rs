@@ -167,7 +167,7 @@ fn w10_refused_admin_parts_on_one_load_balancer_stop_only_there() {
 
 /// Denies the PUT of a grant.
 fn deny(bench: &mut Bench, pool: &PoolId, attempt: AttemptId) -> Vec<Out> {
-    let read = bench.bring(pool, attempt, &[1]);
+    let read = bench.take_level(pool, attempt, &[1]);
     bench.fail(read, denied())
 }
 
@@ -270,7 +270,7 @@ fn n3_a_down_passes_an_open_breaker_until_it_has_met_the_fault() {
     assert!(bench.step(In::AdminDue(pool("b", "restored"), restore)).is_empty(), "a restore has time");
     let output = bench.step(In::AdminDue(web.clone(), down(0)));
     assert!(takes(&output).is_empty(), "its membership waits");
-    let (call, edit, _) = put(&bench.answer(get(&output, &web), read_of(holds(&web, &[2]), "W/1")), &web);
+    let (call, edit, _) = put(&bench.answer(get(&output, &web), read_of(pool_with(&web, &[2]), "W/1")), &web);
     assert!(edit.add.is_empty() && edit.remove.is_empty() && edit.set_admin.len() == 1);
     let output = bench.fail(call, denied());
     assert!(matches!(&output[..], [Out::AdminFinished { result: Err(_), .. }]), "{output:?}");
@@ -330,7 +330,7 @@ fn w10_a_refused_admin_state_that_is_not_repeated_is_tried_first() {
     let web = pool("a", "web");
     assert!(bench.step(In::AdminDue(web.clone(), down(0))).is_empty());
     let read = get(&bench.until(30_000), &web);
-    let call = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/1")), &web).0;
+    let call = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web).0;
     let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert_eq!(calls(&output).len(), 5, "one success ends it for all: {output:?}");
 }
@@ -342,7 +342,7 @@ fn n3_a_down_that_goes_through_closes_the_breaker() {
     bench.step(In::Draining(drains(2)));
     bench.due(&web, due(0, Class::Add));
     let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
-    let call = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/1")), &web).0;
+    let call = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web).0;
     let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert_eq!(takes(&output)[0].0, web, "the membership that had to wait");
 }
@@ -360,8 +360,8 @@ fn n3_a_down_whose_pool_has_its_attempt_open_takes_it_along() {
     }
     assert!(takes(&bench.until(20_000)).is_empty(), "its retry waits as well");
     assert_eq!(take(&bench.step(In::AdminDue(web.clone(), down(0)))), attempt);
-    let read = bench.bring(&web, attempt, &[1]);
-    let output = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
+    let read = bench.take_level(&web, attempt, &[1]);
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
     assert!(matches!(outcome(&output, attempt), Outcome::Unchanged { .. }));
 }
 
@@ -482,9 +482,9 @@ impl Play {
         let now = self.bench.now;
         let mut open = self.record_grants(&output);
         while let Some((granted, attempt)) = open.pop() {
-            let read = self.bench.bring(&granted, attempt, &[1]);
+            let read = self.bench.take_level(&granted, attempt, &[1]);
             let answer = match self.mood(&granted.lb) {
-                Mood::Well => read_of(holds(&granted, &[1]), "W/1"),
+                Mood::Well => read_of(pool_with(&granted, &[1]), "W/1"),
                 Mood::Denied => ArmAnswer::Failed(denied()),
                 Mood::Trouble => ArmAnswer::Failed(failed(400, "Odd", RetryAfter::Absent)),
             };

@@ -282,7 +282,7 @@ fn w9_membership_leaves_the_reserve_to_the_admin_parts_of_any_lane() {
     let output =
         bench.step(In::AdminDue(mixed.clone(), AdminDue { urgency: AdminUrgency::Restore, ..down(0) }));
     assert_eq!(takes(&output)[0].0, mixed, "with its membership, before what is more urgent");
-    bench.bring(&mixed, takes(&output)[0].1, &[1]);
+    bench.take_level(&mixed, takes(&output)[0].1, &[1]);
     assert!(bench.step(In::AdminDue(pool("y", "late"), down(0))).is_empty(), "the reserve has an end");
     assert!(bench.until(59_999).is_empty());
     get(&bench.until(60_000), &pool("y", "late"));
@@ -301,7 +301,7 @@ fn w9_repeated_requests_leave_the_reserve_to_first_ones() {
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(0) };
     let read = get(&bench.step(In::AdminDue(fresh.clone(), restore)), &fresh);
     // It needs no PUT, and returns its token: one is left, which belongs to the reserve.
-    let output = bench.answer(read, read_of(holds(&fresh, &[1]), "W/own"));
+    let output = bench.answer(read, read_of(pool_with(&fresh, &[1]), "W/own"));
     assert!(calls(&output).is_empty(), "{output:?}");
     assert!(bench.until(59_999).is_empty());
     get(&bench.until(60_000), &failed);
@@ -317,7 +317,7 @@ fn w9_a_lane_is_granted_only_with_the_read_before_its_put() {
     // Two reads are left, and reserved for lanes without their levels.
     assert!(bench.due(&late, due(0, Class::Add)).is_empty());
     assert!(bench.step(In::AdminDue(late.clone(), down(0))).is_empty(), "nor is a Down granted for them");
-    bench.bring(&one, first, &[1]);
+    bench.take_level(&one, first, &[1]);
     let output = bench.step(In::Taken(two, second, None));
     assert_eq!(takes(&output)[0].0, late, "the second lane did not need its own");
 }
@@ -382,17 +382,17 @@ impl Hour {
             }
             Out::CountLockFailures { call, .. } => self.bench.step(In::LockFailures(call, Some(0))),
             Out::Take(pool, id) => {
-                let level = wants(&pool, &[1]);
+                let level = taken_level(&pool, &[1]);
                 self.bench.step(In::Taken(pool, id, Some(level)))
             }
             Out::Call(ArmCall { id, request }) => {
                 let answer = match request {
                     ArmRequest::GetPool(pool) => {
                         self.reads += 1;
-                        read_of(holds(&pool, &[]), "W/1")
+                        read_of(pool_with(&pool, &[]), "W/1")
                     }
                     ArmRequest::PutPool { .. } => accepted(Provisioning::Succeeded, RetryAfter::Absent),
-                    ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => panic!("it is not asked for"),
+                    ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => panic!("it is not requested"),
                 };
                 self.bench.answer(id, answer)
             }
@@ -504,12 +504,12 @@ fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
             let mut next = Vec::new();
             for (pool, attempt) in takes(&output) {
                 continued.insert(attempt);
-                next.extend(bench.step(In::Taken(pool.clone(), attempt, Some(wants(&pool, &[1])))));
+                next.extend(bench.step(In::Taken(pool.clone(), attempt, Some(taken_level(&pool, &[1])))));
             }
             for call in calls(&output) {
                 match &call.request {
                     ArmRequest::GetPool(pool) => {
-                        next.extend(bench.answer(call.id, read_of(holds(pool, &[]), "W/1")));
+                        next.extend(bench.answer(call.id, read_of(pool_with(pool, &[]), "W/1")));
                     }
                     ArmRequest::PutPool { pool, .. } => {
                         sent += 1;
@@ -527,8 +527,8 @@ fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
             let woken = bench.until(next);
             for (pool, attempt) in takes(&woken) {
                 continued.insert(attempt);
-                let read = bench.bring(&pool, attempt, &[1]);
-                let output = bench.answer(read, read_of(holds(&pool, &[]), "W/1"));
+                let read = bench.take_level(&pool, attempt, &[1]);
+                let output = bench.answer(read, read_of(pool_with(&pool, &[]), "W/1"));
                 sent += 1;
                 refused.push((pool.clone(), put(&output, &pool).0));
             }
@@ -586,7 +586,7 @@ fn e2_a_grant_that_waits_for_a_configured_rate_is_counted_once() {
             let next = bench.writer.deadline().expect("they go on").as_micros().div_ceil(1_000);
             let mut output = bench.until(next);
             for (pool, attempt) in takes(&output) {
-                output.extend(bench.step(In::Taken(pool.clone(), attempt, Some(wants(&pool, &[1])))));
+                output.extend(bench.step(In::Taken(pool.clone(), attempt, Some(taken_level(&pool, &[1])))));
             }
             read += calls(&output).len();
         }

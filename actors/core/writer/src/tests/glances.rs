@@ -13,7 +13,7 @@ fn slow(params: Params) -> (Bench, PoolId, AttemptId) {
 
 /// The pool during its operation, with its future members.
 fn updating(pool: &PoolId) -> PoolFacts {
-    PoolFacts { provisioning: Provisioning::Updating, ..holds(pool, &[1]) }
+    PoolFacts { provisioning: Provisioning::Updating, ..pool_with(pool, &[1]) }
 }
 
 fn ended(output: &[Out]) -> bool {
@@ -27,7 +27,7 @@ fn w2_a_write_ends_as_soon_as_its_pool_is_seen_as_written() {
     assert!(!ended(&bench.answer(read, read_of(updating(&web), "W/2"))), "it still runs");
     bench.until(1_100);
     let read = get(&bench.until(2_000), &web);
-    let output = bench.answer(read, read_of(holds(&web, &[1]), "W/3"));
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/3"));
     assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
     let next = bench.begin(&web, &[2]);
     assert!(next.0 != attempt, "its lane is free");
@@ -40,8 +40,8 @@ fn w2_a_glance_that_does_not_show_the_end_delays_no_poll() {
         ArmAnswer::Failed(failed(500, "InternalServerError", RetryAfter::Absent)),
         ArmAnswer::Failed(failed(404, "NotFound", RetryAfter::Absent)),
         read_of(updating(&web), "W/2"),
-        read_of(PoolFacts { provisioning: Provisioning::Failed, ..holds(&web, &[1]) }, "W/2"),
-        read_of(holds(&web, &[]), "W/2"),
+        read_of(PoolFacts { provisioning: Provisioning::Failed, ..pool_with(&web, &[1]) }, "W/2"),
+        read_of(pool_with(&web, &[]), "W/2"),
     ];
     let mut asked = None;
     let mut glances = 0;
@@ -59,7 +59,7 @@ fn w2_a_glance_that_does_not_show_the_end_delays_no_poll() {
             }
         }
     }
-    let (when, call) = asked.expect("the operation is asked for");
+    let (when, call) = asked.expect("the operation is polled");
     assert_eq!((when, glances > 0), (10_000, true));
     let output = bench.answer(call, ArmAnswer::Operation(OperationState::Succeeded));
     assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
@@ -80,7 +80,7 @@ fn w2_a_late_glance_delays_no_poll_and_still_counts() {
     let read = get(&bench.until(1_000), &web);
     let call = poll(&bench.until(10_000));
     bench.answer(call, running(RetryAfter::In(Duration::from_secs(10))));
-    let output = bench.answer(read, read_of(holds(&web, &[1]), "W/3"));
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/3"));
     assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }
 

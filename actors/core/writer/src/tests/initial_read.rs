@@ -41,7 +41,7 @@ fn w8_a_load_balancer_is_seen_at_rest_before_the_first_put_of_a_term() {
     let output = bench.due(&web, due(0, Class::Add));
     assert!(takes(&output).is_empty());
     let call = lb_read(&output, "lb");
-    assert!(bench.due(&other, due(0, Class::Add)).is_empty(), "one look is enough");
+    assert!(bench.due(&other, due(0, Class::Add)).is_empty(), "one read is enough");
     let attempt = take(&bench.answer(call, at_rest("lb")));
     let second = take(&nothing_to_do(&mut bench, &web, attempt));
     nothing_to_do(&mut bench, &other, second);
@@ -79,8 +79,8 @@ fn w8_an_own_operation_of_an_older_term_is_not_superseded() {
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let output = bench.due(&web, due(0, Class::Add));
     let attempt = take(&bench.answer(lb_read(&output, "lb"), at_rest("lb")));
-    let read = bench.bring(&web, attempt, &[1]);
-    let (call, _, _) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (call, _, _) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
     bench.step(In::Standing(Standing::Standby));
     assert!(bench.due(&other, due(0, Class::Revive)).is_empty());
@@ -94,7 +94,7 @@ fn w8_an_own_operation_of_an_older_term_is_not_superseded() {
 fn w8_a_pool_with_an_operation_keeps_its_load_balancer_closed() {
     let mut bench = fresh(params());
     let call = lb_read(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
-    let runs = PoolFacts { provisioning: Provisioning::Updating, ..holds(&pool("lb", "other"), &[1]) };
+    let runs = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&pool("lb", "other"), &[1]) };
     let output = bench.answer(call, lb_of("lb", Provisioning::Succeeded, vec![runs]));
     assert!(takes(&output).is_empty());
     assert_eq!((next_initial_read(&mut bench, "lb"), bench.now), (CallId(2), 5_000));
@@ -137,7 +137,7 @@ fn w8_an_absent_load_balancer_is_left_to_the_reads_of_its_pools() {
     let web = pool("lb", "web");
     let call = lb_read(&bench.due(&web, due(0, Class::Add)), "lb");
     let attempt = take(&bench.fail(call, failed(404, "ResourceNotFound", RetryAfter::Absent)));
-    let read = bench.bring(&web, attempt, &[1]);
+    let read = bench.take_level(&web, attempt, &[1]);
     let output = bench.fail(read, failed(404, "ResourceNotFound", RetryAfter::Absent));
     assert!(matches!(outcome(&output, attempt), Outcome::Stale));
 }
@@ -146,9 +146,9 @@ fn w8_an_absent_load_balancer_is_left_to_the_reads_of_its_pools() {
 fn w8_an_unreadable_load_balancer_is_opened_after_about_15_min() {
     let mut bench = fresh(params());
     let mut call = lb_read(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
-    let mut looks = 1;
+    let mut reads = 1;
     let opened = loop {
-        let answer = match looks % 3 {
+        let answer = match reads % 3 {
             0 => ArmAnswer::Failed(failed(500, "", RetryAfter::Absent)),
             1 => ArmAnswer::Failed(failed(403, "AuthorizationFailed", RetryAfter::Absent)),
             _ => ArmAnswer::Withheld,
@@ -158,9 +158,9 @@ fn w8_an_unreadable_load_balancer_is_opened_after_about_15_min() {
             break bench.now;
         }
         call = next_initial_read(&mut bench, "lb");
-        looks += 1;
+        reads += 1;
     };
-    assert!((14 * 60_000..16 * 60_000).contains(&opened), "after {opened} ms and {looks} looks");
+    assert!((14 * 60_000..16 * 60_000).contains(&opened), "after {opened} ms and {reads} reads");
 }
 
 #[test]
@@ -169,8 +169,8 @@ fn w8_an_unanswered_put_of_an_older_term_spoils_the_reads_that_overlap_it() {
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let output = bench.due(&web, due(0, Class::Add));
     let attempt = take(&bench.answer(lb_read(&output, "lb"), at_rest("lb")));
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, _, _) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, _, _) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.lead(2);
     assert!(bench.due(&other, due(0, Class::Add)).is_empty(), "the PUT has the lane");
     let early = discover(&mut bench, "lb");
@@ -187,13 +187,13 @@ fn w4_a_lane_in_doubt_from_an_older_term_is_read_as_a_whole() {
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let output = bench.due(&web, due(0, Class::Add));
     let attempt = take(&bench.answer(lb_read(&output, "lb"), at_rest("lb")));
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, _, _) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, _, _) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.fail(put, failure(FailureKind::Timeout, "", RetryAfter::Absent));
     bench.lead(2);
     assert!(bench.due(&other, due(0, Class::Add)).is_empty(), "in doubt");
     let probe = get(&bench.until(5_000), &web);
-    let output = bench.answer(probe, read_of(holds(&web, &[]), "W/1"));
+    let output = bench.answer(probe, read_of(pool_with(&web, &[]), "W/1"));
     take(&bench.answer(lb_read(&output, "lb"), at_rest("lb")));
 }
 
@@ -258,7 +258,7 @@ fn w7_the_shared_lease_is_not_taken_before_the_initial_read() {
             (!matches!(ask, LeaseAsk::Await(..))).then_some((*id, !matches!(ask, LeaseAsk::Get)))
         })
     };
-    let (id, _) = asked(&bench.lead(1)).expect("it is looked at");
+    let (id, _) = asked(&bench.lead(1)).expect("it is read");
     bench.step(In::Lease(id, LeaseAnswer::Absent));
     let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
     assert_eq!(asked(&output), None);

@@ -11,7 +11,7 @@ fn a4_a_second_put_at_once_on_one_load_balancer_ends_the_process() {
     let (attempt, read) = bench.begin(&other, &[1]);
     // A PUT that the lane does not know.
     bench.writer.calls.open(at(0), Purpose::Put(pool("lb", "web"), attempt));
-    bench.answer(read, read_of(holds(&other, &[]), "W/1"));
+    bench.answer(read, read_of(pool_with(&other, &[]), "W/1"));
 }
 
 #[test]

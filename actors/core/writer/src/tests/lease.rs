@@ -131,7 +131,7 @@ impl Bench {
         let web = pool("lb", "web");
         let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
         let attempt = super::take(&bench.lease(taking, state(2, Some(OURS))));
-        let read = bench.bring(&web, attempt, &[1]);
+        let read = bench.take_level(&web, attempt, &[1]);
         (bench, watch, read)
     }
 
@@ -162,8 +162,8 @@ fn w7_a_write_begins_once_the_lease_is_ours_and_it_is_released_after() {
     bench.now = 1_010;
     let attempt = take(&bench.lease(call, state(2, Some(OURS))));
     assert_eq!(waits(&bench), [(Caller::Membership, 10)]);
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.now = 1_210;
     let output = bench.answer(put, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     let (call, version, edit) = replaces(&output);
@@ -205,7 +205,7 @@ fn w7_another_holder_is_waited_for_and_its_release_wakes_the_lanes() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
     let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
     assert!(lease_requests(&output).is_empty() && takes(&output).is_empty());
-    assert!(lease_requests(&bench.until(50_000)).is_empty(), "it is not asked for again and again");
+    assert!(lease_requests(&bench.until(50_000)).is_empty(), "it is not requested again and again");
     let output = bench.lease(watch, state(2, None));
     assert!(output.iter().any(|output| matches!(output, Out::ForeignRelease)));
     assert_eq!(replaces(&output).1, 2, "at once");
@@ -279,8 +279,8 @@ fn w7_an_unused_hold_of_our_predecessor_is_released() {
 #[test]
 fn w7_it_is_renewed_every_15_s_and_released_60_s_after_the_taking() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(60))));
     let mut version = 2;
     for second in [15, 30, 45] {
@@ -301,7 +301,7 @@ fn w7_it_is_renewed_every_15_s_and_released_60_s_after_the_taking() {
 #[test]
 fn w7_starts_end_20_seconds_after_the_taking_and_what_runs_keeps_it() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.bring(&web, attempt, &[1]);
+    let read = bench.take_level(&web, attempt, &[1]);
     let (renewal, ..) = replaces(&bench.until(19_999));
     bench.lease(renewal, state(3, Some(OURS)));
     let other = pool("other", "api");
@@ -310,7 +310,7 @@ fn w7_starts_end_20_seconds_after_the_taking_and_what_runs_keeps_it() {
     bench.until(20_000);
     let output = bench.due(&other, due(20_000, Class::Add));
     assert!(takes(&output).is_empty() && none_replaced(&output), "the other write goes on under it");
-    let output = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
     assert_eq!(replaces(&output).2.holder, None, "it is released though something waits");
 }
 
@@ -324,10 +324,10 @@ fn w7_after_a_hold_it_is_off_as_long_as_it_was_held() {
         let (call, ..) = replaces(&output);
         let attempt = take(&bench.lease(call, state(3, Some(OURS))));
         bench.until(9_000);
-        let read = bench.bring(&web, attempt, &[1]);
+        let read = bench.take_level(&web, attempt, &[1]);
         bench.until(12_000);
         bench.due(&pool("lb", "api"), due(12_000, Class::Add));
-        let output = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
+        let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
         // The next write begins in the same hold. No write is left when the hold ends.
         let attempt = take(&output);
         let output = nothing_to_do(&mut bench, &pool("lb", "api"), attempt);
@@ -418,8 +418,8 @@ fn w8_a_put_needs_25_s_of_leadership_and_of_the_hold() {
     for (leads_until, sent_until) in [(1_000_000, 35_000), (45_000, 20_000), (60_000, 35_000)] {
         let (mut bench, web, attempt) = Bench::with_hold(leased());
         bench.leads_until(1, leads_until);
-        let read = bench.bring(&web, attempt, &[1]);
-        let output = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+        let read = bench.take_level(&web, attempt, &[1]);
+        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
         assert_eq!(send_before(&output), at(sent_until), "leading until {leads_until}");
     }
 }
@@ -431,8 +431,8 @@ fn w8_a_standing_of_the_same_term_moves_the_permit() {
     bench.until(4_000);
     let output = bench.leads_until(1, 49_000);
     assert!(output.iter().all(|output| !matches!(output, Out::Finished(..))));
-    let read = bench.bring(&web, attempt, &[1]);
-    let output = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+    let read = bench.take_level(&web, attempt, &[1]);
+    let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
     assert_eq!(send_before(&output), at(24_000));
 }
 
@@ -443,13 +443,13 @@ fn w8_a_refused_permit_is_not_granted_and_sends_nothing() {
         let web = pool("lb", "web");
         let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
         let attempt = take(&bench.lease(call, state(2, Some(OURS))));
-        let read = bench.bring(&web, attempt, &[1]);
+        let read = bench.take_level(&web, attempt, &[1]);
         if stolen {
             bench.lease(watch, state(3, Some(CCM)));
         } else {
             bench.until(35_001);
         }
-        let output = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
         assert!(calls(&output).is_empty(), "{output:?}");
         assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
     }
@@ -486,7 +486,7 @@ fn n3_a_down_whose_permit_was_refused_stays_due_and_goes_in_the_next_hold() {
     let read = get(&bench.lease(call, state(2, Some(OURS))), &web);
     let output = bench.lease(watch, state(3, Some(CCM)));
     let watch = lease_watch(&bench.answer_count_with_zero(output));
-    let output = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
     assert!(
         output.iter().all(|output| !matches!(output, Out::AdminFinished { .. } | Out::Call(_))),
         "{output:?}"
@@ -494,14 +494,14 @@ fn n3_a_down_whose_permit_was_refused_stays_due_and_goes_in_the_next_hold() {
     bench.until(5_000);
     let (call, ..) = replaces(&bench.lease(watch, state(4, None)));
     let read = get(&bench.lease(call, state(5, Some(OURS))), &web);
-    put(&bench.answer(read, read_of(holds(&web, &[1]), "W/1")), &web);
+    put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/1")), &web);
 }
 
 #[test]
 fn w7_a_conflict_on_a_renewal_ends_permits_until_a_read() {
     for holder in [OURS, CCM] {
         let (mut bench, web, attempt) = Bench::with_hold(leased());
-        let read = bench.bring(&web, attempt, &[1]);
+        let read = bench.take_level(&web, attempt, &[1]);
         // An unanswered renewal is carried out late, and the next one meets its result.
         let (call, ..) = replaces(&bench.until(15_000));
         bench.lease(call, lost());
@@ -513,7 +513,7 @@ fn w7_a_conflict_on_a_renewal_ends_permits_until_a_read() {
         assert!(takes(&bench.due(&other, due(16_000, Class::Add))).is_empty(), "no write starts in doubt");
         let granted = takes(&bench.lease(call, state(9, Some(holder))));
         assert_eq!(granted.len(), usize::from(holder == OURS));
-        let output = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
         assert_eq!(calls(&output).len(), usize::from(holder == OURS));
     }
 }
@@ -521,7 +521,7 @@ fn w7_a_conflict_on_a_renewal_ends_permits_until_a_read() {
 #[test]
 fn w7_a_hold_with_failing_renewals_ends_60_s_after_the_last_good_one() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
-    bench.bring(&web, attempt, &[1]);
+    bench.take_level(&web, attempt, &[1]);
     let mut waits = Vec::new();
     let mut at = 15_000;
     let mut output = bench.until(at);
@@ -619,9 +619,9 @@ fn w7_it_is_released_before_waits() {
     // For a foreign operation, and for a client retry.
     for foreign in [true, false] {
         let (mut bench, web, attempt) = Bench::with_hold(leased());
-        let read = bench.bring(&web, attempt, &[1]);
+        let read = bench.take_level(&web, attempt, &[1]);
         let output = if foreign {
-            let facts = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, &[]) };
+            let facts = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, &[]) };
             bench.answer(read, read_of(facts, "W/1"))
         } else {
             bench.fail(read, failed(503, "", RetryAfter::Absent))
@@ -633,8 +633,8 @@ fn w7_it_is_released_before_waits() {
 #[test]
 fn w7_a_gate_that_closes_lets_it_go_though_an_operation_runs() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     let output = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(1))));
     assert!(none_replaced(&output), "polling keeps it");
     let poll = poll(&bench.until(1_000));
@@ -647,8 +647,8 @@ fn w7_a_budget_that_runs_dry_lets_it_go() {
     let mut leased = leased();
     leased.reads_per_5_minutes = 2;
     let (mut bench, web, attempt) = Bench::with_hold(leased);
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(1))));
     let poll = poll(&bench.until(1_000));
     let output = bench.answer(poll, running(RetryAfter::In(Duration::from_secs(1))));
@@ -658,8 +658,8 @@ fn w7_a_budget_that_runs_dry_lets_it_go() {
 #[test]
 fn w8_without_leadership_it_is_released_once_no_put_is_open() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     let output = bench.step(In::Standing(Standing::Standby));
     assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
     assert!(none_replaced(&output) && none_replaced(&bench.until(16_000)), "no renewal, and the PUT is open");
@@ -688,8 +688,8 @@ fn w8_a_new_term_relies_on_no_hold_of_the_previous_one() {
 #[test]
 fn w8_a_shutdown_lets_it_go_before_it_is_quiet() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     let quiet = |output: &[Out]| output.iter().any(|output| matches!(output, Out::Quiet { .. }));
     let output = bench.step(In::Shutdown);
     assert!(none_replaced(&output) && !quiet(&output), "the PUT is waited for");
@@ -707,7 +707,7 @@ fn w8_a_shutdown_lets_it_go_before_it_is_quiet() {
 #[test]
 fn w8_a_shutdown_tries_to_let_it_go_for_three_seconds_at_most() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.bring(&web, attempt, &[1]);
+    let read = bench.take_level(&web, attempt, &[1]);
     let (call, ..) = replaces(&bench.step(In::Shutdown));
     bench.fail(read, failed(503, "", RetryAfter::Absent));
     bench.lease(call, lost());
@@ -751,8 +751,9 @@ fn bypassing(bypass_for_drain: bool) -> (Bench, CallId) {
 
 /// The load balancer `lb` with two pools, in a GET with this tag.
 fn lb_with(tag: &str, lb: Provisioning, neighbour: Provisioning) -> ArmAnswer {
-    let other = PoolFacts { provisioning: neighbour, ..holds(&pool("lb", "api"), &[5]) };
-    let ArmAnswer::LoadBalancer(mut facts) = lb_of("lb", lb, vec![holds(&pool("lb", "web"), &[1]), other])
+    let other = PoolFacts { provisioning: neighbour, ..pool_with(&pool("lb", "api"), &[5]) };
+    let ArmAnswer::LoadBalancer(mut facts) =
+        lb_of("lb", lb, vec![pool_with(&pool("lb", "web"), &[1]), other])
     else {
         panic!("it is a load balancer");
     };
@@ -786,7 +787,7 @@ fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
         let mut output = bench.answer(super::lb_read(&output, "lb"), lb_with("W/9", balancer, neighbour));
         if let [ArmCall { id, request: ArmRequest::GetPool(_) }] = calls(&output)[..] {
             let id = *id;
-            output = bench.answer(id, read_of(PoolFacts { provisioning: own, ..holds(&web, &[1]) }, tag));
+            output = bench.answer(id, read_of(PoolFacts { provisioning: own, ..pool_with(&web, &[1]) }, tag));
         }
         if !goes {
             assert!(calls(&output).is_empty(), "{case}");
@@ -827,7 +828,7 @@ fn w7_what_goes_without_the_lease_takes_no_node_back_into_traffic() {
         let restored = Draining { generation: 2, restorable: [ip(2).into()].into(), ..Draining::default() };
         let addresses = if both { drains(1).addresses.clone() } else { BTreeMap::new() };
         bench.step(In::Draining(Arc::new(Draining { addresses, ..restored })));
-        let mut facts = holds(&web, &[1, 2]);
+        let mut facts = pool_with(&web, &[1, 2]);
         facts.entries[1].admin_state = AdminState::Down;
         let mut output = bench.answer(read, read_of(facts.clone(), "W/9"));
         if both {

@@ -50,7 +50,7 @@ fn e2_an_admin_part_measures_its_wait_at_its_first_grant() {
     bench.until(1_000);
     let output = bench.step(In::AdminDue(web.clone(), down(900)));
     assert_eq!(take(&output), attempt, "it joins the write that waits for its next try");
-    let read = bench.bring(&web, attempt, &[1]);
+    let read = bench.take_level(&web, attempt, &[1]);
     bench.fail(read, failing());
     assert_eq!(take(&bench.until(20_000)), attempt);
     assert_eq!(waits(&bench), [(Caller::Membership, 0), (Caller::AdminState, 100)]);
@@ -63,13 +63,13 @@ fn e2_an_attempt_with_an_admin_part_is_measured_once() {
     bench.step(In::Draining(drains(1)));
     let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
     bench.now = 20;
-    let call = put(&bench.answer(read, read_of(holds(&web, &[1]), "W/1")), &web).0;
+    let call = put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/1")), &web).0;
     bench.now = 120;
     bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(120) };
     let read = get(&bench.step(In::AdminDue(web.clone(), restore)), &web);
     bench.now = 150;
-    bench.answer(read, read_of(holds(&web, &[2]), "W/2"));
+    bench.answer(read, read_of(pool_with(&web, &[2]), "W/2"));
     assert_eq!(ends(&bench), [(true, 120, false), (false, 30, false)]);
 }
 
@@ -100,7 +100,7 @@ fn n3_a_404_of_an_admin_write_is_stale_for_the_pool_or_its_parent() {
         let web = pool("lb", "web");
         bench.step(In::Draining(drains(1)));
         let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
-        let call = put(&bench.answer(read, read_of(holds(&web, &[1]), "W/1")), &web).0;
+        let call = put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/1")), &web).0;
         bench.fail(call, failed(404, code, RetryAfter::Absent));
         assert_eq!(ends(&bench), [(true, 0, is_failure)], "{code}");
     }
@@ -116,11 +116,11 @@ fn e2_an_admin_part_that_stays_due_is_not_measured() {
     assert!(ends(&bench).is_empty(), "interrupted");
     let read = get(&bench.step(In::Standing(Standing::Leading { epoch: Epoch(2), until: at(30_000) })), &web);
     bench.until(5_001);
-    let output = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
     assert!(calls(&output).is_empty(), "its permit was refused: {output:?}");
     assert!(ends(&bench).is_empty(), "not granted");
     let read = get(&bench.lead(3), &web);
-    let call = put(&bench.answer(read, read_of(holds(&web, &[1]), "W/1")), &web).0;
+    let call = put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/1")), &web).0;
     bench.answer(call, ArmAnswer::Withheld);
     assert!(ends(&bench).is_empty(), "nothing was sent");
 }

@@ -71,7 +71,7 @@ fn n2_what_a_put_has_restored_is_missed_when_its_node_drains_again() {
     let restored = Draining { restorable: of(&[1]), ..draining(1, &[]) };
     bench.step(In::Draining(Arc::new(restored)));
     let (_, read) = bench.begin(&web, &[1, 2]);
-    let mut facts = holds(&web, &[1]);
+    let mut facts = pool_with(&web, &[1]);
     facts.entries[0].admin_state = AdminState::Down;
     let (call, edit, _) = put(&bench.answer(read, read_of(facts, "W/1")), &web);
     assert_eq!(edit.set_admin, [(0, AdminState::None)].into());
@@ -88,8 +88,8 @@ fn n2_it_is_reported_before_the_admin_part_and_the_attempt_end() {
     bench.step(In::AdminDue(web.clone(), down(0)));
     bench.due(&web, due(0, Class::Add));
     let attempt = take(&bench.lead(2));
-    let read = bench.bring(&web, attempt, &[1, 9]);
-    let (call, ..) = put(&bench.answer(read, read_of(holds(&web, &[9]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1, 9]);
+    let (call, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[9]), "W/1")), &web);
     drain(&mut bench, 2, &[1, 9]);
     let output = bench.answer(call, done());
     let place = |what: fn(&Out) -> bool| output.iter().position(what).expect("it is said");
@@ -158,8 +158,8 @@ fn n2_what_the_next_read_finds_as_wanted_is_not_missed() {
     bench.fail(call, failed(500, "", RetryAfter::Absent));
     assert_eq!(take(&bench.until(6_000)), attempt);
     drain(&mut bench, 1, &[1]);
-    let read = bench.bring(&web, attempt, &[1, 2]);
-    let mut facts = holds(&web, &[1, 2]);
+    let read = bench.take_level(&web, attempt, &[1, 2]);
+    let mut facts = pool_with(&web, &[1, 2]);
     facts.entries[0].admin_state = AdminState::Down;
     let output = bench.answer(read, read_of(facts, "W/2"));
     assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));

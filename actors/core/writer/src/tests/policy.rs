@@ -92,9 +92,9 @@ fn g6_what_was_granted_when_a_pause_comes_sends_no_put_and_spends_nothing() {
     let output = policy(&mut bench, paused());
     assert!(matches!(outcome(&output, taking), Outcome::NotGranted));
     assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
-    let output = bench.answer(read, read_of(holds(&reading, &[]), "W/1"));
+    let output = bench.answer(read, read_of(pool_with(&reading, &[]), "W/1"));
     assert!(calls(&output).is_empty());
-    let late = In::Taken(asked.clone(), taking, Some(wants(&asked, &[1])));
+    let late = In::Taken(asked.clone(), taking, Some(taken_level(&asked, &[1])));
     assert!(calls(&bench.step(late)).is_empty());
     assert!(bench.writer.lanes.values().all(|lane| lane.write.is_none()));
 }
@@ -151,14 +151,14 @@ fn d1_members_paused_since_the_take_are_not_written_but_their_down_is() {
         let mut bench = Bench::leading(params());
         let (attempt, read) = bench.begin(&web, &[1]);
         assert!(policy(&mut bench, wish.clone()).is_empty());
-        let output = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
         assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
         assert_eq!(puts(&output), 0);
         bench.step(In::Withdraw(web.clone()));
 
         bench.step(In::Draining(drains(2)));
         let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
-        let (_, edit, _) = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/2")), &web);
+        let (_, edit, _) = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/2")), &web);
         assert!(edit.add.is_empty() && edit.remove.is_empty() && edit.set_admin.len() == 1);
     }
 }
@@ -169,11 +169,11 @@ fn g6_add_only_adds_and_removes_nothing() {
     policy(&mut bench, OperatorPolicy { mode: Mode::AddOnly, ..OperatorPolicy::default() });
     let web = pool("lb", "web");
     let (_, read) = bench.begin(&web, &[1]);
-    let (call, edit, _) = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/1")), &web);
+    let (call, edit, _) = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web);
     assert!(edit.remove.is_empty() && edit.add.len() == 1, "{edit:?}");
     bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     let (attempt, read) = bench.begin(&pool("other", "web"), &[1]);
-    let output = bench.answer(read, read_of(holds(&pool("other", "web"), &[1, 2]), "W/1"));
+    let output = bench.answer(read, read_of(pool_with(&pool("other", "web"), &[1, 2]), "W/1"));
     assert!(matches!(outcome(&output, attempt), Outcome::Unchanged { .. }));
 }
 

@@ -115,7 +115,7 @@ fn w2_failing_polls_hold_no_lane_whose_balancer_rests() {
     for problem in problems() {
         for (members, written) in [(&[1][..], true), (&[][..], false)] {
             let (mut bench, web, attempt) = begun();
-            let rests = |_| lb_of("lb", Provisioning::Succeeded, vec![holds(&web, members)]);
+            let rests = |_| lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, members)]);
             let (played, found) = play_attempt(&mut bench, attempt, problem.as_ref(), rests);
             assert!(played.ended <= 31_000, "{problem:?}: {} ms", played.ended);
             assert_eq!(played.reads.len(), 1, "{problem:?}");
@@ -155,7 +155,7 @@ fn w2_a_balancer_that_updates_keeps_its_lane_closed() {
         // The pool shows the end before the load balancer does.
         let balancer = |seconds| {
             let rests = if seconds < 300 { Provisioning::Updating } else { Provisioning::Succeeded };
-            lb_of("lb", rests, vec![holds(&web, &[1])])
+            lb_of("lb", rests, vec![pool_with(&web, &[1])])
         };
         let (played, found) = play_attempt(&mut bench, attempt, problem.as_ref(), balancer);
         assert!(matches!(found, Outcome::Written { .. }), "{problem:?}: {found:?}");
@@ -171,12 +171,12 @@ fn w2_a_balancer_that_updates_keeps_its_lane_closed() {
 fn w2_endless_running_counts_unless_the_pool_is_right() {
     for answer in runs_endlessly() {
         let (mut bench, web, attempt) = begun();
-        let right = |_| lb_of("lb", Provisioning::Succeeded, vec![holds(&web, &[1])]);
+        let right = |_| lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[1])]);
         let (played, found) = play_attempt(&mut bench, attempt, Some(&answer), right);
         assert!(played.ended <= 31_000 && matches!(found, Outcome::Written { .. }), "{found:?}");
         // The operation may not have begun yet.
         let (mut bench, web, attempt) = begun();
-        let wrong = |_| lb_of("lb", Provisioning::Succeeded, vec![holds(&web, &[])]);
+        let wrong = |_| lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[])]);
         let (played, found) = play_attempt(&mut bench, attempt, Some(&answer), wrong);
         assert_eq!(played.ended, 15 * 60_000);
         assert!(matches!(found, Outcome::Retriable { .. }), "{found:?}");
@@ -197,7 +197,7 @@ fn w2_a_long_retry_after_does_not_delay_the_read() {
                 }
                 ArmRequest::GetLoadBalancer(_) => {
                     read.push(bench.now);
-                    lb_of("lb", Provisioning::Updating, vec![holds(&web, &[])])
+                    lb_of("lb", Provisioning::Updating, vec![pool_with(&web, &[])])
                 }
                 ArmRequest::GetPool(_) | ArmRequest::PutPool { .. } => {
                     ArmAnswer::Failed(failed(500, "", RetryAfter::Absent))
@@ -212,7 +212,7 @@ fn w2_a_long_retry_after_does_not_delay_the_read() {
 #[test]
 fn w2_without_a_url_the_balancer_is_read() {
     let (mut bench, web, attempt) = begun_with(without_url());
-    let rests = |_| lb_of("lb", Provisioning::Succeeded, vec![holds(&web, &[1])]);
+    let rests = |_| lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[1])]);
     let (played, found) = play_attempt(&mut bench, attempt, None, rests);
     assert!(played.ended <= 31_000 && matches!(found, Outcome::Written { .. }), "{found:?}");
 }
@@ -224,9 +224,9 @@ fn n3_failing_polls_of_an_admin_write_hold_no_lane() {
         let web = pool("lb", "web");
         bench.step(In::Draining(drains(1)));
         let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
-        let call = put(&bench.answer(read, read_of(holds(&web, &[1, 2]), "W/1")), &web).0;
+        let call = put(&bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1")), &web).0;
         bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
-        let mut facts = holds(&web, &[1, 2]);
+        let mut facts = pool_with(&web, &[1, 2]);
         facts.entries[0].admin_state = AdminState::Down;
         let rests = |_| lb_of("lb", Provisioning::Succeeded, vec![facts.clone()]);
         let ends = |output: &Out| matches!(output, Out::AdminFinished { .. });
@@ -277,7 +277,7 @@ fn w2_a_balancer_that_cannot_be_read_is_read_again() {
         if seconds < 60 {
             return ArmAnswer::Failed(failed(500, "", RetryAfter::In(Duration::from_secs(60))));
         }
-        lb_of("lb", Provisioning::Succeeded, vec![holds(&web, &[1])])
+        lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[1])])
     };
     let problem = ArmAnswer::Failed(failed(500, "", RetryAfter::Absent));
     let (played, found) = play_attempt(&mut bench, attempt, Some(&problem), balancer);
@@ -316,7 +316,7 @@ fn w2_a_late_end_of_the_operation_counts() {
 #[test]
 fn w2_after_the_deadline_the_lane_waits_for_rest() {
     let (mut bench, web, attempt) = begun();
-    let updates = |_| lb_of("lb", Provisioning::Updating, vec![holds(&web, &[])]);
+    let updates = |_| lb_of("lb", Provisioning::Updating, vec![pool_with(&web, &[])]);
     let problem = ArmAnswer::Failed(failed(500, "", RetryAfter::Absent));
     let ended = play_attempt(&mut bench, attempt, Some(&problem), updates).0.ended;
     assert_eq!(ended, 15 * 60_000);

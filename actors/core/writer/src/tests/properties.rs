@@ -171,7 +171,7 @@ impl World {
         }
         World {
             now: Now::from_millis(1),
-            writer: super::let_write(params),
+            writer: super::writer_with_policy(params),
             arm,
             pools,
             calls: BTreeMap::new(),
@@ -238,7 +238,7 @@ impl World {
                     for backend in backends {
                         assert!(newest.addresses.contains_key(&backend), "{backend} does not drain");
                         let missed = (pool.clone(), newest.generation, backend);
-                        assert!(self.missed.insert(missed.clone()), "told twice: {missed:?}");
+                        assert!(self.missed.insert(missed.clone()), "reported twice: {missed:?}");
                     }
                 }
                 Out::AdminFound(pool, _, backends) => {
@@ -285,7 +285,7 @@ impl World {
         if *made_of < newest.generation {
             for backend in added.iter().filter(drains).filter(serves) {
                 let told = self.missed.contains(&(pool.clone(), newest.generation, backend.clone()));
-                assert!(told, "it was not told that {backend} in {pool} is not Down");
+                assert!(told, "it was not reported that {backend} in {pool} is not Down");
             }
         }
     }

@@ -14,7 +14,7 @@ fn no_answer() -> Arc<Failure> {
 }
 
 fn updating(pool: &PoolId) -> PoolFacts {
-    PoolFacts { provisioning: Provisioning::Updating, ..holds(pool, &[]) }
+    PoolFacts { provisioning: Provisioning::Updating, ..pool_with(pool, &[]) }
 }
 
 /// Advances the clock to the next grant. Returns it, and the time that passed.
@@ -74,7 +74,7 @@ fn w4_trouble_in_arm_is_retried_after_5_15_and_35_s_and_then_terminal() {
             let (again, waited) = next_take(&mut bench);
             assert_eq!(again, attempt, "the same attempt");
             assert_about(waited, seconds);
-            read = bench.bring(&web, attempt, &[1]);
+            read = bench.take_level(&web, attempt, &[1]);
         }
         let output = bench.fail(read, failure(kind, "", GONE));
         let found = outcome(&output, attempt);
@@ -87,7 +87,7 @@ fn w4_trouble_in_arm_is_retried_after_5_15_and_35_s_and_then_terminal() {
 fn next_read(bench: &mut Bench, output: &[Out], (pool, attempt): (&PoolId, AttemptId)) -> CallId {
     assert!(output.is_empty(), "{output:?}");
     assert_eq!(next_take(bench).0, attempt);
-    bench.bring(pool, attempt, &[1])
+    bench.take_level(pool, attempt, &[1])
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn w4_get_and_put_have_retries_of_their_own_as_often_as_configured() {
             read = next_read(&mut bench, &output, (&web, attempt));
         }
         for puts in 0.. {
-            let output = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+            let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
             let output = bench.fail(put(&output, &web).0, broken());
             if puts == retries {
                 assert!(matches!(outcome(&output, attempt), Outcome::Terminal { .. }));
@@ -119,7 +119,7 @@ fn w4_a_get_that_follows_a_failed_put_belongs_to_its_retry() {
         let mut bench = Bench::leading(Params { client_retries: retries, ..params() });
         let web = pool("lb", "web");
         let (attempt, read) = bench.begin(&web, &[1]);
-        let output = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
         let mut output = bench.fail(put(&output, &web).0, broken());
         for _ in 0..retries {
             let read = next_read(&mut bench, &output, (&web, attempt));
@@ -137,13 +137,13 @@ fn w4_the_delays_of_the_put_start_over_after_those_of_the_get() {
     for seconds in [5, 15] {
         bench.fail(read, broken());
         assert_about(next_take(&mut bench).1, seconds);
-        read = bench.bring(&web, attempt, &[1]);
+        read = bench.take_level(&web, attempt, &[1]);
     }
     for seconds in [5, 15, 35] {
-        let output = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
         bench.fail(put(&output, &web).0, broken());
         assert_about(next_take(&mut bench).1, seconds);
-        read = bench.bring(&web, attempt, &[1]);
+        read = bench.take_level(&web, attempt, &[1]);
     }
 }
 
@@ -156,7 +156,7 @@ fn w4_a_retry_after_takes_the_place_of_the_delay_up_to_60_seconds() {
         bench.fail(read, failed(503, "", RetryAfter::In(Duration::from_secs(asked))));
         let (attempt, waited) = next_take(&mut bench);
         assert_eq!(waited, kept);
-        read = bench.bring(&web, attempt, &[1]);
+        read = bench.take_level(&web, attempt, &[1]);
     }
 }
 
@@ -169,8 +169,8 @@ fn w4_lane_and_turn_are_free_during_a_wait_and_other_pools_are_written() {
     let output = bench.fail(read, broken());
     assert_eq!(takes(&output)[0].0, sibling, "with the one turn and the one token that there are");
     let next = takes(&output)[0].1;
-    let read = bench.bring(&sibling, next, &[1]);
-    let output = bench.answer(read, read_of(holds(&sibling, &[]), "W/1"));
+    let read = bench.take_level(&sibling, next, &[1]);
+    let output = bench.answer(read, read_of(pool_with(&sibling, &[]), "W/1"));
     let output = bench.answer(put(&output, &sibling).0, accepted(Provisioning::Succeeded, GONE));
     assert!(matches!(outcome(&output, next), Outcome::Written { .. }));
     assert_eq!(bench.writer.busy, 0);
@@ -187,8 +187,8 @@ fn w4_the_next_try_has_the_newest_level_and_begins_with_a_get() {
     let (attempt, call) = bench.begin_put(&web, &[1]);
     assert!(bench.fail(call, broken()).is_empty());
     assert_eq!(next_take(&mut bench).0, attempt);
-    let read = bench.bring(&web, attempt, &[2]);
-    let (call, edit, if_match) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/8")), &web);
+    let read = bench.take_level(&web, attempt, &[2]);
+    let (call, edit, if_match) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/8")), &web);
     assert_eq!(edit.add.iter().map(|new| new.ip).collect::<Vec<_>>(), [ip(2)]);
     assert_eq!(if_match, Some(Etag::new("W/8")));
     let output = bench.answer(call, accepted(Provisioning::Succeeded, GONE));
@@ -213,13 +213,13 @@ fn w4_a_put_with_a_lost_answer_is_found_as_written_by_the_next_get() {
         let mut bench = Bench::leading(params());
         let (web, other) = (pool("lb", "web"), pool("lb", "other"));
         let (attempt, read) = bench.begin(&web, &[1, 2]);
-        let output = bench.answer(read, read_of(holds(&web, &[2, 3]), "W/1"));
-        assert!(bench.fail(put(&output, &web).0, lost).is_empty(), "nothing is told yet");
+        let output = bench.answer(read, read_of(pool_with(&web, &[2, 3]), "W/1"));
+        assert!(bench.fail(put(&output, &web).0, lost).is_empty(), "nothing is reported yet");
         assert_eq!(bench.writer.busy, 0, "the turn is free");
         assert!(bench.due(&other, due(0, Class::Revive)).is_empty(), "the lane is closed");
         // The probe that opens the lane, and the wait of the attempt, run at the same time.
         let look = get(&bench.until(5_000), &web);
-        let output = bench.answer(look, read_of(holds(&web, &[1, 2]), "W/2"));
+        let output = bench.answer(look, read_of(pool_with(&web, &[1, 2]), "W/2"));
         let mut granted = takes(&output)[0].clone();
         if granted.0 == other {
             nothing_to_do(&mut bench, &other, granted.1);
@@ -227,8 +227,8 @@ fn w4_a_put_with_a_lost_answer_is_found_as_written_by_the_next_get() {
         }
         assert_eq!(granted.1, attempt);
         assert!(bench.now <= 6_000, "{}", bench.now);
-        let read = bench.bring(&web, attempt, &[1, 2]);
-        let output = bench.answer(read, read_of(holds(&web, &[1, 2]), "W/2"));
+        let read = bench.take_level(&web, attempt, &[1, 2]);
+        let output = bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/2"));
         assert_eq!(written(&output, attempt), (&set(&[1, 2]), &set(&[1]), &set(&[3])));
         assert!(calls(&output).iter().all(|call| !matches!(call.request, ArmRequest::PutPool { .. })));
     }
@@ -242,12 +242,12 @@ fn w4_a_put_that_was_never_carried_out_is_repeated() {
         let (attempt, call) = bench.begin_put(&web, &[1]);
         bench.fail(call, no_answer());
         let look = get(&bench.until(5_000), &web);
-        let output = bench.answer(look, read_of(holds(&web, &[]), "W/1"));
+        let output = bench.answer(look, read_of(pool_with(&web, &[]), "W/1"));
         if takes(&output).is_empty() {
             next_take(&mut bench);
         }
-        let read = bench.bring(&web, attempt, level);
-        let output = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+        let read = bench.take_level(&web, attempt, level);
+        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
         if level.is_empty() {
             assert!(
                 matches!(outcome(&output, attempt), Outcome::Unchanged { .. }),
@@ -268,10 +268,10 @@ fn w4_a_disproved_put_is_not_claimed_when_another_client_writes_the_same() {
         bench.fail(call, failed(504, "", RetryAfter::In(Duration::from_secs(30))));
         let look = get(&bench.until(5_000), &web);
         let seen: &[u8] = if disproved_by_the_look { &[] } else { &[1] };
-        assert!(takes(&bench.answer(look, read_of(holds(&web, seen), "W/2"))).is_empty());
+        assert!(takes(&bench.answer(look, read_of(pool_with(&web, seen), "W/2"))).is_empty());
         next_take(&mut bench);
-        let read = bench.bring(&web, attempt, &[1]);
-        let output = bench.answer(read, read_of(holds(&web, &[1]), "W/3"));
+        let read = bench.take_level(&web, attempt, &[1]);
+        let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/3"));
         let found = outcome(&output, attempt);
         assert_eq!(matches!(found, Outcome::Unchanged { .. }), disproved_by_the_look, "{found:?}");
         assert_eq!(matches!(found, Outcome::Written { .. }), !disproved_by_the_look, "{found:?}");
@@ -283,16 +283,16 @@ fn w4_of_several_unanswered_puts_the_one_that_the_pool_shows_counts() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
-    let mut output = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+    let mut output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
     for level in [&[1, 2][..], &[1]] {
         bench.fail(put(&output, &web).0, no_answer());
         let look = next_call(&mut bench, 100_000);
-        let opened = bench.answer(look, read_of(holds(&web, &[1]), "W/2"));
+        let opened = bench.answer(look, read_of(pool_with(&web, &[1]), "W/2"));
         if takes(&opened).is_empty() {
             next_take(&mut bench);
         }
-        let read = bench.bring(&web, attempt, level);
-        output = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
+        let read = bench.take_level(&web, attempt, level);
+        output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/2"));
     }
     assert_eq!(written(&output, attempt), (&set(&[1]), &set(&[1]), &set(&[])), "the first, not the second");
 }
@@ -305,12 +305,12 @@ fn w4_a_put_found_written_is_reported_before_the_put_of_admin_states() {
     bench.fail(call, no_answer());
     bench.step(In::Draining(drains(1)));
     let look = get(&bench.until(5_000), &web);
-    let output = bench.answer(look, read_of(holds(&web, &[1]), "W/2"));
+    let output = bench.answer(look, read_of(pool_with(&web, &[1]), "W/2"));
     if takes(&output).is_empty() {
         next_take(&mut bench);
     }
-    let read = bench.bring(&web, attempt, &[1]);
-    let output = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
+    let read = bench.take_level(&web, attempt, &[1]);
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/2"));
     assert_eq!(written(&output, attempt), (&set(&[1]), &set(&[1]), &set(&[])));
     assert_eq!(put(&output, &web).1.set_admin, BTreeMap::from([(0, AdminState::Down)]));
 }
@@ -322,19 +322,19 @@ fn w4_while_the_lane_is_in_doubt_its_reads_count_as_tries() {
     let (attempt, call) = bench.begin_put(&web, &[1]);
     bench.fail(call, no_answer());
     bench.due(&other, due(0, Class::Revive));
-    let mut looks = 0;
+    let mut reads = 0;
     loop {
         let look = next_call(&mut bench, 180_000);
-        looks += 1;
+        reads += 1;
         let output = bench.fail(look, failure(FailureKind::Connection, "", GONE));
         if !output.is_empty() {
             assert!(matches!(outcome(&output, attempt), Outcome::Terminal { .. }));
             break;
         }
     }
-    assert!(looks >= 4 && bench.now > 50_000, "{looks} looks, {} ms", bench.now);
+    assert!(reads >= 4 && bench.now > 50_000, "{reads} looks, {} ms", bench.now);
     let look = next_call(&mut bench, 210_000);
-    assert_eq!(takes(&bench.answer(look, read_of(holds(&web, &[]), "W/1")))[0].0, other);
+    assert_eq!(takes(&bench.answer(look, read_of(pool_with(&web, &[]), "W/1")))[0].0, other);
 }
 
 #[test]
@@ -362,7 +362,7 @@ fn w4_after_the_last_retry_the_lane_stays_in_doubt() {
     assert!(matches!(outcome(&bench.fail(call, no_answer()), attempt), Outcome::Terminal { .. }));
     assert!(bench.due(&other, due(0, Class::Revive)).is_empty());
     let look = get(&bench.until(5_000), &web);
-    assert_eq!(takes(&bench.answer(look, read_of(holds(&web, &[]), "W/1")))[0].0, other);
+    assert_eq!(takes(&bench.answer(look, read_of(pool_with(&web, &[]), "W/1")))[0].0, other);
 }
 
 #[test]
@@ -466,7 +466,7 @@ fn w5_a_hopeless_poll_reads_the_load_balancer() {
         let read = lb_read(&bench.until(3_000), "lb");
         assert!(bench.fail(read, failed(403, "", GONE)).is_empty(), "a read that fails is made again");
         let read = lb_read(&bench.until(7_000), "lb");
-        let output = bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![holds(&web, &[1])]));
+        let output = bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[1])]));
         assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }), "{kind:?}");
     }
 }
@@ -489,7 +489,7 @@ fn w6_a_retry_after_of_ages_parks_its_own_pool_for_all_of_it() {
     bench.due(&other, due(0, Class::Add));
     assert!(takes(&bench.until(3_599_999)).is_empty());
     let attempt = take(&bench.until(3_600_000));
-    let read = bench.bring(&other, attempt, &[1]);
+    let read = bench.take_level(&other, attempt, &[1]);
     let output = bench.fail(read, failed(429, "RetryableError", header));
     assert_eq!(eligible_at(&output, attempt), Some(at(3_600_000).plus(ages)));
     // And for ten minutes at most in a lane.
@@ -504,7 +504,7 @@ fn w8_a_put_may_be_sent_for_60_s_and_none_after_its_watchdog() {
     let web = pool("lb", "web");
     bench.until(7_000);
     let (_, read) = bench.begin(&web, &[1]);
-    let output = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+    let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
     let found = &calls(&output)[0].request;
     let ArmRequest::PutPool { permit, .. } = found else { panic!("{found:?}") };
     assert_eq!(permit.send_before, at(67_000));

@@ -5,9 +5,9 @@ use super::*;
 /// The PUT of a pool in sync, and its attempt.
 fn rewritten(bench: &mut Bench, web: &PoolId) -> (AttemptId, CallId, Edit) {
     let attempt = take(&bench.due(web, due(bench.now, Class::Remove)));
-    let taken = Taken { rewrites: true, ..wants(web, &[1]) };
+    let taken = Taken { rewrites: true, ..taken_level(web, &[1]) };
     let read = get(&bench.step(In::Taken(web.clone(), attempt, Some(taken))), web);
-    let facts = PoolFacts { provisioning: Provisioning::Failed, ..holds(web, &[1]) };
+    let facts = PoolFacts { provisioning: Provisioning::Failed, ..pool_with(web, &[1]) };
     let (call, edit, tag) = put(&bench.answer(read, read_of(facts, "W/1")), web);
     assert_eq!(tag, Some(Etag::new("W/1")));
     (attempt, call, edit)
@@ -38,10 +38,10 @@ fn a_put_without_an_answer_is_not_repeated() {
             let mut next = Vec::new();
             for one in output {
                 if let Out::Take(pool, id) = &one {
-                    let taken = Taken { rewrites: true, ..wants(&web, &[1]) };
+                    let taken = Taken { rewrites: true, ..taken_level(&web, &[1]) };
                     next.extend(bench.step(In::Taken(pool.clone(), *id, Some(taken))));
                 } else if let Out::Call(ArmCall { id, request: ArmRequest::GetPool(_) }) = &one {
-                    next.extend(bench.answer(*id, read_of(holds(&web, &[1]), "W/2")));
+                    next.extend(bench.answer(*id, read_of(pool_with(&web, &[1]), "W/2")));
                 } else if let Out::Finished(_, id, Outcome::Written { .. }) = &one {
                     assert_eq!(*id, attempt);
                     return;

@@ -191,7 +191,7 @@ impl World {
             levels.push((id, level(1)));
         }
         let process = |skew| Process {
-            writer: super::let_write(params()),
+            writer: super::writer_with_policy(params()),
             life: 0,
             paused_until: Now::ZERO,
             skew,
@@ -597,7 +597,7 @@ impl World {
 
     fn restart(&mut self, number: usize) {
         let process = &mut self.processes[number];
-        process.writer = super::let_write(params());
+        process.writer = super::writer_with_policy(params());
         process.life += 1;
         process.open.clear();
         process.quiet = false;
@@ -627,7 +627,7 @@ impl World {
                 self.ours_for += next.since(self.now);
             }
             turns = if next > self.now { 0 } else { turns + 1 };
-            assert!(turns < 1_000, "time stands still");
+            assert!(turns < 1_000, "time does not advance");
             self.now = next;
             self.leadership();
             self.other();

@@ -55,14 +55,15 @@ fn to_the_end(
         assert!(next <= latest, "an attempt takes more than two minutes: {output:?}");
         let granted = bench.until(next.max(bench.now));
         for (pool, attempt) in takes(&granted) {
-            let mut keep_output = bench.step(In::Taken(pool.clone(), attempt, Some(wants(&pool, &[1]))));
+            let mut keep_output =
+                bench.step(In::Taken(pool.clone(), attempt, Some(taken_level(&pool, &[1]))));
             while let Some(call) = calls(&keep_output).first().map(|call| (*call).clone()) {
                 let is_put = matches!(call.request, ArmRequest::PutPool { .. });
                 keep_output = if is_put == in_put {
                     reached += 1;
                     bench.fail(call.id, failed(429, QUOTA, header))
                 } else {
-                    bench.answer(call.id, read_of(holds(&pool, &[]), "W/1"))
+                    bench.answer(call.id, read_of(pool_with(&pool, &[]), "W/1"))
                 };
             }
             output.extend(keep_output);
@@ -156,12 +157,12 @@ fn s0_throttle_5_a_gate_that_closes_before_the_call_gives_its_timer() {
         let (web, other) = (pool("a", "web"), pool("b", "other"));
         let attempt = take(&bench.due(&web, due(0, Class::Add)));
         let (closer, call) = if in_put { bench.begin_put(&other, &[1]) } else { bench.begin(&other, &[1]) };
-        let read = in_put.then(|| bench.bring(&web, attempt, &[1]));
+        let read = in_put.then(|| bench.take_level(&web, attempt, &[1]));
         let mut output = bench.fail(call, failed(429, QUOTA, seconds(900)));
         bench.until(3_000);
         let met = match read {
-            Some(read) => bench.answer(read, read_of(holds(&web, &[]), "W/1")),
-            None => bench.step(In::Taken(web.clone(), attempt, Some(wants(&web, &[1])))),
+            Some(read) => bench.answer(read, read_of(pool_with(&web, &[]), "W/1")),
+            None => bench.step(In::Taken(web.clone(), attempt, Some(taken_level(&web, &[1])))),
         };
         assert!(calls(&met).is_empty(), "{met:?}");
         output.extend(met);
@@ -240,7 +241,7 @@ fn s0_throttle_8_the_text_is_the_same_whatever_the_time() {
         let attempt = take(&bench.due(&web, due(0, Class::Add)));
         let (_, read) = bench.begin(&other, &[1]);
         bench.fail(read, failed(429, QUOTA, seconds(span)));
-        let output = bench.step(In::Taken(web.clone(), attempt, Some(wants(&web, &[1]))));
+        let output = bench.step(In::Taken(web.clone(), attempt, Some(taken_level(&web, &[1]))));
         let (output, _) = to_the_end(&mut bench, output, &[attempt], false, seconds(span));
         text_of(&output, attempt)
     };
@@ -298,9 +299,9 @@ fn put_seconds_of(params: Params, code: &str, header: RetryAfter) -> (Vec<u64>, 
         }
         assert_eq!((bench.writer.busy, output.len() <= 1), (0, true), "lane and turn are free: {output:?}");
         assert_eq!(next_grant(&mut bench), attempt, "the same attempt");
-        output = bench.step(In::Taken(web.clone(), attempt, Some(wants(&web, &[1]))));
+        output = bench.step(In::Taken(web.clone(), attempt, Some(taken_level(&web, &[1]))));
         if let Some(read) = calls(&output).first().map(|call| call.id) {
-            let call = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web).0;
+            let call = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web).0;
             sent.push(bench.now / 1_000);
             output = bench.fail(call, failed(429, code, header));
         }
@@ -337,14 +338,14 @@ fn w6_retry_throttled_counts_gated_reads_as_well() {
     let output = bench.fail(read, failed(429, QUOTA, seconds(300)));
     assert!(output.iter().all(|output| matches!(output, Out::Gates { .. })), "{output:?}");
     let attempt = take(&bench.due(&other, due(0, Class::Add)));
-    let output = bench.step(In::Taken(other.clone(), attempt, Some(wants(&other, &[1]))));
+    let output = bench.step(In::Taken(other.clone(), attempt, Some(taken_level(&other, &[1]))));
     assert!(output.is_empty(), "its first try has met the gate: {output:?}");
     let mut ended = BTreeMap::new();
     while ended.len() < 2 {
         let next = bench.writer.deadline().expect("they go on");
         let output = bench.until(next.as_micros().div_ceil(1_000));
         for (granted, attempt) in takes(&output) {
-            let level = wants(&granted, &[1]);
+            let level = taken_level(&granted, &[1]);
             let output = bench.step(In::Taken(granted, attempt, Some(level)));
             assert!(calls(&output).is_empty());
             if output.iter().any(|output| matches!(output, Out::Finished(..))) {
@@ -368,7 +369,7 @@ fn w6_retry_throttled_ends_where_the_lane_is_locked_for_longer() {
     assert_eq!(
         (&sent[..], eligible, ended),
         (&[0][..], Some(at(300_000)), 0),
-        "the pool is parked, and hears why"
+        "the pool is parked, and gets the reason"
     );
     // The first delay is shorter than that, and the third longer.
     let (sent, eligible, ended) = put_seconds_of(upstream(), LOCK, seconds(3));
@@ -396,7 +397,7 @@ fn c2_upstream_a_429_of_a_lock_closes_the_gate_of_its_verb_and_no_lane() {
         assert_eq!(eligible_at(&output, attempt), until);
         for pool in [near, other] {
             let (attempt, read) = bench.begin(&pool, &[1]);
-            let output = bench.answer(read, read_of(holds(&pool, &[]), "W/1"));
+            let output = bench.answer(read, read_of(pool_with(&pool, &[]), "W/1"));
             assert!(calls(&output).is_empty(), "{output:?}");
             assert_eq!(eligible_at(&output, attempt), until, "reads are open, and the PUT meets the gate");
         }
@@ -416,8 +417,8 @@ fn w6_a_success_in_the_loop_ends_it() {
     let (attempt, call) = bench.begin_put(&web, &[1]);
     bench.fail(call, failed(429, QUOTA, seconds(1)));
     assert_eq!(next_grant(&mut bench), attempt);
-    let read = bench.bring(&web, attempt, &[1]);
-    let call = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web).0;
+    let read = bench.take_level(&web, attempt, &[1]);
+    let call = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web).0;
     let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }
@@ -443,8 +444,8 @@ fn w6_the_operator_opens_a_gate_and_arm_is_called_again() {
     assert!(output.iter().any(open), "the port and our Lease hear of it: {output:?}");
     // ARM closes it again if necessary.
     let attempt = take(&output);
-    let read = bench.bring(&other, attempt, &[1]);
-    let call = put(&bench.answer(read, read_of(holds(&other, &[]), "W/1")), &other).0;
+    let read = bench.take_level(&other, attempt, &[1]);
+    let call = put(&bench.answer(read, read_of(pool_with(&other, &[]), "W/1")), &other).0;
     bench.fail(call, failed(429, QUOTA, seconds(3_000)));
     assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty());
     bench.step(In::Standing(Standing::Standby));
@@ -460,7 +461,7 @@ fn c2_where_gates_delay_no_grant_a_pool_meets_the_closed_gate_at_its_turn() {
     bench.fail(call, failed(429, QUOTA, seconds(60)));
     // Writes are closed, reads are not: S0's Get succeeds, and CreateOrUpdate meets the gate.
     let (attempt, read) = bench.begin(&other, &[1]);
-    let output = bench.answer(read, read_of(holds(&other, &[]), "W/1"));
+    let output = bench.answer(read, read_of(pool_with(&other, &[]), "W/1"));
     assert!(calls(&output).is_empty());
     assert_eq!(eligible_at(&output, attempt), Some(at(60_000)));
     // A pool in sync needs no PUT and meets no gate.

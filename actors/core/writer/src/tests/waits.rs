@@ -18,7 +18,7 @@ fn next_take(bench: &mut Bench) -> AttemptId {
         for call in calls(&output) {
             if let ArmRequest::GetPool(pool) = &call.request {
                 bench.fail(call.id, failed(503, "", RetryAfter::Absent));
-                assert!(bench.now < 200_000, "{pool} is looked at without end");
+                assert!(bench.now < 200_000, "{pool} is read without end");
             }
         }
     }
@@ -60,7 +60,7 @@ fn w8_a_posted_due_outlives_the_grant_of_the_attempt_that_waited() {
     let again = take(&output);
     assert_ne!(again, attempt, "what was posted is another attempt's");
     // Unless it was withdrawn.
-    let read = bench.bring(&web, again, &[1]);
+    let read = bench.take_level(&web, again, &[1]);
     bench.fail(read, failed(503, "", RetryAfter::Absent));
     bench.due(&web, due(10, Class::Add));
     bench.step(In::Withdraw(web.clone()));
@@ -78,7 +78,7 @@ fn n3_a_down_during_a_membership_write_does_not_wait_for_its_retry() {
     bench.step(In::AdminDue(web.clone(), down(0)));
     let output = bench.fail(read, failed(503, "", RetryAfter::Absent));
     assert_eq!(take(&output), attempt, "the next try is at once, with the Down");
-    let read = bench.bring(&web, attempt, &[1]);
+    let read = bench.take_level(&web, attempt, &[1]);
     let output = bench.fail(read, failed(503, "", RetryAfter::Absent));
     assert!(takes(&output).is_empty(), "it has had its try");
 }
@@ -113,8 +113,8 @@ fn w4_a_put_answered_500_and_carried_out_is_written() {
         let second = take(&bench.due(&other, due(0, Class::Add)));
         nothing_to_do(&mut bench, &other, second);
         assert_eq!(next_take(&mut bench), attempt);
-        let read = bench.bring(&web, attempt, &[1]);
-        let output = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
+        let read = bench.take_level(&web, attempt, &[1]);
+        let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/2"));
         assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }), "{status}");
     }
 }
@@ -131,16 +131,17 @@ fn after_a_read(failure: Arc<Failure>, looked: u64, members: &[u8], provisioning
     let probe = calls(&early).first().map(|call| call.id);
     let output = bench.step(In::Read { call: CallId(1), lb: LbName::new("lb") });
     let read = calls(&output).first().expect("discovery reads").id;
-    let seen = PoolFacts { provisioning, ..holds(&web, members) };
-    bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![seen, holds(&pool("lb", "other"), &[])]));
+    let seen = PoolFacts { provisioning, ..pool_with(&web, members) };
+    bench
+        .answer(read, lb_of("lb", Provisioning::Succeeded, vec![seen, pool_with(&pool("lb", "other"), &[])]));
     let output = match probe {
-        Some(probe) => bench.answer(probe, read_of(holds(&web, &[1]), "W/2")),
+        Some(probe) => bench.answer(probe, read_of(pool_with(&web, &[1]), "W/2")),
         None => Vec::new(),
     };
     let again = if takes(&output).is_empty() { next_take_after(&mut bench, &web) } else { take(&output) };
     assert_eq!(again, attempt);
-    let read = bench.bring(&web, attempt, &[1]);
-    let output = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
+    let read = bench.take_level(&web, attempt, &[1]);
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/2"));
     matches!(outcome(&output, attempt), Outcome::Written { .. })
 }
 
@@ -149,9 +150,9 @@ fn next_take_after(bench: &mut Bench, web: &PoolId) -> AttemptId {
     loop {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
         let mut output = bench.until(next.max(bench.now));
-        let looks: Vec<CallId> = calls(&output).iter().map(|call| call.id).collect();
-        for lb_read in looks {
-            output.extend(bench.answer(lb_read, read_of(holds(web, &[1]), "W/2")));
+        let reads: Vec<CallId> = calls(&output).iter().map(|call| call.id).collect();
+        for lb_read in reads {
+            output.extend(bench.answer(lb_read, read_of(pool_with(web, &[1]), "W/2")));
         }
         if !takes(&output).is_empty() {
             return take(&output);
@@ -179,7 +180,7 @@ fn w4_a_put_without_a_connection_was_not_carried_out() {
     let second = take(&bench.due(&other, due(0, Class::Add)));
     nothing_to_do(&mut bench, &other, second);
     assert_eq!(next_take(&mut bench), attempt);
-    let read = bench.bring(&web, attempt, &[1]);
-    let output = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
+    let read = bench.take_level(&web, attempt, &[1]);
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/2"));
     assert!(matches!(outcome(&output, attempt), Outcome::Unchanged { .. }), "another client has written it");
 }

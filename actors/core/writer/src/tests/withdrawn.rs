@@ -32,7 +32,7 @@ fn n3_a_write_in_flight_ends_before_the_withdrawal_is_answered() {
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));
     let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
-    let call = put(&bench.answer(read, read_of(holds(&web, &[1, 2]), "W/1")), &web).0;
+    let call = put(&bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1")), &web).0;
     bench.step(nothing_drains());
     assert!(bench.step(In::AdminWithdraw(web.clone(), 2)).is_empty());
     let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
@@ -51,16 +51,16 @@ fn n3_a_waiting_write_still_reads_the_pool_after_its_withdrawal() {
     let (_, other) = bench.begin(&pool("lb", "other"), &[9]);
     bench.due(&web, due(0, Class::Add));
     bench.step(In::AdminDue(web.clone(), down(0)));
-    let output = bench.answer(other, read_of(holds(&pool("lb", "other"), &[9]), "W/1"));
+    let output = bench.answer(other, read_of(pool_with(&pool("lb", "other"), &[9]), "W/1"));
     let attempt = take(&output);
-    let read = bench.bring(&web, attempt, &[1, 2]);
+    let read = bench.take_level(&web, attempt, &[1, 2]);
     bench.fail(read, failing());
     bench.step(nothing_drains());
     assert!(bench.step(In::AdminWithdraw(web.clone(), 2)).is_empty());
     let output = bench.until(6_000);
     assert_eq!(takes(&output)[..], [(web.clone(), attempt)], "{output:?}");
-    let read = bench.bring(&web, attempt, &[1, 2]);
-    let output = bench.answer(read, read_of(holds(&web, &[1, 2]), "W/1"));
+    let read = bench.take_level(&web, attempt, &[1, 2]);
+    let output = bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1"));
     let ended = matches!(
         &output[..],
         [Out::AdminFinished { generation: 2, result: Ok(_), .. }, Out::AdminWithdrawn(_, 2), ..]
@@ -76,7 +76,7 @@ fn n3_a_part_that_is_due_again_is_not_withdrawn() {
     let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
     bench.step(In::AdminWithdraw(web.clone(), 2));
     bench.step(In::AdminDue(web.clone(), down(1)));
-    let call = put(&bench.answer(read, read_of(holds(&web, &[1, 2]), "W/1")), &web).0;
+    let call = put(&bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1")), &web).0;
     let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert!(output.iter().all(|output| !matches!(output, Out::AdminWithdrawn(..))), "{output:?}");
     assert!(output.iter().any(|output| matches!(output, Out::AdminFinished { result: Ok(_), .. })));

@@ -83,7 +83,7 @@ fn w8_a_patch_under_way_when_a_term_begins_may_have_been_carried_out() {
     bench.acts = true;
     bench.reconcile();
     let (second, ask) = bench.patch();
-    assert_eq!(ask.edit, TaintEdit::AddFirst, "nothing will be heard of the other");
+    assert_eq!(ask.edit, TaintEdit::AddFirst, "the other is never answered");
     for (call, answer) in [(call, TaintAnswer::Done), (second, TaintAnswer::Overtaken)] {
         bench.notices.on_tainted(bench.now, call, &answer);
         bench.reconcile();
@@ -172,5 +172,5 @@ fn n1_a_taint_of_the_leader_is_ours_only_if_the_record_says_so() {
     ours.reconcile();
     assert_eq!(ours.statuses("a"), (true, true));
     ours.pass(seconds(330));
-    assert_eq!(ours.edit(), TaintEdit::Remove { at: 0 }, "the notice was heard, so its end is known");
+    assert_eq!(ours.edit(), TaintEdit::Remove { at: 0 }, "the notice was received, so that its end is known");
 }

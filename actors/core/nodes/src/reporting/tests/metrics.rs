@@ -68,7 +68,7 @@ fn e2_a_drain_takes_from_the_signal_to_the_end_of_its_last_operation() {
     bench.updates.ended(bench.now, &web, 1, Duration::ZERO);
     bench.later();
     bench.updates.ended(bench.now, &internal, 1, Duration::ZERO);
-    assert_eq!(drained(&bench.later()), [], "pools are looked at once more");
+    assert_eq!(drained(&bench.later()), [], "pools are scanned once more");
     bench.put(1, NodeState::Down);
     assert_eq!(drained(&bench.later()), [Duration::from_secs(4)]);
     bench.put(1, NodeState::Draining);

@@ -20,7 +20,7 @@ fn w7_a_down_without_the_lease_keeps_no_hold_and_delays_no_release() {
     bench.step(In::AdminDue(web.clone(), down(0)));
     let output = bench.until(2_000);
     let read = get(&bench.answer(super::super::lb_read(&output, "lb"), at_rest()), &web);
-    put(&bench.answer(read, read_of(holds(&web, &[2]), "W/9")), &web);
+    put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/9")), &web);
     bench.due(&other, due(2_000, Class::Add));
     let output = bench.lease(watch, state(2, None));
     let attempt = take(&bench.lease(replaces(&output).0, state(3, Some(OURS))));
@@ -54,12 +54,12 @@ fn w6_a_down_that_waits_for_a_read_ends_with_a_gate_that_closes() {
     bench.step(In::AdminDue(web.clone(), down(0)));
     let output = bench.until(2_000);
     let read = get(&bench.answer(super::super::lb_read(&output, "lb"), at_rest()), &web);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[1]), "W/9")), &web);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/9")), &web);
     let output = bench.step(In::Read { call: CallId(7), lb: LbName::new("x") });
     let discovery = super::super::lb_read(&output, "x");
     bench.step(In::Headroom(GateClass::Reads, 0));
     let output = bench.fail(put, failed(412, "", RetryAfter::Absent));
-    assert!(calls(&output).is_empty(), "its next look waits for a token");
+    assert!(calls(&output).is_empty(), "its next read waits for a token");
     assert_eq!(writing(&bench), ["lb"]);
     let throttled = failed(429, "SubscriptionRequestsThrottled", RetryAfter::In(Duration::from_secs(300)));
     bench.fail(discovery, throttled);

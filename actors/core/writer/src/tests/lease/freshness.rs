@@ -5,12 +5,12 @@ use super::*;
 
 #[test]
 fn w7_a_hold_of_our_predecessor_is_taken_over_immediately() {
-    for first_look_is_lost in [false, true] {
+    for first_read_is_lost in [false, true] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         bench.now = 1_000;
         let mut looking = lease_read(&bench.lead(2));
         assert!(none_replaced(&bench.due(&pool("lb", "web"), due(1_000, Class::Add))));
-        if first_look_is_lost {
+        if first_read_is_lost {
             bench.lease(looking, lost());
             looking = lease_read(&bench.until(2_000));
         } else {
@@ -18,7 +18,7 @@ fn w7_a_hold_of_our_predecessor_is_taken_over_immediately() {
             bench.lease(watch, LeaseAnswer::Absent);
         }
         let (take, replaced, _) = replaces(&bench.lease(looking, state(7, Some(OURS))));
-        assert_eq!(replaced, 7, "the first look is lost: {first_look_is_lost}");
+        assert_eq!(replaced, 7, "the first read is lost: {first_read_is_lost}");
         super::super::take(&bench.lease(take, state(8, Some(OURS))));
     }
 }
@@ -26,8 +26,8 @@ fn w7_a_hold_of_our_predecessor_is_taken_over_immediately() {
 #[test]
 fn w7_a_renewal_carried_out_after_a_forced_end_is_no_strangers() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
     // Slow answers shift the renewals, so that one is sent less than six seconds before the end.
     let (renewal, ..) = replaces(&bench.until(15_000));
@@ -62,7 +62,7 @@ fn w8_a_state_first_seen_by_the_watch_is_released_once_it_is_ours() {
 fn w7_after_a_deletion_the_watch_opens_again_in_five_seconds() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
     let output = bench.lease(watch, LeaseAnswer::Absent);
-    assert_eq!(lease_requests(&output).len(), 1, "a look: {output:?}");
+    assert_eq!(lease_requests(&output).len(), 1, "a read: {output:?}");
     let output = bench.lease(lease_read(&output), state(1, None));
     assert!(
         lease_requests(&output).is_empty() && lease_requests(&bench.until(4_999)).is_empty(),

@@ -31,8 +31,8 @@ fn off_for(bench: &Bench) -> u64 {
 #[test]
 fn w8_a_new_term_does_not_release_it_while_an_older_put_is_open() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.step(In::Standing(Standing::Standby));
     let output = bench.lead(2);
     let output = bench.lease(lease_read(&output), state(2, Some(OURS)));
@@ -52,10 +52,10 @@ fn w7_a_get_that_waits_for_a_token_lets_it_go() {
     let (mut bench, web, attempt) = Bench::with_hold(params);
     let other = pool("other", "api");
     let later = take(&bench.due(&other, due(0, Class::Add)));
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.step(In::Headroom(GateClass::Reads, 0));
-    let output = bench.step(In::Taken(other.clone(), later, Some(wants(&other, &[1]))));
+    let output = bench.step(In::Taken(other.clone(), later, Some(taken_level(&other, &[1]))));
     assert!(calls(&output).is_empty() && none_replaced(&output), "its GET waits, the PUT keeps the Lease");
     let output = bench.answer(put, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert_eq!(replaces(&output).2.holder, None, "the next token comes in three seconds");
@@ -65,8 +65,8 @@ fn w7_a_get_that_waits_for_a_token_lets_it_go() {
 #[test]
 fn w7_an_operation_of_an_earlier_hold_does_not_keep_a_later_one() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
     let (release, ..) = replaces(&renewed_until_its_end(&mut bench));
     let output = bench.lease(release, state(6, None));
@@ -83,7 +83,7 @@ fn w7_an_operation_of_an_earlier_hold_does_not_keep_a_later_one() {
 fn w7_a_renewal_overtaken_by_a_namesake_ends_the_hold() {
     let (mut bench, watch, read) = Bench::reading();
     let web = pool("lb", "web");
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
     let (renewal, ..) = replaces(&bench.until(15_000));
     bench.lease(renewal, state(3, Some(OURS)));
@@ -134,15 +134,15 @@ fn w7_a_service_that_comes_while_another_has_no_ingress_counts() {
 #[test]
 fn w8_a_shutdown_reads_at_once_despite_earlier_failures() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     let (renewal, ..) = replaces(&bench.until(15_000));
     bench.lease(renewal, lost());
     for second in [16, 18, 23] {
         let output = bench.until(second * 1_000);
         bench.lease(lease_read(&output), lost());
     }
-    assert!(lease_requests(&bench.until(24_000)).is_empty(), "the next look waits for ten seconds");
+    assert!(lease_requests(&bench.until(24_000)).is_empty(), "the next read waits for ten seconds");
     let output = bench.step(In::Shutdown);
     let (renewal, ..) = replaces(&bench.lease(lease_read(&output), state(2, Some(OURS))));
     bench.lease(renewal, state(3, Some(OURS)));
@@ -218,11 +218,11 @@ fn w7_waiting_clients_are_counted_before_the_lease_is_taken_again() {
     let output = bench.due(&web, due(10_000, Class::Add));
     let (call, ..) = replaces(&output);
     let attempt = take(&bench.lease(call, state(4, Some(OURS))));
-    let read = bench.bring(&web, attempt, &[1]);
+    let read = bench.take_level(&web, attempt, &[1]);
     let output = bench.until(25_000);
     bench.lease(replaces(&output).0, state(5, Some(OURS)));
     bench.now = 29_000;
-    let output = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
     let output = bench.lease(replaces(&output).0, state(6, None));
     let (count, since) = counted(&output);
     assert!(since <= at(10_000), "{since:?}");

@@ -57,7 +57,7 @@ fn w7_storage_restored_from_a_backup_is_found_by_a_read() {
     let mut server = Server { version: 900_000, requests: 0, refuses: false };
     let output = bench.due(&pool("lb", "web"), due(900, Class::Add));
     take(&server.serve(&mut bench, output));
-    assert_eq!((server.version, server.requests), (900_001, 3), "a conflict, a look, and the taking");
+    assert_eq!((server.version, server.requests), (900_001, 3), "a conflict, a read, and the take");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn w7_a_hold_lost_by_a_restore_ends_with_the_read_after_its_renewal() {
     let web = pool("lb", "web");
     let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
     let attempt = take(&bench.lease(call, state(1_000_001, Some(OURS))));
-    bench.bring(&web, attempt, &[1]);
+    bench.take_level(&web, attempt, &[1]);
     let output = bench.until(15_000);
     let output = bench.lease(replaces(&output).0, LeaseAnswer::Conflict);
     bench.lease(lease_read(&output), state(900_000, None));
@@ -216,7 +216,7 @@ fn w8_a_thawed_loser_leaves_the_hold_of_its_successor_alone() {
         bench.now = 19_000;
         let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
-        bench.bring(&web, attempt, &[1]);
+        bench.take_level(&web, attempt, &[1]);
         let renewal = renewal_open.then(|| replaces(&bench.until(34_000)).0);
         // The process is suspended. The successor takes the Lease over before it resumes.
         bench.now = 70_000;
@@ -274,7 +274,7 @@ fn w7_a_deletion_from_a_watch_ends_a_hold_only_when_a_read_confirms() {
         let web = pool("lb", "web");
         let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
-        bench.bring(&web, attempt, &[1]);
+        bench.take_level(&web, attempt, &[1]);
         let output = bench.lease(watch, LeaseAnswer::Absent);
         assert_eq!(bench.writer.lock_send_before(), None, "it may be true");
         let found = if deleted { LeaseAnswer::Absent } else { state(2, Some(OURS)) };
@@ -356,7 +356,7 @@ fn w7_a_hold_that_a_stranger_took_over_is_neither_used_nor_released() {
         let web = pool("lb", "web");
         let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
-        let read = bench.bring(&web, attempt, &[1]);
+        let read = bench.take_level(&web, attempt, &[1]);
         if by_renewal {
             let (renewal, ..) = replaces(&bench.until(15_000));
             bench.lease(watch, state(3, Some(OURS)));
@@ -364,7 +364,7 @@ fn w7_a_hold_that_a_stranger_took_over_is_neither_used_nor_released() {
         } else {
             bench.lease(watch, state(3, Some(OURS)));
         }
-        let output = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
         assert!(calls(&output).is_empty() && none_replaced(&output), "by renewal: {by_renewal}: {output:?}");
     }
 }
@@ -413,8 +413,8 @@ fn w7_uncountable_lock_failures_count_as_some() {
 #[test]
 fn w7_a_hold_ends_after_60_seconds_though_a_renewal_is_open() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
     let mut version = 2;
     let mut open = None;
