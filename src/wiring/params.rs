@@ -371,7 +371,11 @@ fn admin_state(
         excluded: excluded(config).collect(),
         listed: listed.iter().map(|listing| listing.pool.clone()).collect(),
         max_backoff: settings.max_backoff,
-        keeping: if instance.dry_run { nodes::Keeping::Nothing } else { nodes::Keeping::ConfigMap },
+        storage: if instance.dry_run {
+            nodes::RecordStorage::Nothing
+        } else {
+            nodes::RecordStorage::ConfigMap
+        },
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use config::Source;
 use model::node::Role;
-use nodes::Keeping;
+use nodes::RecordStorage;
 
 use super::*;
 
@@ -115,7 +115,7 @@ fn c4_a_dry_run_leads_alone_and_uses_no_lease() {
 fn n2_n3_the_keys_of_the_admin_state_reach_its_machine() {
     let admin_state = |controller: &str| of("", controller, false).1.admin_state;
     let plain = admin_state("");
-    assert_eq!((plain.role, plain.keeping), (Role::On, Keeping::ConfigMap));
+    assert_eq!((plain.role, plain.storage), (Role::On, RecordStorage::ConfigMap));
     assert_eq!(plain.load_balancers, [LbName::new("kubernetes"), LbName::new("kubernetes-internal")]);
     assert_eq!(plain.excluded, BTreeSet::from([PoolName::new("aksOutboundBackendPool")]));
     assert_eq!(plain.max_backoff, Duration::from_secs(15));
@@ -127,9 +127,9 @@ fn n2_n3_the_keys_of_the_admin_state_reach_its_machine() {
 #[test]
 fn n4_the_cloud_configuration_switches_the_admin_state_off() {
     let (_, off) = of(r#", "enableLoadBalancerAdminState": false"#, "", false);
-    assert_eq!((off.admin_state.role, off.admin_state.keeping), (Role::Off, Keeping::ConfigMap));
+    assert_eq!((off.admin_state.role, off.admin_state.storage), (Role::Off, RecordStorage::ConfigMap));
     let (_, dry) = of("", "", true);
-    assert_eq!((dry.admin_state.role, dry.admin_state.keeping), (Role::On, Keeping::Nothing));
+    assert_eq!((dry.admin_state.role, dry.admin_state.storage), (Role::On, RecordStorage::Nothing));
     let restoring = Restoring { pins: Arc::new(Pins::default()), pauses: true, named: false };
     for machines in [of("", "", true).1.comparing(), of("", "", false).1.restoring(&restoring)] {
         assert_eq!(machines.admin_state.role, Role::Silent);

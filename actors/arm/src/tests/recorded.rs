@@ -7,7 +7,7 @@ use azure_core::http::RawResponse;
 use model::arm::{ArmAnswer, Edit, FailureKind, OperationState};
 use model::ids::{LbName, PoolId, PoolName};
 use serde_json::Value;
-use writer::classify::{Class, Scope, Stage, classify};
+use writer::classify::{FailureClass, Stage, ThrottleScope, classify};
 
 use super::{apply, failure, pool_id, pool_read, response};
 use crate::{answer, entry};
@@ -288,25 +288,27 @@ fn w5_other_clients_recordings_are_read_too() {
 }
 
 /// What W5 says of each collected error, by its id.
-fn class_of(id: &str) -> Option<Class> {
+fn class_of(id: &str) -> Option<FailureClass> {
     Some(match id {
-        "lro-canceled-superseded-lb" | "lro-another-operation-in-progress" => Class::Retriable,
+        "lro-canceled-superseded-lb" | "lro-another-operation-in-progress" => FailureClass::Retriable,
         "429-retryable-due-to-another-operation-json" | "429-retryable-with-ids" => {
-            Class::Throttled(Scope::Lane)
+            FailureClass::Throttled(ThrottleScope::Lane)
         }
         "429-subscription-requests-throttled" | "429-resource-requests-throttled" => {
-            Class::Throttled(Scope::Subscription)
+            FailureClass::Throttled(ThrottleScope::Subscription)
         }
         "412-etag-mismatch-lb-recorded" | "412-etag-mismatch-vmss" | "412-etag-mismatch-lb" => {
-            Class::EtagRound
+            FailureClass::EtagRound
         }
         "400-duplicate-resource-name-envelope"
         | "400-invalid-resource-name"
         | "400-duplicate-ipconfig-reference"
         | "403-authorization-failed"
         | "403-linked-authorization-failed"
-        | "403-readonly-disabled-subscription" => Class::Terminal,
-        "404-child-not-found" | "404-resource-not-found" | "404-resource-group-not-found" => Class::Stale,
+        | "403-readonly-disabled-subscription" => FailureClass::Terminal,
+        "404-child-not-found" | "404-resource-not-found" | "404-resource-group-not-found" => {
+            FailureClass::Stale
+        }
         _ => return None,
     })
 }
@@ -334,7 +336,7 @@ fn w5_collected_errors_have_the_classes_of_the_contract() {
         };
         // Whatever it is, it has a class, and nothing that Azure says is taken for a gate or permit of ours.
         let class = classify(&failed, stage);
-        assert!(!matches!(class, Class::GateClosed | Class::NotGranted), "{error}");
+        assert!(!matches!(class, FailureClass::GateClosed | FailureClass::NotGranted), "{error}");
         let id = error["id"].as_str().unwrap();
         if let Some(expected) = class_of(id) {
             assert_eq!(class, expected, "{id}: {failed}");

@@ -1,37 +1,36 @@
-//! How many Ready nodes may be Down at the same time (docs/design/nodes.md, N5).
+//! Limits the Ready nodes that are Down at the same time (docs/design/nodes.md, N5).
 
 use model::ids::NodeUid;
 
-/// A node that waits to be cut out.
+/// A node that waits to be drained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Waiting<'a> {
-    /// Which.
+pub(super) struct WaitingNode<'a> {
+    /// UID of the node.
     pub(super) uid: &'a NodeUid,
-    /// Whether it is Ready; one that is not takes nothing away.
+    /// Whether it is Ready. A node that is not Ready reduces no capacity.
     pub(super) ready: bool,
-    /// Whether it goes on at once: the operator has released it.
+    /// Whether the operator has released it.
     pub(super) released: bool,
 }
 
-/// How many Ready nodes of so many may be Down: half of them, and always two.
+/// The limit of Ready nodes that may be Down: half of them, and at least two.
 #[must_use]
 pub(super) fn allowed(ready: usize) -> usize {
     (ready / 2).max(2)
 }
 
-/// Which of the waiting nodes, in their order, go on now, where `down` Ready nodes are Down already and there are
-/// `ready` in all.
+/// The waiting nodes to admit, in order, if `down` of `ready` Ready nodes are Down already.
 #[must_use]
 pub(super) fn admitted<'a>(
-    waiting: impl IntoIterator<Item = Waiting<'a>>,
+    waiting: impl IntoIterator<Item = WaitingNode<'a>>,
     down: usize,
     ready: usize,
 ) -> Vec<NodeUid> {
-    let waiting: Vec<Waiting<'a>> = waiting.into_iter().collect();
-    // Those that go on in any case leave the less room for the others.
+    let waiting: Vec<WaitingNode<'a>> = waiting.into_iter().collect();
+    // Released nodes go on in any case, and leave less room for the others.
     let certain = waiting.iter().filter(|node| node.ready && node.released).count();
     let mut room = allowed(ready).saturating_sub(down + certain);
-    let mut goes = |node: &Waiting<'_>| {
+    let mut goes = |node: &WaitingNode<'_>| {
         if node.released || !node.ready {
             return true;
         }
@@ -55,11 +54,11 @@ mod tests {
         admitted.iter().map(|uid| uid.as_str().trim_start_matches("uid-")).collect()
     }
 
-    /// Each letter is a node: `r` Ready, `n` not Ready, `f` Ready and released.
+    /// Builds the nodes from letters: `r` Ready, `n` not Ready, `f` Ready and released. Returns the admitted ones.
     fn admits(nodes: &str, down: usize, ready: usize) -> Vec<String> {
         let uids = uids(nodes.len());
         let waiting = uids.iter().zip(nodes.chars());
-        let waiting = waiting.map(|(uid, c)| Waiting { uid, ready: c != 'n', released: c == 'f' });
+        let waiting = waiting.map(|(uid, c)| WaitingNode { uid, ready: c != 'n', released: c == 'f' });
         shown(&admitted(waiting, down, ready)).into_iter().map(str::to_owned).collect()
     }
 
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn n5_a_person_releases_a_node_that_then_takes_room() {
+    fn n5_a_node_that_the_operator_releases_takes_room() {
         assert_eq!(admits("rrf", 4, 8), ["2"]);
         assert_eq!(admits("rrf", 2, 8), ["0", "2"], "the one that goes in any case is counted first");
     }
@@ -100,7 +99,7 @@ mod tests {
             let node = |(uid, kind): (&'_ NodeUid, &u8)| (uid.clone(), *kind > 0, *kind == 2);
             let nodes: Vec<_> = uids.iter().zip(&kinds).map(node).collect();
             let waiting =
-                nodes.iter().map(|(uid, ready, free)| Waiting { uid, ready: *ready, released: *free });
+                nodes.iter().map(|(uid, ready, free)| WaitingNode { uid, ready: *ready, released: *free });
             let ready = nodes.iter().filter(|(_, ready, _)| *ready).count() + down + others;
             let goes = admitted(waiting, down, ready);
             let is_in = |uid: &NodeUid| goes.contains(uid);
@@ -111,7 +110,7 @@ mod tests {
                 nodes.iter().filter(|(_, ready, free)| *ready && *free).count(),
             );
             prop_assert!(bound == 0 || down + free + bound <= allowed(ready));
-            // No node waits while there is free room.
+            // No node waits while there is room.
             let waits = nodes.iter().any(|(uid, _, _)| !is_in(uid));
             prop_assert!(!waits || down + free + bound >= allowed(ready));
         }

@@ -1,4 +1,4 @@
-//! When the draining set is sent to the writer, and which pools a change of it affects (docs/design/nodes.md, N2).
+//! Sends the draining set to the writer, and selects the pools that a change affects (docs/design/nodes.md, N2).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,30 +11,29 @@ use model::ids::NodeUid;
 impl AdminState {
     /// Sends the set to the writer if it has changed.
     pub(super) fn send_set(&mut self, out: &mut Vec<Out>) {
-        if self.records.take_news() {
+        if self.records.take_changed() {
             self.nodes.make_stale();
         }
         if !self.nodes.is_stale() {
             return;
         }
-        let gives_back = !self.heeds_signals();
+        let restores_all = !self.signals_count();
         let (pools, listed) = (&self.pools, &self.params.listed);
         let restores = self.nodes.restores().clone();
-        let next = self.nodes.set(pools, listed, &self.records, gives_back, &self.set);
+        let next = self.nodes.set(pools, listed, &self.records, restores_all, &self.set);
         let Some(next) = next else {
-            return self.tell_leaving(out);
+            return self.send_draining_addresses(out);
         };
         self.grown |= next.addresses.keys().any(|backend| !self.set.addresses.contains_key(backend))
             || next.restorable.difference(&self.set.restorable).next().is_some();
         let before = std::mem::replace(&mut self.set, Arc::new(next));
         out.push(Out::Draining(Arc::clone(&self.set)));
-        self.tell_leaving(out);
+        self.send_draining_addresses(out);
         self.mark_affected_pools(&before, &restores);
         self.changed = true;
     }
 
-    /// Marks the pools for which the set now requires something else than `before`, and those with a Down in
-    /// `restores`, for evaluation.
+    /// Marks the pools for which the set requires something else than `before`, and those with a Down in `restores`.
     fn mark_affected_pools(&mut self, before: &Draining, restores: &BTreeMap<Backend, NodeUid>) {
         let is_other = |backend: &&Backend| {
             before.addresses.get(*backend) != self.set.addresses.get(*backend)

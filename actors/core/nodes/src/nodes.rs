@@ -1,10 +1,10 @@
-//! The nodes: what is known of each, its signals, and its phase (docs/design/nodes.md, N1, N4, N5).
+//! The nodes: their facts, signals and phases (docs/design/nodes.md, N1, N4, N5).
 //!
-//! What stands where:
-//! - `phase`: the phase of one node, and what its signals make of it;
+//! The submodules:
+//! - `phase`: the phase of one node, and its changes;
 //! - `set`: the draining set and the records that follow from the phases;
-//! - `progress`: how far nodes are, and when they are done;
-//! - `node_status`: how a node stands, for those who tell of it.
+//! - `progress`: which nodes are done;
+//! - `node_status`: the status of nodes for reports.
 
 mod node_status;
 mod phase;
@@ -14,7 +14,7 @@ mod set;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::admission::{Waiting, admitted};
+use super::admission::{WaitingNode, admitted};
 use super::pools::Pools;
 use super::record_store::RecordStore;
 use super::records::Record;
@@ -24,107 +24,107 @@ use model::machine::Now;
 use model::node::NodeFact;
 use model::signals::Signal;
 pub(super) use node_status::NodeStatus;
-use phase::{Follows, NodeHistory, Phase};
+use phase::{NodeHistory, NodePhase, PhaseEffect};
 
-/// All nodes by UID: one that is re-created under the same name is another one.
+/// All nodes by UID. A node that is created again under the same name is another node.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     nodes: BTreeMap<NodeUid, Node>,
     names: BTreeMap<NodeName, NodeUid>,
-    /// Those that are not [`Phase::Still`].
+    /// Nodes that are not [`NodePhase::Still`].
     busy: BTreeSet<NodeUid>,
-    /// Of which node each Down is that may be taken back, by the set that was worked out last.
+    /// The node of each Down that may be restored, as of the last computed set.
     restores: BTreeMap<Backend, NodeUid>,
-    /// Whether the set is to be worked out again.
+    /// Whether the set must be computed again.
     stale: bool,
 }
 
 #[derive(Debug, Default)]
 struct Node {
-    /// `None`: the object is gone.
+    /// Fact of the node. `None`: the object is deleted.
     fact: Option<Arc<NodeFact>>,
-    /// Why it leaves service, as far as that is heeded.
+    /// Signals that count.
     signals: BTreeSet<Signal>,
-    phase: Phase,
-    /// Whether the operator has released it, whatever else is Down (N5).
+    phase: NodePhase,
+    /// Whether the operator has released it, regardless of other Down nodes (N5).
     released: bool,
 }
 
-/// What follows from a fact about a node.
+/// The effect of a fact about a node.
 #[derive(Debug, Default)]
-pub(super) struct Changed {
-    /// The node whose object is gone.
+pub(super) struct NodeChange {
+    /// Node that was deleted.
     pub(super) gone: Option<NodeUid>,
-    /// The node for which another thing is wanted.
-    pub(super) turned: Option<NodeUid>,
+    /// Node whose target has changed.
+    pub(super) retargeted: Option<NodeUid>,
 }
 
-/// The nodes at the beginning of a term.
+/// The nodes at the start of a term.
 #[derive(Debug, Default)]
-pub(super) struct Begun {
-    /// Those that were worked on before.
+pub(super) struct NodesAtTermStart {
+    /// Nodes with work before.
     pub(super) before: BTreeSet<NodeUid>,
-    /// Those that are to be worked on.
+    /// Nodes with work now.
     pub(super) after: Vec<NodeUid>,
 }
 
-/// What becomes of a node that the operator lets go on.
+/// Result of a release by the operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Release {
-    /// It goes on.
+    /// The node goes on.
     Released,
-    /// It does not wait.
+    /// The node is not held.
     NotHeld,
-    /// There is no node of this name.
+    /// No node has this name.
     Unknown,
 }
 
 impl Node {
-    /// Whether its Down takes away a node that could serve (N5).
+    /// Whether it counts for the limit: its Down reduces the nodes that can serve (N5).
     fn counts(&self) -> bool {
         self.fact.as_ref().is_some_and(|fact| fact.serves())
     }
 
     fn is_held(&self) -> bool {
         match self.phase {
-            Phase::Held { .. } => true,
-            Phase::Still
-            | Phase::Recording { .. }
-            | Phase::Draining(_)
-            | Phase::Restoring(_)
-            | Phase::Gone(_) => false,
+            NodePhase::Held { .. } => true,
+            NodePhase::Still
+            | NodePhase::Recording { .. }
+            | NodePhase::Draining(_)
+            | NodePhase::Restoring(_)
+            | NodePhase::Gone(_) => false,
         }
     }
 }
 
 impl Nodes {
-    /// Takes in what is known under a name, and the signals that stand for that node.
-    pub(super) fn tell(
+    /// Applies the fact and the signals of the node with this name.
+    pub(super) fn apply_fact(
         &mut self,
         now: Now,
         name: &NodeName,
         fact: Option<(Arc<NodeFact>, BTreeSet<Signal>)>,
         records: &mut RecordStore,
-    ) -> Changed {
-        let mut changed = Changed::default();
+    ) -> NodeChange {
+        let mut changed = NodeChange::default();
         self.stale = true;
         let known = self.names.get(name).cloned();
         if let Some(uid) = known.filter(|uid| fact.as_ref().is_none_or(|(fact, _)| fact.uid != *uid)) {
             self.names.remove(name);
-            self.leave(now, &uid, records);
+            self.on_deleted(now, &uid, records);
             changed.gone = Some(uid);
         }
         let Some((fact, signals)) = fact else { return changed };
         let uid = fact.uid.clone();
         self.names.insert(name.clone(), uid.clone());
-        records.note(&uid, &fact);
+        records.update_facts(&uid, &fact);
         self.nodes.entry(uid.clone()).or_default().fact = Some(fact);
-        changed.turned = Some(uid).filter(|uid| self.signal(now, uid, signals, records));
+        changed.retargeted = Some(uid).filter(|uid| self.apply_signals(now, uid, signals, records));
         changed
     }
 
-    /// These are the signals that stand for a node; whether another thing is wanted for it then.
-    pub(super) fn signal(
+    /// Applies the signals of a node. Returns whether its target changes.
+    pub(super) fn apply_signals(
         &mut self,
         now: Now,
         uid: &NodeUid,
@@ -139,26 +139,26 @@ impl Nodes {
         self.stale = true;
         self.keep_busy(uid);
         match follows {
-            Follows::Nothing => false,
-            Follows::Turned => true,
-            Follows::Dropped => {
-                records.drop_of(uid);
+            PhaseEffect::Nothing => false,
+            PhaseEffect::Turned => true,
+            PhaseEffect::Dropped => {
+                records.remove(uid);
                 false
             }
         }
     }
 
-    /// The object of a node is gone (S1: Down → Removed).
-    fn leave(&mut self, now: Now, uid: &NodeUid, records: &mut RecordStore) {
+    /// Handles the deletion of a node (S1: Down → Removed).
+    fn on_deleted(&mut self, now: Now, uid: &NodeUid, records: &mut RecordStore) {
         let Some(node) = self.nodes.remove(uid) else { return };
         match node.phase {
-            Phase::Draining(course) | Phase::Restoring(course) | Phase::Gone(course) => {
-                let phase = Phase::Gone(NodeHistory::new(now, course.entered));
+            NodePhase::Draining(history) | NodePhase::Restoring(history) | NodePhase::Gone(history) => {
+                let phase = NodePhase::Gone(NodeHistory::new(now, history.entered));
                 self.nodes.insert(uid.clone(), Node { phase, ..Node::default() });
             }
-            Phase::Still | Phase::Held { .. } | Phase::Recording { .. } => {
+            NodePhase::Still | NodePhase::Held { .. } | NodePhase::Recording { .. } => {
                 self.busy.remove(uid);
-                records.drop_of(uid);
+                records.remove(uid);
             }
         }
     }
@@ -175,13 +175,13 @@ impl Nodes {
         self.busy.iter().filter_map(|uid| Some((uid, self.nodes.get(uid)?)))
     }
 
-    /// A term begins: every phase follows from what is noted of the node and from its signals.
-    pub(super) fn begin(&mut self, now: Now, records: &RecordStore) -> Begun {
+    /// Starts a term: every phase follows from the record of the node and its signals.
+    pub(super) fn begin(&mut self, now: Now, records: &RecordStore) -> NodesAtTermStart {
         self.stale = true;
         let before = std::mem::take(&mut self.busy);
         self.nodes.retain(|_, node| node.fact.is_some());
         for (uid, node) in &mut self.nodes {
-            let recorded = records.kept(uid).map(|record| record.since);
+            let recorded = records.confirmed(uid).map(|record| record.since);
             node.phase = std::mem::take(&mut node.phase).begun(now, !node.signals.is_empty(), recorded);
             if !node.phase.is_still() {
                 self.busy.insert(uid.clone());
@@ -191,21 +191,21 @@ impl Nodes {
         for uid in &kept {
             self.adopt(now, uid);
         }
-        Begun { before, after: kept }
+        NodesAtTermStart { before, after: kept }
     }
 
-    /// A record was found of this node.
+    /// Adds a node for which a record exists.
     fn adopt(&mut self, now: Now, uid: &NodeUid) {
         let node = self.nodes.entry(uid.clone()).or_default();
         if node.fact.is_none() {
-            node.phase = Phase::Gone(NodeHistory::new(now, None));
+            node.phase = NodePhase::Gone(NodeHistory::new(now, None));
         }
         self.busy.insert(uid.clone());
     }
 
-    /// A record has turned up within the term, which this process has neither made nor lost: it counts as at the
-    /// beginning.
-    pub(super) fn find(&mut self, now: Now, record: &Record) {
+    /// Handles a record that appears within the term and that this process has neither made nor lost. It counts as at
+    /// the start of a term.
+    pub(super) fn on_record_found(&mut self, now: Now, record: &Record) {
         self.adopt(now, &record.uid);
         if let Some(node) = self.nodes.get_mut(&record.uid).filter(|node| node.fact.is_some()) {
             let phase = std::mem::take(&mut node.phase);
@@ -214,8 +214,8 @@ impl Nodes {
         self.stale = true;
     }
 
-    /// Lets held nodes go on, oldest signal first, as many as may (N5): each is to be recorded first (N4).
-    /// `taint_is_ours` says of which node its taint is ours, or is to be.
+    /// Admits held nodes, oldest signal first, up to the limit (N5). Each must be recorded first (N4).
+    /// `taint_is_ours` returns whether the taint of a node is ours, or must become ours.
     pub(super) fn admit(
         &mut self,
         pools: &Pools,
@@ -223,14 +223,14 @@ impl Nodes {
         taint_is_ours: impl Fn(&NodeUid) -> bool,
     ) {
         let held = self.busy().filter_map(|(uid, node)| match (&node.phase, &node.fact) {
-            (Phase::Held { since }, Some(fact)) => Some((*since, fact.name.clone(), uid.clone())),
-            (Phase::Held { .. }, None)
+            (NodePhase::Held { since }, Some(fact)) => Some((*since, fact.name.clone(), uid.clone())),
+            (NodePhase::Held { .. }, None)
             | (
-                Phase::Still
-                | Phase::Recording { .. }
-                | Phase::Draining(_)
-                | Phase::Restoring(_)
-                | Phase::Gone(_),
+                NodePhase::Still
+                | NodePhase::Recording { .. }
+                | NodePhase::Draining(_)
+                | NodePhase::Restoring(_)
+                | NodePhase::Gone(_),
                 _,
             ) => None,
         });
@@ -242,36 +242,37 @@ impl Nodes {
         let (down, ready) = self.bound();
         let waiting = held.iter().filter_map(|(_, _, uid)| {
             let node = self.nodes.get(uid)?;
-            Some(Waiting { uid, ready: node.counts(), released: node.released })
+            Some(WaitingNode { uid, ready: node.counts(), released: node.released })
         });
         let goes = admitted(waiting, down, ready);
         for (since, _, uid) in held.into_iter().filter(|(_, _, uid)| goes.contains(uid)) {
             let Some(fact) = self.nodes.get(&uid).and_then(|node| node.fact.clone()) else { continue };
             let taint_ours = taint_is_ours(&uid);
-            records.want(Record { taint_ours, ..set::record(&fact, since, pools, records) });
+            records.add(Record { taint_ours, ..set::record(&fact, since, pools, records) });
             if let Some(node) = self.nodes.get_mut(&uid) {
-                node.phase = Phase::Recording { since };
+                node.phase = NodePhase::Recording { since };
             }
         }
     }
 
-    /// How many Ready nodes are Down, or about to be, and how many there are in all (N5). One that is being restored is
-    /// Down as long as a pool lacks that: its signal may come back any moment, and then it goes on without asking.
+    /// Number of Ready nodes that are Down or about to be, and number of all Ready nodes (N5). A node that is being
+    /// restored counts as Down until no pool lacks its restore: if its signal comes back, it drains again without
+    /// admission.
     pub(super) fn bound(&self) -> (usize, usize) {
         let goes = |node: &Node| node.phase.drains() || node.phase.is_recording() || node.phase.is_down_yet();
         let down = self.busy().filter(|(_, node)| goes(node) && node.counts()).count();
         (down, self.nodes.values().filter(|node| node.counts()).count())
     }
 
-    /// Nodes whose records are confirmed are cut out from now on; gives them (N4).
-    pub(super) fn enter(&mut self, now: Now, records: &RecordStore) -> Vec<NodeUid> {
+    /// Adds nodes with a confirmed record to the draining set, and returns them (N4).
+    pub(super) fn enter_set(&mut self, now: Now, records: &RecordStore) -> Vec<NodeUid> {
         let mut entered = Vec::new();
         for uid in &self.busy {
             let Some(node) = self.nodes.get_mut(uid) else { continue };
-            if let Phase::Recording { since } = node.phase
-                && records.kept(uid).is_some()
+            if let NodePhase::Recording { since } = node.phase
+                && records.confirmed(uid).is_some()
             {
-                node.phase = Phase::Draining(NodeHistory::new(since, Some(now)));
+                node.phase = NodePhase::Draining(NodeHistory::new(since, Some(now)));
                 self.stale = true;
                 entered.push(uid.clone());
             }
@@ -279,7 +280,7 @@ impl Nodes {
         entered
     }
 
-    /// The operator lets a node go on (N5). It stays released until its signals end.
+    /// Releases a node for the operator (N5), until its signals end.
     pub(super) fn release(&mut self, name: &NodeName) -> Release {
         let node = self.names.get(name).and_then(|uid| self.nodes.get_mut(uid));
         match node {
@@ -292,7 +293,7 @@ impl Nodes {
         }
     }
 
-    /// The operator lets all nodes go on; gives those that waited.
+    /// Releases all nodes for the operator. Returns those that were held.
     pub(super) fn release_all(&mut self) -> Vec<NodeName> {
         let mut names = Vec::new();
         for uid in &self.busy {
@@ -304,32 +305,32 @@ impl Nodes {
         names
     }
 
-    /// Since when what is wanted for a node is wanted, where anything of it is, or may be, Down by us.
+    /// Time since which the target of a node is unchanged, if anything of it is, or may be, Down by us.
     pub(super) fn since(&self, uid: &NodeUid) -> Option<Now> {
-        self.nodes.get(uid)?.phase.course().map(|course| course.since)
+        self.nodes.get(uid)?.phase.history().map(|history| history.since)
     }
 
-    /// What is known of a node that is there.
+    /// Fact of an existing node.
     pub(super) fn fact(&self, uid: &NodeUid) -> Option<&Arc<NodeFact>> {
         self.nodes.get(uid)?.fact.as_ref()
     }
 
-    /// What is known of all nodes that are there.
+    /// Facts of all existing nodes.
     pub(super) fn facts(&self) -> impl Iterator<Item = &Arc<NodeFact>> {
         self.nodes.values().filter_map(|node| node.fact.as_ref())
     }
 
-    /// Whether anything is known of a node.
+    /// Whether a node is known.
     pub(super) fn knows(&self, uid: &NodeUid) -> bool {
         self.nodes.contains_key(uid)
     }
 
-    /// Whether a node is in the set, where nothing speaks against it.
+    /// Whether a node is in the set, apart from exceptions.
     pub(super) fn drains(&self, uid: &NodeUid) -> bool {
         self.nodes.get(uid).is_some_and(|node| node.phase.drains())
     }
 
-    /// The invariants between any two steps.
+    /// Checks the invariants that hold between any two steps.
     pub(super) fn check(&self, records: &RecordStore) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         let busy = self.nodes.iter().filter(|(_, node)| !node.phase.is_still()).map(|(uid, _)| uid);
@@ -338,11 +339,12 @@ impl Nodes {
         rule(named, "a name belongs to no node")?;
         let living = self.nodes.values().filter(|node| node.fact.is_some()).count();
         rule(living == self.names.len(), "a node that exists has no name")?;
-        let kept =
-            |(uid, node): (&NodeUid, &Node)| node.phase.course().is_none() || records.kept(uid).is_some();
+        let kept = |(uid, node): (&NodeUid, &Node)| {
+            node.phase.history().is_none() || records.confirmed(uid).is_some()
+        };
         rule(self.busy().all(kept), "something of a node may be Down that is not recorded")?;
         let wanted =
-            |(uid, node): (&NodeUid, &Node)| !node.phase.is_recording() || records.wanted(uid).is_some();
+            |(uid, node): (&NodeUid, &Node)| !node.phase.is_recording() || records.desired(uid).is_some();
         rule(self.busy().all(wanted), "a node waits for a record that is not wanted")?;
         let needed = |record: &Record| self.busy.contains(&record.uid);
         rule(records.all().all(needed), "a record is wanted of a node that is still")

@@ -1,5 +1,5 @@
-//! Nodes that the operator lets go on, whatever else is Down (docs/design/nodes.md, N5; H3); and what a silent machine
-//! passes on.
+//! Nodes that the operator releases, regardless of other Down nodes (docs/design/nodes.md, N5; H3). Also handles the
+//! inputs of a machine whose role is silent.
 
 use super::nodes::Release;
 use super::{AdminState, In, Out};
@@ -7,9 +7,9 @@ use model::ids::NodeName;
 use model::operator_request::{Answer, Done, Refusal, RequestId, Scope, Stays};
 
 impl AdminState {
-    /// The operator lets one node go on, or everything: then the Directory hears which nodes do, and answers.
+    /// Releases one node, or everything. For everything, the Directory gets the released nodes and answers.
     pub(super) fn on_release(&mut self, id: RequestId, scope: &Scope, out: &mut Vec<Out>) {
-        let refused = self.refuses_to_let_go();
+        let refused = self.release_refusal();
         self.changed = true;
         match scope {
             Scope::Everything => {
@@ -17,7 +17,7 @@ impl AdminState {
                 out.push(Out::Release(id, nodes));
             }
             Scope::Node(name) => {
-                let answer = refused.map_or_else(|| self.let_go(name), Answer::Refused);
+                let answer = refused.map_or_else(|| self.release_node(name), Answer::Refused);
                 out.push(Out::Answer(id, answer));
             }
             // The Directory decides about these.
@@ -27,9 +27,9 @@ impl AdminState {
         }
     }
 
-    /// Why no node is released here: this process sets no node Down, so that the one that does would still hold it
-    /// back.
-    fn refuses_to_let_go(&self) -> Option<Refusal> {
+    /// The reason for which no node can be released here: this process sets no node Down, so that another one would
+    /// still hold it.
+    fn release_refusal(&self) -> Option<Refusal> {
         if !self.records.writes() {
             return Some(Refusal::DryRun);
         }
@@ -40,7 +40,7 @@ impl AdminState {
         Some(stopped_by.map_or(Refusal::NotLeading, Refusal::Paused))
     }
 
-    fn let_go(&mut self, name: &NodeName) -> Answer {
+    fn release_node(&mut self, name: &NodeName) -> Answer {
         match self.nodes.release(name) {
             Release::Released => {
                 Answer::Done(Done::Released { pools: Vec::new(), nodes: vec![name.clone()] })
@@ -50,7 +50,7 @@ impl AdminState {
         }
     }
 
-    /// A silent machine answers requests, and does nothing else.
+    /// Answers requests of a silent machine, which does nothing else.
     pub(super) fn step_silently(&mut self, input: In, out: &mut Vec<Out>) {
         match input {
             In::Opened(epoch) => out.push(Out::Opened(epoch)),

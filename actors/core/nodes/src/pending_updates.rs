@@ -1,9 +1,9 @@
-//! What is due in which pool, and what comes of it (docs/design/nodes.md, N3).
+//! Due admin parts by pool, and their results (docs/design/nodes.md, N3).
 //!
-//! A pool that lacks something has its admin part due at the writer, or it has failed and waits for the retry of one of
-//! its nodes. What is asked for again, because it has failed or did not last, waits longer each time, however many nodes
-//! ask (S1: no hot loop): the pace of a pool is its own. What is withdrawn counts until the writer has said that nothing
-//! of it is left: a write that is under way may still carry it out.
+//! If a pool lacks something, its admin part is due at the writer, or has failed and waits for the retry of one of
+//! its nodes. An update that is repeated because it failed or did not persist waits longer each time, however many
+//! nodes need it (S1: no hot loop). Each pool has a back-off of its own. A withdrawn update counts until the writer
+//! reports that nothing of it is left: a write in flight may still carry it out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,83 +15,83 @@ use model::draining::AdminDue;
 use model::ids::{NodeUid, PoolId};
 use model::machine::{Now, earliest};
 
-/// All pools for which something is due, failed or being withdrawn.
+/// All pools with a due, failed or withdrawn update.
 #[derive(Debug, Default)]
 pub(super) struct PendingUpdates {
-    posts: BTreeMap<PoolId, Post>,
-    /// The pools that each node waits for: the other side of [`Post::concerned`].
-    owed: BTreeMap<NodeUid, BTreeSet<PoolId>>,
-    /// The pools for which each node has begun to wait since the last [`PendingUpdates::take_news`].
-    news: BTreeMap<NodeUid, BTreeSet<PoolId>>,
-    /// How pools go on that were asked for something.
-    paces: BTreeMap<PoolId, Pace>,
-    /// The pools in which something was requested for each node: the inverse of [`Pace::asked`].
-    paced: BTreeMap<NodeUid, BTreeSet<PoolId>>,
-    /// The posts that wait for their pools' pace alone.
-    timed: BTreeSet<(Now, PoolId)>,
+    updates: BTreeMap<PoolId, PendingUpdate>,
+    /// The pools that each node waits for: the inverse of [`PendingUpdate::waiting_nodes`].
+    pools_by_node: BTreeMap<NodeUid, BTreeSet<PoolId>>,
+    /// The pools that each node has begun to wait for since the last [`PendingUpdates::take_added`].
+    added: BTreeMap<NodeUid, BTreeSet<PoolId>>,
+    /// The back-off of each pool with a request.
+    backoffs: BTreeMap<PoolId, PoolBackoff>,
+    /// The pools with a request for each node: the inverse of [`PoolBackoff::requested`].
+    requested_by_node: BTreeMap<NodeUid, BTreeSet<PoolId>>,
+    /// The updates that wait only for the back-off of their pool.
+    delayed: BTreeSet<(Now, PoolId)>,
 }
 
-/// How a pool goes on with what it was asked for last.
+/// The back-off of a pool's last request.
 #[derive(Debug, Default)]
-struct Pace {
-    /// What was asked for.
-    asked: Lacks,
-    /// How often that has failed in a row.
+struct PoolBackoff {
+    /// The last request.
+    requested: Lacks,
+    /// Consecutive failures of the request.
     failures: u32,
-    /// How often it was carried out since, and may not have lasted.
+    /// Number of times that it was carried out since, perhaps without persisting.
     done: u32,
-    /// The same is not asked for again before.
+    /// Earliest time of the same request.
     not_before: Now,
 }
 
-/// So often the same must have been carried out, and not have lasted, before operators are told.
-const TOLD_AFTER: u32 = 3;
+/// Number of times that the same update must have been carried out without persisting before it is reported.
+const REPORT_AFTER: u32 = 3;
 
-impl Pace {
-    /// Whether this, or more than this, was asked for before, and something has come of it.
+impl PoolBackoff {
+    /// Whether this, or more, was requested before with a result.
     fn is_repeated_by(&self, lacks: &Lacks) -> bool {
-        (self.failures > 0 || self.done > 0) && covers(&self.asked, lacks)
+        (self.failures > 0 || self.done > 0) && covers(&self.requested, lacks)
     }
 
-    /// Its result is the same for the n-th time in a row (`times`).
+    /// Sets the delay after the same result, for the n-th time in a row (`times`).
     fn slow_down(&mut self, now: Now, times: u32, least: Duration, most: Duration) {
-        let pace = work_queue::Params { max_backoff: most, ..work_queue::Params::S4 };
-        let wait = pace.backoff(times.saturating_sub(1));
+        let backoff = work_queue::Params { max_backoff: most, ..work_queue::Params::S4 };
+        let wait = backoff.backoff(times.saturating_sub(1));
         self.not_before = now.plus(wait.max(least));
     }
 }
 
 #[derive(Debug)]
-struct Post {
-    phase: Phase,
-    /// The nodes that are not done before this has ended.
-    concerned: BTreeSet<NodeUid>,
+struct PendingUpdate {
+    phase: UpdatePhase,
+    /// The nodes that are not done before this update has ended.
+    waiting_nodes: BTreeSet<NodeUid>,
 }
 
 #[derive(Debug)]
-enum Phase {
-    /// The writer was told that this is due, for what the pool lacked then.
+enum UpdatePhase {
+    /// Due at the writer, for what the pool lacked then.
     Due(AdminDue, Lacks),
-    /// The writer was told that nothing is due any more, as of this generation.
+    /// Withdrawn at the writer, as of this generation.
     Withdrawing(u64),
-    /// The writer has failed to mend what the pool lacked, and no node has asked for another try yet.
+    /// Failed. No node has asked for another try yet.
     Failed(Lacks),
-    /// It is asked for again at that moment: it has failed before, or did not last.
+    /// Will be requested again at this time, because it failed or did not persist.
     Paced(Now, Lacks),
 }
 
-/// What a node waits for in a pool.
+/// The state of a node's update in a pool.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum PostState {
-    /// The writer's work.
+pub(super) enum UpdateState {
+    /// The writer works on it.
     Waiting,
-    /// Another try: the last one has failed.
+    /// The last try failed, and another one follows.
     Failed,
 }
 
-/// Whether all that a pool lacks was asked for.
-fn covers(asked: &Lacks, lacks: &Lacks) -> bool {
-    lacks.iter().all(|(uid, urgency)| asked.get(uid) == Some(urgency))
+/// Whether everything that a pool lacks was requested.
+fn covers(requested: &Lacks, lacks: &Lacks) -> bool {
+    lacks.iter().all(|(uid, urgency)| requested.get(uid) == Some(urgency))
 }
 
 /// Removes a pool from the index of a node.
@@ -105,72 +105,73 @@ fn drop_from(index: &mut BTreeMap<NodeUid, BTreeSet<PoolId>>, uid: &NodeUid, poo
 }
 
 impl PendingUpdates {
-    /// Nothing is due, as far as is known: another term begins.
+    /// Drops everything at the start of a term.
     pub(super) fn clear(&mut self) {
         *self = PendingUpdates::default();
     }
 
-    /// The pools for which nodes have begun to wait since the last call. Some may be done already.
-    pub(super) fn take_news(&mut self) -> BTreeMap<NodeUid, BTreeSet<PoolId>> {
-        std::mem::take(&mut self.news)
+    /// The pools that nodes have begun to wait for since the last call. Some may be done already.
+    pub(super) fn take_added(&mut self) -> BTreeMap<NodeUid, BTreeSet<PoolId>> {
+        std::mem::take(&mut self.added)
     }
 
     /// Whether a node waits for any pool.
-    pub(super) fn concern(&self, uid: &NodeUid) -> bool {
-        self.owed.contains_key(uid)
+    pub(super) fn has_updates_for(&self, uid: &NodeUid) -> bool {
+        self.pools_by_node.contains_key(uid)
     }
 
     /// The pools that a node waits for.
-    pub(super) fn of(&self, uid: &NodeUid) -> impl Iterator<Item = (&PoolId, PostState)> {
-        let pools = self.owed.get(uid).into_iter().flatten();
+    pub(super) fn of(&self, uid: &NodeUid) -> impl Iterator<Item = (&PoolId, UpdateState)> {
+        let pools = self.pools_by_node.get(uid).into_iter().flatten();
         pools.filter_map(|pool| {
-            let state = match self.posts.get(pool)?.phase {
-                Phase::Due(..) | Phase::Withdrawing(_) => PostState::Waiting,
-                Phase::Failed(_) | Phase::Paced(..) => PostState::Failed,
+            let state = match self.updates.get(pool)?.phase {
+                UpdatePhase::Due(..) | UpdatePhase::Withdrawing(_) => UpdateState::Waiting,
+                UpdatePhase::Failed(_) | UpdatePhase::Paced(..) => UpdateState::Failed,
             };
             Some((pool, state))
         })
     }
 
-    /// When the first of the pools that a node waits for is asked again, of those that wait for their pace alone.
-    pub(super) fn again_at(&self, uid: &NodeUid) -> Option<Now> {
-        let pools = self.owed.get(uid).into_iter().flatten();
-        let at = |pool: &PoolId| match self.posts.get(pool)?.phase {
-            Phase::Paced(at, _) => Some(at),
-            Phase::Due(..) | Phase::Withdrawing(_) | Phase::Failed(_) => None,
+    /// Earliest time of a repeated request for a node, among its pools that wait only for their back-off.
+    pub(super) fn retry_at(&self, uid: &NodeUid) -> Option<Now> {
+        let pools = self.pools_by_node.get(uid).into_iter().flatten();
+        let at = |pool: &PoolId| match self.updates.get(pool)?.phase {
+            UpdatePhase::Paced(at, _) => Some(at),
+            UpdatePhase::Due(..) | UpdatePhase::Withdrawing(_) | UpdatePhase::Failed(_) => None,
         };
         pools.map(at).fold(None, earliest)
     }
 
-    /// When the first pool is asked again.
+    /// Time of the next repeated request.
     pub(super) fn deadline(&self) -> Option<Now> {
-        self.timed.first().map(|(at, _)| *at)
+        self.delayed.first().map(|(at, _)| *at)
     }
 
-    /// Gives the pools that may be asked again, which are to be judged again.
+    /// Takes the pools whose back-off is over, to evaluate them again.
     pub(super) fn wake(&mut self, now: Now) -> Vec<PoolId> {
         let mut woken = Vec::new();
-        while let Some((_, pool)) = self.timed.first().filter(|(at, _)| *at <= now).cloned() {
+        while let Some((_, pool)) = self.delayed.first().filter(|(at, _)| *at <= now).cloned() {
             self.remove(&pool);
             woken.push(pool);
         }
         woken
     }
 
-    /// A node is right everywhere, or nothing more is wanted for it: what comes next is new.
-    pub(super) fn rest(&mut self, uid: &NodeUid) {
-        for pool in self.paced.remove(uid).into_iter().flatten() {
-            let Some(pace) = self.paces.get_mut(&pool) else { continue };
-            pace.asked.remove(uid);
-            if pace.asked.is_empty() {
-                self.paces.remove(&pool);
+    /// Resets the back-off for a node that is done or has a new target.
+    pub(super) fn reset_backoff(&mut self, uid: &NodeUid) {
+        for pool in self.requested_by_node.remove(uid).into_iter().flatten() {
+            let Some(backoff) = self.backoffs.get_mut(&pool) else { continue };
+            backoff.requested.remove(uid);
+            if backoff.requested.is_empty() {
+                self.backoffs.remove(&pool);
             }
         }
     }
 
-    /// Asks for what a pool lacks, or withdraws what it does not lack any more. `since` says since when that is wanted for
-    /// a node. Gives the nodes for which the same was carried out again and again, and does not last.
-    pub(super) fn settle(
+    /// Requests what a pool lacks, or withdraws what it does not lack any more. `since` returns the time since which
+    /// a node's target is unchanged. Returns the nodes whose update was carried out again and again without
+    /// persisting.
+    pub(super) fn request(
         &mut self,
         now: Now,
         pool: PoolId,
@@ -179,80 +180,86 @@ impl PendingUpdates {
         since: impl Fn(&NodeUid) -> Option<Now>,
         out: &mut Vec<Out>,
     ) -> Vec<NodeUid> {
-        let before = self.posts.get(&pool);
+        let before = self.updates.get(&pool);
         let Some(urgency) = urgency(&lacks) else {
-            match before.map(|post| &post.phase) {
-                Some(Phase::Due(..)) => {
-                    let concerned = self.remove(&pool);
-                    self.insert(pool.clone(), Phase::Withdrawing(generation), concerned);
+            match before.map(|update| &update.phase) {
+                Some(UpdatePhase::Due(..)) => {
+                    let waiting_nodes = self.remove(&pool);
+                    self.insert(pool.clone(), UpdatePhase::Withdrawing(generation), waiting_nodes);
                     out.push(Out::Withdraw(pool, generation));
                 }
-                Some(Phase::Failed(_) | Phase::Paced(..)) => {
+                Some(UpdatePhase::Failed(_) | UpdatePhase::Paced(..)) => {
                     self.remove(&pool);
                 }
-                Some(Phase::Withdrawing(_)) | None => {}
+                Some(UpdatePhase::Withdrawing(_)) | None => {}
             }
             return Vec::new();
         };
-        let is_asked = match before.map(|post| &post.phase) {
-            Some(Phase::Due(due, asked)) => due.urgency == urgency && covers(asked, &lacks),
-            Some(Phase::Failed(asked) | Phase::Paced(_, asked)) => covers(asked, &lacks),
-            Some(Phase::Withdrawing(_)) | None => false,
+        let is_asked = match before.map(|update| &update.phase) {
+            Some(UpdatePhase::Due(due, requested)) => due.urgency == urgency && covers(requested, &lacks),
+            Some(UpdatePhase::Failed(requested) | UpdatePhase::Paced(_, requested)) => {
+                covers(requested, &lacks)
+            }
+            Some(UpdatePhase::Withdrawing(_)) | None => false,
         };
         if is_asked {
             return Vec::new();
         }
-        let pace = self.paces.entry(pool.clone()).or_default();
-        let again = pace.is_repeated_by(&lacks);
-        if again && now < pace.not_before {
-            let (at, undone) = (pace.not_before, pace.failures == 0 && pace.done >= TOLD_AFTER);
-            let told = if undone { lacks.keys().cloned().collect() } else { Vec::new() };
-            let mut concerned = self.remove(&pool);
-            concerned.extend(lacks.keys().cloned());
-            self.insert(pool, Phase::Paced(at, lacks), concerned);
-            return told;
+        let backoff = self.backoffs.entry(pool.clone()).or_default();
+        let again = backoff.is_repeated_by(&lacks);
+        if again && now < backoff.not_before {
+            let (at, unpersisted) =
+                (backoff.not_before, backoff.failures == 0 && backoff.done >= REPORT_AFTER);
+            let unpersisted_nodes = if unpersisted { lacks.keys().cloned().collect() } else { Vec::new() };
+            let mut waiting_nodes = self.remove(&pool);
+            waiting_nodes.extend(lacks.keys().cloned());
+            self.insert(pool, UpdatePhase::Paced(at, lacks), waiting_nodes);
+            return unpersisted_nodes;
         }
         if !again {
-            let before = std::mem::replace(pace, Pace { asked: lacks.clone(), ..Pace::default() });
-            for uid in before.asked.keys().filter(|uid| !lacks.contains_key(*uid)) {
-                drop_from(&mut self.paced, uid, &pool);
+            let before = std::mem::replace(
+                backoff,
+                PoolBackoff { requested: lacks.clone(), ..PoolBackoff::default() },
+            );
+            for uid in before.requested.keys().filter(|uid| !lacks.contains_key(*uid)) {
+                drop_from(&mut self.requested_by_node, uid, &pool);
             }
             for uid in lacks.keys() {
-                self.paced.entry(uid.clone()).or_default().insert(pool.clone());
+                self.requested_by_node.entry(uid.clone()).or_default().insert(pool.clone());
             }
         }
         let urgent = lacks.iter().filter(|(_, of)| **of == urgency).filter_map(|(uid, _)| since(uid));
         let since =
             urgent.min().expect("the set has only nodes for which something is wanted since a moment");
         let due = AdminDue { since, generation, urgency, again };
-        // What was asked for before may be under way: its nodes wait for this one, which ends later.
-        let mut concerned = self.remove(&pool);
-        concerned.extend(lacks.keys().cloned());
-        self.insert(pool.clone(), Phase::Due(due, lacks), concerned);
+        // The previous request may be in flight. Its nodes wait for this one, which ends later.
+        let mut waiting_nodes = self.remove(&pool);
+        waiting_nodes.extend(lacks.keys().cloned());
+        self.insert(pool.clone(), UpdatePhase::Due(due, lacks), waiting_nodes);
         out.push(Out::Due(pool, due));
         Vec::new()
     }
 
-    /// A write has carried out the set of this generation, or has found that the pool does not exist. The same is not
-    /// asked for again at once, and not more often than each `most` in the end.
+    /// Applies a write that carried out the set of this generation, or found the pool absent. The same request is
+    /// delayed, by up to `most`.
     pub(super) fn ended(&mut self, now: Now, pool: &PoolId, generation: u64, most: Duration) {
-        let over = self.posts.get(pool).is_some_and(|post| match &post.phase {
-            Phase::Due(due, _) => due.generation <= generation,
-            Phase::Withdrawing(_) => false,
-            Phase::Failed(_) | Phase::Paced(..) => true,
+        let over = self.updates.get(pool).is_some_and(|update| match &update.phase {
+            UpdatePhase::Due(due, _) => due.generation <= generation,
+            UpdatePhase::Withdrawing(_) => false,
+            UpdatePhase::Failed(_) | UpdatePhase::Paced(..) => true,
         });
         if over {
             self.remove(pool);
-            if let Some(pace) = self.paces.get_mut(pool) {
-                pace.failures = 0;
-                pace.done = pace.done.saturating_add(1);
-                pace.slow_down(now, pace.done, Duration::ZERO, most);
+            if let Some(backoff) = self.backoffs.get_mut(pool) {
+                backoff.failures = 0;
+                backoff.done = backoff.done.saturating_add(1);
+                backoff.slow_down(now, backoff.done, Duration::ZERO, most);
             }
         }
     }
 
-    /// A write for this generation has failed; gives the nodes for which nothing more is under way in this pool. Another
-    /// try of the same waits for `least` at least, and longer each time, up to `most`.
+    /// Applies a failed write for this generation. Returns the nodes without an update in flight in this pool. The
+    /// same request is delayed by at least `least`, and longer each time, up to `most`.
     pub(super) fn failed(
         &mut self,
         now: Now,
@@ -260,40 +267,40 @@ impl PendingUpdates {
         generation: u64,
         (least, most): (Duration, Duration),
     ) -> Vec<NodeUid> {
-        let Some(Post { phase: Phase::Due(due, lacks), .. }) = self.posts.get(pool) else {
+        let Some(PendingUpdate { phase: UpdatePhase::Due(due, lacks), .. }) = self.updates.get(pool) else {
             return Vec::new();
         };
         if due.generation > generation {
             return Vec::new();
         }
         let lacks = lacks.clone();
-        let concerned = self.remove(pool);
+        let waiting_nodes = self.remove(pool);
         let uids = lacks.keys().cloned().collect();
-        let pace = self.paces.entry(pool.clone()).or_default();
-        pace.failures = pace.failures.saturating_add(1);
-        pace.slow_down(now, pace.failures, least, most);
-        self.insert(pool.clone(), Phase::Failed(lacks), concerned);
+        let backoff = self.backoffs.entry(pool.clone()).or_default();
+        backoff.failures = backoff.failures.saturating_add(1);
+        backoff.slow_down(now, backoff.failures, least, most);
+        self.insert(pool.clone(), UpdatePhase::Failed(lacks), waiting_nodes);
         uids
     }
 
-    /// Nothing is left of what was withdrawn in this generation.
+    /// Applies the writer's answer that nothing withdrawn in this generation is left.
     pub(super) fn withdrawn(&mut self, pool: &PoolId, generation: u64) {
-        let over = self.posts.get(pool).is_some_and(|post| match &post.phase {
-            Phase::Withdrawing(of) => *of <= generation,
-            Phase::Due(..) | Phase::Failed(_) | Phase::Paced(..) => false,
+        let over = self.updates.get(pool).is_some_and(|update| match &update.phase {
+            UpdatePhase::Withdrawing(of) => *of <= generation,
+            UpdatePhase::Due(..) | UpdatePhase::Failed(_) | UpdatePhase::Paced(..) => false,
         });
         if over {
             self.remove(pool);
         }
     }
 
-    /// A node is to be tried again; gives its pools that have failed, which are to be judged again.
+    /// Retries a node. Returns its pools with failed updates, to evaluate them again.
     pub(super) fn retry(&mut self, uid: &NodeUid) -> Vec<PoolId> {
-        let pools = self.owed.get(uid).into_iter().flatten();
+        let pools = self.pools_by_node.get(uid).into_iter().flatten();
         let has_failed = |pool: &&PoolId| {
-            self.posts.get(*pool).is_some_and(|post| match &post.phase {
-                Phase::Failed(_) => true,
-                Phase::Due(..) | Phase::Withdrawing(_) | Phase::Paced(..) => false,
+            self.updates.get(*pool).is_some_and(|update| match &update.phase {
+                UpdatePhase::Failed(_) => true,
+                UpdatePhase::Due(..) | UpdatePhase::Withdrawing(_) | UpdatePhase::Paced(..) => false,
             })
         };
         let failed: Vec<PoolId> = pools.filter(has_failed).cloned().collect();
@@ -303,51 +310,56 @@ impl PendingUpdates {
         failed
     }
 
-    fn insert(&mut self, pool: PoolId, phase: Phase, concerned: BTreeSet<NodeUid>) {
-        for uid in &concerned {
-            if self.owed.entry(uid.clone()).or_default().insert(pool.clone()) {
-                self.news.entry(uid.clone()).or_default().insert(pool.clone());
+    fn insert(&mut self, pool: PoolId, phase: UpdatePhase, waiting_nodes: BTreeSet<NodeUid>) {
+        for uid in &waiting_nodes {
+            if self.pools_by_node.entry(uid.clone()).or_default().insert(pool.clone()) {
+                self.added.entry(uid.clone()).or_default().insert(pool.clone());
             }
         }
         match phase {
-            Phase::Paced(at, _) => {
-                self.timed.insert((at, pool.clone()));
+            UpdatePhase::Paced(at, _) => {
+                self.delayed.insert((at, pool.clone()));
             }
-            Phase::Due(..) | Phase::Withdrawing(_) | Phase::Failed(_) => {}
+            UpdatePhase::Due(..) | UpdatePhase::Withdrawing(_) | UpdatePhase::Failed(_) => {}
         }
-        self.posts.insert(pool, Post { phase, concerned });
+        self.updates.insert(pool, PendingUpdate { phase, waiting_nodes });
     }
 
     fn remove(&mut self, pool: &PoolId) -> BTreeSet<NodeUid> {
-        let Some(Post { phase, concerned }) = self.posts.remove(pool) else { return BTreeSet::new() };
+        let Some(PendingUpdate { phase, waiting_nodes }) = self.updates.remove(pool) else {
+            return BTreeSet::new();
+        };
         match phase {
-            Phase::Paced(at, _) => {
-                self.timed.remove(&(at, pool.clone()));
+            UpdatePhase::Paced(at, _) => {
+                self.delayed.remove(&(at, pool.clone()));
             }
-            Phase::Due(..) | Phase::Withdrawing(_) | Phase::Failed(_) => {}
+            UpdatePhase::Due(..) | UpdatePhase::Withdrawing(_) | UpdatePhase::Failed(_) => {}
         }
-        for uid in &concerned {
-            drop_from(&mut self.owed, uid, pool);
+        for uid in &waiting_nodes {
+            drop_from(&mut self.pools_by_node, uid, pool);
         }
-        concerned
+        waiting_nodes
     }
 
-    /// The invariants: both sides of the index agree, and whatever is due or failed concerns a node.
+    /// Checks that both sides of the indexes agree, and that each update has a node.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
-        let forward: usize = self.posts.values().map(|post| post.concerned.len()).sum();
-        let back: usize = self.owed.values().map(BTreeSet::len).sum();
+        let forward: usize = self.updates.values().map(|update| update.waiting_nodes.len()).sum();
+        let back: usize = self.pools_by_node.values().map(BTreeSet::len).sum();
         rule(forward == back, "a node waits for a pool that does not know of it")?;
-        rule(self.posts.values().all(|post| !post.concerned.is_empty()), "a pool is posted for no node")?;
-        let forward: usize = self.paces.values().map(|pace| pace.asked.len()).sum();
-        let back: usize = self.paced.values().map(BTreeSet::len).sum();
+        rule(
+            self.updates.values().all(|update| !update.waiting_nodes.is_empty()),
+            "a pool is posted for no node",
+        )?;
+        let forward: usize = self.backoffs.values().map(|backoff| backoff.requested.len()).sum();
+        let back: usize = self.requested_by_node.values().map(BTreeSet::len).sum();
         rule(forward == back, "the index of paces by node is incomplete")?;
         let is_paced = |(at, pool): &(Now, PoolId)| {
-            self.posts.get(pool).is_some_and(|post| match post.phase {
-                Phase::Paced(until, _) => until == *at,
-                Phase::Due(..) | Phase::Withdrawing(_) | Phase::Failed(_) => false,
+            self.updates.get(pool).is_some_and(|update| match update.phase {
+                UpdatePhase::Paced(until, _) => until == *at,
+                UpdatePhase::Due(..) | UpdatePhase::Withdrawing(_) | UpdatePhase::Failed(_) => false,
             })
         };
-        rule(self.timed.iter().all(is_paced), "a pool has its turn that waits for none")
+        rule(self.delayed.iter().all(is_paced), "a pool has its turn that waits for none")
     }
 }

@@ -1,7 +1,6 @@
-//! What is known of the entries of all pools, and what each pool lacks for a draining set (docs/design/nodes.md, N2,
-//! N4; D3).
+//! The known entries of all pools, and what each pool lacks for a draining set (docs/design/nodes.md, N2, N4; D3).
 //!
-//! What a write has carried out counts at once; an observation whose GET began before that write ended is not believed.
+//! The result of a write counts at once. An observation whose GET began before the end of that write is ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,36 +13,36 @@ use model::level::SourceAdminStates;
 use model::load_balancers::LbObservation;
 use model::machine::Now;
 
-/// What a pool lacks: for which nodes, and whether they are to go down or to come back.
+/// What a pool lacks: the nodes, and whether each must go Down or be restored.
 pub(super) type Lacks = BTreeMap<NodeUid, AdminUrgency>;
 
-/// The more urgent of what a pool lacks; `None`: it lacks nothing.
+/// The more urgent of what a pool lacks. `None`: it lacks nothing.
 #[must_use]
 pub(super) fn urgency(lacks: &Lacks) -> Option<AdminUrgency> {
     lacks.values().min().copied()
 }
 
-/// The pools of all managed load balancers, as far as they were seen.
+/// The observed pools of all managed load balancers.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
     pools: BTreeMap<PoolId, Pool>,
     /// The pools that have an entry for each backend: the inverse of [`Pool::entries`].
     pools_by_backend: BTreeMap<Backend, BTreeSet<PoolId>>,
-    /// What the sources of pools have said of admin states, of each that is known (X2).
-    words: BTreeMap<PoolId, Arc<SourceAdminStates>>,
+    /// The admin states that the sources of pools set, where they are known (X2).
+    source_states: BTreeMap<PoolId, Arc<SourceAdminStates>>,
 }
 
 #[derive(Debug, Default)]
 struct Pool {
-    /// As it was seen last; `None`: it was not, or it does not exist.
+    /// The last observation. `None`: not observed, or absent.
     facts: Option<Arc<PoolFacts>>,
-    /// Its entries in the order of what they send to, with what was written since.
+    /// Entries by backend, with the results of later writes.
     entries: Vec<(Backend, AdminState)>,
-    /// Whether that is another thing than was seen.
+    /// Whether `entries` differs from the observation.
     written: bool,
-    /// When the last write of it ended.
+    /// Time at which the last write ended.
     ended: Now,
-    /// The newest set that was carried out in a dry run, which changes nothing.
+    /// Newest set that was carried out in a dry run, which changes nothing.
     withheld: Option<u64>,
 }
 
@@ -88,7 +87,7 @@ fn remove_from_index(
 }
 
 impl Pool {
-    /// The entries that send to this; one, unless another client has made several.
+    /// The entries of this backend: one, unless another client has made several.
     fn of(&self, backend: &Backend) -> &[(Backend, AdminState)] {
         let from = self.entries.partition_point(|(other, _)| other < backend);
         let long = self.entries[from..].partition_point(|(other, _)| other == backend);
@@ -97,8 +96,8 @@ impl Pool {
 
     /// The entries whose required state may change with this set. The lookup iterates over the smaller side.
     fn affected_by<'a>(&'a self, set: &'a Draining) -> Vec<&'a (Backend, AdminState)> {
-        let concerned = set.addresses.len() + set.restorable.len();
-        if self.entries.len() <= concerned {
+        let affected = set.addresses.len() + set.restorable.len();
+        if self.entries.len() <= affected {
             let is_concerned =
                 |backend: &Backend| set.addresses.contains_key(backend) || set.restorable.contains(backend);
             return self.entries.iter().filter(|(backend, _)| is_concerned(backend)).collect();
@@ -107,9 +106,8 @@ impl Pool {
         backends.into_iter().flat_map(|backend| self.of(backend)).collect()
     }
 
-    /// Applies what a GET has read that began at `began`. Returns the entries that were known before, if something has
-    /// changed.
-    fn see(&mut self, began: Now, facts: Option<&Arc<PoolFacts>>) -> Option<Vec<(Backend, AdminState)>> {
+    /// Applies a GET that began at `began`. Returns the previous entries if something has changed.
+    fn observe(&mut self, began: Now, facts: Option<&Arc<PoolFacts>>) -> Option<Vec<(Backend, AdminState)>> {
         if began < self.ended {
             return None;
         }
@@ -144,7 +142,7 @@ impl Pool {
 }
 
 impl Pools {
-    /// Takes in an observation; gives the pools about which it says something new.
+    /// Applies an observation. Returns the pools that it changes.
     pub(super) fn observe(&mut self, seen: &LbObservation) -> BTreeSet<PoolId> {
         let facts = seen.facts.iter().flat_map(|facts| &facts.pools);
         let facts: BTreeMap<&PoolId, &Arc<PoolFacts>> = facts.map(|pool| (&pool.id, pool)).collect();
@@ -154,7 +152,7 @@ impl Pools {
         let mut news = BTreeSet::new();
         for (id, facts) in gone.chain(seen_now) {
             let pool = self.pools.entry(id.clone()).or_default();
-            if let Some(before) = pool.see(seen.began, facts) {
+            if let Some(before) = pool.observe(seen.began, facts) {
                 let after: Vec<Backend> = pool.entries.iter().map(|(backend, _)| backend.clone()).collect();
                 for (backend, _) in before {
                     remove_from_index(&mut self.pools_by_backend, id, &backend);
@@ -171,7 +169,7 @@ impl Pools {
         news
     }
 
-    /// A write of this pool has ended, which carried this set out.
+    /// Applies a finished write of this pool that carried out this set.
     pub(super) fn carried_out(&mut self, now: Now, id: &PoolId, set: &Draining) {
         let pool = self.pools.get(id);
         let entries = pool.into_iter().flat_map(|pool| pool.affected_by(set));
@@ -189,59 +187,60 @@ impl Pools {
         add_to_index(&mut self.pools_by_backend, id, new);
     }
 
-    /// A write of this pool has ended in a dry run, which was to carry out the set of this generation: it lacks nothing
-    /// for it from now on, as far as is shown.
+    /// Applies a dry run's finished write of this pool. The pool counts as lacking nothing up to this generation.
     pub(super) fn withheld(&mut self, id: &PoolId, generation: u64) {
         let pool = self.pools.entry(id.clone()).or_default();
         pool.withheld = pool.withheld.max(Some(generation));
     }
 
-    /// A write has added these to a pool, and they are not Down.
+    /// Applies a report that a write added these backends without Down.
     pub(super) fn missed(&mut self, now: Now, id: &PoolId, backends: BTreeSet<Backend>) {
         let states = backends.into_iter().map(|backend| (backend, AdminState::None));
         self.set(now, id, states);
     }
 
-    /// A GET has shown these Down, which are to be: what was seen before it does not count.
+    /// Applies a GET that shows these backends Down, as required. Older observations do not count.
     pub(super) fn found(&mut self, now: Now, id: &PoolId, downs: &BTreeSet<Backend>) {
         let states = downs.iter().map(|backend| (backend.clone(), AdminState::Down));
         self.set(now, id, states);
     }
 
-    /// What the source of a pool says of admin states has changed; `None`: it is not known.
-    pub(super) fn say(&mut self, id: &PoolId, word: Option<Arc<SourceAdminStates>>) {
-        match word {
-            Some(word) => drop(self.words.insert(id.clone(), word)),
-            None => drop(self.words.remove(id)),
+    /// Applies the admin states that the source of a pool sets. `None`: not known.
+    pub(super) fn set_source_states(&mut self, id: &PoolId, states: Option<Arc<SourceAdminStates>>) {
+        match states {
+            Some(states) => drop(self.source_states.insert(id.clone(), states)),
+            None => drop(self.source_states.remove(id)),
         }
     }
 
-    /// Whether it is known what the source of a pool says.
-    pub(super) fn has_word(&self, id: &PoolId) -> bool {
-        self.words.contains_key(id)
+    /// Whether the admin states of a pool's source are known.
+    pub(super) fn knows_source(&self, id: &PoolId) -> bool {
+        self.source_states.contains_key(id)
     }
 
-    /// Whether a Down in a pool is ours by what its source says, or has said.
+    /// Whether a Down in a pool is ours because its source sets, or has set it.
     pub(super) fn is_claimed(&self, id: &PoolId, backend: &Backend) -> bool {
-        self.words.get(id).is_some_and(|word| is_among(&word.ours, backend))
+        self.source_states.get(id).is_some_and(|states| is_among(&states.ours, backend))
     }
 
-    /// Whether all of these Downs in a pool are ours by what its source says, or has said.
+    /// Whether all of these Downs in a pool are ours because its source sets, or has set them.
     pub(super) fn accounts_for(&self, id: &PoolId, mut downs: impl Iterator<Item = Backend>) -> bool {
         downs.all(|backend| self.is_claimed(id, &backend))
     }
 
-    /// Whether the source of a pool asks for a Down.
-    pub(super) fn is_asked_for(&self, id: &PoolId, backend: &Backend) -> bool {
-        self.words.get(id).is_some_and(|word| is_among(&word.down, backend))
+    /// Whether the source of a pool requires a Down.
+    pub(super) fn requires_down(&self, id: &PoolId, backend: &Backend) -> bool {
+        self.source_states.get(id).is_some_and(|states| is_among(&states.down, backend))
     }
 
-    /// Every Down that a source asks for.
-    pub(super) fn asked_for(&self) -> impl Iterator<Item = (&PoolId, Backend)> {
-        self.words.iter().flat_map(|(id, word)| word.down.iter().map(move |ip| (id, Backend::from(*ip))))
+    /// All Downs that sources require.
+    pub(super) fn required_downs(&self) -> impl Iterator<Item = (&PoolId, Backend)> {
+        self.source_states
+            .iter()
+            .flat_map(|(id, states)| states.down.iter().map(move |ip| (id, Backend::from(*ip))))
     }
 
-    /// A write of this pool has ended, and it is not there.
+    /// Applies a finished write that found the pool absent.
     pub(super) fn absent(&mut self, now: Now, id: &PoolId) {
         let before = self.pools.insert(id.clone(), Pool { ended: now, ..Pool::default() });
         for (backend, _) in before.into_iter().flat_map(|pool| pool.entries) {
@@ -249,7 +248,7 @@ impl Pools {
         }
     }
 
-    /// What a pool lacks for this set; `restores` says of which node each Down is that may be taken back.
+    /// What a pool lacks for this set. `restores` maps each Down that may be restored to its node.
     #[must_use]
     pub(super) fn lacks(&self, id: &PoolId, set: &Draining, restores: &BTreeMap<Backend, NodeUid>) -> Lacks {
         let mut lacks = Lacks::new();
@@ -270,7 +269,7 @@ impl Pools {
         lacks
     }
 
-    /// Where one of these backends is Down.
+    /// The pools in which one of these backends is Down.
     pub(super) fn downs<'a>(
         &'a self,
         backends: &'a BTreeSet<Backend>,
@@ -279,7 +278,7 @@ impl Pools {
         downs.map(|(id, backend, _)| (id, backend))
     }
 
-    /// Which of these backends are Down in this pool.
+    /// The backends among these that are Down in this pool.
     pub(super) fn downs_in<'a>(
         &'a self,
         id: &PoolId,
@@ -290,7 +289,7 @@ impl Pools {
         entries.filter(|(_, state)| *state == AdminState::Down).map(|(backend, _)| backend.clone())
     }
 
-    /// Every entry that sends to one of these.
+    /// All entries of these backends.
     pub(super) fn states_of<'a>(
         &'a self,
         backends: &'a BTreeSet<Backend>,
@@ -316,7 +315,7 @@ impl Pools {
         self.pools_by_backend.get(backend).into_iter().flatten()
     }
 
-    /// The invariant between any two steps. It reads every entry.
+    /// Checks the invariants that hold between any two steps. Reads every entry.
     #[cfg(test)]
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
@@ -327,7 +326,7 @@ impl Pools {
         rule(pools_by_backend == self.pools_by_backend, "a pool is not found by its entries")
     }
 
-    /// Every entry whose admin state is set.
+    /// All entries whose admin state is set.
     pub(super) fn set_states(&self) -> impl Iterator<Item = (&PoolId, Backend, AdminState)> {
         self.pools.iter().flat_map(|(id, pool)| {
             let is_set = |state: AdminState| match state {
@@ -339,17 +338,17 @@ impl Pools {
         })
     }
 
-    /// Whether no write of the pool has ended since this moment: what is known of it is what was seen.
+    /// Whether no write of the pool has ended since this time, so that the observation is current.
     pub(super) fn is_as_seen(&self, id: &PoolId, began: Now) -> bool {
         self.pools.get(id).is_some_and(|pool| pool.ended <= began)
     }
 
-    /// All that are known.
+    /// All known pools.
     pub(super) fn ids(&self) -> impl Iterator<Item = &PoolId> {
         self.pools.keys()
     }
 
-    /// Those of a load balancer.
+    /// The known pools of a load balancer.
     pub(super) fn of<'a>(&'a self, lb: &'a LbName) -> impl Iterator<Item = &'a PoolId> {
         of_balancer(&self.pools, lb).map(|(id, _)| id)
     }

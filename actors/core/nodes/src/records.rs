@@ -1,8 +1,8 @@
-//! What is noted of a node before its first Down, as the text of a key of our ConfigMap: by it a successor knows which
-//! Downs are ours to take back, and which were there before (docs/design/nodes.md, N4).
+//! The record of a node before its first Down, as the text of a key of our ConfigMap. It shows a successor which
+//! Downs are ours, and which existed before (docs/design/nodes.md, N4).
 //!
-//! A key is `down.` and the UID of the node. Unknown lines survive when a record is written again.
-//! A record that cannot be read makes nothing ours.
+//! A key is `down.` and the UID of the node. Unknown lines survive when a record is written again. An unreadable
+//! record makes no Down ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,37 +13,37 @@ use model::config_map::{ConfigMapFacts, Text, Value};
 use model::ids::{InstanceId, LbName, NodeName, NodeUid, PoolId, PoolName};
 use model::machine::{Now, Wall};
 
-/// What the keys of records begin with.
+/// Prefix of the keys of records.
 const PREFIX: &str = "down.";
-/// The longest UID that a key is made of.
+/// Longest UID that can be part of a key.
 const LONGEST_UID: usize = 100;
-/// The most bytes of one record.
+/// Largest size of one record in bytes.
 pub(super) const LONGEST: usize = 16 * 1024;
-/// The most bytes of all records together, of the mebibyte that a ConfigMap may have.
+/// Largest size of all records in bytes, of the mebibyte that a ConfigMap may have.
 pub(super) const LONGEST_OF_ALL: usize = 384 * 1024;
-/// How many exceptions are written by name; the others take less room.
+/// Number of exceptions that are written by name. Further ones take less room.
 const NAMED: usize = 8;
-/// How many hexadecimal digits an exception has that is not written by name.
+/// Number of hexadecimal digits of an exception that is not written by name.
 const DIGITS: usize = 12;
-/// About how long the line with the time is, as the port writes it.
+/// Length of the line with the time, as the port writes it.
 const SINCE: usize = "\nsince: 2006-01-02T15:04:05.000000Z\n".len();
 
-/// What is noted of a node (N4).
+/// The record of a node (N4).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Record {
-    /// Its name.
+    /// Name of the node.
     pub(crate) node: NodeName,
-    /// Its UID.
+    /// UID of the node.
     pub(super) uid: NodeUid,
-    /// The addresses that it has had since the record was made.
+    /// Addresses that it has had since the record was made.
     pub(super) ips: BTreeSet<IpAddr>,
     /// Its virtual machine.
     pub(super) instance: Option<InstanceId>,
-    /// Since when a signal says that it leaves service.
+    /// Time since which it has a signal.
     pub(super) since: Now,
-    /// Where a Down of it was there before ours.
+    /// Pools in which its Down is not ours.
     pub(super) foreign: Exceptions,
-    /// Whether a taint of it is ours (N1).
+    /// Whether it has a taint of ours (N1).
     pub(super) taint_ours: bool,
     /// Lines that this version does not know.
     pub(super) rest: Vec<Arc<str>>,
@@ -57,7 +57,6 @@ pub(super) struct Exceptions {
 }
 
 impl Exceptions {
-    /// Whether there is none.
     #[must_use]
     pub(super) fn is_empty(&self) -> bool {
         self.named.is_empty() && self.short.is_empty()
@@ -69,7 +68,6 @@ impl Exceptions {
         self.named.contains(pool) || self.short.contains(&short(pool))
     }
 
-    /// This pool is one of them, too.
     pub(super) fn add(&mut self, pool: &PoolId) {
         if self.holds(pool) {
             return;
@@ -81,19 +79,19 @@ impl Exceptions {
         }
     }
 
-    /// This pool is none of them any more.
+    /// Removes this pool.
     pub(crate) fn end(&mut self, pool: &PoolId) {
         self.named.remove(pool);
         self.short.remove(&short(pool));
     }
 
-    /// The words for them.
+    /// The words in which they are written.
     fn words(&self) -> impl Iterator<Item = String> + '_ {
         let named = self.named.iter().map(PoolId::to_string);
         named.chain(self.short.iter().map(|short| format!("#{short:0DIGITS$x}")))
     }
 
-    /// Adds what a word says; whether it can be read.
+    /// Adds the exception in a word. Returns whether it can be read.
     fn read(&mut self, word: &str) -> bool {
         if let Some(digits) = word.strip_prefix('#') {
             let is_short = digits.len() == DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -110,13 +108,13 @@ impl Exceptions {
     }
 }
 
-/// Whether a name can stand in a line of names; every name that Azure allows can.
+/// Whether a name can be written in a line of names, as all names that Azure allows.
 fn is_plain(name: &str) -> bool {
     let breaks = |c: char| c == '/' || c.is_whitespace() || c.is_control();
     !name.is_empty() && !name.starts_with('#') && !name.contains(breaks)
 }
 
-/// A number of 12 hexadecimal digits for a pool, however its names are spelt: FNV-1a of 64 bits, folded.
+/// A hash of 12 hexadecimal digits for a pool, independent of the case of its names: FNV-1a of 64 bits, folded.
 fn short(pool: &PoolId) -> u64 {
     let bytes = pool.lb.folded().bytes().chain([b'/']).chain(pool.pool.folded().bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -125,7 +123,7 @@ fn short(pool: &PoolId) -> u64 {
     (hash >> 48) ^ (hash & 0xffff_ffff_ffff)
 }
 
-/// The records in a state of our ConfigMap that was seen now, and the keys of those that cannot be read, with why.
+/// The records in a state of our ConfigMap that was observed now, and the unreadable keys with the reason.
 #[must_use]
 pub(crate) fn of(facts: &ConfigMapFacts, now: Now) -> (Vec<Record>, BTreeMap<Arc<str>, &'static str>) {
     let (mut records, mut unreadable) = (Vec::new(), BTreeMap::new());
@@ -142,14 +140,14 @@ pub(crate) fn of(facts: &ConfigMapFacts, now: Now) -> (Vec<Record>, BTreeMap<Arc
     (records, unreadable)
 }
 
-/// How many bytes the records of a state take with their keys, also those that cannot be read.
+/// Size in bytes of the records of a state with their keys, including unreadable ones.
 #[must_use]
 pub(super) fn size_of(facts: &ConfigMapFacts) -> usize {
     let records = facts.data.iter().filter(|(key, _)| key.starts_with(PREFIX));
     records.map(|(key, text)| key.len() + text.text.len()).sum()
 }
 
-/// The key of the record of this node; `None`: its UID is none that a key can hold.
+/// The key of the record of this node. `None`: its UID cannot be part of a key.
 #[must_use]
 pub(super) fn key(uid: &NodeUid) -> Option<Arc<str>> {
     is_uid(uid.as_str()).then(|| Arc::from(format!("{PREFIX}{uid}")))
@@ -161,15 +159,15 @@ fn is_uid(uid: &str) -> bool {
 }
 
 impl Record {
-    /// Whether both say the same of the node; the time and unknown lines do not count.
+    /// Whether both contain the same facts of the node, apart from the time and unknown lines.
     #[must_use]
-    pub(super) fn says_the_same(&self, other: &Record) -> bool {
+    pub(super) fn has_same_facts(&self, other: &Record) -> bool {
         let Record { node, uid, ips, instance, since: _, foreign, taint_ours, rest: _ } = self;
         (node, uid, ips, instance) == (&other.node, &other.uid, &other.ips, &other.instance)
             && (foreign, taint_ours) == (&other.foreign, &other.taint_ours)
     }
 
-    /// Whether the node has or had this.
+    /// Whether the node has or had this backend.
     #[must_use]
     pub(super) fn has(&self, backend: &Backend) -> bool {
         match backend {
@@ -178,13 +176,13 @@ impl Record {
         }
     }
 
-    /// What entries of the node send traffic to.
+    /// The backends of the node's entries.
     pub(super) fn backends(&self) -> impl Iterator<Item = Backend> + '_ {
         let instance = self.instance.iter().cloned().map(Backend::Instance);
         self.ips.iter().copied().map(Backend::Address).chain(instance)
     }
 
-    /// The record as it is written.
+    /// The text of the record.
     #[must_use]
     pub(super) fn written(&self) -> Value {
         let mut head = self.node.as_str().to_owned();
@@ -202,7 +200,7 @@ impl Record {
         Value::Since { head: head.into(), at: self.since, tail: tail.into() }
     }
 
-    /// About how many bytes it takes, with its key.
+    /// Approximate size in bytes, with its key.
     #[must_use]
     pub(super) fn size(&self) -> usize {
         let text = match self.written() {
@@ -213,9 +211,9 @@ impl Record {
         PREFIX.len() + self.uid.as_str().len() + text
     }
 
-    /// The record that a key of a ConfigMap says that was read at this moment; `None`: it is none of ours.
+    /// Reads the record in a key of a ConfigMap that was read at `read`. `None`: not a record of ours.
     ///
-    /// A time that cannot be read, or lies in the future, is that of the reading.
+    /// A time that cannot be read, or lies in the future, becomes that of the reading.
     #[must_use]
     pub(super) fn read(key: &str, text: &Text, read: Wall, now: Now) -> Option<Result<Record, &'static str>> {
         let uid = key.strip_prefix(PREFIX)?;
@@ -236,11 +234,11 @@ impl Record {
             taint_ours: false,
             rest: Vec::new(),
         };
-        let broken = lines.find_map(|line| record.take_in(line).err());
+        let broken = lines.find_map(|line| record.parse_line(line).err());
         Some(broken.map_or(Ok(record), Err))
     }
 
-    fn take_in(&mut self, line: &str) -> Result<(), &'static str> {
+    fn parse_line(&mut self, line: &str) -> Result<(), &'static str> {
         if let Some(ips) = line.strip_prefix("ips:") {
             for word in ips.split_whitespace() {
                 self.ips.insert(word.parse().map_err(|_| "a word of the line `ips:` is no address")?);

@@ -1,4 +1,4 @@
-//! What the admin state reports: events, views for the board, and samples for the metrics (docs/design/reporting.md,
+//! Reports of the admin state: events, views for the snapshot, and samples for the metrics (docs/design/reporting.md,
 //! E1, E2; S1). Reports follow from the state of nodes, and no write follows from them.
 //!
 //! What concerns one node alone is reported in the turn in which it happens. What depends on the entries of pools is
@@ -7,10 +7,10 @@
 //!
 //! The modules:
 //! - `transitions`: nodes that leave traffic and return, and which of these events were emitted;
-//! - `failures`: which failures concern which node;
+//! - `failures`: the last failure of each node;
 //! - `node_pools`: the pools of each node, and the state there;
 //! - `foreign`: admin states that another component has set (N4);
-//! - `views`: the views for the board;
+//! - `views`: the views for the snapshot;
 //! - `gauges`: the samples for the metrics.
 
 mod failures;
@@ -31,7 +31,7 @@ use super::pending_updates::PendingUpdates;
 use super::pools::Pools;
 use super::{NodeState, Out, Params};
 use failures::Failures;
-use foreign::Foreign;
+use foreign::ForeignStates;
 use gauges::NodeGauges;
 use mechanisms::work_queue::WorkQueue;
 use model::draining::Draining;
@@ -43,83 +43,86 @@ use node_pools::NodePools;
 use transitions::Transitions;
 use views::Views;
 
-/// The minimum interval between two scans of the entries of pools.
+/// Shortest interval between two scans of the entries of pools.
 const SCAN_INTERVAL: Duration = Duration::from_millis(250);
-/// The minimum interval grows by 1 ms for this many entries in the last scan.
+/// Number of entries in the last scan that adds 1 ms to that interval.
 const ENTRIES_PER_MILLISECOND: usize = 20;
 
-/// What there is to tell of.
-pub(super) struct Seen<'a> {
-    /// Every node of which something is, or is to be, another thing than usual.
-    pub(super) stands: &'a [NodeStatus<'a>],
-    /// Every node that there is.
+/// The state to report.
+pub(super) struct ReportInput<'a> {
+    /// All nodes that drain, or are being restored, or are about to.
+    pub(super) statuses: &'a [NodeStatus<'a>],
+    /// All existing nodes.
     pub(super) facts: &'a dyn Fn() -> Vec<&'a NodeFact>,
-    /// How many Ready nodes are Down, or about to be, and how many there are in all (N5).
+    /// Number of Ready nodes that are Down or about to be, and number of all Ready nodes (N5).
     pub(super) bound: &'a dyn Fn() -> (usize, usize),
     pub(super) pools: &'a Pools,
-    pub(super) posts: &'a PendingUpdates,
-    /// The pools for which nodes have begun to wait since the last time.
-    pub(super) owed: &'a BTreeMap<NodeUid, BTreeSet<PoolId>>,
+    pub(super) updates: &'a PendingUpdates,
+    /// The pools that nodes have begun to wait for since the last report.
+    pub(super) added: &'a BTreeMap<NodeUid, BTreeSet<PoolId>>,
     pub(super) queue: &'a WorkQueue<NodeUid>,
-    /// The set that the writer was told last.
+    /// The set that was last sent to the writer.
     pub(super) set: &'a Draining,
     pub(super) records: RecordsView<'a>,
     pub(super) params: &'a Params,
-    /// Whether a note has switched the admin state off.
+    /// Whether the key in our ConfigMap switches the admin state off.
     pub(super) switched_off: bool,
-    /// Whether this process leads, in a term for which the records were read: else it does not know how far nodes are.
+    /// Whether this process leads, in a term with known records. Otherwise it does not know the progress of nodes.
     pub(super) leads: bool,
-    /// Whether anything may be begun.
+    /// Whether new work may begin.
     pub(super) acts: bool,
-    /// Whether a node, how it stands, an entry of a pool, or what is due in one may be another than the last time.
+    /// Whether a node, an entry of a pool or a pending update may have changed since the last report.
     pub(super) changed: bool,
 }
 
-/// What is known of the records in our ConfigMap (N4).
+/// The known records of our ConfigMap (N4).
 pub(super) struct RecordsView<'a> {
-    /// How many it holds that can be read.
+    /// Number of readable records.
     pub(super) count: usize,
-    /// The keys of those that cannot be read, and why.
+    /// Keys of unreadable records, with the reason.
     pub(super) unreadable: &'a BTreeMap<Arc<str>, &'static str>,
-    /// The nodes whose records it cannot take, and why.
+    /// Nodes whose records cannot be stored, with the reason.
     pub(super) refused: &'a BTreeMap<NodeUid, &'static str>,
-    /// Whether it could be read, or written, when it was asked for last.
+    /// Whether the last request about the ConfigMap succeeded.
     pub(super) fresh: bool,
-    /// What the last failed request about it said, until one succeeds.
+    /// Error of the last failed request, until one succeeds.
     pub(super) last_error: Option<&'a Arc<str>>,
 }
 
-/// What was told, and is not to be told again.
+/// The reports of the admin state, and what was already reported.
 #[derive(Debug, Default)]
 pub(super) struct Reporting {
-    /// The term in which events are posted; `None`: they would be dropped.
+    /// Term in which events are posted. `None`: events would be dropped.
     term: Option<Epoch>,
-    /// Since when this process leads.
+    /// Time since which this process leads.
     led: Option<Now>,
-    /// Whether events could be told the last time.
-    spoke: bool,
-    moves: Transitions,
+    /// Whether events could be posted at the last report.
+    could_report: bool,
+    transitions: Transitions,
     failures: Failures,
-    /// The nodes that were said to wait in this term (N5), and whether the process was said to hold nodes back.
+    /// Nodes whose wait was reported in this term (N5).
     held: BTreeSet<NodeUid>,
+    /// Whether the wait of nodes was reported on the controller in this term.
     holding: bool,
-    /// Whom it was reported that nodes wait, or that another client has set admin states, and still is so.
+    /// Subjects of active reports that nodes wait.
     waiting: BTreeSet<Subject>,
+    /// Subjects of active reports about foreign admin states.
     overruled: BTreeSet<Subject>,
-    /// The nodes of which it was said in this term that another client has set their admin states (N4).
+    /// Nodes whose foreign admin states were reported in this term (N4).
     foreign: BTreeSet<NodeUid>,
     views: Views,
     gauges: NodeGauges,
-    /// Whether the entries of all pools are to be looked at, and when they were last.
+    /// Whether the entries of all pools must be scanned.
     stale: bool,
-    looked: Option<Now>,
-    /// The minimum interval from then to the next scan.
+    /// Time of the last scan.
+    scanned: Option<Now>,
+    /// Shortest interval from the last scan to the next one.
     scan_interval: Duration,
 }
 
 impl Reporting {
-    /// Events are posted in this term from now on. What lasts is told once in each term.
-    pub(super) fn reporting(&mut self, term: Option<Epoch>) {
+    /// Posts events in this term from now on. Lasting conditions are reported once in each term.
+    pub(super) fn set_term(&mut self, term: Option<Epoch>) {
         if self.term == term {
             return;
         }
@@ -132,7 +135,7 @@ impl Reporting {
         self.stale = true;
     }
 
-    /// Something has failed for these nodes, in a pool or apart from any.
+    /// Records a failure for these nodes, in a pool or outside any.
     pub(super) fn failed(&mut self, pool: Option<&PoolId>, uids: &[NodeUid], why: Arc<str>) {
         for uid in uids {
             self.failures.add(pool, uid, &why);
@@ -140,65 +143,65 @@ impl Reporting {
         self.stale |= !uids.is_empty();
     }
 
-    /// When there is something to look at that was put off.
+    /// Time of a delayed scan.
     pub(super) fn deadline(&self) -> Option<Now> {
-        self.looked.filter(|_| self.stale).map(|at| at.plus(self.scan_interval))
+        self.scanned.filter(|_| self.stale).map(|at| at.plus(self.scan_interval))
     }
 
-    /// Tells what is new.
-    pub(super) fn advance(&mut self, now: Now, seen: &Seen<'_>, out: &mut Vec<Out>) {
-        self.gauges.tell_results(seen.queue, out);
-        let speaks = seen.acts && self.term.is_some();
-        self.stale |= seen.changed
-            || speaks != self.spoke
-            || seen.leads != self.led.is_some()
-            || !self.views.show_the_whole(seen);
-        self.spoke = speaks;
-        if !self.stale && seen.stands.is_empty() && self.moves.len() == 0 {
+    /// Reports what has changed.
+    pub(super) fn report(&mut self, now: Now, input: &ReportInput<'_>, out: &mut Vec<Out>) {
+        self.gauges.emit_results(input.queue, out);
+        let can_report = input.acts && self.term.is_some();
+        self.stale |= input.changed
+            || can_report != self.could_report
+            || input.leads != self.led.is_some()
+            || !self.views.summary_is_current(input);
+        self.could_report = can_report;
+        if !self.stale && input.statuses.is_empty() && self.transitions.len() == 0 {
             return;
         }
-        let stands: &[NodeStatus<'_>] = if seen.leads { seen.stands } else { &[] };
-        self.lead(now, seen.leads);
-        self.tell_moves(now, stands, seen, speaks, out);
-        self.failures.tell(now, stands, seen, speaks, out);
-        self.gauges.tell_nodes(now, stands, seen, out);
-        let waits = self.looked.is_some_and(|at| now.since(at) < self.scan_interval);
+        let statuses: &[NodeStatus<'_>] = if input.leads { input.statuses } else { &[] };
+        self.lead(now, input.leads);
+        self.report_transitions(now, statuses, input, can_report, out);
+        self.failures.report(now, statuses, input, can_report, out);
+        self.gauges.emit_nodes(now, statuses, input, out);
+        let waits = self.scanned.is_some_and(|at| now.since(at) < self.scan_interval);
         if self.stale && !waits {
-            self.look(now, stands, seen, speaks, out);
+            self.scan(now, statuses, input, can_report, out);
             self.stale = false;
-            self.looked = Some(now);
+            self.scanned = Some(now);
         }
     }
 
-    /// What is remembered of a term ends with it.
+    /// Drops the state of a term when it ends.
     fn lead(&mut self, now: Now, leads: bool) {
         if leads {
             self.led.get_or_insert(now);
         } else {
             self.led = None;
-            self.moves.clear();
+            self.transitions.clear();
             self.failures.clear();
         }
     }
 
-    fn tell_moves(
+    fn report_transitions(
         &mut self,
         now: Now,
-        stands: &[NodeStatus<'_>],
-        seen: &Seen<'_>,
-        speaks: bool,
+        statuses: &[NodeStatus<'_>],
+        input: &ReportInput<'_>,
+        can_report: bool,
         out: &mut Vec<Out>,
     ) {
-        for stand in stands {
-            let waits = || seen.posts.of(stand.uid).map(|(pool, _)| pool);
-            let owed = || seen.owed.get(stand.uid).into_iter().flatten();
-            self.stale |= self.moves.hear(now, self.led, stand, (waits, owed), out);
+        for status in statuses {
+            let waits = || input.updates.of(status.uid).map(|(pool, _)| pool);
+            let added = || input.added.get(status.uid).into_iter().flatten();
+            self.stale |= self.transitions.apply_status(now, self.led, status, (waits, added), out);
         }
-        let standing = self.moves.len();
-        let ended = self.moves.end(stands, speaks);
-        self.stale |= self.moves.len() != standing;
+        let standing = self.transitions.len();
+        let ended = self.transitions.end(statuses, can_report);
+        self.stale |= self.transitions.len() != standing;
         for ended in ended {
-            let lives = || (seen.facts)().iter().any(|fact| fact.uid == ended.uid);
+            let lives = || (input.facts)().iter().any(|fact| fact.uid == ended.uid);
             if ended.pools > 0 && lives() {
                 let what = EventKind::AdminRestored { pools: ended.pools };
                 out.push(Out::Report(Report {
@@ -210,62 +213,62 @@ impl Reporting {
         }
     }
 
-    /// Looks at the entries of all pools.
-    fn look(
+    /// Scans the entries of all pools.
+    fn scan(
         &mut self,
         now: Now,
-        stands: &[NodeStatus<'_>],
-        seen: &Seen<'_>,
-        speaks: bool,
+        statuses: &[NodeStatus<'_>],
+        input: &ReportInput<'_>,
+        can_report: bool,
         out: &mut Vec<Out>,
     ) {
-        let facts = if seen.leads { (seen.facts)() } else { Vec::new() };
-        let places = NodePools::of(stands, seen);
-        let entries: usize = places.all().map(<[_]>::len).sum();
+        let facts = if input.leads { (input.facts)() } else { Vec::new() };
+        let node_pools = NodePools::of(statuses, input);
+        let entries: usize = node_pools.all().map(<[_]>::len).sum();
         self.scan_interval = SCAN_INTERVAL
             + Duration::from_millis(u64::try_from(entries / ENTRIES_PER_MILLISECOND).unwrap_or(0));
-        let foreign = Foreign::find(stands, &facts, seen);
-        self.moves.note(stands, &places);
-        if speaks {
-            self.tell_down(stands, &places, out);
-            self.tell_held(stands, &facts, seen, out);
-            self.tell_foreign(&foreign, &facts, out);
+        let foreign = ForeignStates::find(statuses, &facts, input);
+        self.transitions.record_pools(statuses, &node_pools);
+        if can_report {
+            self.report_down(statuses, &node_pools, out);
+            self.report_held(statuses, &facts, input, out);
+            self.report_foreign(&foreign, &facts, out);
         }
-        self.gauges.tell_entries(&foreign, out);
-        self.views.tell_nodes(views::of_nodes(now, stands, &places, &self.failures, seen), out);
-        self.views.tell_the_whole(views::of_the_whole(seen, foreign), out);
+        self.gauges.emit_entries(&foreign, out);
+        self.views.publish_nodes(views::of_nodes(now, statuses, &node_pools, &self.failures, input), out);
+        self.views.publish_summary(views::summary(input, foreign), out);
     }
 
-    /// Nodes that are cut out everywhere, and are in a pool at all (S1).
-    fn tell_down(&mut self, stands: &[NodeStatus<'_>], places: &NodePools, out: &mut Vec<Out>) {
-        for (stand, places) in stands.iter().zip(places.all()) {
-            let (pools, balancers) = node_pools::downs(places);
-            if pools == 0 || !self.moves.tell_down(stand) {
+    /// Reports nodes that are Down in all their pools (S1).
+    fn report_down(&mut self, statuses: &[NodeStatus<'_>], node_pools: &NodePools, out: &mut Vec<Out>) {
+        for (status, node_pools) in statuses.iter().zip(node_pools.all()) {
+            let (pools, balancers) = node_pools::downs(node_pools);
+            if pools == 0 || !self.transitions.report_down(status) {
                 continue;
             }
-            let (signals, unknown) = (stand.signals.clone(), node_pools::unknown(places));
+            let (signals, unknown) = (status.signals.clone(), node_pools::unknown(node_pools));
             let what = EventKind::AdminDown { pools, balancers, signals, unknown };
-            out.push(Out::Report(Report { subjects: vec![node(stand.name, stand.uid)], what, note: None }));
+            out.push(Out::Report(Report { subjects: vec![node(status.name, status.uid)], what, note: None }));
         }
     }
 
-    /// Nodes that wait because so many others are Down (N5).
-    fn tell_held(
+    /// Reports nodes that wait because too many others are Down (N5).
+    fn report_held(
         &mut self,
-        stands: &[NodeStatus<'_>],
+        statuses: &[NodeStatus<'_>],
         facts: &[&NodeFact],
-        seen: &Seen<'_>,
+        input: &ReportInput<'_>,
         out: &mut Vec<Out>,
     ) {
         let waits: Vec<&NodeStatus<'_>> =
-            stands.iter().filter(|stand| stand.state == NodeState::Held).collect();
-        let mut hold: BTreeSet<Subject> = waits.iter().map(|stand| node(stand.name, stand.uid)).collect();
+            statuses.iter().filter(|status| status.state == NodeState::Held).collect();
+        let mut hold: BTreeSet<Subject> = waits.iter().map(|status| node(status.name, status.uid)).collect();
         hold.extend((!waits.is_empty()).then_some(Subject::Controller));
         end(&mut self.waiting, &hold, &Condition::AdminHeld, out);
         let mut subjects: Vec<Subject> = waits
             .into_iter()
-            .filter(|stand| self.held.insert(stand.uid.clone()))
-            .map(|stand| node(stand.name, stand.uid))
+            .filter(|status| self.held.insert(status.uid.clone()))
+            .map(|status| node(status.name, status.uid))
             .collect();
         keep_living(&mut self.held, facts);
         if subjects.is_empty() {
@@ -275,12 +278,12 @@ impl Reporting {
             subjects.push(Subject::Controller);
         }
         self.waiting.extend(subjects.iter().cloned());
-        let (down, ready) = (seen.bound)();
+        let (down, ready) = (input.bound)();
         out.push(Out::Report(Report { subjects, what: EventKind::AdminHeld { down, ready }, note: None }));
     }
 
-    /// Nodes that do not leave service and have an admin state that is not ours (N4).
-    fn tell_foreign(&mut self, foreign: &Foreign, facts: &[&NodeFact], out: &mut Vec<Out>) {
+    /// Reports nodes that do not drain and have an admin state that is not ours (N4).
+    fn report_foreign(&mut self, foreign: &ForeignStates, facts: &[&NodeFact], out: &mut Vec<Out>) {
         let hold = foreign.nodes.iter().map(|(uid, of)| node(&of.name, uid)).collect();
         end(&mut self.overruled, &hold, &Condition::AdminForeign, out);
         for (uid, of) in &foreign.nodes {
@@ -299,9 +302,14 @@ impl Reporting {
     }
 }
 
-/// Says for which of those who were told of a condition it does not hold any more.
-fn end(told: &mut BTreeSet<Subject>, hold: &BTreeSet<Subject>, condition: &Condition, out: &mut Vec<Out>) {
-    let over = told.extract_if(.., |subject| !hold.contains(subject));
+/// Ends the condition for subjects to which it does not apply any more.
+fn end(
+    reported: &mut BTreeSet<Subject>,
+    hold: &BTreeSet<Subject>,
+    condition: &Condition,
+    out: &mut Vec<Out>,
+) {
+    let over = reported.extract_if(.., |subject| !hold.contains(subject));
     out.extend(
         over.map(|subject| Out::Ended(Ended { condition: condition.clone(), subject: Some(subject) })),
     );
@@ -311,7 +319,7 @@ fn node(name: &NodeName, uid: &NodeUid) -> Subject {
     Subject::Node { name: name.clone(), uid: uid.clone() }
 }
 
-/// Nodes that are gone do not come back.
+/// Drops deleted nodes, which never return under the same UID.
 fn keep_living(uids: &mut BTreeSet<NodeUid>, facts: &[&NodeFact]) {
     if uids.is_empty() {
         return;

@@ -1,4 +1,5 @@
-//! The pools that are filled from xDS sources: what these say of admin states, and what they are told of nodes (X2, N4).
+//! The pools that are filled from xDS sources: the admin states that these set, and the addresses that they must not
+//! set alone (X2, N4).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,16 +12,16 @@ use model::level::{DrainingAddresses, SourceAdminStates};
 use model::load_balancers::LbObservation;
 
 impl AdminState {
-    /// The source of a pool says something else of admin states.
-    pub(super) fn on_word(&mut self, pool: PoolId, word: Option<Arc<SourceAdminStates>>) {
-        self.pools.say(&pool, word);
-        self.nodes.word_changed(&pool, &self.pools, &mut self.records);
+    /// Applies the admin states that the source of a pool sets.
+    pub(super) fn on_source_admin_states(&mut self, pool: PoolId, states: Option<Arc<SourceAdminStates>>) {
+        self.pools.set_source_states(&pool, states);
+        self.nodes.source_changed(&pool, &self.pools, &mut self.records);
         self.dirty.insert(pool);
         self.changed = true;
     }
 
-    /// Tells the Directory of whose addresses no source decides alone, if any pool has a source (X2).
-    pub(super) fn tell_leaving(&mut self, out: &mut Vec<Out>) {
+    /// Sends the Directory the addresses whose admin state no source decides alone, if any pool has a source (X2).
+    pub(super) fn send_draining_addresses(&mut self, out: &mut Vec<Out>) {
         if self.params.listed.is_empty() {
             return;
         }
@@ -28,7 +29,7 @@ impl AdminState {
             Backend::Address(ip) => Some(*ip),
             Backend::Instance(_) => None,
         };
-        let leaving = DrainingAddresses {
+        let draining_addresses = DrainingAddresses {
             down: self.set.addresses.keys().filter_map(address).collect(),
             restored: self.set.restorable.iter().filter_map(address).collect(),
             outlived: self
@@ -38,27 +39,27 @@ impl AdminState {
                 .filter_map(|(pool, backend)| Some((pool, address(&backend)?)))
                 .collect(),
         };
-        if leaving != *self.leaving {
-            self.leaving = Arc::new(leaving);
-            out.push(Out::DrainingAddresses(Arc::clone(&self.leaving)));
+        if draining_addresses != *self.draining_addresses {
+            self.draining_addresses = Arc::new(draining_addresses);
+            out.push(Out::DrainingAddresses(Arc::clone(&self.draining_addresses)));
         }
     }
 
-    /// The nodes of which something is Down in a pool whose source may ask for that: it is not known, so it is not taken
-    /// back yet, and they wait (X3). For what is never taken back, nothing waits.
+    /// The nodes with a Down in a pool whose source may require it. The source is not known, so that the Down stays,
+    /// and the nodes wait (X3). No node waits for a Down that is never restored.
     pub(super) fn unknown(&self) -> BTreeSet<NodeUid> {
         let of = |(pool, backend): &(PoolId, Backend)| {
             let backends = BTreeSet::from([backend.clone()]);
             let is_left = self.set.excluded.contains(&pool.pool)
                 || self.set.foreign.contains(&(pool.clone(), backend.clone()));
             let is_down = self.pools.downs_in(pool, &backends).next().is_some();
-            let waits = !is_left && is_down && !self.pools.has_word(pool);
+            let waits = !is_left && is_down && !self.pools.knows_source(pool);
             self.nodes.restores().get(backend).filter(|_| waits).cloned()
         };
         self.set.kept.iter().filter_map(of).collect()
     }
 
-    /// What of a load balancer is ours: on one that only listed pools name these alone.
+    /// Our part of a load balancer: of one that only listed pools name, these pools alone.
     pub(super) fn ours<'a>(&self, seen: &'a LbObservation) -> Cow<'a, LbObservation> {
         match &seen.facts {
             Some(facts) if self.params.only_listed.contains(&seen.lb) => {

@@ -1,5 +1,5 @@
-//! The key `admin-state.off` of our ConfigMap, by which the controller restores the nodes that are Down by it, and the
-//! records of these nodes, as a command reads them (docs/design/nodes.md, N4).
+//! The key `admin-state.off` of our ConfigMap, with which a command makes the controller restore its Down nodes, and
+//! the records of these nodes (docs/design/nodes.md, N4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use super::records;
 use model::config_map::{ADMIN_STATE_OFF, ConfigMapEdit, ConfigMapFacts, Value};
 use model::machine::Now;
 
-/// What the key holds above its time.
+/// First line of the key.
 const BY: &str = "by: retire";
-/// The most characters of a node's name that are shown.
+/// Most shown characters of a node's name.
 const LONGEST_NAME: usize = 253;
 
 /// The nodes that are recorded as Down by the controller.
@@ -18,12 +18,12 @@ const LONGEST_NAME: usize = 253;
 pub struct DownNodes {
     /// Their names.
     pub nodes: BTreeSet<String>,
-    /// Keys that cannot be read, so that the controller restores nothing for them.
+    /// Unreadable keys, for which the controller restores nothing.
     unreadable: BTreeSet<String>,
 }
 
 impl DownNodes {
-    /// Those of a state of the ConfigMap that was read at this moment.
+    /// Reads the nodes from a state of the ConfigMap that was read now.
     #[must_use]
     pub fn of(facts: &ConfigMapFacts, now: Now) -> DownNodes {
         let (records, unreadable) = records::of(facts, now);
@@ -33,7 +33,7 @@ impl DownNodes {
         }
     }
 
-    /// The names of the nodes, and the keys that cannot be read.
+    /// The names of the nodes, and the unreadable keys.
     #[must_use]
     pub fn all(self) -> BTreeSet<String> {
         let unreadable = self.unreadable.into_iter().map(|key| format!("{key} (cannot be read)"));
@@ -52,14 +52,14 @@ pub fn is_off(facts: &ConfigMapFacts) -> bool {
     facts.admin_state_is_off()
 }
 
-/// Switches it off.
+/// The edit that switches it off.
 #[must_use]
 pub fn off(now: Now) -> ConfigMapEdit {
     let value = Value::Since { head: BY.into(), at: now, tail: "".into() };
     ConfigMapEdit { set: BTreeMap::from([(Arc::from(ADMIN_STATE_OFF), value)]), ..ConfigMapEdit::default() }
 }
 
-/// Switches it on again.
+/// The edit that switches it on again.
 #[must_use]
 pub fn on() -> ConfigMapEdit {
     ConfigMapEdit { remove: BTreeSet::from([Arc::from(ADMIN_STATE_OFF)]), ..ConfigMapEdit::default() }

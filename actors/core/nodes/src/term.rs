@@ -1,5 +1,4 @@
-//! Terms: when one may begin, what counts at its beginning, and what may be done in it (docs/design/nodes.md, N4; W8,
-//! G6).
+//! Terms: when one may begin, what counts at its start, and what is allowed in it (docs/design/nodes.md, N4; W8, G6).
 
 use std::sync::Arc;
 
@@ -11,31 +10,31 @@ use model::machine::Now;
 use model::policy::OperatorPolicy;
 
 impl AdminState {
-    /// Whether this process leads in the term that was opened, and no newer one has begun.
+    /// Whether this process leads in the opened term, and no newer one has begun.
     pub(super) fn leads(&self) -> bool {
         self.open.is_some() && self.leads == self.open && self.confirmed <= self.open
     }
 
-    /// Whether anything may be begun: this process leads, and operators let it (G6).
+    /// Whether new work may begin: this process leads, and the policy allows it (G6).
     pub(super) fn acts(&self) -> bool {
         let lets = |policy: &Arc<OperatorPolicy>| !policy.only_observes();
         self.leads() && self.policy_term >= self.open && self.policy.as_ref().is_some_and(lets)
     }
 
-    /// Whether the note stands that switches the admin state off.
+    /// Whether the key that switches the admin state off exists.
     pub(super) fn is_switched_off(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.admin_state_off)
     }
 
-    /// Whether signals count for anything.
-    pub(super) fn heeds_signals(&self) -> bool {
+    /// Whether signals count.
+    pub(super) fn signals_count(&self) -> bool {
         match self.params.role {
             Role::On => !self.is_switched_off(),
             Role::Off | Role::Silent => false,
         }
     }
 
-    /// The term that may begin: the Directory is ready for it, and the nodes and the records are known.
+    /// The term that may begin: the Directory is ready for it, and the nodes and records are known.
     pub(super) fn may_begin(&self) -> Option<Epoch> {
         let knows = |epoch: &Epoch| self.confirmed >= Some(*epoch) && self.records.read_for() >= Some(*epoch);
         self.opening.filter(knows)
@@ -52,35 +51,36 @@ impl AdminState {
         let leads = self.leads();
         for record in found.into_iter().filter(|_| leads) {
             self.read(&record);
-            self.nodes.find(now, &record);
-            self.turn(now, record.uid.clone());
+            self.nodes.on_record_found(now, &record);
+            self.restart_work(now, record.uid.clone());
             let uid = record.uid.clone();
             self.records.adopt(record);
-            self.note_fact(&uid);
+            self.record_fact(&uid);
         }
         self.changed = true;
     }
 
-    /// A node may have changed since its record was written, by which this process has not seen it.
-    fn note_fact(&mut self, uid: &NodeUid) {
+    /// Adds the current fact to the record. The node may have changed since the record was written, before this
+    /// process saw it.
+    fn record_fact(&mut self, uid: &NodeUid) {
         if let Some(fact) = self.nodes.fact(uid) {
-            self.records.note(uid, fact);
+            self.records.update_facts(uid, fact);
         }
     }
 
-    /// A record says that the taint of its node is ours.
+    /// Applies a record that says that the taint of its node is ours.
     fn read(&mut self, record: &Record) {
         if record.taint_ours {
-            self.spots.on_read(&record.uid);
+            self.notices.on_read(&record.uid);
         }
     }
 
-    /// A term may begin: what was posted in another one may be lost, and others may have noted what this process did not
-    /// see.
+    /// Starts a term. Updates of an earlier term may be lost, and other processes may have written records that this
+    /// one did not see.
     pub(super) fn begin(&mut self, now: Now, epoch: Epoch, out: &mut Vec<Out>) {
         self.opening = None;
         self.open = Some(epoch);
-        self.posts.clear();
+        self.updates.clear();
         self.dirty.extend(self.pools.ids().cloned());
         let (pools, excluded) = (&self.pools, &self.params.excluded);
         self.records.begin(|record| {
@@ -88,7 +88,7 @@ impl AdminState {
             let is_ours = |pool: &PoolId| !record.foreign.holds(pool) && !excluded.contains(&pool.pool);
             pools.downs(&backends).any(|(pool, _)| is_ours(pool))
         });
-        self.spots.begin();
+        self.notices.begin();
         let records: Vec<Record> = self.records.all().cloned().collect();
         records.iter().for_each(|record| self.read(record));
         let begun = self.nodes.begin(now, &self.records);
@@ -96,12 +96,12 @@ impl AdminState {
             self.drop_work(now, uid);
         }
         for uid in begun.after {
-            self.turn(now, uid);
+            self.restart_work(now, uid);
         }
-        self.heed_notices(now);
+        self.apply_notices(now);
         for Record { uid, .. } in &records {
-            self.records.note_taint(uid, self.spots.is_ours(uid));
-            self.note_fact(uid);
+            self.records.record_taint(uid, self.notices.is_ours(uid));
+            self.record_fact(uid);
         }
         self.changed = true;
         self.send_set(out);

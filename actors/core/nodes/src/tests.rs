@@ -1,12 +1,12 @@
-//! The machine on the test's clock: with a writer that carries out what is due when it is told to, pools that hold what
-//! was written, and an API server that has our ConfigMap.
+//! Tests of the machine on the test's clock, with a writer that carries out due updates on demand, pools that hold
+//! what was written, and an API server with our ConfigMap.
 
 mod bench;
 mod held;
 mod modes;
-mod noted;
 mod notices;
 mod properties;
+mod recording;
 mod server;
 mod sources;
 mod terms;
@@ -36,12 +36,12 @@ fn taint(key: &str) -> Taint {
     Taint { key: key.into(), value: value.into(), effect: "NoSchedule".into() }
 }
 
-/// The addresses of the node of this number.
+/// The addresses of node `n`.
 fn ips(n: u8) -> [IpAddr; 2] {
     [IpAddr::from([10, 0, 0, n]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(n)])]
 }
 
-/// `node-<n>` with the addresses of that number.
+/// `node-<n>` with its addresses.
 fn node(n: u8, taints: &[&str]) -> NodeFact {
     let name = format!("node-{n}");
     NodeFact {
@@ -85,29 +85,29 @@ fn all(urgency: AdminUrgency) -> Vec<(String, AdminUrgency)> {
 fn n1_each_of_three_taints_takes_a_node_down_in_all_pools_and_families() {
     for key in [OUT_OF_SERVICE, SHUTDOWN, DRAINING] {
         let mut bench = Bench::new(4);
-        assert!(bench.said().is_empty() && bench.set.generation == 0);
-        bench.tell(node(2, &[key]));
-        assert_eq!(bench.said(), all(DOWN), "in the turn of the fact");
+        assert!(bench.take_due().is_empty() && bench.set.generation == 0);
+        bench.deliver(node(2, &[key]));
+        assert_eq!(bench.take_due(), all(DOWN), "in the turn of the fact");
         assert_eq!(bench.set.addresses.values().collect::<BTreeSet<_>>(), [&uid("node-2")].into());
-        assert!(bench.looks > 0, "pools that are not known yet may hold it");
-        bench.settle();
+        assert!(bench.requested_reads > 0, "pools that are not known yet may hold it");
+        bench.run_until_stable();
         assert_eq!(bench.downs(), ips(2).map(|ip| (ip, 2)).into());
-        assert!(bench.is_idle() && bench.said().is_empty(), "further looks cost nothing");
+        assert!(bench.is_idle() && bench.take_due().is_empty(), "further reads cost nothing");
     }
 }
 
 #[test]
 fn n2_one_due_for_all_nodes_of_a_pool_with_the_oldest_signal() {
     let mut bench = Bench::new(8);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     let first = bench.due.clone();
     bench.pass(500);
-    bench.tell(node(2, &[SHUTDOWN]));
+    bench.deliver(node(2, &[SHUTDOWN]));
     assert_eq!(bench.due.len(), 4);
     assert!(bench.due.iter().all(|(pool, due)| due.since == first[pool].since && due.generation == 2));
     bench.write_all();
     assert_eq!(bench.downs().len(), 4);
-    bench.look();
+    bench.observe_all();
     assert!(bench.due.is_empty() && bench.is_idle());
 }
 
@@ -116,25 +116,25 @@ fn n2_without_draining_nodes_and_in_excluded_pools_nothing_is_due() {
     let mut bench = Bench::new(3);
     let excluded = pool("lb", "AksOutboundBackendPool");
     bench.azure.insert(excluded.clone(), [(ips(1)[0], State::None)].into());
-    bench.look();
-    assert_eq!((bench.set.generation, bench.looks), (0, 0));
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.observe_all();
+    assert_eq!((bench.set.generation, bench.requested_reads), (0, 0));
+    bench.deliver(node(1, &[SHUTDOWN]));
     assert!(!bench.due.contains_key(&excluded) && bench.due.len() == 4);
-    bench.settle();
+    bench.run_until_stable();
     assert!(bench.is_idle());
 }
 
 #[test]
 fn n4_the_last_taint_that_goes_restores_the_node() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN, OUT_OF_SERVICE]));
-    bench.settle();
-    bench.said();
-    bench.tell(node(1, &[SHUTDOWN]));
-    assert!(bench.said().is_empty(), "one of two that goes restores nothing");
-    bench.tell(node(1, &[]));
-    assert_eq!(bench.said(), all(RESTORE));
-    bench.settle();
+    bench.deliver(node(1, &[SHUTDOWN, OUT_OF_SERVICE]));
+    bench.run_until_stable();
+    bench.take_due();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    assert!(bench.take_due().is_empty(), "one of two that goes restores nothing");
+    bench.deliver(node(1, &[]));
+    assert_eq!(bench.take_due(), all(RESTORE));
+    bench.run_until_stable();
     assert!(bench.downs().is_empty() && bench.is_idle());
     assert!(bench.set.addresses.is_empty() && bench.set.restorable.is_empty(), "then nothing is ours");
 }
@@ -142,105 +142,105 @@ fn n4_the_last_taint_that_goes_restores_the_node() {
 #[test]
 fn n3_a_taint_removed_halfway_turns_the_rest_around_at_once() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     bench.write(&pool("lb", "web"));
-    bench.said();
-    bench.tell(node(1, &[]));
-    assert_eq!(bench.said(), [("lb/web".to_owned(), RESTORE)]);
+    bench.take_due();
+    bench.deliver(node(1, &[]));
+    assert_eq!(bench.take_due(), [("lb/web".to_owned(), RESTORE)]);
     assert_eq!(bench.due.len(), 1, "pools that were not touched yet see no call");
-    bench.settle();
+    bench.run_until_stable();
     assert!(bench.downs().is_empty() && bench.is_idle());
-    bench.tell(node(1, &[SHUTDOWN]));
-    assert_eq!(bench.said(), all(DOWN), "and again");
+    bench.deliver(node(1, &[SHUTDOWN]));
+    assert_eq!(bench.take_due(), all(DOWN), "and again");
 }
 
 #[test]
-fn n3_what_is_withdrawn_under_way_is_waited_for() {
+fn n3_a_withdrawn_write_in_flight_is_waited_for() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     let web = pool("lb", "web");
-    // The write of this pool has begun: the writer will say when nothing of it is left.
+    // The write of this pool has begun. The writer answers the withdrawal when it ends.
     let begun = bench.due.remove(&web).expect("due");
     let set = Arc::clone(&bench.set);
-    bench.tell(node(1, &[]));
+    bench.deliver(node(1, &[]));
     let generation = bench.set.generation;
-    bench.look();
-    bench.look();
-    assert!(!bench.is_idle(), "the node is not done, whatever a look has seen meanwhile");
+    bench.observe_all();
+    bench.observe_all();
+    assert!(!bench.is_idle(), "the node is not done, whatever a read has shown meanwhile");
     bench.azure.get_mut(&web).expect("a pool").insert(ips(1)[0], State::Down);
     bench.finished(&web, set.generation, None);
-    bench.hear(In::Withdrawn(web.clone(), generation));
+    bench.step(In::Withdrawn(web.clone(), generation));
     assert_eq!(begun.urgency, DOWN);
     assert_eq!(bench.due.get(&web).map(|due| due.urgency), Some(RESTORE));
-    bench.settle();
+    bench.run_until_stable();
     assert!(bench.downs().is_empty() && bench.is_idle());
 }
 
 #[test]
-fn n4_a_node_that_is_deleted_costs_no_call() {
+fn n4_a_deleted_node_costs_no_call() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
-    bench.said();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
+    bench.take_due();
     bench.delete(1);
-    bench.look();
-    assert!(bench.said().is_empty() && bench.set.addresses.is_empty() && bench.set.restorable.is_empty());
+    bench.observe_all();
+    assert!(bench.take_due().is_empty() && bench.set.addresses.is_empty() && bench.set.restorable.is_empty());
     for entries in bench.azure.values_mut() {
         entries.retain(|ip, _| !ips(1).contains(ip));
     }
-    bench.look();
-    assert!(bench.said().is_empty() && bench.is_idle());
+    bench.observe_all();
+    assert!(bench.take_due().is_empty() && bench.is_idle());
 }
 
 #[test]
-fn n3_a_node_that_is_gone_leaves_the_queue() {
+fn n3_a_deleted_node_leaves_the_queue() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     bench.fail(&pool("lb", "web"), 500);
     bench.delete(1);
     assert_eq!(bench.due.len(), 0, "what no write has begun is withdrawn");
-    bench.said();
+    bench.take_due();
     bench.pass(60_000);
-    bench.look();
-    assert!(bench.said().is_empty() && bench.is_idle());
+    bench.observe_all();
+    assert!(bench.take_due().is_empty() && bench.is_idle());
 }
 
 #[test]
 fn s4_work_that_is_dropped_is_no_result() {
     let mut bench = Bench::new(2);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     bench.answer_all();
     assert_eq!((bench.state(1), bench.writes), (Some(NodeState::Draining), 1), "only its record was written");
-    bench.tell(node(1, &[]));
+    bench.deliver(node(1, &[]));
     assert_eq!(bench.machine.queue.results().success, 0, "the taint went before any pool was written");
-    bench.settle();
+    bench.run_until_stable();
     assert_eq!(bench.machine.queue.results().success, 1, "nothing of the node is Down");
 }
 
 #[test]
 fn n2_a_node_replaced_under_the_same_name_is_not_down() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
-    bench.said();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
+    bench.take_due();
     let other = NodeFact { uid: uid("another"), ips: ips(9).into(), ..node(1, &[]) };
-    bench.tell(other);
-    assert!(bench.set.addresses.is_empty() && bench.said().is_empty());
+    bench.deliver(other);
+    assert!(bench.set.addresses.is_empty() && bench.take_due().is_empty());
     assert!(bench.set.restorable.is_empty(), "no node has the old addresses");
 }
 
 #[test]
 fn n4_a_down_that_outlived_its_node_ends_when_a_new_node_has_the_address() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
-    bench.said();
-    // The new node comes before the old object goes.
-    bench.tell(NodeFact { ips: ips(1).into(), ..node(9, &[]) });
-    assert_eq!(bench.said(), all(RESTORE));
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
+    bench.take_due();
+    // The new node appears before the old object is deleted.
+    bench.deliver(NodeFact { ips: ips(1).into(), ..node(9, &[]) });
+    assert_eq!(bench.take_due(), all(RESTORE));
     bench.write_all();
     bench.delete(1);
-    bench.settle();
+    bench.run_until_stable();
     assert!(bench.downs().is_empty() && bench.is_idle());
 }
 
@@ -251,30 +251,30 @@ fn n4_a_foreign_down_stays_down() {
     for n in [1, 2] {
         bench.azure.get_mut(&web).expect("a pool").insert(ips(n)[0], State::Down);
     }
-    bench.look();
-    assert!(bench.said().is_empty(), "nor is one reported as ours on a node that does not drain");
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
-    bench.tell(node(1, &[]));
-    bench.settle();
+    bench.observe_all();
+    assert!(bench.take_due().is_empty(), "nor is one reported as ours on a node that does not drain");
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
+    bench.deliver(node(1, &[]));
+    bench.run_until_stable();
     assert_eq!(bench.downs(), [(ips(1)[0], 1), (ips(2)[0], 1)].into());
     assert!(bench.is_idle());
 }
 
 #[test]
-fn n4_draining_beats_up_and_an_entry_that_is_added_again_goes_down_again() {
+fn n4_draining_overrides_up_and_an_entry_added_again_goes_down() {
     let mut bench = Bench::new(4);
     let web = pool("lb", "web");
     bench.azure.get_mut(&web).expect("a pool").insert(ips(1)[0], State::Up);
-    bench.look();
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
+    bench.observe_all();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
     assert_eq!(bench.downs()[&ips(1)[0]], 2);
-    bench.said();
+    bench.take_due();
     bench.azure.get_mut(&web).expect("a pool").insert(ips(1)[0], State::None);
-    bench.look();
-    assert_eq!(bench.said(), [("lb/web".to_owned(), DOWN)]);
-    bench.settle();
+    bench.observe_all();
+    assert_eq!(bench.take_due(), [("lb/web".to_owned(), DOWN)]);
+    bench.run_until_stable();
     assert!(bench.is_idle());
 }
 
@@ -282,16 +282,16 @@ fn n4_draining_beats_up_and_an_entry_that_is_added_again_goes_down_again() {
 fn d3_an_observation_that_began_before_the_write_ended_is_not_believed() {
     let mut bench = Bench::new(4);
     let began = bench.now;
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     bench.pass(5);
     let before = bench.azure.clone();
     bench.write_all();
-    bench.said();
+    bench.take_due();
     let after = std::mem::replace(&mut bench.azure, before);
-    bench.look_at("lb", began);
-    assert!(bench.said().is_empty() && !bench.is_idle(), "nor does it make a node done");
+    bench.observe_at("lb", began);
+    assert!(bench.take_due().is_empty() && !bench.is_idle(), "nor does it make a node done");
     bench.azure = after;
-    bench.look();
+    bench.observe_all();
     assert!(bench.is_idle());
 }
 
@@ -299,18 +299,18 @@ fn d3_an_observation_that_began_before_the_write_ended_is_not_believed() {
 fn n3_pools_that_fail_are_tried_again_and_the_others_are_done() {
     let mut bench = Bench::new(4);
     let web = pool("lb", "web");
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     for other in bench.due.keys().filter(|id| **id != web).cloned().collect::<Vec<_>>() {
         bench.write(&other);
     }
-    bench.look();
-    bench.said();
+    bench.observe_all();
+    bench.take_due();
     bench.fail(&web, 500);
-    assert!(bench.said().is_empty(), "not at once");
+    assert!(bench.take_due().is_empty(), "not at once");
     let mut waits = Vec::new();
     while waits.len() < 14 {
         let failed = bench.now;
-        while bench.said().is_empty() {
+        while bench.take_due().is_empty() {
             let at = bench.machine.deadline().expect("it is tried again");
             bench.pass(at.since(bench.now).as_millis().try_into().expect("a short time"));
         }
@@ -320,42 +320,42 @@ fn n3_pools_that_fail_are_tried_again_and_the_others_are_done() {
     }
     assert_eq!(waits[..6], [5, 10, 20, 40, 80, 160]);
     assert_eq!(waits[12..], [15_000, 15_000], "up to adminState.maxBackoff");
-    bench.tell(node(1, &[]));
-    bench.settle();
+    bench.deliver(node(1, &[]));
+    bench.run_until_stable();
     assert!(bench.downs().is_empty() && bench.is_idle());
 }
 
 #[test]
 fn n4_a_deleted_load_balancer_may_return_with_downs() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
-    bench.tell(node(1, &[]));
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
+    bench.deliver(node(1, &[]));
     bench.answer_all();
     for pool in bench.due.keys().filter(|id| id.lb.as_str() == "lb").cloned().collect::<Vec<_>>() {
         bench.write(&pool);
     }
-    bench.hear_absent("lb-internal");
-    bench.look_at("lb", bench.now);
+    bench.step_absent("lb-internal");
+    bench.observe_at("lb", bench.now);
     bench.pass(60_000);
     bench.answer_all();
-    assert_eq!(bench.noted(), ["node-1"], "its Downs there may be seen again");
-    bench.settle();
-    assert!(bench.downs().is_empty() && bench.noted().is_empty());
+    assert_eq!(bench.recorded(), ["node-1"], "its Downs there may be seen again");
+    bench.run_until_stable();
+    assert!(bench.downs().is_empty() && bench.recorded().is_empty());
 }
 
 #[test]
 fn n3_no_node_waits_for_a_load_balancer_that_never_existed() {
     let mut bench = Bench::silent(Role::On, 4);
     bench.azure.retain(|id, _| id.lb.as_str() == "lb");
-    (1..=4).for_each(|n| bench.tell(node(n, &[])));
-    bench.look_at("lb", bench.now);
-    bench.hear_absent("lb-internal");
+    (1..=4).for_each(|n| bench.deliver(node(n, &[])));
+    bench.observe_at("lb", bench.now);
+    bench.step_absent("lb-internal");
     bench.lead(1);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     bench.write_all();
     bench.pass(1);
-    bench.look_at("lb", bench.now);
+    bench.observe_at("lb", bench.now);
     assert_eq!(bench.state(1).map(NodeState::as_str), Some("down"));
 }
 
@@ -363,25 +363,25 @@ fn n3_no_node_waits_for_a_load_balancer_that_never_existed() {
 fn n3_a_down_does_not_wait_for_the_retry_of_another_node() {
     let mut bench = Bench::new(8);
     let web = pool("lb", "web");
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     for _ in 0..3 {
         bench.fail(&web, 500);
         bench.pass(100);
     }
     bench.fail(&web, 500);
-    bench.said();
-    bench.tell(node(2, &[SHUTDOWN]));
-    assert!(bench.said().contains(&("lb/web".to_owned(), DOWN)));
+    bench.take_due();
+    bench.deliver(node(2, &[SHUTDOWN]));
+    assert!(bench.take_due().contains(&("lb/web".to_owned(), DOWN)));
 }
 
 #[test]
 fn n3_a_pool_that_does_not_exist_is_nothing_to_wait_for() {
     let mut bench = Bench::new(4);
     let web = pool("lb", "web");
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     bench.azure.remove(&web);
     bench.fail(&web, 404);
-    bench.settle();
+    bench.run_until_stable();
     assert!(bench.is_idle());
 }
 
@@ -389,96 +389,99 @@ fn n3_a_pool_that_does_not_exist_is_nothing_to_wait_for() {
 fn n5_half_of_the_ready_nodes_go_down_and_the_others_wait_for_room() {
     let mut bench = Bench::new(6);
     for n in 1..=5 {
-        bench.tell(node(n, &[SHUTDOWN]));
+        bench.deliver(node(n, &[SHUTDOWN]));
         bench.pass(1);
     }
     let drains = |bench: &Bench| bench.set.addresses.values().collect::<BTreeSet<_>>().len();
     assert_eq!(drains(&bench), 3, "of six");
-    bench.tell(NodeFact { ready: false, ..node(5, &[SHUTDOWN]) });
+    bench.deliver(NodeFact { ready: false, ..node(5, &[SHUTDOWN]) });
     assert_eq!(drains(&bench), 4, "one that is not Ready goes at once");
     bench.delete(1);
     let of_four = (Some(NodeState::Held), 3);
     assert_eq!((bench.state(4), drains(&bench)), of_four, "two of the four that are Ready are Down");
-    bench.tell(node(7, &[]));
-    bench.tell(node(8, &[]));
-    bench.tell(node(9, &[]));
+    bench.deliver(node(7, &[]));
+    bench.deliver(node(8, &[]));
+    bench.deliver(node(9, &[]));
     assert!(bench.set.addresses.values().any(|of| *of == uid("node-4")), "it has its turn");
-    bench.settle();
+    bench.run_until_stable();
     assert!(bench.is_idle());
 }
 
 #[test]
 fn w8_a_term_begins_when_the_nodes_and_the_draining_set_are_known() {
     let mut bench = Bench::silent(Role::On, 4);
-    bench.look();
-    bench.hear(In::Opened(Epoch(3)));
+    bench.observe_all();
+    bench.step(In::Opened(Epoch(3)));
     assert_eq!(bench.opened, None);
-    bench.hear(In::Confirmed(Epoch(2)));
+    bench.step(In::Confirmed(Epoch(2)));
     assert_eq!(bench.opened, None, "these are of an older term");
-    bench.hear(In::Confirmed(Epoch(3)));
+    bench.step(In::Confirmed(Epoch(3)));
     assert_eq!(bench.opened, Some(Epoch(3)));
-    bench.hear(In::Opened(Epoch(4)));
+    bench.step(In::Opened(Epoch(4)));
     assert_eq!(bench.opened, Some(Epoch(3)));
-    bench.hear(In::Confirmed(Epoch(5)));
+    bench.step(In::Confirmed(Epoch(5)));
     assert_eq!(bench.opened, Some(Epoch(4)), "newer ones serve");
 }
 
 #[test]
 fn w8_a_silent_one_passes_on_that_a_term_may_begin_and_nothing_more() {
     let mut bench = Bench::silent(Role::Silent, 4);
-    bench.look();
-    bench.hear(In::Opened(Epoch(3)));
+    bench.observe_all();
+    bench.step(In::Opened(Epoch(3)));
     assert_eq!(bench.opened, Some(Epoch(3)));
     bench.lead(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.look();
-    assert_eq!((bench.said().len(), bench.looks, bench.set.generation), (0, 0, 0));
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.observe_all();
+    assert_eq!((bench.take_due().len(), bench.requested_reads, bench.set.generation), (0, 0, 0));
     assert_eq!(bench.machine.deadline(), None);
 }
 
 #[test]
 fn g6_nothing_begins_on_standby_in_observe_or_while_everything_is_paused() {
     let stops: [fn(&mut Bench); 3] = [
-        |bench| bench.hear(In::Standing(Standing::Standby)),
-        |bench| bench.wish(1, OperatorPolicy { mode: Mode::Observe, ..OperatorPolicy::default() }),
+        |bench| bench.step(In::Standing(Standing::Standby)),
+        |bench| bench.set_policy(1, OperatorPolicy { mode: Mode::Observe, ..OperatorPolicy::default() }),
         |bench| {
-            bench.wish(1, OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() })
+            bench.set_policy(
+                1,
+                OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() },
+            )
         },
     ];
     for stop in stops {
         let mut bench = Bench::new(4);
         stop(&mut bench);
-        bench.tell(node(1, &[SHUTDOWN]));
-        bench.look();
+        bench.deliver(node(1, &[SHUTDOWN]));
+        bench.observe_all();
         bench.pass(60_000);
-        assert_eq!((bench.said().len(), bench.looks, bench.set.generation), (0, 0, 0));
+        assert_eq!((bench.take_due().len(), bench.requested_reads, bench.set.generation), (0, 0, 0));
         bench.lead(2);
-        assert_eq!(bench.said(), all(DOWN), "it goes on by itself");
+        assert_eq!(bench.take_due(), all(DOWN), "it goes on by itself");
     }
     let mut bench = Bench::new(4);
     let shop =
         OperatorPolicy { pools: [(pool("lb", "web"), Pause::default())].into(), ..OperatorPolicy::default() };
-    bench.wish(1, OperatorPolicy { mode: Mode::AddOnly, ..shop });
-    bench.tell(node(1, &[SHUTDOWN]));
-    assert_eq!(bench.said(), all(DOWN), "pauses of single pools and add-only let Downs go");
+    bench.set_policy(1, OperatorPolicy { mode: Mode::AddOnly, ..shop });
+    bench.deliver(node(1, &[SHUTDOWN]));
+    assert_eq!(bench.take_due(), all(DOWN), "pauses of single pools and add-only let Downs go");
 }
 
 #[test]
 fn w8_what_was_posted_in_another_term_is_posted_again() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     bench.write(&pool("lb", "web"));
-    bench.said();
+    bench.take_due();
     bench.due.clear();
-    bench.hear(In::Standing(Standing::Standby));
+    bench.step(In::Standing(Standing::Standby));
     bench.lead(2);
-    assert_eq!(bench.said().len(), 3);
-    bench.settle();
+    assert_eq!(bench.take_due().len(), 3);
+    bench.run_until_stable();
     assert_eq!(bench.downs().len(), 2);
     assert!(bench.is_idle());
 }
 
-/// How often a pool was asked for within this time, while everything that is asked of it fails.
+/// Number of requests for a pool within this time, if every write fails.
 fn tries(bench: &mut Bench, id: &PoolId, millis: u64) -> usize {
     let (until, mut tries) = (bench.now.plus(Duration::from_millis(millis)), 0);
     while bench.now < until {
@@ -496,18 +499,18 @@ fn s1_a_failing_pool_is_asked_as_often_for_many_nodes_as_for_one() {
     let mut bench = Bench::new(40);
     let web = pool("lb", "web");
     for n in 1..=10 {
-        bench.tell(node(n, &[SHUTDOWN]));
+        bench.deliver(node(n, &[SHUTDOWN]));
         assert!(bench.due.contains_key(&web), "what is new goes at once");
         tries(&mut bench, &web, 1_000);
     }
     tries(&mut bench, &web, 60_000);
     assert!(tries(&mut bench, &web, 60_000) <= 5, "each 15 s, and not each node each 15 s");
-    assert!(bench.due.values().all(|due| !due.again), "the other pools are asked for the first time");
+    assert!(bench.due.values().all(|due| !due.again), "the other pools are requested for the first time");
     while !bench.due.contains_key(&web) {
         bench.pass(1);
     }
     assert!(bench.due[&web].again);
-    bench.settle();
+    bench.run_until_stable();
     assert_eq!(bench.downs().len(), 20);
 }
 
@@ -515,8 +518,8 @@ fn s1_a_failing_pool_is_asked_as_often_for_many_nodes_as_for_one() {
 fn n3_a_down_that_does_not_last_is_written_less_often_and_reported() {
     let mut bench = Bench::new(4);
     let web = pool("lb", "web");
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
     assert_eq!(bench.state(1), Some(NodeState::Down));
     bench.reports.clear();
     let mut writes = 0;
@@ -525,36 +528,36 @@ fn n3_a_down_that_does_not_last_is_written_less_often_and_reported() {
             bench.write(&web);
             writes += 1;
         }
-        bench.somebody_sets(1, State::None);
-        bench.look();
+        bench.set_foreign(1, State::None);
+        bench.observe_all();
         bench.pass(100);
     }
     assert!((8..=16).contains(&writes), "{writes} writes in a minute");
     let told = bench.reports.iter().filter(|report| matches!(report.what, EventKind::AdminFailed { .. }));
     assert_eq!(told.count(), 1, "once");
     bench.pass(15_000);
-    bench.settle();
+    bench.run_until_stable();
     assert_eq!(bench.downs().len(), 2);
 }
 
 #[test]
-fn n5_nodes_that_are_being_restored_count_until_that_is_done() {
+fn n5_restoring_nodes_count_until_they_are_restored() {
     let mut bench = Bench::new(6);
     for n in 1..=3 {
-        bench.tell(node(n, &[SHUTDOWN]));
+        bench.deliver(node(n, &[SHUTDOWN]));
     }
-    bench.settle();
+    bench.run_until_stable();
     for n in 1..=3 {
-        bench.tell(node(n, &[]));
+        bench.deliver(node(n, &[]));
     }
     for n in 4..=6 {
-        bench.tell(node(n, &[SHUTDOWN]));
+        bench.deliver(node(n, &[SHUTDOWN]));
         assert_eq!(bench.state(n), Some(NodeState::Held), "three are Down until they are seen not to be");
     }
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!((bench.state(1), bench.drains()), (Some(NodeState::Draining), vec!["node-1"]));
-    bench.settle();
-    bench.settle();
+    bench.run_until_stable();
+    bench.run_until_stable();
     assert_eq!(bench.drains(), ["node-1", "node-4", "node-5"], "in the order of signals, as many as may");
     assert_eq!(bench.state(6), Some(NodeState::Held));
 }

@@ -18,7 +18,7 @@ pub(super) fn from_admin_state(said: nodes::Out, deliver: &mut impl FnMut(Delive
             deliver(Delivery::Writer(writer::In::AdminWithdraw(pool, generation)));
         }
         nodes::Out::Opened(epoch) => deliver(Delivery::Leader(leader::In::Opened(epoch))),
-        nodes::Out::Look => deliver(Delivery::Discovery(discovery::In::ReadSoon)),
+        nodes::Out::ReadLoadBalancers => deliver(Delivery::Discovery(discovery::In::ReadSoon)),
         nodes::Out::ConfigMap(call, ask) => {
             let keeper = Keeper::AdminState;
             deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { keeper, call, ask }));

@@ -303,7 +303,7 @@ fn admin_state_params(settings: Settings) -> nodes::Params {
         only_listed: only_listed(settings),
         listed: listings(settings).into_iter().map(|listing| listing.pool).collect(),
         max_backoff: Duration::from_secs(15),
-        keeping: nodes::Keeping::ConfigMap,
+        storage: nodes::RecordStorage::ConfigMap,
     }
 }
 

@@ -19,7 +19,7 @@ use model::node::NodeFact;
 use model::node::Role;
 use model::object::{Object, ResourceVersion, Taint};
 use model::policy::OperatorPolicy;
-use nodes::{AdminState, In, Keeping, Out, Params};
+use nodes::{AdminState, In, Out, Params, RecordStorage};
 use pools::directory;
 
 use super::{BATCH, TICKS, world};
@@ -72,7 +72,7 @@ impl Bench {
             excluded: BTreeSet::new(),
             listed: BTreeSet::new(),
             max_backoff: Duration::from_secs(1_000),
-            keeping: Keeping::ConfigMap,
+            storage: RecordStorage::ConfigMap,
         };
         let facts = world::nodes(1, true).into_iter().map(|object| {
             let Object::Node(node) = object else { panic!("no Node: {object:?}") };
@@ -147,7 +147,7 @@ impl Bench {
                 }
                 Out::DrainingAddresses(_)
                 | Out::Opened(_)
-                | Out::Look
+                | Out::ReadLoadBalancers
                 | Out::NoticeIgnored(..)
                 | Out::Taint(..)
                 | Out::Report(_)

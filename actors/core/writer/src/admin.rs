@@ -1,13 +1,13 @@
-//! The admin part of slots: made due, withdrawn, and answered (docs/design/nodes.md, N3); and what PUTs of older
-//! draining sets have missed (N2).
+//! The admin part of slots: due, withdrawn and answered (docs/design/nodes.md, N3). Also reports backends that PUTs
+//! of older draining sets missed (N2).
 //!
-//! Each withdrawal is answered once: at once, where nothing of the part has begun, else behind the end of what has.
+//! Each withdrawal gets one answer: at once if nothing of the part has begun, else after the end of what has.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::completion::End;
+use super::completion::WriteEnd;
 use super::lane::Lane;
 use super::write::{Put, Write};
 use super::{AdminDue, AdminUrgency, Draining, Life, Out, Writer};
@@ -17,7 +17,7 @@ use model::load_balancers::OurPuts;
 use model::machine::Now;
 use model::sample::Metric;
 
-/// For how long it is kept in mind by which draining set a PUT was made that has ended: longer than any GET takes.
+/// Time for which the draining set of an ended PUT is kept: longer than any GET takes.
 const PUTS_KEPT: Duration = Duration::from_secs(600);
 
 impl Writer {
@@ -30,7 +30,8 @@ impl Writer {
         }
     }
 
-    /// What is under way, or waits to go on with membership, goes on to its end: it finds out what is there.
+    /// A write in flight, or one that waits with membership, still runs to its end, to find out the state of the
+    /// pool.
     pub(super) fn on_admin_withdraw(&mut self, pool: &PoolId, generation: u64, out: &mut Vec<Out>) {
         let mut has_begun = false;
         if let Some(lane) = self.lanes.get_mut(&pool.lb) {
@@ -49,8 +50,8 @@ impl Writer {
         }
     }
 
-    /// Ends the admin part of a write: it is answered, or is due as before.
-    pub(super) fn end_admin(&mut self, now: Now, write: &Write, end: &End, out: &mut Vec<Out>) {
+    /// Ends the admin part of a write: it is answered, or stays due.
+    pub(super) fn end_admin(&mut self, now: Now, write: &Write, end: &WriteEnd, out: &mut Vec<Out>) {
         let Some(due) = write.admin else { return };
         if let Some(failed) = is_failure(end) {
             let took = now.since(write.admin_granted.unwrap_or(write.granted));
@@ -59,22 +60,24 @@ impl Writer {
         }
         let pool = &write.pool;
         match end {
-            // Its restores are due as before; the set is carried out with them.
-            End::Written { put, .. } | End::Withheld(put) if put.leaves_restores => {
+            // Its restores stay due. They complete the set.
+            WriteEnd::Written { put, .. } | WriteEnd::Withheld(put) if put.leaves_restores => {
                 self.return_admin(pool, AdminDue { urgency: AdminUrgency::Restore, ..due });
             }
-            End::Written { put, .. } | End::Withheld(put) => {
+            WriteEnd::Written { put, .. } | WriteEnd::Withheld(put) => {
                 self.admin_finished(pool, put.draining.generation, Ok(Arc::clone(&put.draining)), out);
             }
-            End::Unchanged(_) => {
+            WriteEnd::Unchanged(_) => {
                 let set = Arc::clone(&self.draining);
                 self.admin_finished(pool, set.generation, Ok(set), out);
             }
-            End::Stale(failure) | End::Retriable { failure, .. } | End::Terminal(failure) => {
+            WriteEnd::Stale(failure) | WriteEnd::Retriable { failure, .. } | WriteEnd::Terminal(failure) => {
                 self.admin_finished(pool, due.generation, Err(Arc::clone(failure)), out);
             }
-            // Nothing was tried, so it stays due.
-            End::NotGranted | End::Interrupted | End::Left => self.return_admin(pool, due),
+            // Nothing was tried, so that it stays due.
+            WriteEnd::NotGranted | WriteEnd::Interrupted | WriteEnd::Abandoned => {
+                self.return_admin(pool, due)
+            }
         }
     }
 
@@ -84,7 +87,7 @@ impl Writer {
         }
     }
 
-    /// What our own PUTs may have to do with what a GET of a load balancer shows that began at that moment.
+    /// How our own PUTs may have affected a GET of a load balancer that began at `began`.
     pub(super) fn our_puts(&self, lb: &LbName, began: Now) -> OurPuts {
         let sent = of_balancer(&self.sent, lb).map(|(id, at)| (id.pool.clone(), *at));
         let sent = Arc::new(sent.collect());
@@ -94,15 +97,15 @@ impl Writer {
         OurPuts { sent, oldest: [ended, open].into_iter().flatten().min() }
     }
 
-    /// Forgets PUTs of long ago to pools that a look at their load balancer does not show.
+    /// Drops old PUTs to pools that a read of their load balancer does not show.
     pub(super) fn forget_puts(&mut self, began: Now, facts: &LbFacts) {
         let there: BTreeSet<&PoolId> = facts.pools.iter().map(|pool| &pool.id).collect();
         let long_ago = began.minus(PUTS_KEPT);
         self.sent.retain(|id, at| id.lb != facts.lb || *at >= long_ago || there.contains(id));
     }
 
-    /// Keeps in mind by which sets the PUTs of a write were made that ends now, as long as a GET can take.
-    pub(super) fn note_puts(&mut self, now: Now, write: &Write) {
+    /// Records the draining sets of the PUTs of a write that ends now, for as long as a GET can take.
+    pub(super) fn record_puts(&mut self, now: Now, write: &Write) {
         for generation in write.puts().map(|put| put.draining.generation) {
             self.ended.insert((write.pool.lb.clone(), generation), now);
         }
@@ -110,9 +113,9 @@ impl Writer {
         self.ended.retain(|_, at| *at >= long_ago);
     }
 
-    /// Says which backends are Down already that are to be, before anything is written: where no PUT of ours was sent
-    /// since their nodes drain, another client has set them (N4).
-    pub(super) fn tell_found(&self, pool: &PoolId, facts: &PoolFacts, out: &mut Vec<Out>) {
+    /// Reports backends that are already Down, as required, before anything is written. If we have sent no PUT since
+    /// their nodes began to drain, another client has set them (N4).
+    pub(super) fn report_found_down(&self, pool: &PoolId, facts: &PoolFacts, out: &mut Vec<Out>) {
         let is_down = |entry: &&Entry| entry.admin_state == AdminState::Down;
         let downs = facts.entries.iter().filter(is_down).filter_map(Entry::backend);
         let found: BTreeSet<Backend> =
@@ -122,14 +125,21 @@ impl Writer {
         }
     }
 
-    /// Says what PUTs of older draining sets than the newest have left in their pool that is to be Down by now, where
-    /// they may have been carried out. Perhaps nothing was asked for in this pool: these backends were not in it,
-    /// or were Down (N2).
+    /// Reports backends that PUTs of older draining sets may have left in their pool, although the newest set
+    /// requires them Down. The pool may have had no due admin part, because these backends were not in it, or were
+    /// Down (N2).
     ///
-    /// `told` is the generation for which that was said last.
-    pub(super) fn tell_missed(&self, pool: &PoolId, told: u64, puts: &[&Put], out: &mut Vec<Out>) {
+    /// `reported` is the generation of the last such report.
+    pub(super) fn report_missed(
+        &self,
+        pool: &PoolId,
+        missed_reported: u64,
+        puts: &[&Put],
+        out: &mut Vec<Out>,
+    ) {
         let newest = &self.draining;
-        let older = puts.iter().filter(|put| put.draining.generation.max(told) < newest.generation);
+        let older =
+            puts.iter().filter(|put| put.draining.generation.max(missed_reported) < newest.generation);
         let left = older.flat_map(|put| {
             let added = put.change.edit.add.iter();
             let born = added.map(|new| (Backend::from(new.ip), new.admin_state.unwrap_or(AdminState::None)));
@@ -144,14 +154,14 @@ impl Writer {
         }
     }
 
-    /// The same for a write that is about to give its lane back, and has PUTs whose answers were lost.
-    pub(super) fn tell_what_waits_missed(&mut self, lb: &LbName, out: &mut Vec<Out>) {
+    /// The same for a write that gives its lane back and has PUTs whose answers were lost.
+    pub(super) fn report_missed_while_waiting(&mut self, lb: &LbName, out: &mut Vec<Out>) {
         let newest = self.draining.generation;
         let Some(write) = self.open_write_mut(lb) else { return };
-        let (pool, unsure) = (write.pool.clone(), write.course.unsure.clone());
-        let told = std::mem::replace(&mut write.course.told, newest);
-        let puts: Vec<&Put> = unsure.iter().map(|put| &**put).collect();
-        self.tell_missed(&pool, told, &puts, out);
+        let (pool, unconfirmed_puts) = (write.pool.clone(), write.history.unconfirmed_puts.clone());
+        let missed_reported = std::mem::replace(&mut write.history.missed_reported, newest);
+        let puts: Vec<&Put> = unconfirmed_puts.iter().map(|put| &**put).collect();
+        self.report_missed(&pool, missed_reported, &puts, out);
     }
 
     /// Answers the admin part of a write that has ended.
@@ -169,13 +179,13 @@ impl Writer {
     }
 }
 
-/// Whether the end of a write is a failure of its admin part; `None`: nothing was tried, or nothing was sent (C4). A
-/// pool that is not there has nothing to be cut out.
-fn is_failure(end: &End) -> Option<bool> {
+/// Whether the end of a write is a failure of its admin part. `None`: nothing was tried or sent (C4). A pool that
+/// does not exist has no backend to set Down.
+fn is_failure(end: &WriteEnd) -> Option<bool> {
     match end {
-        End::Written { .. } | End::Unchanged(_) => Some(false),
-        End::Stale(failure) => Some(!failure.says_absent()),
-        End::Retriable { .. } | End::Terminal(_) => Some(true),
-        End::Withheld(_) | End::NotGranted | End::Interrupted | End::Left => None,
+        WriteEnd::Written { .. } | WriteEnd::Unchanged(_) => Some(false),
+        WriteEnd::Stale(failure) => Some(!failure.says_absent()),
+        WriteEnd::Retriable { .. } | WriteEnd::Terminal(_) => Some(true),
+        WriteEnd::Withheld(_) | WriteEnd::NotGranted | WriteEnd::Interrupted | WriteEnd::Abandoned => None,
     }
 }

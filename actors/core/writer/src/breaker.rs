@@ -1,21 +1,21 @@
-//! The breaker: when the same terminal failure hits pool after pool, the others wait and one at a time is tried
+//! The breaker: when pool after pool meets the same terminal failure, the other pools wait while single writes probe
 //! (docs/design/writer.md, W10).
 //!
-//! Five terminal failures of one class, status and code, on different pools within two minutes and with no success
-//! between stop everything; on pools of a single load balancer they stop only that one, and a success is one there.
-//! What is stopped spends nothing and is reported nothing; one of what waits is granted every 30 seconds, on the
-//! next load balancer each time, and if nothing waits then, what comes due next is. Whatever is tried so, the first
-//! success lets all go on.
+//! Five terminal failures with the same status and code on different pools, within two minutes and without a success
+//! between, stop all load balancers. On pools of a single load balancer they stop only that one, and only a success
+//! there counts. A stopped pool spends no call and gets no outcome. Every 30 s one waiting slot is granted as a
+//! probe, on the next load balancer each time; if none waits, the next that becomes due is granted. The first success
+//! of any probe ends the stop.
 //!
-//! What writes meet that carry an admin part alone is kept apart, for a pool that takes no Down may well take
-//! members: it stops admin parts and never membership, and what is tried of the one spends no try of the other. An
-//! admin part that travels with membership goes and waits with that.
+//! Failures of writes with only an admin part count separately, because a pool that refuses a Down may well accept
+//! members. They stop admin parts and never membership, and the two have separate probes. An admin part that travels
+//! with membership goes and waits with it.
 //!
-//! A Down must not wait behind the troubles of membership (N3), and may well go through where that does not: it is
-//! let through alone, until an admin part alone has met the fault itself. From then on admin parts wait too, for they
-//! would only spend the reserve that is theirs. Restores, which have time, wait with membership from the beginning.
+//! A Down must not wait for problems of membership (N3), and may well succeed where membership fails. It goes alone,
+//! until a write of an admin part alone meets the fault itself. From then on admin parts wait too, because they would
+//! only spend their reserve. Restores are not urgent and wait with membership from the beginning.
 //!
-//! It knows only the present term: a new one starts closed, which costs five failures at most.
+//! The state is that of the current term. A new term starts with a closed breaker, which costs at most five failures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,117 +28,116 @@ use model::machine::Now;
 use model::report::{Condition, Ended, EventKind, Report, Subject};
 use model::sample::{Caller, Metric};
 
-use super::completion::End;
+use super::completion::WriteEnd;
 use super::lane::Eligible;
 use super::write::Write;
 use super::{AdminDue, AdminUrgency, Out, Writer};
 
-/// How many pools must have failed alike.
+/// Number of pools that must fail with the same fault.
 const FAILURES: usize = 5;
 
-/// Within which time.
+/// Period within which they must fail.
 const WINDOW: Duration = Duration::from_secs(120);
 
-/// The time between two tries while it is open.
+/// Interval between probes while the breaker is open.
 const PROBE_EVERY: Duration = Duration::from_secs(30);
 
 /// A class of failures.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Fault {
+struct FailureCause {
     kind: FailureKind,
     code: Option<Arc<str>>,
 }
 
 /// The last terminal failure of a pool.
 #[derive(Clone, Debug)]
-struct Failed {
+struct PoolFailure {
     at: Now,
-    /// Its place among all failures and successes.
+    /// Position in the order of all failures and successes.
     order: u64,
-    fault: Fault,
+    fault: FailureCause,
 }
 
 /// A fault that stops all load balancers, or one.
 #[derive(Clone, Debug)]
 struct Block {
-    fault: Fault,
-    words: Arc<str>,
-    /// When the next try may be granted.
+    fault: FailureCause,
+    description: Arc<str>,
+    /// Time of the next probe.
     probe: Now,
 }
 
-/// What a write is of, as far as the breaker tells it apart.
+/// The kind of a write, as the breaker distinguishes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Part {
-    /// Membership, and what travels with it.
+pub(super) enum WriteKind {
+    /// Membership, with or without an admin part.
     Members,
-    /// An admin part alone, by which a node is cut out.
+    /// An admin part alone that sets a node Down.
     Down,
-    /// An admin part alone, by which nodes are only restored.
+    /// An admin part alone that only restores nodes.
     Restore,
 }
 
-impl Part {
-    /// What a write with these parts is of.
-    pub(super) fn of(membership: Option<Due>, admin: Option<AdminDue>) -> Part {
+impl WriteKind {
+    /// The kind of a write with these parts.
+    pub(super) fn of(membership: Option<Due>, admin: Option<AdminDue>) -> WriteKind {
         match (membership, admin.map(|due| due.urgency)) {
-            (Some(_), _) => Part::Members,
-            (None, Some(AdminUrgency::Restore)) => Part::Restore,
-            // Members that were right leave a PUT of admin states that was not asked for.
-            (None, Some(AdminUrgency::Down) | None) => Part::Down,
+            (Some(_), _) => WriteKind::Members,
+            (None, Some(AdminUrgency::Restore)) => WriteKind::Restore,
+            // The membership was in sync, and left a PUT that only sets admin states.
+            (None, Some(AdminUrgency::Down) | None) => WriteKind::Down,
         }
     }
 
-    /// Whose work it is.
     fn caller(self) -> Caller {
         match self {
-            Part::Members => Caller::Membership,
-            Part::Down | Part::Restore => Caller::AdminState,
+            WriteKind::Members => Caller::Membership,
+            WriteKind::Down | WriteKind::Restore => Caller::AdminState,
         }
     }
 }
 
-/// That something is stopped from now on.
+/// A stop that begins now.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Opened {
-    /// Whose work.
+pub(super) struct OpenedBreaker {
+    /// The caller that is stopped.
     pub caller: Caller,
-    /// Which load balancer; `None`: all of them.
+    /// The load balancer. `None`: all of them.
     pub lb: Option<LbName>,
-    /// The fault, in words.
-    pub words: Arc<str>,
+    /// Description of the fault.
+    pub description: Arc<str>,
 }
 
-/// What writes of one caller have met, and what of theirs is stopped.
+/// Failures and stops of one caller's writes.
 #[derive(Clone, Debug, Default)]
 struct Circuit {
-    /// Failures that no success on their load balancer has followed.
-    recent: BTreeMap<PoolId, Failed>,
+    /// Failures without a later success on their load balancer.
+    recent: BTreeMap<PoolId, PoolFailure>,
     all: Option<Block>,
     /// Empty while all are stopped.
     lbs: BTreeMap<LbName, Block>,
 }
 
-/// W10's breaker, of all load balancers and of each.
+/// The breaker of W10, for all load balancers together and for each.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Breaker {
-    /// How many failures and successes there were.
+pub(super) struct WriteBreaker {
+    /// Number of failures and successes so far.
     order: u64,
-    /// The place of the last success anywhere.
+    /// Position of the last success anywhere.
     succeeded: u64,
     members: Circuit,
     admin: Circuit,
-    /// What was reported as stopped, and goes on no earlier.
+    /// Stops that were reported and have not ended.
     reported: BTreeSet<(Caller, Option<LbName>)>,
 }
 
 impl Circuit {
-    /// Takes in a failure of a pool; says whether that stops something: one load balancer, or all of them.
+    /// Records a failure of a pool. Returns whether it stops one load balancer, or all of them.
     fn failed(
         &mut self,
         pool: &PoolId,
-        failed: Failed,
-        words: &Arc<str>,
+        failed: PoolFailure,
+        description: &Arc<str>,
         succeeded: u64,
     ) -> Option<Option<LbName>> {
         let (now, fault) = (failed.at, failed.fault.clone());
@@ -159,12 +158,12 @@ impl Circuit {
             return None;
         };
         let probe = now.plus(PROBE_EVERY);
-        let block = Block { fault, words: Arc::clone(words), probe };
+        let block = Block { fault, description: Arc::clone(description), probe };
         self.stop(lb.as_ref(), block);
         Some(lb)
     }
 
-    /// Stops one load balancer, or all of them.
+    /// Stops one load balancer, or all for `None`.
     fn stop(&mut self, lb: Option<&LbName>, block: Block) {
         match lb {
             Some(lb) => {
@@ -177,7 +176,7 @@ impl Circuit {
         }
     }
 
-    /// Takes in a success on a load balancer; says whether that lets something go on.
+    /// Records a success on a load balancer. Returns whether it ends a stop.
     fn succeeded(&mut self, lb: &LbName) -> bool {
         let here: Vec<PoolId> = of_balancer(&self.recent, lb).map(|(pool, _)| pool.clone()).collect();
         for pool in here {
@@ -194,8 +193,8 @@ impl Circuit {
         self.all.as_mut().or_else(|| self.lbs.get_mut(lb))
     }
 
-    /// Whether something on a load balancer may be granted: it is not stopped, or may be tried.
-    fn lets_go(&self, now: Now, lb: &LbName) -> bool {
+    /// Whether a load balancer may be granted: it is not stopped, or a probe is due.
+    fn is_admitted(&self, now: Now, lb: &LbName) -> bool {
         self.block(lb).is_none_or(|block| block.probe <= now)
     }
 
@@ -204,41 +203,41 @@ impl Circuit {
     }
 }
 
-impl Breaker {
-    /// Takes in that a write of a pool failed for good; says so if that stops something.
+impl WriteBreaker {
+    /// Records a terminal failure of a pool. Returns the stop that it causes, if any.
     pub(super) fn failed(
         &mut self,
         now: Now,
         pool: &PoolId,
         failure: &Failure,
-        part: Part,
-    ) -> Option<Opened> {
+        part: WriteKind,
+    ) -> Option<OpenedBreaker> {
         self.order += 1;
-        let fault = Fault { kind: failure.kind, code: failure.code.clone() };
-        let words: Arc<str> = Failure { correlation_id: None, ..failure.clone() }.to_string().into();
-        let failed = Failed { at: now, order: self.order, fault };
+        let fault = FailureCause { kind: failure.kind, code: failure.code.clone() };
+        let description: Arc<str> = Failure { correlation_id: None, ..failure.clone() }.to_string().into();
+        let failed = PoolFailure { at: now, order: self.order, fault };
         let caller = part.caller();
         let circuit = match caller {
             Caller::Membership => &mut self.members,
             Caller::AdminState => &mut self.admin,
         };
-        let opened = circuit.failed(pool, failed, &words, self.succeeded);
+        let opened = circuit.failed(pool, failed, &description, self.succeeded);
         self.stop_admin_with_members(now, &pool.lb);
-        opened.map(|lb| Opened { caller, lb, words })
+        opened.map(|lb| OpenedBreaker { caller, lb, description })
     }
 
-    /// Admin parts wait where membership does, once one of them has met alone what stops that.
+    /// Stops admin parts where membership is stopped, once a write of an admin part alone has met the same fault.
     fn stop_admin_with_members(&mut self, now: Now, lb: &LbName) {
         let (lb, block) = match (&self.members.all, self.members.lbs.get(lb)) {
             (Some(block), _) if self.admin.all.is_none() => (None, block),
             (None, Some(block)) if self.admin.block(lb).is_none() => (Some(lb), block),
             (Some(_), _) | (None, Some(_) | None) => return,
         };
-        let is_there = |pool: &PoolId, failed: &Failed| match lb {
+        let is_there = |pool: &PoolId, failed: &PoolFailure| match lb {
             Some(lb) => pool.lb == *lb,
             None => failed.order > self.succeeded,
         };
-        let has_met = |(pool, failed): (&PoolId, &Failed)| {
+        let has_met = |(pool, failed): (&PoolId, &PoolFailure)| {
             failed.fault == block.fault && now.since(failed.at) <= WINDOW && is_there(pool, failed)
         };
         if self.admin.recent.iter().any(has_met) {
@@ -247,16 +246,16 @@ impl Breaker {
         }
     }
 
-    /// Takes in that a write on a load balancer succeeded; says whether that lets something go on.
+    /// Records a successful write on a load balancer. Returns whether it ends a stop.
     pub(super) fn succeeded(&mut self, lb: &LbName) -> bool {
         self.order += 1;
         self.succeeded = self.order;
         self.members.succeeded(lb) | self.admin.succeeded(lb)
     }
 
-    /// Which of a load balancer's slots may be granted; `None`: not one.
+    /// The slots of a load balancer that may be granted. `None`: no slot.
     pub(super) fn admits(&self, now: Now, lb: &LbName) -> Option<Eligible> {
-        match (self.members.lets_go(now, lb), self.admin.lets_go(now, lb)) {
+        match (self.members.is_admitted(now, lb), self.admin.is_admitted(now, lb)) {
             (true, true) => Some(Eligible::Any),
             (true, false) => Some(Eligible::Members),
             (false, true) => Some(Eligible::Down),
@@ -264,37 +263,36 @@ impl Breaker {
         }
     }
 
-    /// Takes in a grant: where it is a try, the next one of its kind has to wait. A restore is one of membership, as
-    /// long as that alone is what it waits for.
-    pub(super) fn granted(&mut self, now: Now, lb: &LbName, part: Part) {
+    /// Records a grant. After a probe, the next one of its kind must wait. A restore counts as membership while only
+    /// the stop of membership delays it.
+    pub(super) fn granted(&mut self, now: Now, lb: &LbName, part: WriteKind) {
         let circuit = match part {
-            Part::Members => &mut self.members,
-            Part::Restore if self.admin.block(lb).is_none() => &mut self.members,
-            Part::Down | Part::Restore => &mut self.admin,
+            WriteKind::Members => &mut self.members,
+            WriteKind::Restore if self.admin.block(lb).is_none() => &mut self.members,
+            WriteKind::Down | WriteKind::Restore => &mut self.admin,
         };
         if let Some(block) = circuit.block_mut(lb).filter(|block| block.probe <= now) {
             block.probe = now.plus(PROBE_EVERY);
         }
     }
 
-    /// When membership that is stopped on a load balancer may be tried; `None`: it is not stopped.
+    /// Time of the next membership probe on a stopped load balancer. `None`: not stopped.
     pub(super) fn probe_at(&self, lb: &LbName) -> Option<Now> {
         self.members.block(lb).map(|block| block.probe)
     }
 
-    /// When an admin part that is stopped on a load balancer may be tried alone: a Down, or one that only restores;
-    /// `None`: it is not stopped.
+    /// Time of the next probe with an admin part alone, a Down or one that only restores. `None`: not stopped.
     pub(super) fn admin_probe_at(&self, lb: &LbName, down: bool) -> Option<Now> {
         let probe = self.admin.block(lb).map(|block| block.probe);
         if down { probe } else { probe.max(self.probe_at(lb)) }
     }
 
-    /// The fault that stops membership on a load balancer, in words.
+    /// Description of the fault that stops membership on a load balancer.
     pub(super) fn blocked_by(&self, lb: &LbName) -> Option<Arc<str>> {
-        self.members.block(lb).map(|block| Arc::clone(&block.words))
+        self.members.block(lb).map(|block| Arc::clone(&block.description))
     }
 
-    /// Takes out what was reported as stopped, and is not any more.
+    /// Takes the reported stops that have ended.
     fn take_ended(&mut self) -> Vec<Condition> {
         let (members, admin) = (&self.members, &self.admin);
         let is_over = |(caller, lb): &(Caller, Option<LbName>)| {
@@ -311,7 +309,7 @@ impl Breaker {
         over.map(|(caller, lb)| Condition::Blocked(caller, lb)).collect()
     }
 
-    /// On how many load balancers something is stopped; 1 when it is on all of them.
+    /// Number of load balancers with a stop. A stop of all of them counts as 1.
     pub(super) fn scopes(&self) -> u64 {
         let (members, admin) = (&self.members, &self.admin);
         if members.all.is_some() || admin.all.is_some() {
@@ -321,41 +319,45 @@ impl Breaker {
         u64::try_from(members.lbs.len() + others).unwrap_or(u64::MAX)
     }
 
-    /// The invariant: while everything is stopped, nothing is stopped apart from that.
+    /// Checks that no load balancer is stopped by itself while all are stopped.
     pub(super) fn is_consistent(&self) -> bool {
         self.members.is_consistent() && self.admin.is_consistent()
     }
 }
 
 impl Writer {
-    /// Tells the breaker how a write has ended, and all machines what follows.
-    pub(super) fn note_end(&mut self, now: Now, write: &Write, end: &End, out: &mut Vec<Out>) {
+    /// Records the end of a write in the breaker, and reports the consequences.
+    pub(super) fn record_end(&mut self, now: Now, write: &Write, end: &WriteEnd, out: &mut Vec<Out>) {
         if !self.params.breaker || !self.is_current(write.attempt) {
             return;
         }
         match end {
-            // Nothing of a dry run is sent, but what it reads was answered.
-            End::Written { .. } | End::Unchanged(_) | End::Withheld(_) => {
+            // A dry run sends no PUT, but its reads succeeded.
+            WriteEnd::Written { .. } | WriteEnd::Unchanged(_) | WriteEnd::Withheld(_) => {
                 if self.breaker.succeeded(&write.pool.lb) {
                     self.show_blocks(out);
                 }
             }
-            End::Terminal(failure) => {
-                let part = Part::of(write.due(), write.admin);
+            WriteEnd::Terminal(failure) => {
+                let part = WriteKind::of(write.due(), write.admin);
                 let Some(opened) = self.breaker.failed(now, &write.pool, failure, part) else { return };
-                let Opened { caller, lb, words } = opened;
+                let OpenedBreaker { caller, lb, description } = opened;
                 self.breaker.reported.insert((caller, lb.clone()));
-                let what = EventKind::Blocked { caller, fault: words, lb };
+                let what = EventKind::Blocked { caller, fault: description, lb };
                 out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
                 self.show_blocks(out);
             }
-            End::NotGranted | End::Stale(_) | End::Retriable { .. } | End::Interrupted | End::Left => {}
+            WriteEnd::NotGranted
+            | WriteEnd::Stale(_)
+            | WriteEnd::Retriable { .. }
+            | WriteEnd::Interrupted
+            | WriteEnd::Abandoned => {}
         }
         out.extend(self.breaker.take_ended().into_iter().map(|over| Out::Ended(Ended::of(over))));
     }
 
-    /// Forgets what an older term has met.
-    pub(super) fn close_breaker(&mut self, out: &mut Vec<Out>) {
+    /// Resets the breaker for a new term.
+    pub(super) fn reset_breaker(&mut self, out: &mut Vec<Out>) {
         if std::mem::take(&mut self.breaker).scopes() > 0 {
             self.show_blocks(out);
         }
@@ -364,7 +366,7 @@ impl Writer {
     fn show_blocks(&mut self, out: &mut Vec<Out>) {
         out.push(Out::Metric(Metric::Blocked { scopes: self.breaker.scopes() }));
         for lb in self.lanes.keys() {
-            self.shown.lane_changed(lb);
+            self.status.lane_changed(lb);
         }
     }
 }

@@ -1,16 +1,16 @@
-//! How many calls may be made: token buckets for reads and writes (docs/design/writer.md, W9).
+//! Limits the rate of calls: token buckets for reads and writes (docs/design/writer.md, W9).
 //!
-//! A bucket holds what is allowed for five minutes and is filled continuously, so that no five minutes see more than
-//! twice that. What is allowed moves: a quota 429 halves it, down to a tenth of what is configured, and it comes back
-//! by a twentieth of that per minute. What ARM says is left for all clients lowers what a bucket holds: at no moment
-//! does it hold more than half of that, and both grow from there as the bucket fills.
+//! A bucket holds at most the allowance of five minutes and refills continuously, so that no five minutes see more
+//! than twice the allowance. A quota 429 halves the allowance, down to a tenth of the configured one; it recovers by
+//! a twentieth of that per minute. The remaining calls that ARM reports for all clients lower the bucket: it then
+//! holds at most half of that number, and the ceiling rises again as the bucket refills.
 //!
-//! The last fifth of what a bucket can hold is a reserve, in whole calls, so that the smallest budgets have none.
-//! Membership is granted only with calls beyond it, of reads as of writes, and neither verification nor discovery
-//! uses it. Left are the grants of admin state, and the reads of what has begun: a Down waits for those anyway.
+//! The last fifth of a bucket is a reserve, in whole calls, so that the smallest budgets have none. Grants of
+//! membership need calls beyond the reserve, of reads and of writes. Verification and discovery never use it. It is
+//! left for grants of admin state and for the reads of writes that have begun, because a Down waits for those anyway.
 //!
-//! The rates of the cloud configuration are further buckets, without reserve and never lowered, that all calls wait
-//! for. Which call goes first is [`super::calls`]' business.
+//! The rates of the cloud configuration are further buckets for all calls, without reserve and never lowered. The
+//! order of calls is decided in [`super::in_flight`].
 
 use std::time::Duration;
 
@@ -19,66 +19,66 @@ use model::sample::GateClass;
 
 use super::RateLimit;
 
-/// The whole of what is configured, in millionths: what is allowed is counted in them.
+/// The whole configured allowance, in millionths.
 const WHOLE: i128 = 1_000_000;
 
-/// The least share that 429s leave: a tenth.
+/// The smallest share that 429s leave: a tenth.
 const LEAST: i128 = WHOLE / 10;
 
-/// By how much the share rises at a time: a twentieth.
+/// The step by which the share recovers: a twentieth.
 const RISE: i128 = WHOLE / 20;
 
-/// How often it rises.
+/// Interval between these steps.
 const RISE_EVERY: Duration = Duration::from_secs(60);
 
-/// The parts of a token: one microsecond fills as many of them as millionths of calls are allowed in five minutes,
-/// so that all arithmetic is exact.
+/// Parts of a token. In one microsecond, a bucket gains as many parts as millionths of calls are allowed in five
+/// minutes. All arithmetic is therefore exact.
 const TOKEN: i128 = 300_000_000 * WHOLE;
 
-/// The share of a bucket that is kept for admin state: a fifth.
+/// Divisor of the reserve for admin state: a fifth of a bucket.
 const RESERVE: i128 = 5;
 
-/// The share of the read budget that discovery may use: two fifths (D3).
+/// Share of the read budget that discovery may use: two fifths (D3).
 const DISCOVERY: (u32, u32) = (2, 5);
 
-/// What the interval between a pool's attempts grows to as the writes fall to their reserve (Q2).
+/// Longest interval between a pool's attempts, when only the reserve of writes is left (Q2).
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The least that a configured rate of reads may be, per second (W9).
+/// Lowest configurable rate of reads per second (W9).
 const LEAST_READS: f64 = 10.0;
 
-/// The least that any configured rate may be, per second: one call in five minutes, so that nothing waits forever.
+/// Lowest configurable rate per second: one call in five minutes, so that nothing waits forever.
 const LEAST_RATE: f64 = 1.0 / 300.0;
 
-/// The most that any configured rate counts as, per second.
+/// Upper bound of any configured rate per second.
 const MOST_RATE: f64 = 1_000_000.0;
 
 /// A token bucket.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
-    /// The parts that a microsecond fills, at the whole share.
+    /// Parts gained per microsecond, at the full share.
     fill: i128,
-    /// The parts that it holds at most, at the whole share.
+    /// Capacity in parts, at the full share.
     holds: i128,
-    /// What is allowed of that, in millionths.
+    /// Allowed share, in millionths.
     share: i128,
-    /// When the share was last halved.
+    /// Time at which the share was last halved.
     halved: Option<Now>,
-    /// When it rises next; `None`: it is whole.
+    /// Time of the next recovery step. `None`: the share is full.
     rises: Option<Now>,
-    /// What ARM's word leaves room for, in parts; it grows as the bucket fills. `None`: as much as is allowed.
+    /// Ceiling from ARM's remaining calls, in parts. It rises as the bucket refills. `None`: no ceiling.
     ceiling: Option<i128>,
-    /// What it held at `at`, in parts; negative: in debt.
+    /// Content at `at`, in parts. Negative: in debt.
     parts: i128,
     at: Now,
 }
 
 /// Whether a call may use the reserve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Claim {
-    /// It may.
+enum ReserveUse {
+    /// The call may use the reserve.
     Urgent,
-    /// It leaves it.
+    /// The call leaves the reserve.
     Ordinary,
 }
 
@@ -96,12 +96,12 @@ impl Bucket {
         }
     }
 
-    /// Full, for so many calls in five minutes.
+    /// Creates a full bucket for this number of calls in five minutes.
     fn of(calls: u32) -> Bucket {
         Bucket::full(i128::from(calls) * WHOLE, i128::from(calls) * TOKEN)
     }
 
-    /// Full, for so many calls per second over time and so many at once, at least one.
+    /// Creates a full bucket for this rate per second and this burst, which is at least one.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the rate is clamped before, and its fraction rounded"
@@ -114,17 +114,17 @@ impl Bucket {
         Bucket::full((per_second * 300.0 * whole).round() as i128, i128::from(at_once.max(1)) * TOKEN)
     }
 
-    /// The parts that a microsecond fills now.
+    /// Parts gained per microsecond, at the current share.
     fn rate(&self) -> i128 {
         self.fill * self.share / WHOLE
     }
 
-    /// What is allowed, in parts; a call at a time always, where any is configured.
+    /// Allowance in parts: at least one call, if any is configured.
     fn allowed(&self) -> i128 {
         (self.holds * self.share / WHOLE).max(self.holds.min(TOKEN))
     }
 
-    /// The most that it can hold now, in parts.
+    /// Current capacity in parts.
     fn limit(&self) -> i128 {
         self.ceiling.unwrap_or(i128::MAX).min(self.allowed())
     }
@@ -133,16 +133,16 @@ impl Bucket {
         self.limit() / (RESERVE * TOKEN) * TOKEN
     }
 
-    /// What it must hold for a call.
-    fn needed(&self, claim: Claim) -> i128 {
+    /// Content that a call requires.
+    fn needed(&self, claim: ReserveUse) -> i128 {
         match claim {
-            Claim::Urgent => TOKEN,
-            Claim::Ordinary => TOKEN + self.reserve(),
+            ReserveUse::Urgent => TOKEN,
+            ReserveUse::Ordinary => TOKEN + self.reserve(),
         }
     }
 
-    /// It as it is at a moment, if nothing happens until then.
-    fn brought_to(&self, now: Now) -> Bucket {
+    /// The bucket as it will be at `now`, without further calls.
+    fn at_time(&self, now: Now) -> Bucket {
         let mut bucket = *self;
         while let Some(rises) = bucket.rises.filter(|rises| *rises <= now) {
             bucket.fill_until(rises);
@@ -162,19 +162,19 @@ impl Bucket {
         self.at = self.at.max(now);
     }
 
-    fn has_one(&self, now: Now, claim: Claim) -> bool {
-        let bucket = self.brought_to(now);
+    fn has_one(&self, now: Now, claim: ReserveUse) -> bool {
+        let bucket = self.at_time(now);
         bucket.parts >= bucket.needed(claim)
     }
 
     fn add(&mut self, now: Now, tokens: i128) {
-        *self = self.brought_to(now);
+        *self = self.at_time(now);
         self.parts = (self.parts + tokens * TOKEN).min(self.limit());
     }
 
-    /// When it holds enough for a call; `None`: never.
-    fn ready_at(&self, now: Now, claim: Claim) -> Option<Now> {
-        let mut bucket = self.brought_to(now);
+    /// Time at which the bucket allows a call. `None`: never.
+    fn ready_at(&self, now: Now, claim: ReserveUse) -> Option<Now> {
+        let mut bucket = self.at_time(now);
         loop {
             let missing = bucket.needed(claim) - bucket.parts;
             if missing <= 0 {
@@ -190,48 +190,48 @@ impl Bucket {
             if next <= bucket.at {
                 return None;
             }
-            bucket = bucket.brought_to(next);
+            bucket = bucket.at_time(next);
         }
     }
 
-    /// ARM refused a call that began at a moment because of a quota. Calls that had begun when the share was last
-    /// halved tell nothing new: they all met the same wall.
+    /// Halves the share after a quota 429 for a call that began at `began`. Calls that had begun at the last halving
+    /// do not count: they met the same limit.
     fn halve(&mut self, now: Now, began: Now) {
         if self.halved.is_some_and(|at| began <= at) {
             return;
         }
-        *self = self.brought_to(now);
+        *self = self.at_time(now);
         self.share = (self.share / 2).max(LEAST);
         self.halved = Some(now);
         self.rises = Some(now.plus(RISE_EVERY));
         self.parts = self.parts.min(self.limit());
     }
 
-    /// ARM says how many parts are left for all clients: it holds half of them at most.
+    /// Lowers the ceiling to half of the parts that are left for all clients.
     fn lower(&mut self, now: Now, left: i128) {
-        *self = self.brought_to(now);
+        *self = self.at_time(now);
         self.ceiling = Some(left / 2).filter(|ceiling| *ceiling < self.allowed());
         self.parts = self.parts.min(self.limit());
     }
 }
 
-/// What calls are made for.
+/// The purpose of calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Need {
-    /// The grant of a write of membership alone: a read and a write.
+    /// Grant of a write of membership alone: a read and a write.
     Membership,
-    /// The grant of a write with an admin part: a read and a write.
+    /// Grant of a write with an admin part: a read and a write.
     Admin,
-    /// A read of a write that has begun, or that opens its lane again.
+    /// Read of a write that has begun, or probe of a lane in doubt.
     Begun,
-    /// A read that verifies a write.
+    /// Read that verifies a write.
     Verify,
-    /// A read of discovery's.
+    /// Read of Discovery.
     Discovery,
 }
 
 impl Need {
-    /// Whether a call of the class is among the calls: each has a read, a grant a write as well.
+    /// Whether the calls include one of the class. Each has a read, and a grant has a write as well.
     fn spends(self, class: GateClass) -> bool {
         match class {
             GateClass::Reads => true,
@@ -243,24 +243,25 @@ impl Need {
     }
 }
 
-/// The buckets of one verb class.
+/// The buckets of one class of calls.
 #[derive(Clone, Debug)]
-struct Purse {
+struct ClassBudget {
     budget: Bucket,
-    /// The rate of the cloud configuration.
+    /// Rate limit of the cloud configuration.
     rate: Option<Bucket>,
 }
 
-/// The budgets of both verb classes, and discovery's part of the reads.
+/// The budgets of both classes, and discovery's share of the reads.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
-    reads: Purse,
-    writes: Purse,
+    reads: ClassBudget,
+    writes: ClassBudget,
     discovery: Bucket,
 }
 
 impl Budget {
-    /// Full buckets for so many reads and writes in five minutes, and for the rates of the cloud configuration.
+    /// Creates full buckets for these numbers of calls in five minutes, and for the rate limits of the cloud
+    /// configuration.
     pub(super) fn new(reads: u32, writes: u32, rates: Option<RateLimit>) -> Budget {
         let (part, whole) = DISCOVERY;
         let discovery = (reads / whole * part + reads % whole * part / whole).max(reads.min(1));
@@ -268,64 +269,64 @@ impl Budget {
             |limit: RateLimit| Bucket::of_rate(limit.reads_per_second.max(LEAST_READS), limit.reads_at_once);
         let of_writes = |limit: RateLimit| Bucket::of_rate(limit.writes_per_second, limit.writes_at_once);
         Budget {
-            reads: Purse { budget: Bucket::of(reads), rate: rates.map(of_reads) },
-            writes: Purse { budget: Bucket::of(writes), rate: rates.map(of_writes) },
+            reads: ClassBudget { budget: Bucket::of(reads), rate: rates.map(of_reads) },
+            writes: ClassBudget { budget: Bucket::of(writes), rate: rates.map(of_writes) },
             discovery: Bucket::of(discovery),
         }
     }
 
-    fn purse(&self, class: GateClass) -> &Purse {
+    fn purse(&self, class: GateClass) -> &ClassBudget {
         match class {
             GateClass::Reads => &self.reads,
             GateClass::Writes => &self.writes,
         }
     }
 
-    fn purse_mut(&mut self, class: GateClass) -> &mut Purse {
+    fn purse_mut(&mut self, class: GateClass) -> &mut ClassBudget {
         match class {
             GateClass::Reads => &mut self.reads,
             GateClass::Writes => &mut self.writes,
         }
     }
 
-    /// The buckets that must have a call for it.
-    fn buckets(&self, need: Need) -> impl Iterator<Item = (&Bucket, Claim)> + Clone {
+    /// The buckets that must allow the calls.
+    fn buckets(&self, need: Need) -> impl Iterator<Item = (&Bucket, ReserveUse)> + Clone {
         let (claim, discovery) = match need {
-            Need::Membership | Need::Verify => (Claim::Ordinary, false),
-            Need::Admin | Need::Begun => (Claim::Urgent, false),
-            Need::Discovery => (Claim::Ordinary, true),
+            Need::Membership | Need::Verify => (ReserveUse::Ordinary, false),
+            Need::Admin | Need::Begun => (ReserveUse::Urgent, false),
+            Need::Discovery => (ReserveUse::Ordinary, true),
         };
         let purses = GateClass::ALL.map(|class| need.spends(class).then(|| self.purse(class)));
-        let own = discovery.then_some((&self.discovery, Claim::Urgent));
+        let own = discovery.then_some((&self.discovery, ReserveUse::Urgent));
         let budgets = purses.map(|purse| purse.map(|purse| (&purse.budget, claim)));
-        let rates = purses.map(|purse| Some((purse?.rate.as_ref()?, Claim::Urgent)));
+        let rates = purses.map(|purse| Some((purse?.rate.as_ref()?, ReserveUse::Urgent)));
         budgets.into_iter().chain(rates).flatten().chain(own)
     }
 
-    /// Whether the calls may be made.
+    /// Whether the calls are allowed now.
     pub(super) fn allows(&self, now: Now, need: Need) -> bool {
         self.buckets(need).all(|(bucket, claim)| bucket.has_one(now, claim))
     }
 
-    /// Whether the calls may be made once so many reads have been made before them.
+    /// Whether the calls are allowed after this number of reads.
     pub(super) fn allows_after(&self, now: Now, need: Need, reads: usize) -> bool {
         let mut left = self.clone();
         left.add(now, GateClass::Reads, -i128::try_from(reads).unwrap_or(i128::MAX));
         left.allows(now, need)
     }
 
-    /// Which of the calls a rate of the cloud configuration keeps from being made now, the write before the read;
-    /// `None`: no rate does, whether or not the budget does.
+    /// Class of the call that a rate limit of the cloud configuration delays, the write before the read. `None`: no
+    /// rate limit delays a call, though the budget may.
     pub(super) fn limited_by_rate(&self, now: Now, need: Need) -> Option<GateClass> {
         GateClass::ALL.into_iter().rev().find(|class| need.spends(*class) && self.lacks_rate(now, *class))
     }
 
-    /// Whether a rate of the cloud configuration keeps a call of the class from being made now.
+    /// Whether a rate limit of the cloud configuration delays a call of the class.
     pub(super) fn lacks_rate(&self, now: Now, class: GateClass) -> bool {
-        self.purse(class).rate.as_ref().is_some_and(|rate| !rate.has_one(now, Claim::Urgent))
+        self.purse(class).rate.as_ref().is_some_and(|rate| !rate.has_one(now, ReserveUse::Urgent))
     }
 
-    /// When the calls may be made, if nothing happens until then; `None`: never.
+    /// Time at which the calls are allowed, without further calls. `None`: never.
     pub(super) fn ready_at(&self, now: Now, need: Need) -> Option<Now> {
         let mut at = now;
         loop {
@@ -340,26 +341,26 @@ impl Budget {
         }
     }
 
-    /// When the class has a call for a write of membership; `None`: it has one now, or never will have.
+    /// Time at which the class allows a write of membership. `None`: now, or never.
     pub(super) fn short_until(&self, now: Now, class: GateClass) -> Option<Now> {
-        let Purse { budget, rate } = self.purse(class);
-        let of_rate = rate.as_ref().map_or(Some(now), |rate| rate.ready_at(now, Claim::Urgent));
-        let at = budget.ready_at(now, Claim::Ordinary)?.max(of_rate?);
+        let ClassBudget { budget, rate } = self.purse(class);
+        let of_rate = rate.as_ref().map_or(Some(now), |rate| rate.ready_at(now, ReserveUse::Urgent));
+        let at = budget.ready_at(now, ReserveUse::Ordinary)?.max(of_rate?);
         (at > now).then_some(at)
     }
 
-    /// Spends one call. It may leave a debt: what must be sent is sent, and what follows waits longer.
+    /// Spends one call, possibly into debt: necessary calls are sent, and later ones wait longer.
     pub(super) fn spend(&mut self, now: Now, class: GateClass) {
         self.add(now, class, -1);
     }
 
-    /// Spends one read of discovery's.
+    /// Spends one read of Discovery.
     pub(super) fn spend_discovery(&mut self, now: Now) {
         self.add(now, GateClass::Reads, -1);
         self.discovery.add(now, -1);
     }
 
-    /// Gives back a call that was set aside and not made.
+    /// Returns a call that was reserved and not made.
     pub(super) fn refund(&mut self, now: Now, class: GateClass) {
         self.add(now, class, 1);
     }
@@ -372,7 +373,7 @@ impl Budget {
         }
     }
 
-    /// A quota 429 answered a call of the class that began at a moment: half of what was allowed is allowed.
+    /// Halves the allowance of a class after a quota 429 for a call that began at `began`.
     pub(super) fn throttled(&mut self, now: Now, class: GateClass, began: Now) {
         self.purse_mut(class).budget.halve(now, began);
         match class {
@@ -381,7 +382,7 @@ impl Budget {
         }
     }
 
-    /// ARM says that so many calls of the class are left for all clients.
+    /// Applies the number of calls that ARM reports as left for all clients.
     pub(super) fn headroom(&mut self, now: Now, class: GateClass, remaining: u32) {
         let left = i128::from(remaining) * TOKEN;
         self.purse_mut(class).budget.lower(now, left);
@@ -394,10 +395,10 @@ impl Budget {
         }
     }
 
-    /// How far apart a pool's attempts are to be at least, because less than half of the writes is left: from the
-    /// configured interval up to a minute where only the reserve is. `None`: as far as is configured (Q2).
+    /// Shortest interval between a pool's attempts while less than half of the writes are left. It grows from the
+    /// configured interval to one minute when only the reserve is left. `None`: the configured interval (Q2).
     pub(super) fn stretched(&self, now: Now, min_interval: Duration) -> Option<Duration> {
-        let writes = self.writes.budget.brought_to(now);
+        let writes = self.writes.budget.at_time(now);
         let (limit, left) = (writes.limit(), writes.parts.max(0));
         let more = LONGEST_INTERVAL.saturating_sub(min_interval);
         if more.is_zero() || (limit > 0 && left * 2 >= limit) {
@@ -409,10 +410,10 @@ impl Budget {
         Some(min_interval + Duration::from_micros(u64::try_from(added).unwrap_or(0)))
     }
 
-    /// Whole and broken tokens of the class, and the most it can hold now; for operators.
+    /// Tokens in the bucket of the class, and its current capacity, for operators.
     #[expect(clippy::cast_precision_loss, reason = "shown to the operator")]
     pub(super) fn shown(&self, now: Now, class: GateClass) -> (f64, f64) {
-        let bucket = self.purse(class).budget.brought_to(now);
+        let bucket = self.purse(class).budget.at_time(now);
         let tokens = |parts: i128| parts.max(0) as f64 / TOKEN as f64;
         (tokens(bucket.parts), tokens(bucket.limit()))
     }

@@ -1,92 +1,91 @@
-//! What follows from a failure, as a pure function (docs/design/writer.md, W5, W6; S0 "Error Handling").
+//! Classifies failures, as a pure function (docs/design/writer.md, W5, W6; S0 "Error Handling").
 //!
-//! The facts of a failure are made by the arm port; what the machine then does with a class is in the writer.
+//! The ARM port provides the facts of a failure. The writer decides what to do with a class.
 
 use model::arm::{Failure, FailureKind};
 
-/// At which step of a write a call failed.
+/// The step of a write at which a call failed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Stage {
     /// The GET before the PUT.
     Read,
     /// The PUT.
     Put,
-    /// Asking how the operation stands, and the operation's own end.
+    /// A poll of the operation, or the end of the operation itself.
     Poll,
 }
 
-/// What follows from a failure.
+/// The class of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Class {
-    /// The pool or its load balancer is not there; on a poll URL: it says nothing, read back.
+pub enum FailureClass {
+    /// The pool or its load balancer does not exist. On a poll URL: no information, so the load balancer is read.
     Stale,
-    /// Another client has written: another round from GET.
+    /// Another client has written: start another round from GET.
     EtagRound,
-    /// Throttled: nothing more of this scope for a while.
-    Throttled(Scope),
-    /// Worth another attempt.
+    /// Throttled: nothing more in this scope for a while.
+    Throttled(ThrottleScope),
+    /// Another attempt may succeed.
     Retriable,
-    /// ARM or the way to it is in trouble: 408, 500, 502, 503, 504, no connection, no answer, and no token, because the
-    /// token service comes back as ARM does. The client tries it again within the attempt; after the last of its
-    /// retries it ends the attempt as a terminal failure does (W4).
+    /// ARM or the connection has a problem: 408, 500, 502, 503, 504, no connection, no answer, or no token. The
+    /// client retries within the attempt. After its last retry, the attempt ends as with a terminal failure (W4).
     ClientRetry,
-    /// Not worth another attempt.
+    /// Another attempt would not succeed.
     Terminal,
-    /// The permit had run out; nothing was sent.
+    /// The permit had expired. Nothing was sent.
     NotGranted,
-    /// The throttle gate was closed; nothing was sent.
+    /// The throttle gate was closed. Nothing was sent.
     GateClosed,
 }
 
-impl Class {
-    /// Whether it is S0's `ThrottleError`: a 429, or a closed gate.
+impl FailureClass {
+    /// Whether this is S0's `ThrottleError`: a 429, or a closed gate.
     #[must_use]
     pub fn is_throttled(self) -> bool {
         match self {
-            Class::Throttled(_) | Class::GateClosed => true,
-            Class::Stale
-            | Class::EtagRound
-            | Class::Retriable
-            | Class::ClientRetry
-            | Class::Terminal
-            | Class::NotGranted => false,
+            FailureClass::Throttled(_) | FailureClass::GateClosed => true,
+            FailureClass::Stale
+            | FailureClass::EtagRound
+            | FailureClass::Retriable
+            | FailureClass::ClientRetry
+            | FailureClass::Terminal
+            | FailureClass::NotGranted => false,
         }
     }
 }
 
-/// What a 429 closes.
+/// The scope of a 429.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Scope {
+pub enum ThrottleScope {
     /// The lane of one load balancer: another operation runs there.
     Lane,
-    /// The verb's gate for the whole subscription: a quota, or a 429 that we do not know.
+    /// The gate of the class for the whole subscription: a quota, or an unknown 429.
     Subscription,
 }
 
-/// Says what follows from a failure (W5).
+/// Classifies a failure (W5).
 #[must_use]
-pub fn classify(failure: &Failure, stage: Stage) -> Class {
+pub fn classify(failure: &Failure, stage: Stage) -> FailureClass {
     match failure.kind {
         FailureKind::Status(status) => of_status(status, failure, stage),
         FailureKind::Operation => {
             if codes(failure).any(is_conflict) {
-                Class::Retriable
+                FailureClass::Retriable
             } else {
-                Class::Terminal
+                FailureClass::Terminal
             }
         }
         FailureKind::NotConnected
         | FailureKind::Connection
         | FailureKind::Timeout
-        | FailureKind::Credential => Class::ClientRetry,
-        FailureKind::Undecodable(_) | FailureKind::Refused => Class::Terminal,
-        FailureKind::PermitExpired => Class::NotGranted,
-        FailureKind::GateClosed => Class::GateClosed,
+        | FailureKind::Credential => FailureClass::ClientRetry,
+        FailureKind::Undecodable(_) | FailureKind::Refused => FailureClass::Terminal,
+        FailureKind::PermitExpired => FailureClass::NotGranted,
+        FailureKind::GateClosed => FailureClass::GateClosed,
     }
 }
 
-/// Whether a PUT that failed like this may still be carried out, or be on its way: no server that holds the
-/// resource said what became of it (W4).
+/// Whether a PUT with this failure may still run or be carried out: no server that holds the resource has reported
+/// its result (W4).
 #[must_use]
 pub fn is_in_doubt(failure: &Failure) -> bool {
     match failure.kind {
@@ -101,9 +100,9 @@ pub fn is_in_doubt(failure: &Failure) -> bool {
     }
 }
 
-/// Whether a PUT that failed like this may have been carried out all the same, so that a later GET that shows its
-/// members may show its work (W4). Besides what is in doubt these are 500 and 503: the resource holder has spoken,
-/// so that nothing is on its way any more and the lane stays open, but ARM says so of PUTs that it has begun, too.
+/// Whether a PUT with this failure may have been carried out, so that a later GET may show its members (W4). This
+/// includes 500 and 503. They come from the resource provider, so that nothing is in flight and the lane stays open.
+/// But ARM also returns them for PUTs that it has begun.
 #[must_use]
 pub fn may_be_carried_out(failure: &Failure) -> bool {
     match failure.kind {
@@ -121,18 +120,18 @@ pub fn may_be_carried_out(failure: &Failure) -> bool {
     }
 }
 
-fn of_status(status: u16, failure: &Failure, stage: Stage) -> Class {
+fn of_status(status: u16, failure: &Failure, stage: Stage) -> FailureClass {
     match status {
-        404 => Class::Stale,
-        409 => Class::Retriable,
+        404 => FailureClass::Stale,
+        409 => FailureClass::Retriable,
         412 => match stage {
-            Stage::Read | Stage::Put => Class::EtagRound,
-            Stage::Poll => Class::Retriable,
+            Stage::Read | Stage::Put => FailureClass::EtagRound,
+            Stage::Poll => FailureClass::Retriable,
         },
-        429 if codes(failure).any(is_lock) => Class::Throttled(Scope::Lane),
-        429 => Class::Throttled(Scope::Subscription),
-        408 | 500 | 502 | 503 | 504 => Class::ClientRetry,
-        _ => Class::Terminal,
+        429 if codes(failure).any(is_lock) => FailureClass::Throttled(ThrottleScope::Lane),
+        429 => FailureClass::Throttled(ThrottleScope::Subscription),
+        408 | 500 | 502 | 503 | 504 => FailureClass::ClientRetry,
+        _ => FailureClass::Terminal,
     }
 }
 
@@ -140,13 +139,13 @@ fn codes(failure: &Failure) -> impl Iterator<Item = &str> {
     failure.code.iter().chain(&failure.inner_codes).map(|code| &**code)
 }
 
-/// Whether the code of a 429 says that another operation runs: a lock and no quota (W6).
+/// Whether the code of a 429 means that another operation runs: a lock, not a quota (W6).
 fn is_lock(code: &str) -> bool {
     starts_with(code, "RetryableError") || code.eq_ignore_ascii_case("ReferencedResourceNotProvisioned")
 }
 
-/// Whether the code with which an operation ended says that it met another one, a moved entity tag or a limit:
-/// what would have been 409, 412 or 429 as a status.
+/// Whether the error code of an operation means a conflict, a changed entity tag or a limit: 409, 412 or 429 as a
+/// status.
 fn is_conflict(code: &str) -> bool {
     const WHOLE: [&str; 5] =
         ["Canceled", "AnotherOperationInProgress", "OperationNotAllowed", "Conflict", "TooManyRequests"];
@@ -178,7 +177,7 @@ mod tests {
         }
     }
 
-    fn expect(kind: FailureKind, code: &str, inner: &[&str], stage: Stage, class: Class) {
+    fn expect(kind: FailureKind, code: &str, inner: &[&str], stage: Stage, class: FailureClass) {
         assert_eq!(
             classify(&failure(kind, code, inner), stage),
             class,
@@ -189,13 +188,16 @@ mod tests {
     #[test]
     fn w5_every_code_that_azure_is_known_to_send_has_its_class() {
         let status = FailureKind::Status;
-        let (lane, quota) = (Class::Throttled(Scope::Lane), Class::Throttled(Scope::Subscription));
-        let table: &[(u16, &str, &[&str], Class)] = &[
-            (409, "AnotherOperationInProgress", &[], Class::Retriable),
-            (409, "OperationNotAllowed", &[], Class::Retriable),
-            (409, "LoadBalancerInUseByVirtualMachineScaleSet", &[], Class::Retriable),
-            (412, "PreconditionFailed", &["PreconditionFailedEtagMismatch"], Class::EtagRound),
-            (412, "PreconditionFailed", &[], Class::EtagRound),
+        let (lane, quota) = (
+            FailureClass::Throttled(ThrottleScope::Lane),
+            FailureClass::Throttled(ThrottleScope::Subscription),
+        );
+        let table: &[(u16, &str, &[&str], FailureClass)] = &[
+            (409, "AnotherOperationInProgress", &[], FailureClass::Retriable),
+            (409, "OperationNotAllowed", &[], FailureClass::Retriable),
+            (409, "LoadBalancerInUseByVirtualMachineScaleSet", &[], FailureClass::Retriable),
+            (412, "PreconditionFailed", &["PreconditionFailedEtagMismatch"], FailureClass::EtagRound),
+            (412, "PreconditionFailed", &[], FailureClass::EtagRound),
             (429, "RetryableError", &["RetryableErrorDueToAnotherOperation"], lane),
             (429, "RetryableErrorDueToAnotherOperation", &[], lane),
             (429, "RetryableError", &["ReferencedResourceNotProvisioned"], lane),
@@ -207,44 +209,44 @@ mod tests {
             (429, "OperationNotAllowed", &["TooManyRequests"], quota),
             (429, "", &["GatewayError"], quota),
             (429, "", &[], quota),
-            (400, "InvalidRequestFormat", &["DuplicateResourceName"], Class::Terminal),
-            (400, "InvalidResourceName", &[], Class::Terminal),
-            (400, "ModificationOfNICIpConfigBackendPoolNotSupported", &[], Class::Terminal),
+            (400, "InvalidRequestFormat", &["DuplicateResourceName"], FailureClass::Terminal),
+            (400, "InvalidResourceName", &[], FailureClass::Terminal),
+            (400, "ModificationOfNICIpConfigBackendPoolNotSupported", &[], FailureClass::Terminal),
             (
                 400,
                 "ModificationOfBackendAddressesInPoolIsNotSupportedWhenSyncModeIsAutomatic",
                 &[],
-                Class::Terminal,
+                FailureClass::Terminal,
             ),
-            (400, "InvalidResourceReference", &[], Class::Terminal),
+            (400, "InvalidResourceReference", &[], FailureClass::Terminal),
             (
                 400,
                 "InvalidRequestFormat",
                 &["DuplicateIpConfigurationReferenceOnBackendAddressPool"],
-                Class::Terminal,
+                FailureClass::Terminal,
             ),
-            (401, "InvalidAuthenticationToken", &[], Class::Terminal),
-            (403, "AuthorizationFailed", &[], Class::Terminal),
-            (403, "LinkedAuthorizationFailed", &[], Class::Terminal),
-            (403, "ReadOnlyDisabledSubscription", &[], Class::Terminal),
-            (403, "RequestDisallowedByPolicy", &[], Class::Terminal),
-            (404, "NotFound", &[], Class::Stale),
-            (404, "ResourceNotFound", &[], Class::Stale),
-            (404, "ResourceGroupNotFound", &[], Class::Stale),
-            (404, "", &[], Class::Stale),
-            (408, "", &[], Class::ClientRetry),
-            (500, "InternalServerError", &[], Class::ClientRetry),
-            (502, "", &[], Class::ClientRetry),
-            (503, "ServiceUnavailable", &[], Class::ClientRetry),
-            (504, "GatewayTimeout", &[], Class::ClientRetry),
-            (501, "", &[], Class::Terminal),
-            (418, "", &[], Class::Terminal),
+            (401, "InvalidAuthenticationToken", &[], FailureClass::Terminal),
+            (403, "AuthorizationFailed", &[], FailureClass::Terminal),
+            (403, "LinkedAuthorizationFailed", &[], FailureClass::Terminal),
+            (403, "ReadOnlyDisabledSubscription", &[], FailureClass::Terminal),
+            (403, "RequestDisallowedByPolicy", &[], FailureClass::Terminal),
+            (404, "NotFound", &[], FailureClass::Stale),
+            (404, "ResourceNotFound", &[], FailureClass::Stale),
+            (404, "ResourceGroupNotFound", &[], FailureClass::Stale),
+            (404, "", &[], FailureClass::Stale),
+            (408, "", &[], FailureClass::ClientRetry),
+            (500, "InternalServerError", &[], FailureClass::ClientRetry),
+            (502, "", &[], FailureClass::ClientRetry),
+            (503, "ServiceUnavailable", &[], FailureClass::ClientRetry),
+            (504, "GatewayTimeout", &[], FailureClass::ClientRetry),
+            (501, "", &[], FailureClass::Terminal),
+            (418, "", &[], FailureClass::Terminal),
         ];
         for (code, outer, inner, class) in table {
             expect(status(*code), outer, inner, Stage::Put, *class);
             expect(status(*code), outer, inner, Stage::Read, *class);
         }
-        expect(status(412), "PreconditionFailed", &[], Stage::Poll, Class::Retriable);
+        expect(status(412), "PreconditionFailed", &[], Stage::Poll, FailureClass::Retriable);
     }
 
     #[test]
@@ -261,24 +263,24 @@ mod tests {
             "InvalidTemplateDeployment",
             "ResourceDeploymentFailure",
         ] {
-            expect(FailureKind::Status(400), code, &[], Stage::Put, Class::Terminal);
-            expect(FailureKind::Operation, code, &[], Stage::Poll, Class::Terminal);
+            expect(FailureKind::Status(400), code, &[], Stage::Put, FailureClass::Terminal);
+            expect(FailureKind::Operation, code, &[], Stage::Poll, FailureClass::Terminal);
         }
     }
 
     #[test]
     fn w5_an_ended_operation_is_classed_by_its_codes() {
         let superseded: &[&str] = &["CanceledAndSupersededDueToAnotherOperation"];
-        let table: &[(&str, &[&str], Class)] = &[
-            ("Canceled", superseded, Class::Retriable),
-            ("AnotherOperationInProgress", &[], Class::Retriable),
-            ("PreconditionFailed", &["PreconditionFailedEtagMismatch"], Class::Retriable),
-            ("RetryableError", &["RetryableErrorDueToAnotherOperation"], Class::Retriable),
-            ("NotLatestOperation", &[], Class::Retriable),
-            ("SubscriptionRequestsThrottled", &[], Class::Retriable),
-            ("InternalServerError", &[], Class::Terminal),
-            ("InvalidResourceReference", &[], Class::Terminal),
-            ("", &[], Class::Terminal),
+        let table: &[(&str, &[&str], FailureClass)] = &[
+            ("Canceled", superseded, FailureClass::Retriable),
+            ("AnotherOperationInProgress", &[], FailureClass::Retriable),
+            ("PreconditionFailed", &["PreconditionFailedEtagMismatch"], FailureClass::Retriable),
+            ("RetryableError", &["RetryableErrorDueToAnotherOperation"], FailureClass::Retriable),
+            ("NotLatestOperation", &[], FailureClass::Retriable),
+            ("SubscriptionRequestsThrottled", &[], FailureClass::Retriable),
+            ("InternalServerError", &[], FailureClass::Terminal),
+            ("InvalidResourceReference", &[], FailureClass::Terminal),
+            ("", &[], FailureClass::Terminal),
         ];
         for (outer, inner, class) in table {
             expect(FailureKind::Operation, outer, inner, Stage::Poll, *class);
@@ -288,19 +290,19 @@ mod tests {
     #[test]
     fn w5_what_was_not_answered_or_not_sent_has_its_class() {
         for stage in [Stage::Read, Stage::Put, Stage::Poll] {
-            expect(FailureKind::Connection, "", &[], stage, Class::ClientRetry);
-            expect(FailureKind::NotConnected, "", &[], stage, Class::ClientRetry);
-            expect(FailureKind::Timeout, "", &[], stage, Class::ClientRetry);
-            expect(FailureKind::Undecodable(200), "", &[], stage, Class::Terminal);
-            expect(FailureKind::Credential, "", &[], stage, Class::ClientRetry);
-            expect(FailureKind::Refused, "", &[], stage, Class::Terminal);
-            expect(FailureKind::PermitExpired, "", &[], stage, Class::NotGranted);
-            expect(FailureKind::GateClosed, "", &[], stage, Class::GateClosed);
+            expect(FailureKind::Connection, "", &[], stage, FailureClass::ClientRetry);
+            expect(FailureKind::NotConnected, "", &[], stage, FailureClass::ClientRetry);
+            expect(FailureKind::Timeout, "", &[], stage, FailureClass::ClientRetry);
+            expect(FailureKind::Undecodable(200), "", &[], stage, FailureClass::Terminal);
+            expect(FailureKind::Credential, "", &[], stage, FailureClass::ClientRetry);
+            expect(FailureKind::Refused, "", &[], stage, FailureClass::Terminal);
+            expect(FailureKind::PermitExpired, "", &[], stage, FailureClass::NotGranted);
+            expect(FailureKind::GateClosed, "", &[], stage, FailureClass::GateClosed);
         }
     }
 
     #[test]
-    fn w4_a_put_without_a_word_from_the_resource_provider_is_in_doubt() {
+    fn w4_a_put_without_an_answer_of_the_resource_provider_is_in_doubt() {
         let doubtful = |kind| is_in_doubt(&failure(kind, "", &[]));
         for kind in [FailureKind::Connection, FailureKind::Timeout, FailureKind::Undecodable(201)] {
             assert!(doubtful(kind), "{kind:?}");

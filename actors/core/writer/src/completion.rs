@@ -1,4 +1,4 @@
-//! The end of a write: who is answered what, and what becomes of the lane (docs/design/writer.md, W2, W5; Q6, N3).
+//! The end of a write: answers to its parts, and the effect on its lane (docs/design/writer.md, W2, W5; Q6, N3).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,47 +11,47 @@ use model::ids::{AttemptId, Etag, LbName, PoolId};
 use model::machine::Now;
 use model::sample::GateClass;
 
-use super::classify::{Class, Scope, Stage, classify, may_be_carried_out};
+use super::classify::{FailureClass, Stage, ThrottleScope, classify, may_be_carried_out};
 use super::gate::named_until;
 use super::lane::Closed;
-use super::plan::Change;
-use super::slot::Why;
-use super::verify::Written;
-use super::write::{Membership, Phase, Put, Write};
+use super::plan::PoolChange;
+use super::slot::WaitReason;
+use super::verify::WrittenPool;
+use super::write::{MembershipPart, Put, Write, WritePhase};
 use super::{Out, Writer};
 
-/// How a write ends.
+/// The end of a write.
 #[derive(Debug)]
-pub(super) enum End {
-    /// The operation has ended well.
+pub(super) enum WriteEnd {
+    /// The operation has succeeded.
     Written { put: Arc<Put>, members: BTreeSet<IpAddr>, etag: Option<Etag> },
     /// Nothing had to change.
     Unchanged(BTreeSet<IpAddr>),
-    /// It would have been sent (C4).
+    /// A dry run did not send the PUT (C4).
     Withheld(Arc<Put>),
     /// A permit was refused before anything was sent.
     NotGranted,
-    /// The pool or its load balancer is not there.
+    /// The pool or its load balancer does not exist.
     Stale(Arc<Failure>),
-    /// Worth another try, not before `eligible_at`.
+    /// Another try may succeed, not before `eligible_at`.
     Retriable { failure: Arc<Failure>, eligible_at: Option<Now> },
-    /// Not worth another try.
+    /// Another try would not succeed.
     Terminal(Arc<Failure>),
-    /// Shutdown or lost leadership.
+    /// Shutdown, or lost leadership.
     Interrupted,
-    /// Its result is not needed any more.
-    Left,
+    /// The result is not needed any more.
+    Abandoned,
 }
 
-impl End {
-    /// ARM has said of a PUT that all of it is done.
-    pub(super) fn written(put: Arc<Put>, etag: Option<Etag>) -> End {
-        End::Written { members: put.change.members.clone(), put, etag }
+impl WriteEnd {
+    /// The end for a PUT that ARM reports as carried out in full.
+    pub(super) fn written(put: Arc<Put>, etag: Option<Etag>) -> WriteEnd {
+        WriteEnd::Written { members: put.change.members.clone(), put, etag }
     }
 }
 
 impl Writer {
-    /// Decides what follows from a failure and does it (W5).
+    /// Handles a failure by its class (W5).
     pub(super) fn fail(
         &mut self,
         now: Now,
@@ -66,81 +66,92 @@ impl Writer {
             Stage::Poll => None,
         };
         let class = self.params.throttling.class(classify(&failure, stage));
-        let named = self.note_throttle(now, lb, class, &failure);
+        let named = self.record_throttle(now, lb, class, &failure);
         if self.params.retry_throttled && class.is_throttled() && self.wait_for_throttle(now, lb, stage) {
             return;
         }
         let end = match class {
-            Class::Stale => End::Stale(failure),
-            Class::EtagRound => {
+            FailureClass::Stale => WriteEnd::Stale(failure),
+            FailureClass::EtagRound => {
                 if self.begin_round(now, lb) {
                     return;
                 }
-                End::Retriable { failure, eligible_at: None }
+                WriteEnd::Retriable { failure, eligible_at: None }
             }
-            Class::Throttled(Scope::Lane) => End::Retriable { failure, eligible_at: named },
-            Class::Throttled(Scope::Subscription) => End::Retriable { failure, eligible_at: gate.max(named) },
-            // Where the gate is ours, it knows better than the arm port when it opens.
-            Class::GateClosed => {
+            FailureClass::Throttled(ThrottleScope::Lane) => {
+                WriteEnd::Retriable { failure, eligible_at: named }
+            }
+            FailureClass::Throttled(ThrottleScope::Subscription) => {
+                WriteEnd::Retriable { failure, eligible_at: gate.max(named) }
+            }
+            // The time of our own gate is more accurate than that of the ARM port.
+            FailureClass::GateClosed => {
                 let eligible_at = gate.max(named).or_else(|| named_until(now, &failure));
-                End::Retriable { failure, eligible_at }
+                WriteEnd::Retriable { failure, eligible_at }
             }
-            Class::Retriable => End::Retriable { failure, eligible_at: None },
-            Class::ClientRetry => return self.try_again_later(now, lb, stage, failure, out),
-            Class::Terminal => End::Terminal(failure),
-            Class::NotGranted => End::NotGranted,
+            FailureClass::Retriable => WriteEnd::Retriable { failure, eligible_at: None },
+            FailureClass::ClientRetry => return self.retry_later(now, lb, stage, failure, out),
+            FailureClass::Terminal => WriteEnd::Terminal(failure),
+            FailureClass::NotGranted => WriteEnd::NotGranted,
         };
         self.end(now, lb, end, out);
     }
 
-    /// Keeps in mind until when ARM wants none of a write's calls. Gives the latest of these moments: a gate that is open
-    /// again for others before it is not open for the write that was told so (W6).
-    fn note_throttle(&mut self, now: Now, lb: &LbName, class: Class, failure: &Failure) -> Option<Now> {
+    /// Records the time before which ARM wants no calls of this write, and returns the latest such time. It binds
+    /// this write even when the gate opens earlier for others (W6).
+    fn record_throttle(
+        &mut self,
+        now: Now,
+        lb: &LbName,
+        class: FailureClass,
+        failure: &Failure,
+    ) -> Option<Now> {
         let write = self.open_write_mut(lb)?;
-        if let Class::Throttled(_) = class {
-            write.course.named = write.course.named.max(named_until(now, failure));
+        if let FailureClass::Throttled(_) = class {
+            write.history.named = write.history.named.max(named_until(now, failure));
         }
-        write.course.named
+        write.history.named
     }
 
-    /// Begins another round from GET after an entity tag has moved, if the attempt has one left (W2). A closed
-    /// gate ends it where it would end any read. The PUT of that round needs a token of the cloud configuration's rate as
-    /// the first one did (W9): without one, lane and turn go back, and the next grant continues the attempt.
+    /// Begins another round from GET after an entity tag has changed, if the attempt has one left (W2). A closed gate
+    /// ends the write, as it would end any read. The PUT of that round needs another token of the cloud
+    /// configuration's rate limit (W9): without one, the write gives back lane and turn, and the next grant continues
+    /// the attempt.
     fn begin_round(&mut self, now: Now, lb: &LbName) -> bool {
         let Some(write) = self.open_write(lb) else { return false };
-        let moved = write.course.moved.saturating_add(1);
-        let goes_on = moved < self.params.etag_rounds
-            && write.is_wanted()
+        let etag_changes = write.history.etag_changes.saturating_add(1);
+        let has_round = etag_changes < self.params.etag_rounds
+            && write.has_parts()
             && self.is_current(write.attempt)
             && self.gates.closed(now, GateClass::Reads).is_none();
-        if !goes_on {
+        if !has_round {
             return false;
         }
         let has_token = !self.budget.lacks_rate(now, GateClass::Writes);
         let Some(write) = self.open_write_mut(lb) else { return false };
-        write.course.moved = moved;
+        write.history.etag_changes = etag_changes;
         if has_token {
             write.token = true;
             self.budget.spend(now, GateClass::Writes);
             self.queue_read(lb);
         } else {
-            self.set_aside(now, lb, now, Why::Rate);
+            self.set_aside(now, lb, now, WaitReason::Rate);
         }
         true
     }
 
-    /// Ends the write of a lane: answers its parts, frees lane and turn, begins verification.
-    pub(super) fn end(&mut self, now: Now, lb: &LbName, end: End, out: &mut Vec<Out>) {
+    /// Ends the write of a lane: answers its parts, frees lane and turn, and starts verification.
+    pub(super) fn end(&mut self, now: Now, lb: &LbName, end: WriteEnd, out: &mut Vec<Out>) {
         let Some(write) = self.take_write(now, lb) else { return };
-        self.note_puts(now, &write);
-        self.tell_missed(&write.pool, write.course.told, &left_behind(&write, &end), out);
-        self.note_end(now, &write, &end, out);
+        self.record_puts(now, &write);
+        self.report_missed(&write.pool, write.history.missed_reported, &left_behind(&write, &end), out);
+        self.record_end(now, &write, &end, out);
         let pool = write.pool.clone();
         self.end_admin(now, &write, &end, out);
-        if let (Some(taken), End::Written { put, etag, .. }) = (write.taken(), &end)
+        if let (Some(taken), WriteEnd::Written { put, etag, .. }) = (write.taken(), &end)
             && self.is_current(write.attempt)
         {
-            let written = Written {
+            let written = WrittenPool {
                 attempt: write.attempt,
                 required: taken.level.required.keys().copied().collect(),
                 removed: put.change.removed.clone(),
@@ -156,25 +167,25 @@ impl Writer {
             };
             self.verifications.start(now, pool.clone(), written);
         }
-        if matches!(write.phase, Phase::Polling(_)) {
+        if matches!(write.phase, WritePhase::Polling(_)) {
             self.verifications.operation_ended(now, lb);
         }
         match write.membership {
-            Membership::Not => {}
-            Membership::Asked(_) | Membership::Taken(..) => {
+            MembershipPart::Absent => {}
+            MembershipPart::Requested(_) | MembershipPart::Taken(..) => {
                 if let Some(outcome) = outcome_of(end) {
-                    tell_outcome(self.pace(now), pool, write.attempt, outcome, out);
+                    report_outcome(self.pace(now), pool, write.attempt, outcome, out);
                 }
             }
         }
     }
 
-    /// How far apart a pool's attempts are to be at least; `None`: as far as is configured (Q2).
+    /// Shortest interval between a pool's attempts. `None`: the configured interval (Q2).
     pub(super) fn pace(&self, now: Now) -> Option<Duration> {
         self.budget.stretched(now, self.params.min_interval)
     }
 
-    /// Takes the write out of its lane; a token for a PUT that it did not send goes back.
+    /// Takes the write out of its lane, and returns its token if no PUT was sent.
     pub(super) fn take_write(&mut self, now: Now, lb: &LbName) -> Option<Write> {
         let write = self.lanes.get_mut(lb)?.write.take()?;
         if write.token {
@@ -183,42 +194,43 @@ impl Writer {
         Some(write)
     }
 
-    /// Leadership is lost: every attempt is answered, only sent PUTs keep their lanes until their answers (W8).
+    /// Ends all writes after leadership is lost. Only PUTs in flight keep their lanes until they are answered (W8).
     pub(super) fn interrupt_all(&mut self, now: Now, out: &mut Vec<Out>) {
         let lbs: Vec<LbName> = self.lanes.keys().cloned().collect();
         for lb in lbs {
             self.interrupt_resumes(&lb, out);
             let Some(lane) = self.lanes.get_mut(&lb) else { continue };
             match &mut lane.write {
-                Some(write) if matches!(write.phase, Phase::Putting(_)) => {
+                Some(write) if matches!(write.phase, WritePhase::Putting(_)) => {
                     let admin = write.admin.take();
-                    let membership = std::mem::replace(&mut write.membership, Membership::Not);
+                    let membership = std::mem::replace(&mut write.membership, MembershipPart::Absent);
                     let (pool, attempt) = (write.pool.clone(), write.attempt);
                     if let Some(due) = admin {
                         lane.edit(&pool.pool, |slot| slot.return_admin(due));
                     }
                     match membership {
-                        Membership::Not => {}
-                        Membership::Asked(_) | Membership::Taken(..) => {
+                        MembershipPart::Absent => {}
+                        MembershipPart::Requested(_) | MembershipPart::Taken(..) => {
                             out.push(Out::Finished(pool, attempt, Outcome::Interrupted));
                         }
                     }
                 }
-                Some(_) => self.end(now, &lb, End::Interrupted, out),
+                Some(_) => self.end(now, &lb, WriteEnd::Interrupted, out),
                 None => {}
             }
             self.touch(&lb);
         }
     }
 
-    /// The process ends: attempts whose PUT was not sent are interrupted, polls are left to the next process.
+    /// Interrupts all attempts whose PUT was not sent, because the process is shutting down. Polls are left to the
+    /// next process.
     pub(super) fn abandon_lanes(&mut self, now: Now, out: &mut Vec<Out>) {
         let lbs: Vec<LbName> = self.lanes.keys().cloned().collect();
         for lb in lbs {
             self.interrupt_resumes(&lb, out);
             let sent = self.open_write(&lb);
-            if !sent.is_some_and(|write| matches!(write.phase, Phase::Putting(_))) {
-                self.end(now, &lb, End::Interrupted, out);
+            if !sent.is_some_and(|write| matches!(write.phase, WritePhase::Putting(_))) {
+                self.end(now, &lb, WriteEnd::Interrupted, out);
             }
             if let Some(lane) = self.lanes.get_mut(&lb) {
                 lane.clear_slots();
@@ -229,9 +241,9 @@ impl Writer {
     }
 }
 
-/// Tells a pool how its attempt ended, and before that how far apart its attempts are to be while the write budget
-/// is low (Q2).
-pub(super) fn tell_outcome(
+/// Reports the outcome of an attempt to its pool. While the write budget is low, first reports the interval between
+/// attempts (Q2).
+pub(super) fn report_outcome(
     pace: Option<Duration>,
     pool: PoolId,
     attempt: AttemptId,
@@ -254,49 +266,57 @@ pub(super) fn tell_outcome(
     out.push(Out::Finished(pool, attempt, outcome));
 }
 
-/// The PUTs of a write that has ended like this whose work may be in the pool, as far as no later GET of it has shown
-/// that all is as it should be.
-fn left_behind<'a>(write: &'a Write, end: &'a End) -> Vec<&'a Put> {
-    let unsure = write.course.unsure.iter().map(|put| &**put);
+/// PUTs of an ended write whose result may be in the pool, unless a later GET has shown the pool in sync.
+fn left_behind<'a>(write: &'a Write, end: &'a WriteEnd) -> Vec<&'a Put> {
+    let unconfirmed_puts = write.history.unconfirmed_puts.iter().map(|put| &**put);
     let sent = match (end, &write.phase) {
-        (End::Written { put, .. }, _) => return vec![&**put],
-        (End::Unchanged(_) | End::Withheld(_) | End::Stale(_), _) => return Vec::new(),
-        (End::Retriable { failure, .. } | End::Terminal(failure), Phase::Putting(put)) => {
+        (WriteEnd::Written { put, .. }, _) => return vec![&**put],
+        (WriteEnd::Unchanged(_) | WriteEnd::Withheld(_) | WriteEnd::Stale(_), _) => return Vec::new(),
+        (WriteEnd::Retriable { failure, .. } | WriteEnd::Terminal(failure), WritePhase::Putting(put)) => {
             may_be_carried_out(failure).then_some(put)
         }
-        (End::Interrupted | End::Left, Phase::Putting(put)) => Some(put),
+        (WriteEnd::Interrupted | WriteEnd::Abandoned, WritePhase::Putting(put)) => Some(put),
         (
-            End::Retriable { .. } | End::Terminal(_) | End::Interrupted | End::Left | End::NotGranted,
-            Phase::Polling(polling),
+            WriteEnd::Retriable { .. }
+            | WriteEnd::Terminal(_)
+            | WriteEnd::Interrupted
+            | WriteEnd::Abandoned
+            | WriteEnd::NotGranted,
+            WritePhase::Polling(polling),
         ) => Some(&polling.put),
-        (End::NotGranted, Phase::Putting(_))
+        (WriteEnd::NotGranted, WritePhase::Putting(_))
         | (
-            End::Retriable { .. } | End::Terminal(_) | End::Interrupted | End::Left | End::NotGranted,
-            Phase::Taking | Phase::Reading,
+            WriteEnd::Retriable { .. }
+            | WriteEnd::Terminal(_)
+            | WriteEnd::Interrupted
+            | WriteEnd::Abandoned
+            | WriteEnd::NotGranted,
+            WritePhase::Taking | WritePhase::Reading,
         ) => None,
     };
-    unsure.chain(sent.map(|put| &**put)).collect()
+    unconfirmed_puts.chain(sent.map(|put| &**put)).collect()
 }
 
-/// What the pool is told; `None`: nothing, for it has no attempt open.
-fn outcome_of(end: End) -> Option<Outcome> {
+/// The outcome for the pool. `None`: the pool has no open attempt.
+fn outcome_of(end: WriteEnd) -> Option<Outcome> {
     Some(match end {
-        End::Written { put, members, .. } => {
-            let Change { added, removed, .. } = put.change.clone();
+        WriteEnd::Written { put, members, .. } => {
+            let PoolChange { added, removed, .. } = put.change.clone();
             Outcome::Written { members, added, removed, record: Arc::clone(&put.record) }
         }
-        End::Unchanged(members) => Outcome::Unchanged { members },
-        End::Withheld(put) => {
-            let Change { added, removed, .. } = put.change.clone();
-            // What it holds now: what it would hold, less what would have come, and what would have gone.
+        WriteEnd::Unchanged(members) => Outcome::Unchanged { members },
+        WriteEnd::Withheld(put) => {
+            let PoolChange { added, removed, .. } = put.change.clone();
+            // A dry run leaves the members as they are: the planned members without the added ones, and with the
+            // removed ones.
             let members = put.change.members.difference(&added).chain(&removed).copied().collect();
             Outcome::Withheld { members, added, removed }
         }
-        End::NotGranted => Outcome::NotGranted,
-        End::Stale(_) => Outcome::Stale,
-        End::Retriable { failure, eligible_at } => Outcome::Retriable { failure, eligible_at },
-        End::Terminal(failure) => Outcome::Terminal { failure },
-        End::Interrupted => Outcome::Interrupted,
-        End::Left => return None,
+        WriteEnd::NotGranted => Outcome::NotGranted,
+        WriteEnd::Stale(_) => Outcome::Stale,
+        WriteEnd::Retriable { failure, eligible_at } => Outcome::Retriable { failure, eligible_at },
+        WriteEnd::Terminal(failure) => Outcome::Terminal { failure },
+        WriteEnd::Interrupted => Outcome::Interrupted,
+        WriteEnd::Abandoned => return None,
     })
 }

@@ -1,4 +1,4 @@
-//! The sending of calls through gates and budget, and where their answers go (docs/design/writer.md, W6, W9; A3).
+//! Sends calls through gates and budget, and routes their answers (docs/design/writer.md, W6, W9; A3).
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use model::load_balancers::OurPuts;
 use model::machine::Now;
 use model::sample::{GateClass, Metric};
 
-use super::classify::{Class, Scope, Stage, classify};
+use super::classify::{FailureClass, Stage, ThrottleScope, classify};
 use super::gate::{gate_closed, lock_delay};
-use super::in_flight::{Call, Purpose, result_of};
+use super::in_flight::{InFlightCall, Purpose, result_of};
 use super::lane::Closed;
 use super::verify::Verdict;
-use super::write::{Phase, PollStep};
+use super::write::{PollStep, WritePhase};
 use super::{Life, Out, Writer, our_failure};
 
 impl Writer {
     pub(super) fn on_discovery_read(&mut self, now: Now, call: CallId, lb: LbName, out: &mut Vec<Out>) {
         if self.life == Life::Running {
-            // Discovery has at most one read per load balancer: it has given up an earlier one that was not sent.
+            // Discovery has at most one read per load balancer. It has abandoned an earlier one that was not sent.
             let same = |waiting: &Purpose| matches!(waiting, Purpose::Discovery(_, other) if *other == lb);
             for given_up in self.calls.take_out(same) {
                 answer_unsent(now, given_up, "a newer read took its place", out);
@@ -36,13 +36,13 @@ impl Writer {
         answer_unsent(now, purpose, "the process is shutting down", out);
     }
 
-    /// Sends the reads that wait, in their order, while the gate is open and there are tokens (W9).
+    /// Sends waiting reads in order while the gate is open and tokens are left (W9).
     pub(super) fn send_reads(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.gates.closed(now, GateClass::Reads).is_some() {
             return;
         }
         while let Some(first) = self.calls.first() {
-            if !self.is_wanted(first) {
+            if !self.is_needed(first) {
                 self.calls.take_first();
                 continue;
             }
@@ -62,14 +62,14 @@ impl Writer {
                     self.budget.spend_discovery(now);
                     out.push(Out::Sent(call));
                 }
-                Purpose::Rest(..)
+                Purpose::RestCheck(..)
                 | Purpose::PreWrite(..)
                 | Purpose::Put(..)
                 | Purpose::Poll(..)
                 | Purpose::ReadBack(..)
                 | Purpose::Glance(..)
                 | Purpose::Probe(_)
-                | Purpose::Look(_)
+                | Purpose::InitialRead(_)
                 | Purpose::Verify(..)
                 | Purpose::Confirm(..) => self.budget.spend(now, GateClass::Reads),
             }
@@ -78,7 +78,7 @@ impl Writer {
         }
     }
 
-    /// When a token lets the first waiting read go; `None`: none waits, or it waits for the gate.
+    /// Time at which a token admits the first waiting read. `None`: no read waits, or it waits for the gate.
     pub(super) fn read_refill(&self, now: Now) -> Option<Now> {
         if self.gates.closed(now, GateClass::Reads).is_some() {
             return None;
@@ -86,37 +86,37 @@ impl Writer {
         self.budget.ready_at(now, self.calls.first()?.need())
     }
 
-    fn is_wanted(&self, purpose: &Purpose) -> bool {
+    fn is_needed(&self, purpose: &Purpose) -> bool {
         let phase = |pool: &PoolId, attempt| {
             let write = self.open_write(&pool.lb);
             write.filter(|write| write.attempt == attempt).map(|write| &write.phase)
         };
         match purpose {
-            Purpose::Rest(pool, attempt) | Purpose::PreWrite(pool, attempt) => {
-                matches!(phase(pool, *attempt), Some(Phase::Reading))
+            Purpose::RestCheck(pool, attempt) | Purpose::PreWrite(pool, attempt) => {
+                matches!(phase(pool, *attempt), Some(WritePhase::Reading))
             }
             Purpose::Put(..) => false,
             Purpose::Poll(pool, attempt, _) => match phase(pool, *attempt) {
-                Some(Phase::Polling(polling)) => {
-                    matches!(polling.step, PollStep::Asked | PollStep::LastLook)
+                Some(WritePhase::Polling(polling)) => {
+                    matches!(polling.step, PollStep::Polling | PollStep::LastRead)
                 }
-                Some(Phase::Taking | Phase::Reading | Phase::Putting(_)) | None => false,
+                Some(WritePhase::Taking | WritePhase::Reading | WritePhase::Putting(_)) | None => false,
             },
             Purpose::ReadBack(pool, attempt) => match phase(pool, *attempt) {
-                Some(Phase::Polling(polling)) => matches!(polling.step, PollStep::ReadingBack),
-                Some(Phase::Taking | Phase::Reading | Phase::Putting(_)) | None => false,
+                Some(WritePhase::Polling(polling)) => matches!(polling.step, PollStep::ReadingBack),
+                Some(WritePhase::Taking | WritePhase::Reading | WritePhase::Putting(_)) | None => false,
             },
             Purpose::Glance(pool, attempt) => match phase(pool, *attempt) {
-                Some(Phase::Polling(polling)) => matches!(polling.step, PollStep::Glancing),
-                Some(Phase::Taking | Phase::Reading | Phase::Putting(_)) | None => false,
+                Some(WritePhase::Polling(polling)) => matches!(polling.step, PollStep::Glancing),
+                Some(WritePhase::Taking | WritePhase::Reading | WritePhase::Putting(_)) | None => false,
             },
             Purpose::Probe(pool) => self
                 .lanes
                 .get(&pool.lb)
                 .is_some_and(|lane| matches!(lane.closed, Closed::InDoubt { next: None, .. })),
-            Purpose::Look(lb) => self.lanes.get(lb).is_some_and(|lane| lane.sight.is_asked()),
+            Purpose::InitialRead(lb) => self.lanes.get(lb).is_some_and(|lane| lane.initial_read.is_asked()),
             Purpose::Verify(pool, attempt) | Purpose::Confirm(pool, attempt) => {
-                self.verifications.wants(pool, *attempt)
+                self.verifications.needs(pool, *attempt)
             }
             Purpose::Discovery(..) => true,
         }
@@ -130,13 +130,13 @@ impl Writer {
         let (verb, took) = (call.verb(), now.since(call.began));
         out.push(Out::Metric(Metric::ArmCall { verb, took, result: result_of(verb, &answer) }));
         if let ArmAnswer::Failed(failure) = &answer {
-            self.heed_throttle(now, &call, failure, out);
+            self.apply_throttle(now, &call, failure, out);
         }
-        self.note_tags(now, &call, &answer);
-        let Call { purpose, began } = call;
+        self.record_tags(now, &call, &answer);
+        let InFlightCall { purpose, began } = call;
         let lb = purpose.lb().clone();
         match purpose {
-            Purpose::Rest(pool, attempt) => self.on_rest(now, &pool, attempt, answer, out),
+            Purpose::RestCheck(pool, attempt) => self.on_rest_check(now, &pool, attempt, answer, out),
             Purpose::PreWrite(pool, attempt) => match pool_read(answer) {
                 Ok(read) => self.on_pre_write(now, &pool, attempt, read, out),
                 Err(failure) => self.on_pre_write_failed(now, &pool, attempt, failure, out),
@@ -150,7 +150,7 @@ impl Writer {
                 self.on_glance(now, &pool, attempt, pool_read(answer).ok(), out);
             }
             Purpose::Probe(pool) => self.on_probe(now, began, &pool, pool_read(answer), out),
-            Purpose::Look(_) => self.note_sight(now, id, &lb, true, &answer),
+            Purpose::InitialRead(_) => self.apply_initial_read(now, id, &lb, true, &answer),
             Purpose::Verify(pool, attempt) => {
                 let seen = pool_read(answer).ok().map(|read| (read.facts, began));
                 match self.verifications.answered(now, &pool, attempt, seen) {
@@ -167,11 +167,11 @@ impl Writer {
                 }
             }
             Purpose::Discovery(call, _) => {
-                self.note_sight(now, id, &lb, false, &answer);
+                self.apply_initial_read(now, id, &lb, false, &answer);
                 if let ArmAnswer::LoadBalancer(facts) = &answer {
                     self.forget_puts(began, facts);
                     if let Some(lane) = self.lanes.get_mut(&lb) {
-                        lane.looked_at(began, facts);
+                        lane.apply_read(began, facts);
                     }
                 }
                 let result = match answer {
@@ -189,29 +189,30 @@ impl Writer {
         self.touch(&lb);
     }
 
-    /// Closes what a 429 closes: a gate, or one lane (W6); a quota's lowers the budget, too (W9). Pools that wait for
-    /// their first read behind a closed gate have met it.
-    fn heed_throttle(&mut self, now: Now, call: &Call, failure: &Failure, out: &mut Vec<Out>) {
-        let Call { purpose, began } = call;
+    /// Closes a gate, or one lane, after a 429 (W6). A quota 429 also lowers the budget (W9). Writes that wait for
+    /// their first read behind a gate that closes have met it.
+    fn apply_throttle(&mut self, now: Now, call: &InFlightCall, failure: &Failure, out: &mut Vec<Out>) {
+        let InFlightCall { purpose, began } = call;
         let class = classify(failure, Stage::Read);
         match self.params.throttling.class(class) {
-            Class::Throttled(Scope::Subscription) => {
+            FailureClass::Throttled(ThrottleScope::Subscription) => {
                 self.gates.throttled(now, purpose.class(), failure.retry_after);
-                if class == Class::Throttled(Scope::Subscription) {
+                if class == FailureClass::Throttled(ThrottleScope::Subscription) {
                     self.budget.throttled(now, purpose.class(), *began);
                 }
                 if self.gates.closed(now, GateClass::Reads).is_none() {
                     return;
                 }
-                let reads = |purpose: &Purpose| matches!(purpose, Purpose::Rest(..) | Purpose::PreWrite(..));
+                let reads =
+                    |purpose: &Purpose| matches!(purpose, Purpose::RestCheck(..) | Purpose::PreWrite(..));
                 for met in self.calls.take_out(reads) {
-                    if let Purpose::Rest(pool, attempt) | Purpose::PreWrite(pool, attempt) = met {
+                    if let Purpose::RestCheck(pool, attempt) | Purpose::PreWrite(pool, attempt) = met {
                         self.on_pre_write_failed(now, &pool, attempt, gate_closed(), out);
                         self.touch(&pool.lb);
                     }
                 }
             }
-            Class::Throttled(Scope::Lane) => {
+            FailureClass::Throttled(ThrottleScope::Lane) => {
                 let lane = self.lane(purpose.lb());
                 let until = now.plus(lock_delay(failure));
                 match &mut lane.closed {
@@ -220,30 +221,31 @@ impl Writer {
                     Closed::InDoubt { .. } => {}
                 }
             }
-            Class::Stale
-            | Class::EtagRound
-            | Class::Retriable
-            | Class::ClientRetry
-            | Class::Terminal
-            | Class::NotGranted
-            | Class::GateClosed => {}
+            FailureClass::Stale
+            | FailureClass::EtagRound
+            | FailureClass::Retriable
+            | FailureClass::ClientRetry
+            | FailureClass::Terminal
+            | FailureClass::NotGranted
+            | FailureClass::GateClosed => {}
         }
     }
 
-    fn note_tags(&mut self, now: Now, call: &Call, answer: &ArmAnswer) {
+    fn record_tags(&mut self, now: Now, call: &InFlightCall, answer: &ArmAnswer) {
         let lb = call.purpose.lb();
         match answer {
-            ArmAnswer::Put(accepted) => self.verifications.own_tag(now, lb, accepted.etag.as_ref()),
-            ArmAnswer::Pool(read) => self.verifications.seen_tag(call.began, lb, read.etag.as_ref()),
+            ArmAnswer::Put(accepted) => self.verifications.add_own_tag(now, lb, accepted.etag.as_ref()),
+            ArmAnswer::Pool(read) => self.verifications.observe_tag(call.began, lb, read.etag.as_ref()),
             ArmAnswer::LoadBalancer(facts) => {
-                self.verifications.seen_tag(call.began, lb, facts.etag.as_ref());
-                self.verifications.seen_guid(call.began, lb, facts.guid.as_ref());
+                self.verifications.observe_tag(call.began, lb, facts.etag.as_ref());
+                self.verifications.observe_guid(call.began, lb, facts.guid.as_ref());
             }
             ArmAnswer::Operation(_) | ArmAnswer::Withheld | ArmAnswer::Failed(_) => {}
         }
     }
 
-    /// A lane whose PUT got no answer opens when a GET shows that nothing runs, or that the pool is gone (W4).
+    /// Applies a probe of a lane in doubt. The lane opens when a GET shows that nothing runs, or that the pool does
+    /// not exist (W4).
     fn on_probe(
         &mut self,
         now: Now,
@@ -258,30 +260,30 @@ impl Writer {
                 Provisioning::Updating => false,
                 Provisioning::Succeeded | Provisioning::Failed | Provisioning::Unknown => true,
             },
-            Err(failure) => classify(failure, Stage::Read) == Class::Stale,
+            Err(failure) => classify(failure, Stage::Read) == FailureClass::Stale,
         };
         if !matches!(lane.closed, Closed::InDoubt { next: None, .. }) {
             return;
         }
-        if settled || lane.closed.is_past_looking() {
+        if settled || lane.closed.probes_are_used_up() {
             lane.closed = Closed::Open;
             if let (true, Ok(read)) = (settled, read) {
                 let members = read.facts.members();
                 lane.edit(&pool.pool, |slot| {
                     if let Some(resume) = &mut slot.resume {
-                        resume.course.seen(&members);
+                        resume.history.seen(&members);
                     }
                 });
                 out.push(Out::Observed(pool.clone(), Observation { began, facts: read.facts }));
             }
         } else {
-            lane.closed.look_again(now);
-            self.look_was_a_try(now, pool, read, out);
+            lane.closed.schedule_probe(now);
+            self.count_probe_as_try(now, pool, read, out);
         }
     }
 }
 
-/// The pool that a GET was to bring.
+/// The pool in the answer to a GET.
 fn pool_read(answer: ArmAnswer) -> Result<PoolRead, Arc<Failure>> {
     match answer {
         ArmAnswer::Pool(read) => Ok(read),
@@ -292,26 +294,26 @@ fn pool_read(answer: ArmAnswer) -> Result<PoolRead, Arc<Failure>> {
     }
 }
 
-/// The failure that stands for an answer to another question.
+/// The failure for an answer of the wrong kind.
 pub(super) fn unexpected() -> Arc<Failure> {
     our_failure(FailureKind::Undecodable(200), "the answer is of another kind than the request")
 }
 
-/// Answers a read that is not sent any more, if a caller would wait for it forever.
+/// Answers a read that will not be sent, if its caller would wait forever.
 fn answer_unsent(now: Now, purpose: Purpose, why: &str, out: &mut Vec<Out>) {
     match purpose {
         Purpose::Discovery(call, _) => {
             let result = Err(our_failure(FailureKind::Refused, why));
             out.push(Out::Read { call, began: now, result, puts: OurPuts::default() });
         }
-        Purpose::Rest(..)
+        Purpose::RestCheck(..)
         | Purpose::PreWrite(..)
         | Purpose::Put(..)
         | Purpose::Poll(..)
         | Purpose::ReadBack(..)
         | Purpose::Glance(..)
         | Purpose::Probe(_)
-        | Purpose::Look(_)
+        | Purpose::InitialRead(_)
         | Purpose::Verify(..)
         | Purpose::Confirm(..) => {}
     }

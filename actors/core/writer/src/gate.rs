@@ -1,5 +1,5 @@
-//! The throttle gates: until when ARM asked us not to call, per verb class (docs/design/writer.md, W6; S0
-//! "ThrottleError").
+//! The throttle gates: the times until which ARM asked not to be called, for each class of calls
+//! (docs/design/writer.md, W6; S0 "ThrottleError").
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,28 +9,27 @@ use model::lease::GateTimes;
 use model::machine::Now;
 use model::sample::GateClass;
 
-use super::classify::{Class, Scope};
+use super::classify::{FailureClass, ThrottleScope};
 use super::our_failure;
 
-/// How long a lane is closed by a lock that names no time (W6).
+/// Time for which a lock without a time closes its lane (W6).
 const LOCK_DELAY: Duration = Duration::from_secs(10);
 
-/// The longest time for which ARM closes a gate. A `Retry-After` may name any span and any date; a proxy, or a
-/// clock gone wrong, must not keep this process from all of ARM until it is restarted. ARM's quotas last
-/// minutes, at most an hour.
+/// Longest time for which ARM can close a gate. `Retry-After` may contain any span or date. A faulty proxy or clock
+/// must not keep this process from ARM until a restart. ARM's quotas last minutes, at most an hour.
 const LONGEST_GATE: Duration = Duration::from_secs(60 * 60);
 
-/// The longest time for which a lock closes a lane: for the same reason, and because a lock ends with its operation,
-/// which takes minutes. What comes too early costs one more answer.
+/// Longest time for which a lock closes a lane, for the same reason. A lock ends with its operation, which takes
+/// minutes. A call that comes too early costs one more answer.
 const LONGEST_DELAY: Duration = Duration::from_secs(10 * 60);
 
-/// What a 429 closes, and for how long. The pool that received it is parked until its `Retry-After` in any case (W6).
+/// What a 429 closes, and for how long. In any case, its pool is parked until its `Retry-After` (W6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Throttling {
-    /// A lock closes its lane for up to ten minutes, any other 429 the gate of its verb for up to an hour.
+    /// A lock closes its lane for up to ten minutes. Any other 429 closes the gate of its class for up to an hour.
     #[default]
     Bounded,
-    /// S0's letter: any 429 closes the gate of its verb, for as long as it says (C2).
+    /// As in S0, any 429 closes the gate of its class, for as long as it says (C2).
     Upstream,
 }
 
@@ -42,16 +41,18 @@ impl Throttling {
         }
     }
 
-    /// What follows from a failure of this class.
-    pub(super) fn class(self, class: Class) -> Class {
+    /// Adapts the class of a failure to this setting.
+    pub(super) fn class(self, class: FailureClass) -> FailureClass {
         match (self, class) {
-            (Throttling::Upstream, Class::Throttled(Scope::Lane)) => Class::Throttled(Scope::Subscription),
+            (Throttling::Upstream, FailureClass::Throttled(ThrottleScope::Lane)) => {
+                FailureClass::Throttled(ThrottleScope::Subscription)
+            }
             (Throttling::Bounded | Throttling::Upstream, class) => class,
         }
     }
 }
 
-/// The timers of both verb classes.
+/// The gates of both classes of calls.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gates {
     throttling: Throttling,
@@ -60,7 +61,6 @@ pub(super) struct Gates {
 }
 
 impl Gates {
-    /// Open gates.
     pub(super) fn new(throttling: Throttling) -> Gates {
         Gates { throttling, ..Gates::default() }
     }
@@ -72,8 +72,8 @@ impl Gates {
         }
     }
 
-    /// Takes in the `Retry-After` of a 429 and gives the class's timer, S0's `RetryAfter`: a span sets it, an
-    /// absent header sets it to now, an unreadable one leaves it.
+    /// Applies the `Retry-After` of a 429 and returns the gate's time, S0's `RetryAfter`. A valid header sets it, an
+    /// absent one sets it to now, and an unreadable one leaves it.
     pub(super) fn throttled(&mut self, now: Now, class: GateClass, header: RetryAfter) -> Option<Now> {
         let longest = self.throttling.longest_gate();
         let timer = self.timer(class);
@@ -85,23 +85,23 @@ impl Gates {
         *timer
     }
 
-    /// Takes in until when a predecessor was told not to call: the later time holds (W8). What it noted comes by way
-    /// of wall clocks and is bounded, too.
-    pub(super) fn remember(&mut self, now: Now, noted: GateTimes) {
+    /// Applies the gate times of a predecessor: the later time wins (W8). They come from another wall clock, so that
+    /// they are bounded too.
+    pub(super) fn remember(&mut self, now: Now, times: GateTimes) {
         let longest = now.plus(self.throttling.longest_gate());
-        for (class, until) in [(GateClass::Reads, noted.reads_until), (GateClass::Writes, noted.writes_until)]
+        for (class, until) in [(GateClass::Reads, times.reads_until), (GateClass::Writes, times.writes_until)]
         {
             let timer = self.timer(class);
             *timer = (*timer).max(until.map(|until| until.min(longest)));
         }
     }
 
-    /// Opens the gate of a class, whatever ARM has said.
+    /// Opens the gate of a class, regardless of ARM's answers.
     pub(super) fn open(&mut self, class: GateClass) {
         *self.timer(class) = None;
     }
 
-    /// Until when the class is closed; `None`: it is open.
+    /// Time until which the class is closed. `None`: open.
     pub(super) fn closed(&self, now: Now, class: GateClass) -> Option<Now> {
         let timer = match class {
             GateClass::Reads => self.reads,
@@ -110,20 +110,20 @@ impl Gates {
         timer.filter(|until| *until > now)
     }
 
-    /// Until when a write cannot start because one of the classes is closed.
+    /// Time until which a write cannot start because a class is closed.
     pub(super) fn blocked(&self, now: Now) -> Option<Now> {
         self.closed(now, GateClass::Reads).max(self.closed(now, GateClass::Writes))
     }
 }
 
-/// What a call that meets a closed gate is answered: S0's error of the local gate. Its text is the same whenever the
-/// gate opens.
+/// S0's error of the local gate: the answer to a call that meets a closed gate. Its text does not depend on the time
+/// at which the gate opens.
 pub(super) fn gate_closed() -> Arc<Failure> {
     our_failure(FailureKind::GateClosed, "ARM asks to wait")
 }
 
-/// The moment that a 429, or the arm port's own gate, names: before it another try of the same call is useless, however
-/// far away it is (W6, S0 `nextEligibleAt`). `None`: it names none, or none in the future.
+/// The retry time named by a 429 or the ARM port's own gate (W6, S0 `nextEligibleAt`). The same call is useless
+/// before it, however far away it is. `None`: no time in the future.
 pub(super) fn named_until(now: Now, failure: &Failure) -> Option<Now> {
     match failure.retry_after {
         RetryAfter::In(span) => Some(now.plus(span)).filter(|at| *at > now),
@@ -131,7 +131,7 @@ pub(super) fn named_until(now: Now, failure: &Failure) -> Option<Now> {
     }
 }
 
-/// How long a lock closes its lane: the header, up to ten minutes, else the seconds in ARM's message, else ten
+/// Time for which a lock closes its lane: the header, up to ten minutes, else the seconds in ARM's message, else ten
 /// (W6).
 pub(super) fn lock_delay(failure: &Failure) -> Duration {
     match failure.retry_after {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn s0_throttle_5_a_closed_gate_gives_its_own_time_to_whoever_meets_it() {
+    fn s0_throttle_5_a_write_that_meets_a_closed_gate_gets_its_time() {
         let mut gates = Gates::default();
         let until = gates.throttled(NOW, GateClass::Writes, RetryAfter::In(Duration::from_secs(9)));
         let later = NOW.plus(Duration::from_secs(8));
@@ -214,11 +214,11 @@ mod tests {
         let day = Duration::from_secs(86_400);
         let mut gates = Gates::new(Throttling::Upstream);
         assert_eq!(gates.throttled(NOW, GateClass::Writes, RetryAfter::In(day)), Some(NOW.plus(day)));
-        let noted = GateTimes { reads_until: Some(NOW.plus(2 * day)), writes_until: None };
-        gates.remember(NOW, noted);
+        let recorded = GateTimes { reads_until: Some(NOW.plus(2 * day)), writes_until: None };
+        gates.remember(NOW, recorded);
         assert_eq!(gates.blocked(NOW), Some(NOW.plus(2 * day)));
-        let lock = Class::Throttled(Scope::Lane);
-        assert_eq!(Throttling::Upstream.class(lock), Class::Throttled(Scope::Subscription));
+        let lock = FailureClass::Throttled(ThrottleScope::Lane);
+        assert_eq!(Throttling::Upstream.class(lock), FailureClass::Throttled(ThrottleScope::Subscription));
         assert_eq!(Throttling::Bounded.class(lock), lock);
     }
 

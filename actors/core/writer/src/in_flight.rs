@@ -1,7 +1,7 @@
-//! The calls to ARM that are under way, and the reads that wait for a token (docs/design/writer.md, W9; A3).
+//! Calls to ARM that are in flight, and reads that wait for a token (docs/design/writer.md, W9; A3).
 //!
-//! Each call has an id, a purpose and a watchdog. Reads wait in the order poll, pre-write, verify, discovery;
-//! the purpose says which part decides what follows from an answer.
+//! Each call has an id, a purpose and a timeout. Reads wait in the order poll, pre-write, verify, discovery. The
+//! purpose determines which part handles the answer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,37 +13,37 @@ use model::sample::{ArmResult, ArmVerb, GateClass};
 
 use super::budget::Need;
 
-/// How long a call may go without an answer before it counts as timed out.
+/// Time after which a call without an answer counts as timed out.
 const CALL_LIMIT: Duration = Duration::from_secs(90);
 
-/// Until when a PUT that waits before it is sent, such as for a token, may still be sent: one more try of 20
-/// seconds ends before the watchdog gives the call up, so that no PUT is sent that counts as done with (W8).
+/// Time within which a PUT that waits in the port, for example for a token, may still be sent. One more try of 20
+/// seconds then ends before the timeout of the call, so that no PUT is sent after the writer has abandoned it (W8).
 pub(super) const SEND_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a call is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
-    /// The GET of the load balancer before that of the pool, for a PUT without the shared Lease (W7).
-    Rest(PoolId, AttemptId),
-    /// The GET before a PUT.
+    /// Reads the load balancer before the pool, for a PUT without the shared Lease (W7).
+    RestCheck(PoolId, AttemptId),
+    /// Reads the pool before a PUT.
     PreWrite(PoolId, AttemptId),
     /// The PUT.
     Put(PoolId, AttemptId),
-    /// How a PUT's operation stands: by its URL, else by the pool itself.
+    /// Polls a PUT's operation: by its URL, else by a read of the pool.
     Poll(PoolId, AttemptId, Option<Operation>),
-    /// The state of a PUT's operation, from a read of its load balancer when polls have not shown it.
+    /// Reads the load balancer of a PUT when polls have not settled its operation.
     ReadBack(PoolId, AttemptId),
-    /// Whether a PUT's operation has ended, before ARM wants to be asked for it again: by the pool itself.
+    /// Reads the pool between two polls, to notice the end of the operation early.
     Glance(PoolId, AttemptId),
-    /// Whether anything runs on a pool whose PUT got no answer.
+    /// Checks whether an operation runs on a pool whose PUT was not answered.
     Probe(PoolId),
-    /// Whether anything runs on a load balancer on which nothing was written in this term.
-    Look(LbName),
-    /// Whether a write is there.
+    /// Initial read: checks whether an operation runs on a load balancer without a write in this term.
+    InitialRead(LbName),
+    /// Verifies that a write persisted.
     Verify(PoolId, AttemptId),
-    /// Whether the load balancer of a write that seems lost is the one that was written.
+    /// Checks whether a write that seems lost was made to the present load balancer.
     Confirm(PoolId, AttemptId),
-    /// A read of discovery's, with the id of its request.
+    /// Read of Discovery, with the id of its request.
     Discovery(CallId, LbName),
 }
 
@@ -52,7 +52,7 @@ pub(super) enum Purpose {
 pub(super) enum ReadRank {
     /// Polls.
     Poll,
-    /// Reads before a PUT, and those that open a lane again.
+    /// Reads before a PUT, and probes that open a lane again.
     PreWrite,
     /// Verification.
     Verify,
@@ -61,10 +61,10 @@ pub(super) enum ReadRank {
 }
 
 impl Purpose {
-    /// The load balancer that it is about.
+    /// The load balancer of the call.
     pub(super) fn lb(&self) -> &LbName {
         match self {
-            Purpose::Rest(pool, _)
+            Purpose::RestCheck(pool, _)
             | Purpose::PreWrite(pool, _)
             | Purpose::Put(pool, _)
             | Purpose::Poll(pool, _, _)
@@ -73,21 +73,21 @@ impl Purpose {
             | Purpose::Probe(pool)
             | Purpose::Verify(pool, _)
             | Purpose::Confirm(pool, _) => &pool.lb,
-            Purpose::Look(lb) | Purpose::Discovery(_, lb) => lb,
+            Purpose::InitialRead(lb) | Purpose::Discovery(_, lb) => lb,
         }
     }
 
-    /// The gate and budget that it goes through.
+    /// Class of the gate and budget of the call.
     pub(super) fn class(&self) -> GateClass {
         match self {
             Purpose::Put(..) => GateClass::Writes,
-            Purpose::Rest(..)
+            Purpose::RestCheck(..)
             | Purpose::PreWrite(..)
             | Purpose::Poll(..)
             | Purpose::ReadBack(..)
             | Purpose::Glance(..)
             | Purpose::Probe(_)
-            | Purpose::Look(_)
+            | Purpose::InitialRead(_)
             | Purpose::Verify(..)
             | Purpose::Confirm(..)
             | Purpose::Discovery(..) => GateClass::Reads,
@@ -103,9 +103,9 @@ impl Purpose {
             | Purpose::Glance(..)
             | Purpose::Probe(_)
             | Purpose::Verify(..) => ArmVerb::GetPool,
-            Purpose::Rest(..)
+            Purpose::RestCheck(..)
             | Purpose::ReadBack(..)
-            | Purpose::Look(_)
+            | Purpose::InitialRead(_)
             | Purpose::Confirm(..)
             | Purpose::Discovery(..) => ArmVerb::GetLoadBalancer,
         }
@@ -114,33 +114,33 @@ impl Purpose {
     fn rank(&self) -> ReadRank {
         match self {
             Purpose::Poll(..) | Purpose::ReadBack(..) => ReadRank::Poll,
-            Purpose::Rest(..)
+            Purpose::RestCheck(..)
             | Purpose::PreWrite(..)
             | Purpose::Probe(_)
-            | Purpose::Look(_)
+            | Purpose::InitialRead(_)
             | Purpose::Put(..) => ReadRank::PreWrite,
-            // None of them keeps a write waiting.
+            // No write waits for these.
             Purpose::Glance(..) | Purpose::Verify(..) | Purpose::Confirm(..) => ReadRank::Verify,
             Purpose::Discovery(..) => ReadRank::Discovery,
         }
     }
 
-    /// What of the budget a read needs; the PUT has been paid for with its grant.
+    /// Budget of a read. A PUT was paid for with its grant.
     pub(super) fn need(&self) -> Need {
         match self {
-            Purpose::Rest(..)
+            Purpose::RestCheck(..)
             | Purpose::PreWrite(..)
             | Purpose::Put(..)
             | Purpose::Poll(..)
             | Purpose::ReadBack(..)
             | Purpose::Probe(_)
-            | Purpose::Look(_) => Need::Begun,
+            | Purpose::InitialRead(_) => Need::Begun,
             Purpose::Glance(..) | Purpose::Verify(..) | Purpose::Confirm(..) => Need::Verify,
             Purpose::Discovery(..) => Need::Discovery,
         }
     }
 
-    /// The request of a read; `None` for the PUT, whose request is made of its plan.
+    /// The request of a read. `None` for the PUT, whose request is made from its plan.
     pub(super) fn read_request(&self) -> Option<ArmRequest> {
         match self {
             Purpose::Put(..) => None,
@@ -150,150 +150,148 @@ impl Purpose {
             | Purpose::Glance(pool, _)
             | Purpose::Probe(pool)
             | Purpose::Verify(pool, _) => Some(ArmRequest::GetPool(pool.clone())),
-            Purpose::Rest(PoolId { lb, .. }, _)
+            Purpose::RestCheck(PoolId { lb, .. }, _)
             | Purpose::ReadBack(PoolId { lb, .. }, _)
             | Purpose::Confirm(PoolId { lb, .. }, _)
-            | Purpose::Look(lb)
+            | Purpose::InitialRead(lb)
             | Purpose::Discovery(_, lb) => Some(ArmRequest::GetLoadBalancer(lb.clone())),
         }
     }
 }
 
-/// A call that was sent and not answered.
+/// A call in flight.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
-    /// What it is for.
+pub(super) struct InFlightCall {
+    /// Purpose of the call.
     pub purpose: Purpose,
-    /// When it was sent.
+    /// Time at which it was sent.
     pub began: Now,
 }
 
-impl Call {
-    /// What was called.
+impl InFlightCall {
     pub(super) fn verb(&self) -> ArmVerb {
         self.purpose.verb()
     }
 }
 
-/// Calls under way and reads that wait.
+/// Calls in flight and waiting reads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calls {
     last: u64,
-    open: BTreeMap<CallId, Call>,
+    open: BTreeMap<CallId, InFlightCall>,
     puts: usize,
-    waiting: BTreeMap<(ReadRank, u64), Waiting>,
+    waiting: BTreeMap<(ReadRank, u64), WaitingRead>,
     queued: u64,
 }
 
-/// A read that waits.
+/// A waiting read.
 #[derive(Clone, Debug)]
-struct Waiting {
+struct WaitingRead {
     purpose: Purpose,
-    /// Whether it was told that it waits for a rate of the cloud configuration.
+    /// Whether its delay by a rate limit of the cloud configuration was counted.
     limited: bool,
 }
 
 impl Calls {
-    /// Notes a call that is sent now and names it.
+    /// Registers a call that is sent now, and returns its id.
     pub(super) fn open(&mut self, now: Now, purpose: Purpose) -> CallId {
         self.last += 1;
         let id = CallId(self.last);
         self.puts += usize::from(purpose.class() == GateClass::Writes);
-        self.open.insert(id, Call { purpose, began: now });
+        self.open.insert(id, InFlightCall { purpose, began: now });
         id
     }
 
-    /// The call that was sent last.
+    /// Id of the last call.
     pub(super) fn last(&self) -> CallId {
         CallId(self.last)
     }
 
-    /// Takes out the call that an answer is for.
-    pub(super) fn close(&mut self, id: CallId) -> Option<Call> {
+    /// Removes and returns the call with this id.
+    pub(super) fn close(&mut self, id: CallId) -> Option<InFlightCall> {
         let call = self.open.remove(&id)?;
         self.puts -= usize::from(call.purpose.class() == GateClass::Writes);
         Some(call)
     }
 
-    /// The oldest call whose watchdog has gone off.
+    /// The oldest call that has timed out.
     pub(super) fn overdue(&self, now: Now) -> Option<CallId> {
         let (id, call) = self.open.first_key_value()?;
         (call.began.plus(CALL_LIMIT) <= now).then_some(*id)
     }
 
-    /// When the next watchdog goes off: ids rise with time, so it is the first one's.
+    /// Time of the next timeout. Ids rise with time, so that it is the first call's.
     pub(super) fn deadline(&self) -> Option<Now> {
         self.open.first_key_value().map(|(_, call)| call.began.plus(CALL_LIMIT))
     }
 
-    /// How many PUTs are unanswered.
+    /// Number of PUTs in flight.
     pub(super) fn puts(&self) -> usize {
         self.puts
     }
 
-    /// Puts a read behind the others of its rank.
+    /// Queues a read behind the others of its rank.
     pub(super) fn queue(&mut self, purpose: Purpose) {
         self.queued += 1;
-        self.waiting.insert((purpose.rank(), self.queued), Waiting { purpose, limited: false });
+        self.waiting.insert((purpose.rank(), self.queued), WaitingRead { purpose, limited: false });
     }
 
-    /// The read that goes first.
+    /// The first waiting read.
     pub(super) fn first(&self) -> Option<&Purpose> {
         self.waiting.first_key_value().map(|(_, first)| &first.purpose)
     }
 
-    /// How many reads wait that go before all that is not granted yet.
+    /// Number of waiting reads that go before those of later grants.
     pub(super) fn begun_waiting(&self) -> usize {
         self.waiting.range(..(ReadRank::Verify, 0)).count()
     }
 
-    /// Notes that the read that goes first waits for a rate of the cloud configuration; gives what it asks for when
-    /// that is new.
+    /// Marks the first read as delayed by a rate limit of the cloud configuration. Returns its verb if that is new.
     pub(super) fn limit_first(&mut self) -> Option<ArmVerb> {
         let mut first = self.waiting.first_entry()?;
         let first = first.get_mut();
         (!std::mem::replace(&mut first.limited, true)).then(|| first.purpose.verb())
     }
 
-    /// Takes out the read that goes first.
+    /// Removes and returns the first waiting read.
     pub(super) fn take_first(&mut self) -> Option<Purpose> {
         self.waiting.pop_first().map(|(_, first)| first.purpose)
     }
 
-    /// Takes out the waiting reads that a test picks.
+    /// Removes and returns the waiting reads that match.
     pub(super) fn take_out(&mut self, picks: impl Fn(&Purpose) -> bool) -> Vec<Purpose> {
         let taken = self.waiting.extract_if(.., |_, waiting| picks(&waiting.purpose));
         taken.map(|(_, waiting)| waiting.purpose).collect()
     }
 
-    /// Whether a read of this pool for its write was sent and is unanswered.
+    /// Whether a read of this pool for its write is in flight.
     pub(super) fn is_reading(&self, pool: &PoolId) -> bool {
         self.open.values().any(|call| match &call.purpose {
             Purpose::PreWrite(read, _) | Purpose::Poll(read, _, _) | Purpose::ReadBack(read, _) => {
                 read == pool
             }
-            Purpose::Rest(..)
+            Purpose::RestCheck(..)
             | Purpose::Put(..)
             | Purpose::Glance(..)
             | Purpose::Probe(_)
-            | Purpose::Look(_)
+            | Purpose::InitialRead(_)
             | Purpose::Verify(..)
             | Purpose::Confirm(..)
             | Purpose::Discovery(..) => false,
         })
     }
 
-    /// The PUTs that are unanswered.
+    /// Pools of the PUTs in flight.
     pub(super) fn open_puts(&self) -> impl Iterator<Item = &PoolId> {
         self.open.values().filter_map(|call| match &call.purpose {
             Purpose::Put(pool, _) => Some(pool),
-            Purpose::Rest(..)
+            Purpose::RestCheck(..)
             | Purpose::PreWrite(..)
             | Purpose::Poll(..)
             | Purpose::ReadBack(..)
             | Purpose::Glance(..)
             | Purpose::Probe(_)
-            | Purpose::Look(_)
+            | Purpose::InitialRead(_)
             | Purpose::Verify(..)
             | Purpose::Confirm(..)
             | Purpose::Discovery(..) => None,
@@ -301,7 +299,7 @@ impl Calls {
     }
 }
 
-/// Returns how the answer to a call is counted.
+/// Returns the result of a call for the metrics.
 pub(super) fn result_of(verb: ArmVerb, answer: &ArmAnswer) -> ArmResult {
     match answer {
         ArmAnswer::LoadBalancer(_) | ArmAnswer::Pool(_) | ArmAnswer::Put(_) | ArmAnswer::Operation(_) => {

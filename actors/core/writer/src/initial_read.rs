@@ -1,11 +1,11 @@
-//! The first look: in each term a load balancer must have been seen at rest before anything is written there
-//! (docs/design/writer.md, W1, W2; W8).
+//! The initial read: in each term, a load balancer must be seen at rest before its first write
+//! (docs/design/writer.md, W1, W2, W8).
 //!
-//! What an older term has begun, of this process or of another one, may still run, and must not be superseded. A
-//! pool shows only the operations on itself; the load balancer shows *Updating* while one runs on any of its pools.
-//! So a lane in which something is due waits until a GET of the load balancer that began in this term has shown no
-//! operation: one of discovery's, which reads them all when a term begins, else one of the writer's own. What is
-//! closed for this reason is not ready, so that neither turn nor the shared Lease is taken for it.
+//! An operation of an earlier term, of this process or another one, may still run and must not be superseded. A pool
+//! shows only operations on itself. The load balancer shows *Updating* while an operation runs on any of its pools.
+//! Therefore a lane with due slots waits until a GET of the load balancer that began in this term shows no operation.
+//! Discovery reads all load balancers when a term begins; otherwise the writer reads them itself. A lane that waits
+//! for this is not ready, so that it takes neither a turn nor the shared Lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,87 +14,92 @@ use model::arm::{ArmAnswer, LbFacts, Provisioning};
 use model::ids::{CallId, LbName};
 use model::machine::{Now, step_of};
 
-use super::classify::{Class, Stage, classify};
+use super::classify::{FailureClass, Stage, classify};
 use super::in_flight::Purpose;
 use super::lane::Lane;
 use super::write::FOREIGN_DELAYS;
 use super::{Life, Writer};
 
-/// How often a load balancer is looked at: with the waits between them, for about a quarter of an hour. One that
-/// cannot be read must not stay closed forever; the GET and `If-Match` of each write stay.
-const MOST_LOOKS: u32 = 32;
+/// Most reads of a load balancer, about a quarter of an hour with the delays between them. A load balancer that
+/// cannot be read must not stay closed forever; the GET and `If-Match` of each write still protect it.
+const MAX_READS: u32 = 32;
 
-/// Whether a lane's load balancer has been seen at rest in the present term.
+/// Whether a lane's load balancer was seen at rest in the current term.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum InitialRead {
-    /// It has.
+    /// Seen at rest.
     AtRest,
-    /// It has not.
-    Unseen {
-        /// How often it was looked at.
-        looks: u32,
-        /// What comes next.
-        step: Step,
+    /// Not yet.
+    Pending {
+        /// Number of reads so far.
+        reads: u32,
+        /// The next step.
+        step: ReadStep,
     },
 }
 
-/// What comes next for a load balancer that is to be looked at.
+/// The next step of an initial read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
-    /// A look, as soon as something could be granted.
+pub(super) enum ReadStep {
+    /// A read, as soon as the lane could be granted.
     Due,
-    /// Nothing before this moment.
+    /// Nothing before this time.
     Until(Now),
-    /// The answer to a look.
-    Asked,
+    /// The answer to a read.
+    Reading,
 }
 
 impl Default for InitialRead {
     fn default() -> InitialRead {
-        InitialRead::Unseen { looks: 0, step: Step::Due }
+        InitialRead::Pending { reads: 0, step: ReadStep::Due }
     }
 }
 
 impl InitialRead {
-    /// Whether it is to be looked at as soon as something could be granted.
+    /// Whether a read is due as soon as the lane could be granted.
     pub(super) fn is_due(self) -> bool {
         match self {
-            InitialRead::Unseen { step: Step::Due, .. } => true,
-            InitialRead::AtRest | InitialRead::Unseen { step: Step::Until(_) | Step::Asked, .. } => false,
+            InitialRead::Pending { step: ReadStep::Due, .. } => true,
+            InitialRead::AtRest
+            | InitialRead::Pending { step: ReadStep::Until(_) | ReadStep::Reading, .. } => false,
         }
     }
 
-    /// Whether the answer to a look is waited for.
+    /// Whether a read is in flight.
     pub(super) fn is_asked(self) -> bool {
         match self {
-            InitialRead::Unseen { step: Step::Asked, .. } => true,
-            InitialRead::AtRest | InitialRead::Unseen { step: Step::Due | Step::Until(_), .. } => false,
+            InitialRead::Pending { step: ReadStep::Reading, .. } => true,
+            InitialRead::AtRest | InitialRead::Pending { step: ReadStep::Due | ReadStep::Until(_), .. } => {
+                false
+            }
         }
     }
 
-    /// When it is looked at again.
+    /// Time of the next read.
     pub(super) fn deadline(self) -> Option<Now> {
         match self {
-            InitialRead::Unseen { step: Step::Until(until), .. } => Some(until),
-            InitialRead::AtRest | InitialRead::Unseen { step: Step::Due | Step::Asked, .. } => None,
+            InitialRead::Pending { step: ReadStep::Until(until), .. } => Some(until),
+            InitialRead::AtRest | InitialRead::Pending { step: ReadStep::Due | ReadStep::Reading, .. } => {
+                None
+            }
         }
     }
 
-    /// Until when it keeps its lane closed, as far as can be said now; `None`: it does not, or nothing is due there.
+    /// Time until which it closes the lane, as far as that is known. `None`: it does not, or no slot is due.
     pub(super) fn closed_until(self, now: Now) -> Option<Now> {
         match self {
-            InitialRead::AtRest | InitialRead::Unseen { step: Step::Due, .. } => None,
-            InitialRead::Unseen { step: Step::Until(until), .. } => Some(until),
-            InitialRead::Unseen { step: Step::Asked, .. } => Some(now),
+            InitialRead::AtRest | InitialRead::Pending { step: ReadStep::Due, .. } => None,
+            InitialRead::Pending { step: ReadStep::Until(until), .. } => Some(until),
+            InitialRead::Pending { step: ReadStep::Reading, .. } => Some(now),
         }
     }
 
-    /// Takes in the time.
+    /// Makes the read due when its time has come.
     pub(super) fn wake(&mut self, now: Now) {
         match self {
-            InitialRead::Unseen { step, .. } => {
-                if matches!(step, Step::Until(until) if *until <= now) {
-                    *step = Step::Due;
+            InitialRead::Pending { step, .. } => {
+                if matches!(step, ReadStep::Until(until) if *until <= now) {
+                    *step = ReadStep::Due;
                 }
             }
             InitialRead::AtRest => {}
@@ -103,45 +108,46 @@ impl InitialRead {
 
     fn ask(&mut self) {
         match self {
-            InitialRead::Unseen { step, .. } => *step = Step::Asked,
+            InitialRead::Pending { step, .. } => *step = ReadStep::Reading,
             InitialRead::AtRest => {}
         }
     }
 
-    /// After a look that did not show it at rest: later again, or, after the last of them, as if it had.
-    fn look_again(&mut self, now: Now) {
+    /// Schedules the next read after one that did not show the load balancer at rest. After the last one, opens the
+    /// lane.
+    fn schedule_retry(&mut self, now: Now) {
         match self {
-            InitialRead::Unseen { looks, .. } if *looks + 1 >= MOST_LOOKS => *self = InitialRead::AtRest,
-            InitialRead::Unseen { looks, step } => {
-                *step = Step::Until(now.plus(delay(*looks)));
-                *looks += 1;
+            InitialRead::Pending { reads, .. } if *reads + 1 >= MAX_READS => *self = InitialRead::AtRest,
+            InitialRead::Pending { reads, step } => {
+                *step = ReadStep::Until(now.plus(delay(*reads)));
+                *reads += 1;
             }
             InitialRead::AtRest => {}
         }
     }
 }
 
-/// How long after a look the next one is: as for any foreign operation (W2).
-fn delay(looks: u32) -> Duration {
-    step_of(&FOREIGN_DELAYS, looks)
+/// Delay of the next read, as for any foreign operation (W2).
+fn delay(reads: u32) -> Duration {
+    step_of(&FOREIGN_DELAYS, reads)
 }
 
-/// What was seen of the load balancers in the present term.
+/// The load balancers seen in the current term.
 #[derive(Clone, Debug)]
-pub(super) struct Sights {
-    /// Calls up to this one began in an older term.
+pub(super) struct InitialReads {
+    /// Last call that began in an earlier term.
     older: CallId,
-    /// The load balancers that were seen at rest.
+    /// Load balancers that were seen at rest.
     at_rest: BTreeSet<LbName>,
-    /// Those on which a PUT of an older term was answered in this one: what calls up to this one have seen says
-    /// nothing about what that PUT began.
+    /// Load balancers on which a PUT of an earlier term was answered in this one. Calls up to this one do not show
+    /// the operation of that PUT.
     disturbed: BTreeMap<LbName, CallId>,
 }
 
-impl Sights {
-    /// Nothing, in a term that begins after this call.
-    pub(super) fn after(older: CallId) -> Sights {
-        Sights { older, at_rest: BTreeSet::new(), disturbed: BTreeMap::new() }
+impl InitialReads {
+    /// Creates the state of a term that begins after this call.
+    pub(super) fn after(older: CallId) -> InitialReads {
+        InitialReads { older, at_rest: BTreeSet::new(), disturbed: BTreeMap::new() }
     }
 
     /// Whether a load balancer was seen at rest.
@@ -149,99 +155,103 @@ impl Sights {
         self.at_rest.contains(lb)
     }
 
-    /// Whether what this call has seen counts in this term.
+    /// Whether the result of this call counts in this term.
     fn counts(&self, lb: &LbName, call: CallId) -> bool {
         call > *self.disturbed.get(lb).unwrap_or(&self.older)
     }
 }
 
 impl Writer {
-    /// The lane of a load balancer, made where there was none.
+    /// Returns the lane of a load balancer. Creates it if there is none.
     pub(super) fn lane(&mut self, lb: &LbName) -> &mut Lane {
-        let sights = &self.sights;
+        let initial_reads = &self.initial_reads;
         self.lanes.entry(lb.clone()).or_insert_with(|| {
-            let sight = if sights.is_at_rest(lb) { InitialRead::AtRest } else { InitialRead::default() };
-            Lane::new(sight)
+            let initial_read =
+                if initial_reads.is_at_rest(lb) { InitialRead::AtRest } else { InitialRead::default() };
+            Lane::new(initial_read)
         })
     }
 
-    /// Forgets what older terms have seen; what follows from that for the lanes is the caller's.
-    pub(super) fn close_eyes(&mut self) {
-        self.sights = Sights::after(self.calls.last());
-        self.calls.take_out(|purpose| matches!(purpose, Purpose::Look(_)));
+    /// Drops everything that earlier terms have seen. The caller updates the lanes.
+    pub(super) fn reset_initial_reads(&mut self) {
+        self.initial_reads = InitialReads::after(self.calls.last());
+        self.calls.take_out(|purpose| matches!(purpose, Purpose::InitialRead(_)));
         for lane in self.lanes.values_mut() {
-            lane.sight = InitialRead::default();
+            lane.initial_read = InitialRead::default();
         }
     }
 
-    /// A PUT of an older term was answered: what it has begun may run unseen by the reads under way.
+    /// Records the answer to a PUT of an earlier term. Reads in flight may not show its operation.
     pub(super) fn disturbed(&mut self, lb: &LbName) {
-        self.sights.at_rest.remove(lb);
-        self.sights.disturbed.insert(lb.clone(), self.calls.last());
+        self.initial_reads.at_rest.remove(lb);
+        self.initial_reads.disturbed.insert(lb.clone(), self.calls.last());
         if let Some(lane) = self.lanes.get_mut(lb) {
-            lane.sight = InitialRead::default();
+            lane.initial_read = InitialRead::default();
         }
     }
 
-    /// Asks for the looks that are due.
-    pub(super) fn look_around(&mut self) {
+    /// Queues the reads that are due.
+    pub(super) fn queue_initial_reads(&mut self) {
         if self.life != Life::Running || !self.standing.leads() {
             return;
         }
-        for lb in std::mem::take(&mut self.unseen) {
+        for lb in std::mem::take(&mut self.awaiting_initial_read) {
             if let Some(lane) = self.lanes.get_mut(&lb) {
-                lane.sight.ask();
-                // One of a lane that has gone meanwhile may still wait for a token.
-                self.calls.take_out(|purpose| matches!(purpose, Purpose::Look(other) if *other == lb));
-                self.calls.queue(Purpose::Look(lb.clone()));
+                lane.initial_read.ask();
+                // A read for a lane that was dropped meanwhile may still wait for a token.
+                self.calls.take_out(|purpose| matches!(purpose, Purpose::InitialRead(other) if *other == lb));
+                self.calls.queue(Purpose::InitialRead(lb.clone()));
                 self.touch(&lb);
             }
         }
     }
 
-    /// Takes in what a GET of a load balancer has shown, one of discovery's or a look: at rest, or that it is not
-    /// there, opens its lane.
-    pub(super) fn note_sight(
+    /// Applies a GET of a load balancer, by Discovery or an initial read. The lane opens if it is at rest or does not
+    /// exist.
+    pub(super) fn apply_initial_read(
         &mut self,
         now: Now,
         call: CallId,
         lb: &LbName,
-        is_look: bool,
+        is_initial_read: bool,
         answer: &ArmAnswer,
     ) {
-        if !self.standing.leads() || !self.sights.counts(lb, call) {
+        if !self.standing.leads() || !self.initial_reads.counts(lb, call) {
             return;
         }
         let at_rest = match answer {
             ArmAnswer::LoadBalancer(facts) => shows_rest(facts),
-            // The GETs of the pools say the rest.
-            ArmAnswer::Failed(failure) => classify(failure, Stage::Read) == Class::Stale,
+            // The GETs of the pools report the rest.
+            ArmAnswer::Failed(failure) => classify(failure, Stage::Read) == FailureClass::Stale,
             ArmAnswer::Pool(_) | ArmAnswer::Put(_) | ArmAnswer::Operation(_) | ArmAnswer::Withheld => false,
         };
         if at_rest {
             self.at_rest(lb);
-        } else if is_look && let Some(lane) = self.lanes.get_mut(lb).filter(|lane| lane.sight.is_asked()) {
-            lane.sight.look_again(now);
-            if lane.sight == InitialRead::AtRest {
+        } else if is_initial_read
+            && let Some(lane) = self.lanes.get_mut(lb).filter(|lane| lane.initial_read.is_asked())
+        {
+            lane.initial_read.schedule_retry(now);
+            if lane.initial_read == InitialRead::AtRest {
                 self.at_rest(lb);
             }
         }
     }
 
-    /// A load balancer counts as seen at rest in this term.
+    /// Marks a load balancer as seen at rest in this term.
     pub(super) fn at_rest(&mut self, lb: &LbName) {
-        self.sights.at_rest.insert(lb.clone());
+        self.initial_reads.at_rest.insert(lb.clone());
         if let Some(lane) = self.lanes.get_mut(lb) {
-            lane.sight = InitialRead::AtRest;
+            lane.initial_read = InitialRead::AtRest;
         }
     }
 
-    /// The invariant: a lane knows what was seen, and those that want a look are known.
-    pub(super) fn sights_are_consistent(&self) -> bool {
-        let known =
-            |(lb, lane): (&LbName, &Lane)| (lane.sight == InitialRead::AtRest) == self.sights.is_at_rest(lb);
-        let wanting = self.lanes.iter().filter(|(_, lane)| lane.wants_look()).map(|(lb, _)| lb);
-        self.lanes.iter().all(known) && wanting.eq(&self.unseen)
+    /// Checks that each lane knows what was seen, and that the lanes that need a read are known.
+    pub(super) fn initial_reads_are_consistent(&self) -> bool {
+        let known = |(lb, lane): (&LbName, &Lane)| {
+            (lane.initial_read == InitialRead::AtRest) == self.initial_reads.is_at_rest(lb)
+        };
+        let wanting = self.lanes.iter().filter(|(_, lane)| lane.wants_initial_read()).map(|(lb, _)| lb);
+        self.lanes.iter().all(known) && wanting.eq(&self.awaiting_initial_read)
     }
 }
 

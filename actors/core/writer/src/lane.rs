@@ -1,5 +1,4 @@
-//! A lane: the serial order of writes on one load balancer, and what keeps it closed (docs/design/writer.md, W1, W4,
-//! W6).
+//! A lane: the serial order of writes on one load balancer, and what closes it (docs/design/writer.md, W1, W4, W6).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,63 +13,63 @@ use super::initial_read::InitialRead;
 use super::slot::{Rank, Slot};
 use super::write::{FOREIGN_DELAYS, Write};
 
-/// One grant of a lane in this many goes to what has waited longest (W1).
+/// One grant of a lane in this many goes to the slot that has waited longest (W1).
 const FAIR_GRANT: u64 = 4;
 
-/// How long after a lost answer, and after each look that did not settle it, the pool is looked at (W4).
+/// Delay of the first probe of a pool after a lost answer, and increment of the delay between probes (W4).
 pub(super) const PROBE_DELAY: Duration = Duration::from_secs(5);
 
-/// The longest time between two such looks.
+/// Longest delay between two probes.
 const PROBE_DELAY_MAX: Duration = Duration::from_secs(30);
-/// How often a lane in doubt is looked at: with the waits between them, for about 15 minutes.
-const MOST_LOOKS: u32 = 32;
+/// Most probes of a lane in doubt: about 15 minutes, with the delays between them.
+const MAX_PROBES: u32 = 32;
 
 /// The lane of one load balancer.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     slots: BTreeMap<PoolName, Slot>,
-    /// The slots that may be granted, in the order of urgency, then waiting time, then name.
+    /// Slots that may be granted, by urgency, waiting time and name.
     order: BTreeSet<(Rank, Now, PoolName)>,
-    /// The same slots by waiting time.
+    /// The same slots, by waiting time.
     ages: BTreeSet<(Now, PoolName)>,
-    /// Those of them with an admin part, by its urgency, whether it is asked for again, and its waiting time.
+    /// Those with an admin part, by its urgency, whether it is a repeat, and its waiting time.
     admins: BTreeSet<(AdminUrgency, bool, Now, PoolName)>,
-    /// How many of the slots that may be granted have a membership part.
+    /// Number of grantable slots with a membership part.
     memberships: usize,
-    /// The slots that wait for a moment.
+    /// Slots that wait until a set time.
     deferred: BTreeSet<(Now, PoolName)>,
     grants: u64,
-    /// The write under way.
+    /// The current write.
     pub write: Option<Write>,
     /// Whether it may grant.
     pub closed: Closed,
-    /// Whether it may grant in this term already.
-    pub sight: InitialRead,
-    /// Nothing goes without the shared Lease before this moment: another client was at work when that was last tried
-    /// (W7).
-    covered_until: Option<Now>,
-    /// How often that was so since the lane was last granted under the shared Lease.
-    covered: u32,
-    /// What the writer has noted about it.
-    pub noted: Noted,
+    /// Progress of the initial read of this term.
+    pub initial_read: InitialRead,
+    /// Time until which writes need the shared Lease, because another client was active when a write last went
+    /// without it (W7).
+    lease_required_until: Option<Now>,
+    /// How often that happened since the last grant under the shared Lease.
+    lease_required_count: u32,
+    /// What the writer's totals and timers contain for this lane.
+    pub totals: LaneTotals,
 }
 
-/// Which of a lane's slots may be granted.
+/// Selects the slots of a lane that may be granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Eligible {
-    /// Any.
+    /// All slots.
     Any,
-    /// Those with a membership part, whole.
+    /// Slots with a membership part, as a whole.
     Members,
-    /// Those with an admin part that is not only asked for again, whole: they have a claim to the reserve (W9).
+    /// Slots with an admin part that is not a repeat, as a whole. They may use the reserve (W9).
     Admin,
-    /// Those in which a node is to be cut out, and of them only that part: membership stays where it is, unless its
-    /// attempt is already open.
+    /// Only the Down part of slots in which a node must be drained. Membership stays in the slot, unless its attempt
+    /// is already open.
     Down,
 }
 
 impl Eligible {
-    /// What both let be granted; `None`: nothing.
+    /// Returns what both allow, or `None` if that is nothing.
     pub(super) fn and(self, other: Eligible) -> Option<Eligible> {
         match (self, other) {
             (Eligible::Any, pick) | (pick, Eligible::Any) => Some(pick),
@@ -85,58 +84,58 @@ impl Eligible {
     }
 }
 
-/// What the writer's totals and timers contain of a lane.
+/// A lane's share in the writer's totals and timers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Noted {
-    /// Whether it is counted as busy.
+pub(super) struct LaneTotals {
+    /// Whether the lane counts as busy.
     pub busy: bool,
-    /// How many of its slots are counted as waiting.
+    /// Number of its slots that count as waiting.
     pub waiting: usize,
-    /// The deadline that is armed for it.
+    /// Deadline that is armed for the lane.
     pub deadline: Option<Now>,
 }
 
-/// Whether a lane may grant.
+/// Whether a lane may grant, and if not, why.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Closed {
-    /// It may.
+    /// The lane may grant.
     #[default]
     Open,
     /// Another operation holds the load balancer's lock (W6).
     Until(Now),
-    /// A PUT was sent and its fate is not known: closed until a GET shows that nothing runs (W4).
+    /// A PUT was sent and its result is unknown. The lane stays closed until a GET shows that nothing runs (W4).
     InDoubt {
-        /// The pool that was written.
+        /// The pool of the PUT.
         pool: PoolId,
-        /// How often it was looked at.
-        looks: u32,
-        /// When it is looked at next; `None`: a look is under way.
+        /// Number of probes so far.
+        probes: u32,
+        /// Time of the next probe. `None`: a probe is in flight.
         next: Option<Now>,
     },
 }
 
 impl Closed {
-    /// Closed after the answer to a PUT of this pool was lost.
+    /// Closes the lane after the answer to a PUT to this pool was lost.
     pub(super) fn in_doubt(now: Now, pool: PoolId) -> Closed {
-        Closed::InDoubt { pool, looks: 0, next: Some(now.plus(PROBE_DELAY)) }
+        Closed::InDoubt { pool, probes: 0, next: Some(now.plus(PROBE_DELAY)) }
     }
 
-    /// After a look that did not settle it: later again.
-    pub(super) fn look_again(&mut self, now: Now) {
+    /// Schedules the next probe after an inconclusive one.
+    pub(super) fn schedule_probe(&mut self, now: Now) {
         match self {
-            Closed::InDoubt { looks, next, .. } => {
-                *looks += 1;
-                *next = Some(now.plus((PROBE_DELAY * *looks).min(PROBE_DELAY_MAX)));
+            Closed::InDoubt { probes, next, .. } => {
+                *probes += 1;
+                *next = Some(now.plus((PROBE_DELAY * *probes).min(PROBE_DELAY_MAX)));
             }
             Closed::Open | Closed::Until(_) => {}
         }
     }
 
-    /// Whether it has been looked at so often, for a quarter of an hour, that no look will settle it: a pool that
-    /// cannot be read must not close its load balancer forever. The GET and `If-Match` of each write stay.
-    pub(super) fn is_past_looking(&self) -> bool {
+    /// Whether the probes are used up, after about a quarter of an hour. A pool that cannot be read must not close
+    /// its load balancer forever. The GET and `If-Match` of each write still protect it.
+    pub(super) fn probes_are_used_up(&self) -> bool {
         match self {
-            Closed::InDoubt { looks, .. } => *looks >= MOST_LOOKS,
+            Closed::InDoubt { probes, .. } => *probes >= MAX_PROBES,
             Closed::Open | Closed::Until(_) => false,
         }
     }
@@ -158,12 +157,12 @@ impl Closed {
 }
 
 impl Lane {
-    /// One in which nothing is due, of a load balancer of which this was seen.
-    pub(super) fn new(sight: InitialRead) -> Lane {
-        Lane { sight, ..Lane::default() }
+    /// Creates an empty lane with this state of the initial read.
+    pub(super) fn new(initial_read: InitialRead) -> Lane {
+        Lane { initial_read, ..Lane::default() }
     }
 
-    /// Changes a pool's slot and puts it in its place; an emptied slot goes.
+    /// Changes a pool's slot and updates its place in the orders. Drops a slot that becomes empty.
     pub(super) fn edit(&mut self, pool: &PoolName, change: impl FnOnce(&mut Slot)) {
         let (name, mut slot) =
             self.slots.remove_entry(pool).unwrap_or_else(|| (pool.clone(), Slot::default()));
@@ -200,10 +199,10 @@ impl Lane {
         self.slots.insert(name, slot);
     }
 
-    /// Takes out the slot whose turn it is, of those that may be granted (W1).
+    /// Takes out the next slot among those that may be granted (W1).
     pub(super) fn grant(&mut self, pick: Eligible) -> Option<(PoolName, Slot)> {
         self.grants += 1;
-        (self.covered_until, self.covered) = (None, 0);
+        (self.lease_required_until, self.lease_required_count) = (None, 0);
         let fair = self.grants.is_multiple_of(FAIR_GRANT);
         let takes = |pool: &PoolName| self.slots.get(pool).is_some_and(|slot| slot.membership.is_some());
         let pool = match pick {
@@ -225,8 +224,8 @@ impl Lane {
         granted.map(|slot| (pool, slot))
     }
 
-    /// Takes out the part of a slot in which a node is to be cut out, that has been due since this moment at the
-    /// latest and does not belong to a write whose attempt the pool has open.
+    /// Takes out the Down part of a slot that has been due since `due_by` or earlier. Skips slots whose membership
+    /// attempt is open.
     pub(super) fn grant_down(&mut self, due_by: Now) -> Option<(PoolName, Slot)> {
         let pool = self.bypassing(due_by)?.clone();
         let mut granted = None;
@@ -234,16 +233,16 @@ impl Lane {
         granted.map(|slot| (pool, slot))
     }
 
-    /// Another client is at work here, or the last operation has failed: for a while, longer each time, nothing is
-    /// granted without the shared Lease.
-    pub(super) fn keep_covered(&mut self, now: Now) {
-        self.covered_until = Some(now.plus(step_of(&FOREIGN_DELAYS, self.covered)));
-        self.covered = self.covered.saturating_add(1);
+    /// Requires the shared Lease for a while, longer each time, because another client is active or the last
+    /// operation failed.
+    pub(super) fn require_shared_lease(&mut self, now: Now) {
+        self.lease_required_until = Some(now.plus(step_of(&FOREIGN_DELAYS, self.lease_required_count)));
+        self.lease_required_count = self.lease_required_count.saturating_add(1);
     }
 
-    /// The pool whose Down that would be.
+    /// The pool that [`Lane::grant_down`] would grant.
     pub(super) fn bypassing(&self, due_by: Now) -> Option<&PoolName> {
-        if self.covered_until.is_some() {
+        if self.lease_required_until.is_some() {
             return None;
         }
         let open = |pool: &PoolName| {
@@ -257,7 +256,7 @@ impl Lane {
         downs.filter(|(_, _, since, _)| *since <= due_by).map(|(.., pool)| pool).find(|pool| !open(pool))
     }
 
-    /// Whether there is a slot that may be granted.
+    /// Whether a slot may be granted.
     pub(super) fn has(&self, pick: Eligible) -> bool {
         match pick {
             Eligible::Any => !self.order.is_empty(),
@@ -266,12 +265,12 @@ impl Lane {
         }
     }
 
-    /// Whether there is a slot with a membership part that may be granted.
+    /// Whether a slot with a membership part may be granted.
     pub(super) fn has_membership(&self) -> bool {
         self.memberships > 0
     }
 
-    /// Whether there is a slot with an admin part that may be granted.
+    /// Whether a slot with an admin part may be granted.
     pub(super) fn has_admin(&self) -> bool {
         !self.admins.is_empty()
     }
@@ -290,14 +289,15 @@ impl Lane {
         }
     }
 
-    /// The first slot with a restore that was not asked for before.
+    /// The first slot with a restore that is not a repeat.
     fn first_restore(&self) -> Option<&PoolName> {
         let restores = (AdminUrgency::Restore, false, Now::ZERO, PoolName::new(""));
         let (_, again, _, pool) = self.admins.range(restores..).next()?;
         (!again).then_some(pool)
     }
 
-    /// The oldest draining set of which a PUT may be carried out yet. Of one in doubt it is not known (W4).
+    /// The oldest draining set whose PUT may still be carried out. A lane in doubt returns 0: its set is unknown
+    /// (W4).
     pub(super) fn oldest_put(&self) -> Option<u64> {
         match self.closed {
             Closed::InDoubt { .. } => return Some(0),
@@ -305,36 +305,38 @@ impl Lane {
         }
         let open = self.write.iter().flat_map(Write::puts);
         let waiting = self.slots.values().filter_map(|slot| slot.resume.as_ref());
-        let waiting = waiting.flat_map(|resume| &resume.course.unsure);
+        let waiting = waiting.flat_map(|resume| &resume.history.unconfirmed_puts);
         open.chain(waiting).map(|put| put.draining.generation).min()
     }
 
-    /// Takes in a look at the whole load balancer, sent at `began`: what it shows of a pool that is at rest is
-    /// compared with what lost answers would have said, as far as those PUTs must have arrived by then (W4).
-    pub(super) fn looked_at(&mut self, began: Now, facts: &LbFacts) {
+    /// Applies a read of the whole load balancer that was sent at `began`. For each pool at rest, compares the
+    /// members with the PUTs whose answers were lost, if those PUTs must have arrived by then (W4).
+    pub(super) fn apply_read(&mut self, began: Now, facts: &LbFacts) {
         if facts.provisioning == Provisioning::Updating {
             return;
         }
         for (name, slot) in &mut self.slots {
-            let Some(resume) = slot.resume.as_mut().filter(|resume| !resume.course.unsure.is_empty()) else {
+            let Some(resume) =
+                slot.resume.as_mut().filter(|resume| !resume.history.unconfirmed_puts.is_empty())
+            else {
                 continue;
             };
             let seen = facts.pools.iter().find(|pool| pool.id.pool == *name);
             if let Some(pool) = seen.filter(|pool| pool.provisioning != Provisioning::Updating)
                 && began >= resume.since.plus(PROBE_DELAY)
             {
-                resume.course.seen(&pool.members());
+                resume.history.seen(&pool.members());
             }
         }
     }
 
-    /// The pools whose writes gave the lane back.
+    /// The pools whose writes wait for another grant.
     pub(super) fn paused(&self) -> Vec<PoolName> {
         let paused = |(pool, slot): (&PoolName, &Slot)| slot.resume.is_some().then(|| pool.clone());
         self.slots.iter().filter_map(paused).collect()
     }
 
-    /// Forgets what is due.
+    /// Removes all slots.
     pub(super) fn clear_slots(&mut self) {
         self.slots.clear();
         self.order.clear();
@@ -344,36 +346,36 @@ impl Lane {
         self.deferred.clear();
     }
 
-    /// Whether something of this pool is due, or waits.
+    /// Whether this pool has a slot.
     pub(super) fn has_slot(&self, pool: &PoolName) -> bool {
         self.slots.contains_key(pool)
     }
 
-    /// How many pools wait.
+    /// Number of waiting pools.
     pub(super) fn waiting(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether it could be granted now.
+    /// Whether the lane can be granted now.
     pub(super) fn is_ready(&self) -> bool {
-        self.could_grant() && self.sight == InitialRead::AtRest
+        self.could_grant() && self.initial_read == InitialRead::AtRest
     }
 
-    /// Whether it could be granted, were its load balancer seen at rest; and a look at that is due.
-    pub(super) fn wants_look(&self) -> bool {
-        self.could_grant() && self.sight.is_due()
+    /// Whether the lane could be granted after an initial read, and that read is due.
+    pub(super) fn wants_initial_read(&self) -> bool {
+        self.could_grant() && self.initial_read.is_due()
     }
 
     fn could_grant(&self) -> bool {
         self.write.is_none() && self.closed.is_open() && !self.order.is_empty()
     }
 
-    /// Whether there is nothing to know about it.
+    /// Whether the lane holds no state.
     pub(super) fn is_idle(&self) -> bool {
         self.write.is_none() && self.slots.is_empty() && self.closed.is_open()
     }
 
-    /// Lets the slots go whose time has come, and opens what has ended.
+    /// Releases deferred slots and closures whose time has come.
     pub(super) fn wake(&mut self, now: Now) {
         while let Some((_, pool)) = self.deferred.first().filter(|(at, _)| *at <= now).cloned() {
             self.edit(&pool, |slot| slot.wake(now));
@@ -383,27 +385,27 @@ impl Lane {
         {
             self.closed = Closed::Open;
         }
-        self.covered_until.take_if(|until| *until <= now);
-        self.sight.wake(now);
+        self.lease_required_until.take_if(|until| *until <= now);
+        self.initial_read.wake(now);
     }
 
-    /// The next moment at which time alone changes something in it.
+    /// Time of the next change without input.
     pub(super) fn deadline(&self) -> Option<Now> {
         let write = self.write.as_ref().and_then(Write::deadline);
         let deferred = self.deferred.first().map(|(at, _)| *at);
-        // Where nothing is due, nothing is looked at, and nothing may keep the lane.
-        let looked_at = self.sight.deadline().filter(|_| !self.slots.is_empty());
-        let covered = self.covered_until.filter(|_| !self.slots.is_empty());
-        let closed = earliest(earliest(self.closed.deadline(), looked_at), covered);
+        // A lane without slots needs no read, and nothing must keep it alive.
+        let apply_read = self.initial_read.deadline().filter(|_| !self.slots.is_empty());
+        let lease_required_count = self.lease_required_until.filter(|_| !self.slots.is_empty());
+        let closed = earliest(earliest(self.closed.deadline(), apply_read), lease_required_count);
         earliest(earliest(write, deferred), closed)
     }
 
-    /// What is shown of it.
+    /// The view of the lane for the snapshot.
     pub(super) fn view(&self, lb: &LbName, now: Now) -> LaneView {
         let later = self.deferred.iter().map(|(_, pool)| pool);
         let waiting = self.order.iter().map(|(_, _, pool)| pool).chain(later).filter_map(|pool| {
             let slot = self.slots.get(pool)?;
-            Some((PoolId::new(lb.clone(), pool.clone()), slot.word(), slot.since()?))
+            Some((PoolId::new(lb.clone(), pool.clone()), slot.label(), slot.since()?))
         });
         let closed = match &self.closed {
             Closed::Open => None,
@@ -412,14 +414,17 @@ impl Lane {
         };
         LaneView {
             lb: lb.clone(),
-            writing: self.write.as_ref().map(|write| (write.pool.clone(), write.phase.word(), write.granted)),
+            writing: self
+                .write
+                .as_ref()
+                .map(|write| (write.pool.clone(), write.phase.label(), write.granted)),
             waiting: waiting.collect(),
-            closed_until: closed.max(self.sight.closed_until(now)),
+            closed_until: closed.max(self.initial_read.closed_until(now)),
             blocked_by: None,
         }
     }
 
-    /// The invariant of every lane: each slot stands in exactly one of the orders, in its place.
+    /// Checks that each slot is in exactly one of the orders, in its place.
     pub(super) fn is_consistent(&self) -> bool {
         let placed = |(pool, slot): (&PoolName, &Slot)| match (keys(slot), slot.deferred()) {
             (None, _) => false,
@@ -443,7 +448,7 @@ impl Lane {
     }
 }
 
-/// The places of a slot in the orders of its lane.
+/// The positions of a slot in the orders of its lane.
 struct Keys {
     rank: Rank,
     since: Now,

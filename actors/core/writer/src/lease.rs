@@ -1,14 +1,18 @@
-//! The Lease that is shared with the cloud-controller-manager: when it is asked for, until when it is certainly
-//! ours, and when it is released (docs/design/writer.md, W7; W8).
+//! The Lease that is shared with the cloud-controller-manager: when to take it, how long it is certainly ours, and
+//! when to release it (docs/design/writer.md, W7, W8).
 //!
-//! This file holds the lock and what the answers to its requests mean; what it asks next, and when it looks again,
-//! stands in `lease/asking.rs`, what is known of the Lease in `lease/known.rs`, whether that may be relied on in
-//! `lease/trust.rs`, what a state that is seen means in `lease/seen.rs`, how long it is left to others in
-//! `lease/off.rs`, by what others show that they wait in `lease/signs.rs`, what the writer wants of it in
-//! `lease/wants.rs`, and what the operator sees of it in `lease/show.rs`.
+//! This file holds the machine and handles the answers to its requests. The submodules:
+//! - `requests`: the next request, and the delays between requests;
+//! - `observed`: the last observed state of the Lease, and its holder;
+//! - `freshness`: whether that state is reliable;
+//! - `observe`: applies an observed state, and its effect on our hold;
+//! - `cooldown`: how long the Lease is left to others;
+//! - `contention_signals`: signs that the cloud-controller-manager waits for the Lease;
+//! - `demand`: what the writer needs;
+//! - `status`: views and events for the operator.
 //!
-//! All times are local: a hold of ours counts from the moment at which the request for it was sent, and a hold of
-//! another client from the moment at which its state was seen.
+//! All times are local. Our hold counts from the time at which its request was sent, another client's hold from the
+//! time at which its state was observed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,9 +31,9 @@ mod contention_signals;
 mod cooldown;
 mod demand;
 mod freshness;
+mod observe;
 mod observed;
 mod requests;
-mod seen;
 mod status;
 
 use contention_signals::ContentionSignals;
@@ -37,207 +41,208 @@ use cooldown::Cooldown;
 pub(super) use demand::Demand;
 use freshness::{Freshness, LostRequest};
 pub use observed::FOREIGN_HOLD;
-use observed::{Heard, Holder, Maker, ObservedSharedLease};
-use requests::{Asked, OpenWatch, Patience, SharedLeaseRequest, Watch};
+use observed::{Holder, LeaseAuthor, LeaseProvenance, ObservedSharedLease};
+use requests::{OpenRequest, OpenWatch, RequestDelays, SharedLeaseRequest, Watch};
 
-/// How long a hold is certain after the sending of the last renewal that succeeded: what the Lease says (W7).
+/// Time for which a hold is certain after the last successful renewal was sent, and the duration in the Lease (W7).
 const HOLD: Duration = Duration::from_secs(60);
 
-/// How long after it was taken it is released, operations running or not (W7).
+/// Time after taking at which the Lease is released, whether operations run or not (W7).
 const LONGEST_HOLD: Duration = Duration::from_secs(60);
 
-/// How long a process that ends tries to give it back.
-pub(super) const LET_GO_LIMIT: Duration = Duration::from_secs(3);
+/// Time for which a process that shuts down tries to release the Lease.
+pub(super) const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 
-/// The shared Lease, as one holder among others.
+/// The shared Lease, from the view of one of its holders.
 #[derive(Debug)]
 pub(super) struct SharedLease {
     params: LeaseParams,
-    phase: Phase,
-    known: ObservedSharedLease,
-    trust: Freshness,
-    /// The last request that could make it ours and has got no answer.
-    lost: Option<LostRequest>,
-    /// Whether this process may take it again: it leads, and goes on.
-    goes_on: bool,
-    /// The request that is under way, apart from the watch.
-    asked: Option<Asked>,
+    phase: HoldPhase,
+    observed: ObservedSharedLease,
+    freshness: Freshness,
+    /// The last unanswered request that could make the Lease ours.
+    lost_request: Option<LostRequest>,
+    /// Whether this process may take it again: it leads, and is not shutting down.
+    may_take_again: bool,
+    /// The request in flight, apart from the watch.
+    open_request: Option<OpenRequest>,
     watch: Watch,
-    /// The number of the last request.
+    /// Number of the last request.
     last: u64,
-    patience: Patience,
-    off: Cooldown,
-    signs: ContentionSignals,
-    /// Since when a write that could begin has waited for it.
+    delays: RequestDelays,
+    cooldown: Cooldown,
+    contention: ContentionSignals,
+    /// Time since which a write that could begin has waited for the Lease.
     wanted_since: Option<Now>,
-    /// The same for the writes of each caller.
+    /// The same for each caller.
     callers_since: BTreeMap<Caller, Now>,
     last_error: Option<Arc<str>>,
     watch_failures: WatchFailures,
-    /// Since when that holder has had it who is not known and whom operators were told of.
-    told_of: Option<Now>,
-    /// Whether they were, and not that it is over.
-    told: bool,
-    /// When time alone changes something next.
+    /// Time since which the unknown holder has had it that was last reported.
+    reported_since: Option<Now>,
+    /// Whether that report is still active.
+    is_reported: bool,
+    /// Time of the next change without input.
     wake: Option<Now>,
     shown: Option<SharedLeaseView>,
 }
 
-/// Whether it is ours.
+/// Whether the Lease is ours.
 #[derive(Clone, Debug)]
-enum Phase {
-    /// It is not.
-    Apart,
-    /// It is.
+enum HoldPhase {
+    /// Not ours.
+    NotHeld,
+    /// Ours.
     Held(Hold),
-    /// It is being given back: nothing relies on it any more, and only the state that we made is replaced.
-    DrainingAddresses(Hold),
+    /// Being released. Nothing relies on the hold any more, and the release replaces only our own state of the Lease.
+    Releasing(Hold),
 }
 
 /// A hold of this process.
 #[derive(Clone, Debug)]
 struct Hold {
-    /// When the request that took it was sent.
+    /// Time at which the request that took it was sent.
     taken: Now,
-    /// When the last request that renewed it was sent.
+    /// Time at which the last successful renewal was sent.
     renewed: Now,
-    /// The state of the Lease that the last of our requests has made.
+    /// The state of the Lease after our last request.
     facts: Arc<LeaseFacts>,
-    /// Whether its answer has said so; else only we can have made it as long as we lead, but a successor may.
+    /// Whether an answer confirms that state. Otherwise, while we lead, only we can have made it; later, a successor
+    /// may.
     made: bool,
-    /// Since which of our requests another client may have written the Lease, so that it may have been taken from
-    /// us: only what is answered to a later one ends that.
-    doubt: Option<u64>,
-    /// Whether a PUT was sent in it.
+    /// Our last request before another client may have written the Lease and taken it from us. Only the answer to a
+    /// later request settles that.
+    doubted: Option<u64>,
+    /// Whether a PUT was sent under this hold.
     wrote: bool,
 }
 
 impl Hold {
-    /// Until when it is certain without another renewal.
+    /// Time until which the hold is certain without another renewal.
     fn certain_until(&self) -> Now {
         self.renewed.plus(HOLD)
     }
 
-    /// When it is released at the latest.
+    /// Latest time of its release.
     fn forced_end(&self) -> Now {
         self.taken.plus(LONGEST_HOLD)
     }
 
-    /// Until when a PUT may be sent in it; `None`: none may (W8).
+    /// Time until which a PUT may be sent under it. `None`: no PUT may (W8).
     fn send_before(&self) -> Option<Now> {
-        self.doubt.is_none().then(|| self.certain_until().min(self.forced_end()).minus(PERMIT_MARGIN))
+        self.doubted.is_none().then(|| self.certain_until().min(self.forced_end()).minus(PERMIT_MARGIN))
     }
 }
 
 impl SharedLease {
-    /// One that knows nothing yet.
+    /// Creates the state before the first observation.
     pub(super) fn new(params: LeaseParams) -> SharedLease {
         SharedLease {
             params,
-            phase: Phase::Apart,
-            known: ObservedSharedLease::Nothing,
-            trust: Freshness::TermBegins,
-            lost: None,
-            goes_on: false,
-            asked: None,
+            phase: HoldPhase::NotHeld,
+            observed: ObservedSharedLease::Nothing,
+            freshness: Freshness::TermBegins,
+            lost_request: None,
+            may_take_again: false,
+            open_request: None,
             watch: Watch::default(),
             last: 0,
-            patience: Patience::default(),
-            off: Cooldown::default(),
-            signs: ContentionSignals::default(),
+            delays: RequestDelays::default(),
+            cooldown: Cooldown::default(),
+            contention: ContentionSignals::default(),
             wanted_since: None,
             callers_since: BTreeMap::new(),
             last_error: None,
             watch_failures: WatchFailures::default(),
-            told_of: None,
-            told: false,
+            reported_since: None,
+            is_reported: false,
             wake: None,
             shown: None,
         }
     }
 
-    /// Whether writes may start in the present hold (W7).
+    /// Whether writes may start in the current hold (W7).
     pub(super) fn may_start(&self, now: Now) -> bool {
         match &self.phase {
-            Phase::Held(hold) => {
+            HoldPhase::Held(hold) => {
                 now < hold.taken.plus(self.params.max_hold)
                     && hold.send_before().is_some_and(|last| now <= last)
             }
-            Phase::Apart | Phase::DrainingAddresses(_) => false,
+            HoldPhase::NotHeld | HoldPhase::Releasing(_) => false,
         }
     }
 
-    /// Until when a PUT may be sent in the present hold; `None`: none may (W8).
+    /// Time until which a PUT may be sent in the current hold. `None`: no PUT may (W8).
     pub(super) fn send_before(&self) -> Option<Now> {
         match &self.phase {
-            Phase::Held(hold) => hold.send_before(),
-            Phase::Apart | Phase::DrainingAddresses(_) => None,
+            HoldPhase::Held(hold) => hold.send_before(),
+            HoldPhase::NotHeld | HoldPhase::Releasing(_) => None,
         }
     }
 
-    /// When the present hold was taken.
+    /// Time at which the current hold was taken.
     pub(super) fn taken(&self) -> Option<Now> {
         match &self.phase {
-            Phase::Held(hold) => Some(hold.taken),
-            Phase::Apart | Phase::DrainingAddresses(_) => None,
+            HoldPhase::Held(hold) => Some(hold.taken),
+            HoldPhase::NotHeld | HoldPhase::Releasing(_) => None,
         }
     }
 
-    /// Notes that a PUT is sent: the next holder of the Lease must learn that we were there.
-    pub(super) fn note_put(&mut self) {
+    /// Records a PUT, because the release must then name us as the previous holder.
+    pub(super) fn record_put(&mut self) {
         match &mut self.phase {
-            Phase::Held(hold) => hold.wrote = true,
-            Phase::Apart | Phase::DrainingAddresses(_) => {}
+            HoldPhase::Held(hold) => hold.wrote = true,
+            HoldPhase::NotHeld | HoldPhase::Releasing(_) => {}
         }
     }
 
-    /// Leadership was lost, or won again: the hold is not relied on any more. Who does not lead gives it back by
-    /// its version; who leads again begins by looking, for another replica may have taken it over meanwhile.
+    /// Stops relying on the hold, because leadership was lost or won again. A standby releases it by its version. A
+    /// new leader reads first, because another replica may have taken the Lease over.
     pub(super) fn forfeit(&mut self, now: Now, leads: bool, out: &mut Vec<Out>) {
-        self.trust = Freshness::TermBegins;
-        self.goes_on = false;
-        self.patience.reset(now);
+        self.freshness = Freshness::TermBegins;
+        self.may_take_again = false;
+        self.delays.reset(now);
         match self.holder() {
-            // Since when it is another client's stays known; all else may have been done by another replica.
+            // The hold time of another client stays valid. Another replica may have made any other state.
             Some(Holder::Other) => {}
-            Some(Holder::Nobody | Holder::Ours) | None => self.known = ObservedSharedLease::Nothing,
+            Some(Holder::Nobody | Holder::Ours) | None => self.observed = ObservedSharedLease::Nothing,
         }
         if leads {
-            // What the term before has asked for may be carried out in this one: it is no stranger's.
-            let asked = self.asked.take();
-            asked.into_iter().for_each(|asked| self.note_lost(now, &asked));
+            // A request of the previous term may still be carried out. Its result is not a stranger's.
+            let open_request = self.open_request.take();
+            open_request.into_iter().for_each(|open_request| self.record_lost_request(now, &open_request));
             self.end_hold(now, out);
-        } else if let Phase::Held(hold) = std::mem::replace(&mut self.phase, Phase::Apart) {
-            self.phase = Phase::DrainingAddresses(hold);
+        } else if let HoldPhase::Held(hold) = std::mem::replace(&mut self.phase, HoldPhase::NotHeld) {
+            self.phase = HoldPhase::Releasing(hold);
         }
-        self.signs.forget();
+        self.contention.clear();
     }
 
-    /// The process ends: a failure before does not delay what is tried now.
-    pub(super) fn hurry(&mut self, now: Now) {
-        self.patience.reset(now);
+    /// Makes the next request at once, because the process is shutting down.
+    pub(super) fn skip_delay(&mut self, now: Now) {
+        self.delays.reset(now);
     }
 
-    /// Whether it is certain that it is not ours: no take that had no answer may have been carried out either.
+    /// Whether the Lease is certainly not ours, even if an unanswered request was carried out.
     pub(super) fn is_free(&self, now: Now) -> bool {
-        self.is_let_go() && !self.may_yet_be_ours(now)
+        self.is_released() && !self.may_yet_be_ours(now)
     }
 
-    /// Whether nothing of it is ours, and no request is under way that could make it so.
-    pub(super) fn is_let_go(&self) -> bool {
-        let taking = self.asked.as_ref().is_some_and(|asked| match asked.what {
+    /// Whether the Lease is not ours, and no request in flight could make it ours.
+    pub(super) fn is_released(&self) -> bool {
+        let taking = self.open_request.as_ref().is_some_and(|open_request| match open_request.kind {
             SharedLeaseRequest::Take | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => true,
-            SharedLeaseRequest::Look => false,
+            SharedLeaseRequest::Read => false,
         });
-        matches!(self.phase, Phase::Apart) && !taking
+        matches!(self.phase, HoldPhase::NotHeld) && !taking
     }
 
-    /// Which Service waits for the cloud-controller-manager, the last of them, which counts once, when a hold ends.
+    /// Records the last Service that waits for the cloud-controller-manager. It counts once, when a hold ends.
     pub(super) fn on_awaiting_ingress(&mut self, newest: Option<u64>) {
-        self.signs.on_awaiting_ingress(newest);
+        self.contention.on_awaiting_ingress(newest);
     }
 
-    /// Takes in how many lock failures the cloud-controller-manager had during a hold of ours.
+    /// Applies the number of lock failures of the cloud-controller-manager during our holds.
     pub(super) fn on_lock_failures(
         &mut self,
         now: Now,
@@ -245,7 +250,7 @@ impl SharedLease {
         count: Option<u32>,
         out: &mut Vec<Out>,
     ) {
-        if !self.signs.is_answer(call) {
+        if !self.contention.is_answer(call) {
             out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         }
@@ -253,18 +258,18 @@ impl SharedLease {
             Some(0) => {}
             Some(count) => {
                 out.push(Out::Metric(Metric::ForeignLockFailures(count.into())));
-                self.off.other_seen(now);
-                self.off.others_wait(now, !matches!(self.phase, Phase::Apart));
+                self.cooldown.on_foreign_holder(now);
+                self.cooldown.on_contention(now, !matches!(self.phase, HoldPhase::NotHeld));
             }
-            // Who cannot be heard may be there.
-            None => self.off.other_seen(now),
+            // Without an answer, assume that it waits.
+            None => self.cooldown.on_foreign_holder(now),
         }
     }
 
-    /// Takes in the answer to a request.
+    /// Applies the answer to a request.
     pub(super) fn on_answer(&mut self, now: Now, call: CallId, answer: LeaseAnswer, out: &mut Vec<Out>) {
-        if let Some(asked) = self.asked.take_if(|asked| asked.id == call) {
-            self.on_asked(now, asked, answer, out);
+        if let Some(open_request) = self.open_request.take_if(|open_request| open_request.id == call) {
+            self.on_asked(now, open_request, answer, out);
         } else if let Some(open) = self.watch.close(call) {
             self.on_watched(now, &open, answer, out);
         } else {
@@ -272,111 +277,123 @@ impl SharedLease {
         }
     }
 
-    fn on_asked(&mut self, now: Now, asked: Asked, answer: LeaseAnswer, out: &mut Vec<Out>) {
+    fn on_asked(&mut self, now: Now, open_request: OpenRequest, answer: LeaseAnswer, out: &mut Vec<Out>) {
         match answer {
             LeaseAnswer::Seen(facts) => {
                 self.last_error = None;
-                let done = match asked.what {
-                    SharedLeaseRequest::Look => {
+                let done = match open_request.kind {
+                    SharedLeaseRequest::Read => {
                         let found = facts.version.clone();
-                        self.see(now, facts, Heard::Looked(asked.id), out);
-                        self.patience.has_looked(now, Some(&found));
-                        self.has_read(asked.id);
+                        self.observe(now, facts, LeaseProvenance::Read(open_request.id), out);
+                        self.delays.on_read(now, Some(&found));
+                        self.has_read(open_request.id);
                         return;
                     }
-                    SharedLeaseRequest::Take => self.on_taken(now, &asked, facts, out),
-                    SharedLeaseRequest::Renew => self.on_renewed(now, &asked, facts, out),
+                    SharedLeaseRequest::Take => self.on_taken(now, &open_request, facts, out),
+                    SharedLeaseRequest::Renew => self.on_renewed(now, &open_request, facts, out),
                     SharedLeaseRequest::Release => {
-                        self.see(now, facts, Heard::Made(asked.id), out);
+                        self.observe(now, facts, LeaseProvenance::Written(open_request.id), out);
                         self.end_hold(now, out);
                         self.holder() == Some(Holder::Nobody)
                     }
                 };
                 if done {
-                    self.patience.reset(now);
+                    self.delays.reset(now);
                 } else {
-                    self.patience.outrun(now, asked.what);
+                    self.delays.on_unexpected_state(now, open_request.kind);
                 }
             }
             LeaseAnswer::Absent => {
                 self.last_error = None;
-                match asked.what {
-                    SharedLeaseRequest::Look => self.patience.has_looked(now, None),
+                match open_request.kind {
+                    SharedLeaseRequest::Read => self.delays.on_read(now, None),
                     SharedLeaseRequest::Take | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => {
-                        self.patience.outrun(now, asked.what)
+                        self.delays.on_unexpected_state(now, open_request.kind)
                     }
                 }
-                self.has_read(asked.id);
-                self.gone(now, out);
+                self.has_read(open_request.id);
+                self.on_absent(now, out);
             }
-            LeaseAnswer::Conflict => self.on_conflict(now, &asked, out),
+            LeaseAnswer::Conflict => self.on_conflict(now, &open_request, out),
             LeaseAnswer::Unchanged => {
-                self.failed(now, &asked, "the answer is of another kind than the request");
+                self.failed(now, &open_request, "the answer is of another kind than the request");
             }
-            LeaseAnswer::Failed(failure) => self.failed(now, &asked, &failure.into_why()),
+            LeaseAnswer::Failed(failure) => self.failed(now, &open_request, &failure.into_why()),
         }
     }
 
-    /// The request that takes it has succeeded, unless a newer state says otherwise, or its own.
-    fn on_taken(&mut self, now: Now, asked: &Asked, facts: Arc<LeaseFacts>, out: &mut Vec<Out>) -> bool {
+    /// Handles the success of a take. Returns false if the answer, or a newer state, shows another holder.
+    fn on_taken(
+        &mut self,
+        now: Now,
+        open_request: &OpenRequest,
+        facts: Arc<LeaseFacts>,
+        out: &mut Vec<Out>,
+    ) -> bool {
         let ours = Holder::of(&facts, &self.params.holder) == Holder::Ours;
-        if !self.see(now, Arc::clone(&facts), Heard::Made(asked.id), out) || !ours {
-            self.distrust();
+        if !self.observe(now, Arc::clone(&facts), LeaseProvenance::Written(open_request.id), out) || !ours {
+            self.require_read();
             return false;
         }
         for (caller, since) in std::mem::take(&mut self.callers_since) {
             out.push(Out::Metric(Metric::LeaseWait { caller, waited: now.since(since) }));
         }
-        // Whether a predecessor has sent PUTs in the hold that is taken over is not known.
-        self.phase = Phase::Held(Hold {
-            taken: asked.sent,
-            renewed: asked.sent,
+        // The predecessor may have sent PUTs in the hold that is taken over.
+        self.phase = HoldPhase::Held(Hold {
+            taken: open_request.sent,
+            renewed: open_request.sent,
             facts,
             made: true,
-            doubt: None,
-            wrote: asked.from_ours,
+            doubted: None,
+            wrote: open_request.from_ours,
         });
         true
     }
 
-    /// The request that renews it has succeeded, unless as above.
-    fn on_renewed(&mut self, now: Now, asked: &Asked, facts: Arc<LeaseFacts>, out: &mut Vec<Out>) -> bool {
-        let newest = self.see(now, Arc::clone(&facts), Heard::Made(asked.id), out);
+    /// Handles the success of a renewal. Returns false if a newer state is known.
+    fn on_renewed(
+        &mut self,
+        now: Now,
+        open_request: &OpenRequest,
+        facts: Arc<LeaseFacts>,
+        out: &mut Vec<Out>,
+    ) -> bool {
+        let newest = self.observe(now, Arc::clone(&facts), LeaseProvenance::Written(open_request.id), out);
         match &mut self.phase {
-            Phase::Held(hold) | Phase::DrainingAddresses(hold) if newest => {
-                hold.renewed = asked.sent;
+            HoldPhase::Held(hold) | HoldPhase::Releasing(hold) if newest => {
+                hold.renewed = open_request.sent;
                 hold.facts = facts;
                 hold.made = true;
                 true
             }
-            Phase::Apart | Phase::Held(_) | Phase::DrainingAddresses(_) => false,
+            HoldPhase::NotHeld | HoldPhase::Held(_) | HoldPhase::Releasing(_) => false,
         }
     }
 
-    /// Another client has written the Lease before a request of ours.
-    fn on_conflict(&mut self, now: Now, asked: &Asked, out: &mut Vec<Out>) {
-        self.distrust();
-        match asked.what {
-            SharedLeaseRequest::Take => self.patience.met_another(asked.base.clone()),
-            SharedLeaseRequest::Look | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => {
-                self.patience.outrun(now, asked.what)
+    /// Handles a conflict: another client wrote the Lease before our request.
+    fn on_conflict(&mut self, now: Now, open_request: &OpenRequest, out: &mut Vec<Out>) {
+        self.require_read();
+        match open_request.kind {
+            SharedLeaseRequest::Take => self.delays.met_another(open_request.base.clone()),
+            SharedLeaseRequest::Read | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => {
+                self.delays.on_unexpected_state(now, open_request.kind)
             }
         }
-        let by_stranger = match &mut self.known {
-            ObservedSharedLease::State(state) if state.maker == Maker::Request(asked.id) => {
-                state.maker = Maker::Stranger;
+        let by_stranger = match &mut self.observed {
+            ObservedSharedLease::State(state) if state.author == LeaseAuthor::Request(open_request.id) => {
+                state.author = LeaseAuthor::Stranger;
                 true
             }
             ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => {
                 false
             }
         };
-        match asked.what {
+        match open_request.kind {
             SharedLeaseRequest::Renew if by_stranger => self.end_hold(now, out),
-            SharedLeaseRequest::Renew => self.doubt(),
-            // What we had was not there any more to be given back.
+            SharedLeaseRequest::Renew => self.doubt_hold(),
+            // Another client has replaced our state, so that there is nothing to release.
             SharedLeaseRequest::Release => self.end_hold(now, out),
-            SharedLeaseRequest::Look | SharedLeaseRequest::Take => {}
+            SharedLeaseRequest::Read | SharedLeaseRequest::Take => {}
         }
     }
 
@@ -392,78 +409,79 @@ impl SharedLease {
                 if facts.version == open.from {
                     self.watch.brought_nothing(open);
                 } else if facts.version.is_older_than(&open.from) {
-                    // It lags behind, or storage was restored from a backup: a look tells.
-                    self.distrust();
+                    // The watch lags behind, or storage was restored from a backup. A read shows which.
+                    self.require_read();
                     self.watch.put_off(now);
                 }
-                self.see(now, facts, Heard::Watched, out);
+                self.observe(now, facts, LeaseProvenance::Watched, out);
             }
             LeaseAnswer::Unchanged => self.watch.brought_nothing(open),
-            // A watch that lags behind tells of a deletion that another client has reversed since: a look shows it.
-            // Meanwhile no hold is relied on.
+            // Another client may have created the Lease again since the deletion that a late watch reports. A read
+            // shows whether it exists; until then, no hold is reliable.
             LeaseAnswer::Absent => {
-                self.distrust();
-                self.doubt();
+                self.require_read();
+                self.doubt_hold();
                 self.watch.put_off(now);
             }
             LeaseAnswer::Conflict | LeaseAnswer::Failed(_) => {
-                self.distrust();
+                self.require_read();
                 self.watch.put_off(now);
             }
         }
     }
 
-    /// The Lease does not exist.
-    fn gone(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.known = ObservedSharedLease::Absent(now);
+    /// Handles the absence of the Lease.
+    fn on_absent(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.observed = ObservedSharedLease::Absent(now);
         self.end_hold(now, out);
     }
 
-    fn failed(&mut self, now: Now, asked: &Asked, text: &str) {
-        self.note_lost(now, asked);
-        self.distrust();
+    fn failed(&mut self, now: Now, open_request: &OpenRequest, text: &str) {
+        self.record_lost_request(now, open_request);
+        self.require_read();
         self.last_error = Some(Arc::from(text));
-        self.patience.failed(now, asked.what);
+        self.delays.failed(now, open_request.kind);
     }
 
-    /// A hold is over. Where it was given back or taken away it is left to others for a while, and whether the
-    /// cloud-controller-manager has waited for it is asked.
+    /// Ends the hold and starts the cooldown. Also asks whether the cloud-controller-manager waited for the Lease.
     fn end_hold(&mut self, now: Now, out: &mut Vec<Out>) {
-        let hold = match std::mem::replace(&mut self.phase, Phase::Apart) {
-            Phase::Apart => return,
-            Phase::Held(hold) | Phase::DrainingAddresses(hold) => hold,
+        let hold = match std::mem::replace(&mut self.phase, HoldPhase::NotHeld) {
+            HoldPhase::NotHeld => return,
+            HoldPhase::Held(hold) | HoldPhase::Releasing(hold) => hold,
         };
         let held = now.since(hold.taken);
         out.push(Out::Metric(Metric::LeaseHeld(held)));
-        self.off.hold_ended(now, held, self.params.min_off);
-        if self.signs.awaits_ingress() && self.off.others_wait(now, false) {
-            self.signs.count_ingress();
+        self.cooldown.hold_ended(now, held, self.params.min_off);
+        if self.contention.awaits_ingress() && self.cooldown.on_contention(now, false) {
+            self.contention.count_ingress();
         }
-        self.signs.hold_ended(hold.taken, held);
+        self.contention.hold_ended(hold.taken, held);
         self.count_failures(now, out);
     }
 
-    /// Asks for the lock failures of the cloud-controller-manager, where some may be of interest.
+    /// Counts lock failures of the cloud-controller-manager if a count is due.
     fn count_failures(&mut self, now: Now, out: &mut Vec<Out>) {
-        let Some(since) = self.signs.question(now).filter(|_| self.goes_on) else { return };
+        let Some(since) = self.contention.count_due_since(now).filter(|_| self.may_take_again) else {
+            return;
+        };
         self.last += 1;
         let call = CallId(self.last);
-        self.signs.asks(now, call);
+        self.contention.on_count_requested(now, call);
         out.push(Out::CountLockFailures { call, since });
     }
 
-    /// The invariant: what is held is known to be ours, and was not renewed before it was taken.
+    /// Checks that a held Lease is known to be ours and was not renewed before it was taken.
     pub(super) fn is_consistent(&self) -> bool {
         match &self.phase {
-            Phase::Held(hold) => self.holder() == Some(Holder::Ours) && hold.taken <= hold.renewed,
-            Phase::DrainingAddresses(hold) => hold.taken <= hold.renewed,
-            Phase::Apart => true,
+            HoldPhase::Held(hold) => self.holder() == Some(Holder::Ours) && hold.taken <= hold.renewed,
+            HoldPhase::Releasing(hold) => hold.taken <= hold.renewed,
+            HoldPhase::NotHeld => true,
         }
     }
 
-    /// Whose it is, as far as is known.
+    /// The holder, as far as it is known.
     fn holder(&self) -> Option<Holder> {
-        match &self.known {
+        match &self.observed {
             ObservedSharedLease::State(state) => Some(Holder::of(&state.facts, &self.params.holder)),
             ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => None,
         }

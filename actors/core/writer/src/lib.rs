@@ -1,32 +1,31 @@
-//! The one owner of writes to Azure: lanes, slots, the shared Lease, gates, budget, breaker, and each write from its
-//! GET to its outcome (docs/design/writer.md, W1-W10). What a pool must hold, whether a failed attempt is followed by
-//! another one, and when members are left to another client (W11) is the pool's business.
+//! The single writer to Azure (docs/design/writer.md, W1-W10). It owns lanes, slots, the shared Lease, gates, budget
+//! and breaker, and carries each write from its GET to its outcome. The pool decides what it must hold, whether a
+//! failed attempt is followed by another, and when to leave members to another client (W11).
 //!
-//! This file holds the machine and what it is told. What stands where:
-//! - `standing`: whether this process may write, and until when (W8);
-//! - `slot`: a pool's place in its lane, membership and admin state apart, and what of an attempt waits there (W1);
-//! - `unread`: the pools that wait for changes that were read and not taken in (Q2);
-//! - `lane`: the order of the writes on one load balancer, and what keeps it closed (W1, W4, W6);
-//! - `scheduler`: which lane is granted next, and which of its slots (W1, W9, W10);
-//! - `progress`: the way of a write: grant, level, GET, PUT (W1, W2);
-//! - `polls`: how the operation of an accepted PUT is followed to its end (W2);
-//! - `write`: one write on its way, its phase and the waits of that phase (W2);
-//! - `admin`: the admin part of slots, made due, withdrawn and answered (N3), and what older sets have missed (N2);
-//! - `draining`: what the admin state asks for (N2, N3, N4);
-//! - `plan`: what one PUT must change, a pure function of its GET (W3);
+//! This file holds the machine and its messages. The submodules:
+//! - `slot`: one pool's entry in its lane, with membership and admin state apart (W1);
+//! - `unread`: pools that wait for Service changes that were read but not processed (Q2);
+//! - `lane`: the order of writes on one load balancer, and what closes the lane (W1, W4, W6);
+//! - `scheduler`: selects the next lane and slot to grant (W1, W9, W10);
+//! - `progress`: the steps of a write: grant, level, GET, PUT (W1, W2);
+//! - `polls`: follows the operation of an accepted PUT to its end (W2);
+//! - `write`: the state of one write: phase, parts and waits (W2);
+//! - `admin`: the admin part of slots (N2, N3);
+//! - `plan`: computes what one PUT must change, a pure function of its GET (W3);
 //! - `retry`: writes that wait without lane, Lease and turn (W2, W4);
-//! - `completion`: the end of a write, and what becomes of the lane (W2, W5);
-//! - `classify`: what follows from a failure (W5, W6);
-//! - `verify`: whether what was written is there (W2);
-//! - `initial_read`: what must be seen in each term before the first write (W1, W2, W8);
-//! - `gate`: until when ARM asked us not to call (W6);
+//! - `completion`: the end of a write, and its effect on the lane (W2, W5);
+//! - `classify`: classifies failures (W5, W6);
+//! - `verify`: reads after each write that check that it persisted (W2);
+//! - `initial_read`: the reads that each term requires before its first write (W1, W2, W8);
+//! - `gate`: throttle gates, the times until which ARM asked not to be called (W6);
 //! - `lease`: the Lease that is shared with the cloud-controller-manager (W7, W8);
-//! - `budget`: how many calls may be made (W9);
-//! - `in_flight`: the calls under way, and the reads that wait for a token (W9);
-//! - `dispatch`: the sending of calls through gates and budget, and where their answers go (W6, W9);
-//! - `breaker`: what stops when the same failure hits pool after pool (W10);
-//! - `operator`: what the operator wants of it (G6, H3);
-//! - `status`: what the operator sees of it all.
+//! - `budget`: limits the rate of calls (W9);
+//! - `in_flight`: calls in flight, and reads that wait for a token (W9);
+//! - `dispatch`: sends calls through gates and budget, and routes their answers (W6, W9);
+//! - `breaker`: stops writes when the same failure hits pool after pool (W10);
+//! - `record`: the record of a PUT for operators;
+//! - `operator`: policy and requests of the operator (G6, H3);
+//! - `status`: publishes views and metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -71,229 +70,229 @@ mod unread;
 mod verify;
 mod write;
 
-use breaker::Breaker;
+use breaker::WriteBreaker;
 use budget::Budget;
 use gate::Gates;
 use in_flight::{Calls, Purpose};
-use initial_read::Sights;
-use lane::{Closed, Lane, Noted};
+use initial_read::InitialReads;
+use lane::{Closed, Lane, LaneTotals};
 use lease::SharedLease;
 use operator::WriterPolicy;
 use status::WriterStatus;
 use unread::UnreadChanges;
 use verify::Verifications;
-use write::Phase;
+use write::WritePhase;
 
 pub use gate::Throttling;
 pub use lease::FOREIGN_HOLD;
 
-/// What the writer is told once, at start.
+/// Settings of the writer.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// `writer.maxConcurrentLoadBalancers`: turns, 64 (W1).
+    /// `writer.maxConcurrentLoadBalancers`, 64: number of turns, that is, of lanes with a write at the same time
+    /// (W1).
     pub turns: usize,
     /// `writer.ifMatch`: whether a PUT carries the etag of its GET (W2).
     pub if_match: bool,
-    /// `writer.etagRounds`: GETs within one attempt that 412s may cost, 3 (W2).
+    /// `writer.etagRounds`, 3: number of GETs within one attempt that 412s may cost (W2).
     pub etag_rounds: u32,
-    /// `cloudProviderBackoffRetries` where backoff is on and it is more than 0, else 3: how often the GET and the PUT of an
-    /// attempt are each tried again when ARM or the way to it is in trouble, as the Azure SDK does (W4).
+    /// Number of retries of the GET, and of the PUT, of an attempt after an error of ARM or the connection, as in the
+    /// Azure SDK (W4). It is `cloudProviderBackoffRetries` if back-off is enabled and the value is above 0, else 3.
     pub client_retries: u32,
     /// `budget.writesPer5Minutes`, 500 (W9).
     pub writes_per_5_minutes: u32,
     /// `budget.readsPer5Minutes`, 5000 (W9).
     pub reads_per_5_minutes: u32,
-    /// The virtual network written at pool level when a pool has none (W3); `None`: not configured.
+    /// Virtual network written at pool level when a pool has none (W3). `None`: not configured.
     pub network: Option<NetworkId>,
-    /// The Lease that is shared with the cloud-controller-manager; `None`: it is not used (a dry run, C4).
+    /// The Lease that is shared with the cloud-controller-manager. `None`: not used (a dry run, C4).
     pub lease: Option<LeaseParams>,
-    /// Whether this process only shows what it would do (C4): it is asked for no attempt.
+    /// Whether this process only shows what it would do (C4). It then makes no attempts.
     pub shows_only: bool,
-    /// `cloudProviderRateLimit*`, `loadBalancerRateLimit` where enabled: further buckets that calls wait for (W9).
+    /// `cloudProviderRateLimit*`, `loadBalancerRateLimit` where enabled: further token buckets for calls (W9).
     pub rate_limit: Option<RateLimit>,
-    /// `client.retryThrottled`: whether 429s and closed gates are tried again within the attempt, as S0's client
-    /// does (W6).
+    /// `client.retryThrottled`: whether the client retries 429s and closed gates within the attempt, as in S0 (W6).
     pub retry_throttled: bool,
-    /// Whether a gate known closed delays a grant; else the pool meets it at its turn (W6; C2).
+    /// Whether a closed gate delays the grant. Otherwise, the write meets the gate at its turn (W6, C2).
     pub gates_delay_grants: bool,
-    /// What a 429 closes, and for how long (W6; C2).
+    /// What a 429 closes, and for how long (W6, C2).
     pub throttling: Throttling,
-    /// Whether W10's breaker is on; off in `compatibility: upstream` (C2).
+    /// Whether the breaker is on. It is off in `compatibility: upstream` (W10, C2).
     pub breaker: bool,
-    /// `batching.minInterval`: what [`pools::queue::In::Pace`] stretches as the write budget falls (Q2).
+    /// `batching.minInterval`. [`pools::queue::In::Pace`] stretches it as the write budget falls (Q2).
     pub min_interval: Duration,
 }
 
-/// How the shared Lease is used (W7).
+/// Settings of the shared Lease (W7).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeaseParams {
-    /// Our `holderIdentity`: the same for all replicas, `azure-backend-pool-controller`.
+    /// Our `holderIdentity`, the same for all replicas: `azure-backend-pool-controller`.
     pub holder: Arc<str>,
-    /// `lease.maxHold`, 20 s: how long after it was taken writes may start.
+    /// `lease.maxHold`, 20 s: time after the Lease was taken within which writes may start.
     pub max_hold: Duration,
-    /// `lease.minOff`, 5 s: how long it is left to others at least, where another holder was seen lately.
+    /// `lease.minOff`, 5 s: shortest cooldown if another holder was seen recently.
     pub min_off: Duration,
-    /// `lease.bypassForDrain`: whether a Down may go without it after 2 s.
+    /// `lease.bypassForDrain`: whether a Down may go without the Lease after 2 s.
     pub bypass_for_drain: bool,
 }
 
-/// Rates that the cloud configuration sets (S1, W9).
+/// Rate limits of the cloud configuration (S1, W9).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RateLimit {
-    /// Reads per second over time, at least 10.
+    /// Sustained reads per second, at least 10.
     pub reads_per_second: f64,
-    /// Reads at once.
+    /// Burst of reads.
     pub reads_at_once: u32,
-    /// Writes per second over time.
+    /// Sustained writes per second.
     pub writes_per_second: f64,
-    /// Writes at once.
+    /// Burst of writes.
     pub writes_at_once: u32,
 }
 
-/// What the writer can be told.
+/// Input of the writer.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// Whether this process may write, and in which term (W8).
+    /// Leadership of this process, and its term (W8).
     Standing(Standing),
-    /// What operators wish: nothing is written in a term before this was heard for it (G6).
+    /// The operator's policy. A term writes nothing before it receives the policy (G6).
     OperatorPolicy {
-        /// The newest term that had begun when it was read.
+        /// Newest term that had begun when the policy was read.
         term: Option<Epoch>,
-        /// All of it.
+        /// The policy.
         policy: Arc<OperatorPolicy>,
     },
-    /// The operator asks for an attempt of this pool now (H3).
+    /// An operator requests an attempt for this pool now (H3).
     Attempt(RequestId, PoolId),
-    /// The operator asks that throttle gates are opened: this one, or both (W6).
+    /// An operator requests that throttle gates open: this one, or both for `None` (W6).
     OpenGates(RequestId, Option<GateClass>),
-    /// The answer to the operator's request that was decided elsewhere: it is true once what was told here before it is
-    /// heeded, and so it goes this way (G6).
+    /// The answer to an operator request that was decided elsewhere. It passes through the writer, so that it arrives
+    /// after the writer has applied everything sent before it (G6).
     PassOn(RequestId, Answer),
     /// A pool's membership is due.
     Due(PoolId, Due),
-    /// A pool's membership is no longer due.
+    /// A pool's membership is not due any more.
     Withdraw(PoolId),
-    /// The answer to a Take.
+    /// The answer to [`Out::Take`]. `None`: nothing to write.
     Taken(PoolId, AttemptId, Option<Taken>),
-    /// A pool's admin state is due (N3): the other part of its slot.
+    /// The admin part of a pool's slot is due (N3).
     AdminDue(PoolId, AdminDue),
-    /// A pool's admin state is no longer due, as of this generation of the draining set.
+    /// A pool's admin state is not due any more, as of this generation of the draining set.
     AdminWithdraw(PoolId, u64),
-    /// The draining set (N2); every plan reads the newest one.
+    /// The draining set (N2). Each plan uses the newest one.
     Draining(Arc<Draining>),
-    /// Discovery wants a load balancer read.
+    /// Discovery requests a read of a load balancer.
     Read {
         /// The id that the answer carries.
         call: CallId,
-        /// Which.
+        /// The load balancer.
         lb: LbName,
     },
-    /// The arm port's answer to a call.
+    /// The ARM port's answer to a call.
     Answered(CallId, ArmAnswer),
-    /// How many calls of a class ARM says are left, by `x-ms-ratelimit-remaining-*` of an answer: the least of them.
+    /// The smallest number of remaining calls of a class, from `x-ms-ratelimit-remaining-*` of an answer.
     Headroom(GateClass, u32),
     /// The answer to a request about the shared Lease.
     Lease(CallId, LeaseAnswer),
-    /// How many lock failures of the cloud-controller-manager were found; `None`: that could not be read.
+    /// Number of lock failures of the cloud-controller-manager. `None`: the events could not be read.
     LockFailures(CallId, Option<u32>),
-    /// The number of the last Service for whose ingress the cloud-controller-manager may be waiting, as the Informer
-    /// counts them; `None`: there is none (W7).
+    /// Number of the last Service for whose ingress the cloud-controller-manager may be waiting, as the Informer
+    /// counts them. `None`: there is none (W7).
     AwaitingIngress(Option<u64>),
-    /// A change of a Service was read from the API server at this moment, which is not taken in yet. Its pool for IPv4 has
-    /// this name (Q2).
+    /// A Service change was read from the API server at this time, but is not processed yet. Its IPv4 pool has this
+    /// name (Q2).
     Unread(PoolName, Now),
-    /// What was read until this moment was taken in, and pools were told what follows from it.
+    /// Everything that was read up to this time is processed, and the pools have the result.
     ReadUpTo(Now),
-    /// The gate times that a predecessor has noted (W8).
+    /// The gate times that a predecessor stored (W8).
     Remembered(GateTimes),
-    /// Nothing new is started; what is sent is waited for.
+    /// Starts nothing new, and waits for the calls in flight.
     Shutdown,
 }
 
-/// What the writer can say.
+/// Output of the writer.
 #[derive(Clone, Debug)]
 pub enum Out {
-    /// To a pool: the lane is granted; bring the newest level.
+    /// To a pool: the lane is granted, and the writer needs the newest level.
     Take(PoolId, AttemptId),
-    /// To a pool: the operator asks for an attempt now, and nothing here speaks against it.
+    /// To a pool: an operator requests an attempt now, and the writer does not object.
     Attempt(PoolId, RequestId),
-    /// To the process: the answer to the operator's request.
+    /// To the process: the answer to an operator request.
     Answer(RequestId, Answer),
     /// To a pool: its attempt ended.
     Finished(PoolId, AttemptId, Outcome),
-    /// To a pool: what verification found.
+    /// To a pool: the result of verification.
     Verified(PoolId, WriteFate),
-    /// To a pool: what a read outside its attempts saw.
+    /// To a pool: its state in a read outside its attempts.
     Observed(PoolId, Observation),
-    /// To the admin state: its part of a pool's slot ended, for this generation (N3).
+    /// To the admin state: the admin part of a pool's slot ended (N3).
     AdminFinished {
         /// The pool.
         pool: PoolId,
-        /// The generation that was applied, or was to be applied.
+        /// Generation that was to be applied.
         generation: u64,
-        /// The set that was applied, or why none was.
+        /// The set that was applied, or the failure.
         result: Result<Arc<Draining>, Arc<Failure>>,
     },
-    /// To the admin state: nothing is left or under way of what was withdrawn in this generation.
+    /// To the admin state: nothing withdrawn in this generation is left in a slot or in flight.
     AdminWithdrawn(PoolId, u64),
-    /// To the admin state: a PUT of an older draining set than the newest has, or may have, left these backends in
-    /// the pool. By the newest one they are to be Down, and they are not.
+    /// To the admin state: a PUT planned with an older draining set left, or may have left, these backends in the
+    /// pool. The newest set requires them Down.
     AdminMissed(PoolId, BTreeSet<Backend>),
-    /// To the admin state: a GET before a write shows these backends Down, which are to be Down, and are no exceptions.
-    /// The last PUT of ours to this pool was sent at that moment; `None`: none was (N4).
+    /// To the admin state: a GET before a write shows these backends Down, as required, and none is an exception. The
+    /// time is that of the last PUT sent to the pool; `None`: no PUT was sent (N4).
     AdminFound(PoolId, Option<Now>, BTreeSet<Backend>),
-    /// To Discovery: the GET of its read is sent.
+    /// To Discovery: the GET of its read was sent.
     Sent(CallId),
     /// To Discovery: the answer to its read.
     Read {
-        /// The id of the request.
+        /// Id of the request.
         call: CallId,
-        /// When the GET began.
+        /// Time at which the GET began.
         began: Now,
-        /// What it saw.
+        /// The load balancer, or the failure.
         result: Result<Arc<LbFacts>, Arc<Failure>>,
-        /// What our own PUTs, up to the moment of the answer, may have to do with that.
+        /// How our own PUTs, up to the time of the answer, may have affected the result.
         puts: OurPuts,
     },
-    /// To the arm port.
+    /// To the ARM port.
     Call(ArmCall),
-    /// To the arm port's gate policy and to the Leader: until when each verb class is closed (W6, W8).
+    /// To the ARM port's gate policy and to the Leader: the times until which each class of calls is closed (W6, W8).
     Gates {
         /// Reads.
         reads_until: Option<Now>,
         /// Writes.
         writes_until: Option<Now>,
     },
-    /// To the kubernetes port, about the shared Lease.
+    /// To the Kubernetes port: a request about the shared Lease.
     Lease(CallId, LeaseAsk),
-    /// To the kubernetes port: count the events with which the cloud-controller-manager told since this moment that it
+    /// To the Kubernetes port: count the events since this time in which the cloud-controller-manager reports that it
     /// could not take the shared Lease.
     CountLockFailures {
         /// The id that the answer carries.
         call: CallId,
-        /// Since when.
+        /// Start of the period.
         since: Now,
     },
-    /// To Discovery: another holder has released the shared Lease; it may just have written (D3).
+    /// To Discovery: another holder released the shared Lease, and may have written just before (D3).
     ForeignRelease,
-    /// To a pool, before its outcome: how far apart its attempts are to be at least, because the write budget is
-    /// low (Q2).
+    /// To a pool, before its outcome: the minimum interval between its attempts, raised while the write budget is low
+    /// (Q2).
     Pace(PoolId, Duration),
     /// To the event emitter.
     Report(Report),
-    /// To the event emitter: a condition that was reported holds no longer.
+    /// To the event emitter: a reported condition has ended.
     Ended(Ended),
-    /// To the board: the shared Lease.
+    /// To the snapshot: the shared Lease.
     SharedLease(SharedLeaseView),
-    /// To the board: a lane.
+    /// To the snapshot: a lane.
     Lane(LaneView),
-    /// To the board: a gate and its budget.
+    /// To the snapshot: a gate and its budget.
     Gate(GateClass, GateView),
     /// To the metrics.
     Metric(Metric),
-    /// To the process: after [`In::Shutdown`], nothing that was sent is unanswered any more.
+    /// To the process: after [`In::Shutdown`], all calls are answered.
     Quiet {
-        /// Whether the shared Lease is given back, or not ours; else it lapses.
+        /// Whether the shared Lease was released or is not ours. Otherwise it expires.
         shared_is_free: bool,
     },
 }
@@ -306,62 +305,62 @@ pub struct Writer {
     life: Life,
     draining: Arc<Draining>,
     unread: UnreadChanges,
-    /// When a PUT was last sent to each pool.
+    /// Time of the last PUT to each pool.
     sent: BTreeMap<PoolId, Now>,
-    /// When PUTs have last ended that were made by draining sets of these generations.
+    /// Time at which the last PUT ended, by load balancer and generation of the draining set.
     ended: BTreeMap<(LbName, u64), Now>,
-    /// Admin parts that were withdrawn when something of them had begun, with the generation of that.
+    /// Withdrawn admin parts that had begun, with the generation of the withdrawal.
     withdrawn: BTreeMap<PoolId, u64>,
     lanes: BTreeMap<LbName, Lane>,
-    /// The lanes that could be granted, and the one that was granted last: turns go round (W1).
+    /// Lanes that can be granted. Turns go round-robin after `granted_last` (W1).
     ready: BTreeSet<LbName>,
-    /// The lanes that could be granted, were their load balancers seen at rest in this term.
-    unseen: BTreeSet<LbName>,
-    sights: Sights,
+    /// Lanes that could be granted if an initial read in this term had shown their load balancer at rest.
+    awaiting_initial_read: BTreeSet<LbName>,
+    initial_reads: InitialReads,
     granted_last: Option<LbName>,
-    /// The deadlines of the lanes.
+    /// Deadlines of the lanes.
     timers: BTreeSet<(Now, LbName)>,
-    /// Lanes with a write under way.
+    /// Number of lanes with a write.
     busy: usize,
-    /// Slots of all lanes.
+    /// Number of slots of all lanes.
     waiting: usize,
-    /// The number of the last attempt.
+    /// Number of the last attempt.
     attempts: u64,
     calls: Calls,
     gates: Gates,
     budget: Budget,
-    breaker: Breaker,
+    breaker: WriteBreaker,
     verifications: Verifications,
-    /// The shared Lease; `None`: it is not used.
+    /// The shared Lease. `None`: not used.
     shared_lease: Option<SharedLease>,
-    /// Until when a process that ends tries to give it back.
-    let_go_by: Option<Now>,
-    /// Whether the next grant was told to wait for a rate of the cloud configuration.
+    /// Time until which a process that shuts down tries to release it.
+    release_by: Option<Now>,
+    /// Whether a rate limit of the cloud configuration delayed the next grant.
     grant_limited: bool,
-    /// When a token, or the breaker, lets the next grant or read go.
+    /// Time at which a token, or the breaker, admits the next grant or read.
     refill: Option<Now>,
-    shown: WriterStatus,
+    status: WriterStatus,
 }
 
-/// Whether the process goes on.
+/// Life cycle of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Life {
     Running,
-    /// Nothing new is started; sent PUTs are waited for.
+    /// Starts nothing new, and waits for the PUTs in flight.
     Ending,
-    /// Nothing is waited for any more, and that was said.
+    /// Waits for nothing any more, and [`Out::Quiet`] was emitted.
     Quiet,
 }
 
 impl Writer {
-    /// A writer that may not write yet.
+    /// Creates a writer that may not write yet.
     #[must_use]
     pub fn new(params: Params) -> Writer {
         let budget = Budget::new(params.reads_per_5_minutes, params.writes_per_5_minutes, params.rate_limit);
         let gates = Gates::new(params.throttling);
         Writer {
             shared_lease: params.lease.clone().map(SharedLease::new),
-            let_go_by: None,
+            release_by: None,
             params,
             standing: Standing::Standby,
             policy: WriterPolicy::default(),
@@ -373,8 +372,8 @@ impl Writer {
             withdrawn: BTreeMap::new(),
             lanes: BTreeMap::new(),
             ready: BTreeSet::new(),
-            unseen: BTreeSet::new(),
-            sights: Sights::after(CallId(0)),
+            awaiting_initial_read: BTreeSet::new(),
+            initial_reads: InitialReads::after(CallId(0)),
             granted_last: None,
             timers: BTreeSet::new(),
             busy: 0,
@@ -383,24 +382,24 @@ impl Writer {
             calls: Calls::default(),
             gates,
             budget,
-            breaker: Breaker::default(),
+            breaker: WriteBreaker::default(),
             verifications: Verifications::default(),
             grant_limited: false,
             refill: None,
-            shown: WriterStatus::default(),
+            status: WriterStatus::default(),
         }
     }
 
     fn on_standing(&mut self, now: Now, standing: Standing, out: &mut Vec<Out>) {
         let before = std::mem::replace(&mut self.standing, standing);
         if before.term() != standing.term() {
-            self.close_eyes();
+            self.reset_initial_reads();
             self.interrupt_all(now, out);
             if let Some(lease) = &mut self.shared_lease {
                 lease.forfeit(now, standing.leads(), out);
             }
             self.verifications.clear();
-            self.close_breaker(out);
+            self.reset_breaker(out);
         }
     }
 
@@ -411,7 +410,7 @@ impl Writer {
         self.life = Life::Ending;
         self.abandon_lanes(now, out);
         if let Some(lease) = &mut self.shared_lease {
-            lease.hurry(now);
+            lease.skip_delay(now);
         }
         self.verifications.clear();
         for purpose in self.calls.take_out(|_| true) {
@@ -419,29 +418,32 @@ impl Writer {
         }
     }
 
-    /// Whether an attempt belongs to the present term of a process that goes on.
+    /// Whether an attempt belongs to the current term of a running process.
     fn is_current(&self, attempt: AttemptId) -> bool {
         self.life == Life::Running && self.standing.term() == Some(attempt.epoch)
     }
 
-    /// Brings timers, totals and the set of ready lanes up to a lane's state, and drops a lane with nothing in it.
+    /// Updates timers, totals and the set of ready lanes after a change of a lane, and drops an idle lane.
     fn touch(&mut self, lb: &LbName) {
         let Some(lane) = self.lanes.get_mut(lb) else { return };
         debug_assert!(lane.is_consistent(), "a lane lost a slot");
-        let noted = Noted { busy: lane.write.is_some(), waiting: lane.waiting(), deadline: lane.deadline() };
-        let before = std::mem::replace(&mut lane.noted, noted);
-        self.busy = self.busy + usize::from(noted.busy) - usize::from(before.busy);
-        self.waiting = self.waiting + noted.waiting - before.waiting;
-        if before.deadline != noted.deadline {
+        let totals =
+            LaneTotals { busy: lane.write.is_some(), waiting: lane.waiting(), deadline: lane.deadline() };
+        let before = std::mem::replace(&mut lane.totals, totals);
+        self.busy = self.busy + usize::from(totals.busy) - usize::from(before.busy);
+        self.waiting = self.waiting + totals.waiting - before.waiting;
+        if before.deadline != totals.deadline {
             if let Some(at) = before.deadline {
                 self.timers.remove(&(at, lb.clone()));
             }
-            if let Some(at) = noted.deadline {
+            if let Some(at) = totals.deadline {
                 self.timers.insert((at, lb.clone()));
             }
         }
-        let (ready, wants_look) = (lane.is_ready(), lane.wants_look());
-        for (belongs, set) in [(ready, &mut self.ready), (wants_look, &mut self.unseen)] {
+        let (ready, wants_initial_read) = (lane.is_ready(), lane.wants_initial_read());
+        for (belongs, set) in
+            [(ready, &mut self.ready), (wants_initial_read, &mut self.awaiting_initial_read)]
+        {
             if belongs {
                 set.insert(lb.clone());
             } else {
@@ -451,10 +453,10 @@ impl Writer {
         if lane.is_idle() {
             self.lanes.remove(lb);
         }
-        self.shown.lane_changed(lb);
+        self.status.lane_changed(lb);
     }
 
-    /// Does what the deadline of a lane was for.
+    /// Handles a lane's deadline.
     fn wake_lane(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
         let Some(lane) = self.lanes.get_mut(lb) else { return };
         lane.wake(now);
@@ -468,34 +470,34 @@ impl Writer {
         if let Some(write) = lane.write.as_ref().filter(|write| write.deadline().is_some_and(|at| at <= now))
         {
             match &write.phase {
-                Phase::Taking => take_over = true,
-                Phase::Polling(_) => poll = true,
-                Phase::Reading | Phase::Putting(_) => {}
+                WritePhase::Taking => take_over = true,
+                WritePhase::Polling(_) => poll = true,
+                WritePhase::Reading | WritePhase::Putting(_) => {}
             }
         }
         if take_over {
             self.on_take_unanswered(now, lb, out);
         }
         if poll {
-            self.ask_on(now, lb);
+            self.poll_or_glance(now, lb);
         }
         self.touch(lb);
     }
 
-    /// Starts whatever may start now, and says what has changed for those who look on.
-    fn settle(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.hold_all(now, out);
-        self.look_around();
+    /// Starts everything that may start now, and publishes what has changed.
+    fn reconcile(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.cancel_while_disallowed(now, out);
+        self.queue_initial_reads();
         self.send_reads(now, out);
         self.grant_all(now, out);
         self.grant_bypasses(now, out);
-        self.note_rate_limited_grant(now, out);
+        self.count_rate_limited_grant(now, out);
         self.send_reads(now, out);
-        self.advance_shared_lease(now, out);
-        // A grant that could be paid now waits for the shared Lease, which has a deadline of its own.
+        self.reconcile_shared_lease(now, out);
+        // A grant that could be paid now waits for the shared Lease, which has its own deadline.
         let grants = self.grant_refill(now).filter(|at| *at > now);
         self.refill = earliest(grants, self.read_refill(now));
-        if self.life == Life::Ending && self.calls.puts() == 0 && self.has_let_go(now) {
+        if self.life == Life::Ending && self.calls.puts() == 0 && self.has_released(now) {
             self.life = Life::Quiet;
             let shared_is_free = self.shared_lease.as_ref().is_none_or(|lease| lease.is_free(now));
             out.push(Out::Quiet { shared_is_free });
@@ -511,10 +513,9 @@ impl Writer {
         debug_assert!(self.check().is_ok(), "{:?}", self.check());
     }
 
-    /// The invariants that hold between any two steps.
+    /// Checks the invariants that hold between any two steps.
     ///
-    /// # Errors
-    /// The one that does not hold.
+    /// # Errors The invariant that does not hold.
     pub fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         let busy = self.lanes.values().filter(|lane| lane.write.is_some()).count();
@@ -527,7 +528,10 @@ impl Writer {
         rule(timers == self.timers.len(), "a lane's deadline is not armed")?;
         let ready = self.lanes.iter().filter(|(_, lane)| lane.is_ready()).map(|(lb, _)| lb);
         rule(ready.eq(&self.ready), "the set of ready lanes is wrong")?;
-        rule(self.sights_are_consistent(), "what was seen of a load balancer is not known in its lane")?;
+        rule(
+            self.initial_reads_are_consistent(),
+            "what was seen of a load balancer is not known in its lane",
+        )?;
         rule(self.verifications.is_consistent(), "verifications lost their order")?;
         let lease = self.shared_lease.as_ref().is_none_or(SharedLease::is_consistent);
         rule(lease, "the shared Lease is held that is known to be another client's")?;
@@ -548,7 +552,7 @@ impl Machine for Writer {
             In::OperatorPolicy { term, policy } => self.on_policy(term, policy),
             In::Attempt(id, pool) => self.on_attempt(now, id, pool, out),
             In::OpenGates(id, class) => self.on_open_gates(now, id, class, out),
-            In::PassOn(id, answer) => self.pass_on(now, id, answer, out),
+            In::PassOn(id, answer) => self.forward_answer(now, id, answer, out),
             In::Due(pool, due) => self.on_due(now, &pool, due),
             In::Withdraw(pool) => self.on_withdraw(&pool),
             In::Taken(pool, attempt, taken) => self.on_taken(now, &pool, attempt, taken, out),
@@ -561,7 +565,7 @@ impl Machine for Writer {
             In::Headroom(class, remaining) => self.budget.headroom(now, class, remaining),
             In::Unread(pool, read) => self.on_unread(now, pool, read),
             In::ReadUpTo(read) => self.on_read_up_to(read),
-            In::Remembered(noted) => self.gates.remember(now, noted),
+            In::Remembered(times) => self.gates.remember(now, times),
             In::Lease(call, answer) => self.on_lease(now, call, answer, out),
             In::LockFailures(call, count) => self.on_lock_failures(now, call, count, out),
             In::AwaitingIngress(newest) => {
@@ -570,7 +574,7 @@ impl Machine for Writer {
                 }
             }
         }
-        self.settle(now, out);
+        self.reconcile(now, out);
     }
 
     fn deadline(&self) -> Option<Now> {
@@ -578,8 +582,8 @@ impl Machine for Writer {
         let calls = earliest(self.calls.deadline(), self.verifications.deadline());
         let lease =
             self.shared_lease.as_ref().filter(|_| self.life != Life::Quiet).and_then(SharedLease::deadline);
-        let ending = self.let_go_by.filter(|_| self.life == Life::Ending);
-        let others = earliest(earliest(lease, ending), self.shown.deadline());
+        let ending = self.release_by.filter(|_| self.life == Life::Ending);
+        let others = earliest(earliest(lease, ending), self.status.deadline());
         earliest(earliest(lanes, calls), earliest(self.refill, others))
     }
 
@@ -589,7 +593,7 @@ impl Machine for Writer {
             self.on_answered(now, call, ArmAnswer::Failed(failure), out);
         }
         if let Some(lease) = &mut self.shared_lease {
-            lease.give_up_overdue(now);
+            lease.abandon_overdue(now);
         }
         while let Some((_, lb)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
             self.wake_lane(now, &lb, out);
@@ -597,11 +601,11 @@ impl Machine for Writer {
         for (pool, attempt) in self.verifications.due(now) {
             self.calls.queue(Purpose::Verify(pool, attempt));
         }
-        self.settle(now, out);
+        self.reconcile(now, out);
     }
 }
 
-/// A failure that we found ourselves.
+/// Builds a failure that the writer itself detected.
 fn our_failure(kind: FailureKind, message: &str) -> Arc<Failure> {
     Arc::new(Failure {
         kind,

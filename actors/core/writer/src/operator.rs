@@ -1,4 +1,4 @@
-//! What operators wish, as far as it concerns writes: whether any may begin, and which pools' members are left alone
+//! Policy and requests of the operator for writes: whether any may begin, and which pools' members are paused
 //! (docs/design/pools.md, G6; D1, H3).
 
 use std::borrow::Cow;
@@ -15,28 +15,28 @@ use model::operator_request::{Answer, Done, Effect, Refusal, RequestId};
 use model::policy::{Mode, OperatorPolicy};
 use model::sample::GateClass;
 
-use super::completion::End;
+use super::completion::WriteEnd;
 use super::lane::{Closed, PROBE_DELAY};
-use super::write::Phase;
+use super::write::WritePhase;
 use super::{Life, Out, Writer};
 
-/// What is known of what operators wish.
+/// The operator's policy, as far as it is known.
 #[derive(Debug, Default)]
 pub(super) struct WriterPolicy {
-    /// The newest term that had begun when it was read; `None`: none had, or nothing was said yet.
+    /// Newest term that had begun when it was read. `None`: none had, or no policy was received.
     term: Option<Epoch>,
     policy: Arc<OperatorPolicy>,
 }
 
 impl WriterPolicy {
-    /// Whether the operator has paused the members of this pool.
+    /// Whether the members of this pool are paused.
     pub(super) fn pauses(&self, pool: &PoolId, taken: &Taken) -> bool {
         let OperatorPolicy { pools, services, .. } = &*self.policy;
         pools.contains_key(pool) || taken.services.values().any(|key| services.contains_key(key))
     }
 
-    /// A level as it may be written: where only additions are wished, all that is there may stay (G6).
-    pub(super) fn loosened<'a>(&self, level: &'a Level, there: &PoolFacts) -> Cow<'a, Level> {
+    /// The level to write. If the policy allows only additions, all present members are tolerated (G6).
+    pub(super) fn relaxed<'a>(&self, level: &'a Level, there: &PoolFacts) -> Cow<'a, Level> {
         match self.policy.mode {
             Mode::Observe | Mode::Enforce => Cow::Borrowed(level),
             Mode::AddOnly => {
@@ -51,14 +51,13 @@ impl WriterPolicy {
 }
 
 impl Writer {
-    /// Takes in what operators wish.
     pub(super) fn on_policy(&mut self, term: Option<Epoch>, policy: Arc<OperatorPolicy>) {
         self.policy = WriterPolicy { term: self.policy.term.max(term), policy };
     }
 
-    /// An answer about a pause, which this writer has heard of before it: where no other client may write, it counts from
-    /// now on.
-    pub(super) fn pass_on(&self, now: Now, id: RequestId, answer: Answer, out: &mut Vec<Out>) {
+    /// Passes on an answer about a pause. The writer has already applied the pause, so that it is effective now if no
+    /// other client may write.
+    pub(super) fn forward_answer(&self, now: Now, id: RequestId, answer: Answer, out: &mut Vec<Out>) {
         let effect = if self.standing.leads_for_certain(now) { Effect::Now } else { Effect::WhenRead };
         let answer = match answer {
             Answer::Done(Done::Paused(_)) => Answer::Done(Done::Paused(effect)),
@@ -71,23 +70,23 @@ impl Writer {
         out.push(Out::Answer(id, answer));
     }
 
-    /// Whether a write may begin, as far as operators' wishes go: they are known for this term, and let it.
-    pub(super) fn is_let(&self) -> bool {
+    /// Whether writes may begin: the policy of this term is known and allows them.
+    pub(super) fn is_write_allowed(&self) -> bool {
         let term = self.standing.term();
         term.is_some() && self.policy.term >= term && !self.policy.policy.only_observes()
     }
 
-    /// While nothing may be written, nothing that could lead to a PUT goes on: what was granted, and what waits for its
-    /// next try, is not granted after all. A PUT that was sent is followed to its end.
-    pub(super) fn hold_all(&mut self, now: Now, out: &mut Vec<Out>) {
-        if self.is_let() || !self.standing.leads() || self.life != Life::Running {
+    /// Cancels everything that could lead to a PUT while no write is allowed, including grants and waiting retries. A
+    /// PUT in flight is followed to its end.
+    pub(super) fn cancel_while_disallowed(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.is_write_allowed() || !self.standing.leads() || self.life != Life::Running {
             return;
         }
         let begun = |lb: &LbName, writer: &Writer| {
             let Some(lane) = writer.lanes.get(lb) else { return (false, false) };
             let unsent = lane.write.as_ref().is_some_and(|write| match write.phase {
-                Phase::Taking | Phase::Reading => true,
-                Phase::Putting(_) | Phase::Polling(_) => false,
+                WritePhase::Taking | WritePhase::Reading => true,
+                WritePhase::Putting(_) | WritePhase::Polling(_) => false,
             });
             (unsent, !lane.paused().is_empty())
         };
@@ -98,7 +97,7 @@ impl Writer {
                 self.interrupt_resumes(&lb, out);
             }
             if unsent {
-                self.end(now, &lb, End::NotGranted, out);
+                self.end(now, &lb, WriteEnd::NotGranted, out);
             }
             if waits || unsent {
                 self.touch(&lb);
@@ -106,7 +105,7 @@ impl Writer {
         }
     }
 
-    /// The operator asks for an attempt now: passed on to the pool, which decides about it, unless it could not begin.
+    /// Handles an operator request for an attempt. The pool decides about it, unless the attempt could not begin.
     pub(super) fn on_attempt(&mut self, now: Now, id: RequestId, pool: PoolId, out: &mut Vec<Out>) {
         out.push(match self.refusal(now, &pool) {
             Some(refusal) => Out::Answer(id, Answer::Refused(refusal)),
@@ -114,7 +113,7 @@ impl Writer {
         });
     }
 
-    /// The operator opens throttle gates: ARM is asked again at once, and closes them again where it meant it.
+    /// Opens throttle gates for the operator. ARM is called again at once, and may close them again.
     pub(super) fn on_open_gates(
         &mut self,
         now: Now,
@@ -145,8 +144,8 @@ impl Writer {
         if let Some(by) = self.policy.policy.stopped_by().or(paused) {
             return Some(Refusal::Paused(by));
         }
-        // What operators wish is not known for this term yet.
-        if !self.is_let() {
+        // The policy of this term is not known yet.
+        if !self.is_write_allowed() {
             return Some(Refusal::NotLeading);
         }
         let gate = GateClass::ALL.into_iter().filter_map(|class| self.gates.closed(now, class)).max();

@@ -1,7 +1,7 @@
-//! What one PUT must change in a pool, as a pure function of what its GET saw (docs/design/writer.md, W3; N4).
+//! Computes what one PUT must change in a pool, as a pure function of its GET (docs/design/writer.md, W3; N4).
 //!
-//! It touches membership and admin states and nothing else. Whether membership may be written at all is
-//! [`model::proof`]'s business; when it is written is the lane's.
+//! The plan covers membership and admin states only. [`model::proof`] decides whether membership may be written at
+//! all, and the lane decides when.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,60 +13,62 @@ use model::level::Level;
 
 use super::Draining;
 
-/// The longest name that Azure allows for an address entry, in characters.
+/// Longest name of an address entry that Azure allows, in characters.
 pub const NAME_LIMIT: usize = 80;
 
-/// What follows from a GET.
+/// The result of planning.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Plan {
-    /// The members are right and no admin state has to change: no PUT.
+    /// Members and admin states are in sync: no PUT.
     Unchanged,
-    /// This is to be changed.
-    Edit(Box<Change>),
+    /// A PUT with this change.
+    Edit(Box<PoolChange>),
 }
 
-/// A change of one pool, and what it comes to.
+/// A change of one pool, and its result.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Change {
-    /// What the PUT changes in the document of the GET.
+pub struct PoolChange {
+    /// The edit of the document from the GET.
     pub edit: Edit,
-    /// The members of the pool afterwards.
+    /// Members after the PUT.
     pub members: BTreeSet<IpAddr>,
-    /// The members that come in.
+    /// Added members.
     pub added: BTreeSet<IpAddr>,
-    /// The members that go out.
+    /// Removed members.
     pub removed: BTreeSet<IpAddr>,
-    /// The backends that are Down no longer.
+    /// Backends that are not Down any more.
     pub restored: BTreeSet<Backend>,
-    /// Whether an admin state changes by the word of the pool's source: then the PUT is the pool's own, also where its
-    /// members are right (X2).
+    /// Whether an admin state changes because of the pool's source. The PUT is then a write of the pool, even if its
+    /// members are in sync (X2).
     pub by_source: bool,
 }
 
 impl Plan {
-    /// The same, or a write of the pool as it is where nothing is to be changed.
+    /// Replaces an empty plan by a write of the pool as it is.
     #[must_use]
     pub fn or_as_it_is(self, facts: &PoolFacts) -> Plan {
         match self {
-            Plan::Unchanged => Plan::Edit(Box::new(Change { members: facts.members(), ..Change::default() })),
+            Plan::Unchanged => {
+                Plan::Edit(Box::new(PoolChange { members: facts.members(), ..PoolChange::default() }))
+            }
             Plan::Edit(_) => self,
         }
     }
 }
 
-impl Change {
-    /// Whether it leaves the members, and what the pool's source says of their admin states, as they are.
+impl PoolChange {
+    /// Whether it keeps the members, and the admin states that the pool's source sets.
     #[must_use]
     pub fn keeps_members(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && !self.by_source
     }
 }
 
-/// Plans the change that makes a pool right (W3).
+/// Plans the change that brings a pool in sync (W3).
 ///
-/// `level` is `None` when only admin states may change: the observed members are kept then (N3). `network` is
-/// the virtual network for a pool that has none anywhere. Entries without an address and second entries of one
-/// address are no reason for a write, but go with a write of membership.
+/// `level` is `None` when only admin states may change. The observed members are then kept (N3). `network` is the
+/// virtual network for a pool that names none. Entries without an address and second entries of one address are no
+/// reason for a write, but are removed with a write of membership.
 #[must_use]
 pub fn plan(
     facts: &PoolFacts,
@@ -74,7 +76,7 @@ pub fn plan(
     draining: &Draining,
     network: Option<&NetworkId>,
 ) -> Plan {
-    let mut change = Change { members: facts.members(), ..Change::default() };
+    let mut change = PoolChange { members: facts.members(), ..PoolChange::default() };
     if let Some(level) = level {
         edit_members(facts, level, draining, network, &mut change);
     }
@@ -95,9 +97,9 @@ pub fn plan(
     if change.edit.is_empty() { Plan::Unchanged } else { Plan::Edit(Box::new(change)) }
 }
 
-/// The admin state that an entry must get by what the source of its pool says of it (X2), where the admin state of
-/// nodes asks for none: a node that leaves service stays Down whatever a source says of its address. In a pool that is
-/// left out of that (N2) there is only what the source says.
+/// The admin state that the pool's source sets for an entry (X2), unless the admin state of nodes requires one: a
+/// draining node stays Down whatever the source sets. In a pool that is excluded from draining (N2), only the source
+/// counts.
 fn stated(facts: &PoolFacts, level: &Level, entry: &Entry, draining: &Draining) -> Option<AdminState> {
     let ip = entry.ip?;
     let is_draining = || entry.backend().is_some_and(|backend| draining.addresses.contains_key(&backend));
@@ -114,7 +116,7 @@ fn edit_members(
     level: &Level,
     draining: &Draining,
     network: Option<&NetworkId>,
-    change: &mut Change,
+    change: &mut PoolChange,
 ) {
     let observed = facts.members();
     if level.is_right(&observed) {
@@ -173,7 +175,7 @@ fn shared_bits(a: IpAddr, b: IpAddr) -> u32 {
     }
 }
 
-/// The names in use in a pool; Azure compares them without regard to case.
+/// The names in use in a pool. Azure compares them without case.
 #[derive(Default)]
 struct Names {
     folded: BTreeSet<String>,
@@ -184,7 +186,7 @@ impl Names {
         self.folded.insert(name.to_ascii_lowercase())
     }
 
-    /// A free and valid name: the wanted one, else the wanted one with the address, else with a number as well.
+    /// Returns a free and valid name: the wanted one, else with the address, else with a number as well.
     fn choose(&mut self, wanted: &str, ip: IpAddr) -> AddressName {
         let plain = valid(wanted, "");
         if !plain.is_empty() && plain == wanted && self.take(&plain) {
@@ -204,8 +206,8 @@ impl Names {
     }
 }
 
-/// The text with an end put to it, in Azure's alphabet and length: a word character first, then word characters,
-/// dots and dashes, at most 80, and no dot or dash last. Empty when nothing of the text is left.
+/// Returns the text with a suffix, in Azure's alphabet and length: a word character first, then word characters, dots
+/// and dashes, at most 80, and no dot or dash last. Empty if nothing of the text is left.
 fn valid(text: &str, suffix: &str) -> String {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let clean: String = text

@@ -1,15 +1,15 @@
-//! How the operation of an accepted PUT is followed to its end (docs/design/writer.md, W2).
+//! Follows the operation of an accepted PUT to its end (docs/design/writer.md, W2).
 //!
-//! ARM says when to poll an operation again, and the writer complies. Azure's usual ten seconds are twice what half of
-//! the operations take. During all that time a finished write would keep the load balancer's lane, a turn, and the
-//! shared Lease from other writes and from the cloud-controller-manager. Therefore the writer also reads the pool
+//! ARM says when to poll an operation again, and the writer complies. Azure's usual ten seconds are twice the
+//! duration of half of the operations. Meanwhile a finished write would keep the load balancer's lane, a turn, and
+//! the shared Lease from other writes and from the cloud-controller-manager. Therefore the writer also reads the pool
 //! itself between two polls: a glance. Once no operation runs on the pool and the pool is as required, the write is
-//! done. A glance that shows anything else has no effect, and polls continue. No glance is made while less than half of
-//! the read budget is left.
+//! done. A glance that shows anything else has no effect, and polls continue. No glance is made while less than half
+//! of the read budget is left.
 //!
-//! A URL may fail, hang, or report a running operation without end. Therefore the writer reads the load balancer after
-//! three failed polls in a row, and every 30 s: that shows the pool and all running operations. While an operation runs
-//! there, the lane stays closed and polls continue.
+//! A URL may fail, hang, or report a running operation without end. Therefore the writer reads the load balancer
+//! after three failed polls in a row, and every 30 s: that shows the pool and all running operations. While an
+//! operation runs there, the lane stays closed and polls continue.
 
 use std::sync::Arc;
 
@@ -18,32 +18,32 @@ use model::ids::{AttemptId, Etag, LbName, PoolId};
 use model::machine::Now;
 
 use super::budget::Need;
-use super::classify::{Class, Stage, classify};
-use super::completion::End;
+use super::classify::{FailureClass, Stage, classify};
+use super::completion::WriteEnd;
 use super::in_flight::Purpose;
 use super::initial_read::shows_rest;
 use super::plan::{Plan, plan};
-use super::write::{Follow, Phase, PollStep, Put, Write};
+use super::write::{PollStep, PollTarget, Put, Write, WritePhase};
 use super::{Out, Writer, our_failure};
 
 impl Writer {
-    /// The time has come to ask for an operation, or to glance at its pool.
-    pub(super) fn ask_on(&mut self, now: Now, lb: &LbName) {
+    /// Polls an operation, or glances at its pool, when that is due.
+    pub(super) fn poll_or_glance(&mut self, now: Now, lb: &LbName) {
         let half = usize::try_from(self.params.reads_per_5_minutes / 2).unwrap_or(usize::MAX);
         let ample = self.budget.allows_after(now, Need::Verify, half);
         let Some(write) = self.open_write_mut(lb) else { return };
-        let Phase::Polling(polling) = &mut write.phase else { return };
+        let WritePhase::Polling(polling) = &mut write.phase else { return };
         let operation = match &polling.follow {
-            Follow::Url(operation) => Some(operation.clone()),
-            Follow::Pool | Follow::LoadBalancer => None,
+            PollTarget::Url(operation) => Some(operation.clone()),
+            PollTarget::Pool | PollTarget::LoadBalancer => None,
         };
         let read = if polling.is_overdue(now) {
-            polling.step = PollStep::LastLook;
+            polling.step = PollStep::LastRead;
             Purpose::Poll(write.pool.clone(), write.attempt, None)
         } else if polling.is_read_back_due(now) {
             polling.step = PollStep::ReadingBack;
             Purpose::ReadBack(write.pool.clone(), write.attempt)
-        } else if polling.is_to_be_asked(now) {
+        } else if polling.is_poll_due(now) {
             polling.ask();
             Purpose::Poll(write.pool.clone(), write.attempt, operation)
         } else if !ample {
@@ -56,8 +56,8 @@ impl Writer {
         self.calls.queue(read);
     }
 
-    /// Takes in what a glance has seen; nothing, where it failed: then the next poll is waited for. One that comes late,
-    /// while a poll is under way, counts all the same.
+    /// Applies a glance. A failed glance has no effect: the next poll follows. A late answer counts, even while a
+    /// poll is in flight.
     pub(super) fn on_glance(
         &mut self,
         now: Now,
@@ -67,19 +67,20 @@ impl Writer {
         out: &mut Vec<Out>,
     ) {
         let Some(write) = self.write_mut(pool, attempt) else { return };
-        let Phase::Polling(polling) = &write.phase else { return };
+        let WritePhase::Polling(polling) = &write.phase else { return };
         let (put, etag) = (Arc::clone(&polling.put), polling.etag.clone());
         let rests = read.as_ref().filter(|read| read.facts.provisioning == Provisioning::Succeeded);
-        if let Some(end @ End::Written { .. }) = rests.map(|read| Self::judge(write, put, etag, &read.facts))
+        if let Some(end @ WriteEnd::Written { .. }) =
+            rests.map(|read| Self::evaluate(write, put, etag, &read.facts))
         {
             self.end(now, &pool.lb, end, out);
             return;
         }
-        let Phase::Polling(polling) = &mut write.phase else { return };
+        let WritePhase::Polling(polling) = &mut write.phase else { return };
         match (polling.step, read) {
             (PollStep::Glancing, Some(_)) => polling.wait_for_glance(now),
             (PollStep::Glancing, None) => polling.wait_for_poll(),
-            (PollStep::Until(_) | PollStep::Asked | PollStep::ReadingBack | PollStep::LastLook, _) => {}
+            (PollStep::Until(_) | PollStep::Polling | PollStep::ReadingBack | PollStep::LastRead, _) => {}
         }
     }
 
@@ -95,35 +96,35 @@ impl Writer {
         out: &mut Vec<Out>,
     ) {
         let Some(write) = self.write_mut(pool, attempt) else { return };
-        let Phase::Polling(polling) = &mut write.phase else { return };
+        let WritePhase::Polling(polling) = &mut write.phase else { return };
         let (late, last) = match polling.step {
             PollStep::Until(_) | PollStep::Glancing | PollStep::ReadingBack => (true, false),
-            PollStep::Asked => (false, false),
-            PollStep::LastLook => (by_url, !by_url),
+            PollStep::Polling => (false, false),
+            PollStep::LastRead => (by_url, !by_url),
         };
         if late && !is_end(&answer) {
             return;
         }
         if last {
-            // Whatever the poll shows, it is not known what runs on the load balancer now.
+            // Whatever the poll shows, it is unknown now what runs on the load balancer.
             self.disturbed(&pool.lb);
         }
         let Some(write) = self.write_mut(pool, attempt) else { return };
-        let Phase::Polling(polling) = &mut write.phase else { return };
+        let WritePhase::Polling(polling) = &mut write.phase else { return };
         let end = match answer {
             ArmAnswer::Operation(OperationState::Running { retry_after }) => {
                 polling.on_running(now, retry_after);
                 return;
             }
             ArmAnswer::Operation(OperationState::Succeeded) => {
-                End::written(Arc::clone(&polling.put), polling.etag.clone())
+                WriteEnd::written(Arc::clone(&polling.put), polling.etag.clone())
             }
             ArmAnswer::Operation(OperationState::Failed(failure)) => {
                 self.fail(now, &pool.lb, Stage::Poll, failure, out);
                 return;
             }
             ArmAnswer::Operation(OperationState::Canceled(failure)) => {
-                End::Retriable { failure, eligible_at: None }
+                WriteEnd::Retriable { failure, eligible_at: None }
             }
             ArmAnswer::Pool(read) => {
                 if read.facts.provisioning == Provisioning::Updating && !last {
@@ -131,24 +132,24 @@ impl Writer {
                     return;
                 }
                 let (put, etag) = (Arc::clone(&polling.put), polling.etag.clone());
-                Self::judge(write, put, etag, &read.facts)
+                Self::evaluate(write, put, etag, &read.facts)
             }
-            ArmAnswer::Failed(failure) if last => End::Retriable { failure, eligible_at: None },
+            ArmAnswer::Failed(failure) if last => WriteEnd::Retriable { failure, eligible_at: None },
             ArmAnswer::Failed(failure) => {
                 let class = classify(&failure, Stage::Poll);
                 match (class, by_url) {
-                    (Class::Stale | Class::Terminal, true) => polling.give_up_url(now),
-                    (Class::Stale, false) => self.end(now, &pool.lb, End::Stale(failure), out),
+                    (FailureClass::Stale | FailureClass::Terminal, true) => polling.give_up_url(now),
+                    (FailureClass::Stale, false) => self.end(now, &pool.lb, WriteEnd::Stale(failure), out),
                     (
-                        Class::EtagRound
-                        | Class::Throttled(_)
-                        | Class::Retriable
-                        | Class::ClientRetry
-                        | Class::NotGranted
-                        | Class::GateClosed,
+                        FailureClass::EtagRound
+                        | FailureClass::Throttled(_)
+                        | FailureClass::Retriable
+                        | FailureClass::ClientRetry
+                        | FailureClass::NotGranted
+                        | FailureClass::GateClosed,
                         _,
                     )
-                    | (Class::Terminal, false) => {
+                    | (FailureClass::Terminal, false) => {
                         polling.poll_failed(now, failure.retry_after, class.is_throttled());
                     }
                 }
@@ -173,49 +174,53 @@ impl Writer {
         out: &mut Vec<Out>,
     ) {
         let Some(write) = self.write_mut(pool, attempt) else { return };
-        let Phase::Polling(polling) = &write.phase else { return };
+        let WritePhase::Polling(polling) = &write.phase else { return };
         match polling.step {
             PollStep::ReadingBack => {}
-            PollStep::Until(_) | PollStep::Glancing | PollStep::Asked | PollStep::LastLook => return,
+            PollStep::Until(_) | PollStep::Glancing | PollStep::Polling | PollStep::LastRead => return,
         }
         let (put, etag) = (Arc::clone(&polling.put), polling.etag.clone());
         let may_have_ended = polling.may_have_ended();
         let gone =
             || our_failure(FailureKind::Status(404), "the load balancer does not have the pool any more");
-        let end = match answer {
-            ArmAnswer::LoadBalancer(facts) if shows_rest(&facts) => {
-                let facts = facts.pools.iter().find(|facts| facts.id == *pool);
-                Some(facts.map_or_else(|| End::Stale(gone()), |facts| Self::judge(write, put, etag, facts)))
-            }
-            ArmAnswer::Failed(failure) if classify(&failure, Stage::Read) == Class::Stale => {
-                Some(End::Stale(failure))
-            }
-            ArmAnswer::LoadBalancer(_)
-            | ArmAnswer::Failed(_)
-            | ArmAnswer::Pool(_)
-            | ArmAnswer::Put(_)
-            | ArmAnswer::Operation(_)
-            | ArmAnswer::Withheld => None,
-        };
-        let settles = |end: &End| may_have_ended || !matches!(end, End::Retriable { .. });
+        let end =
+            match answer {
+                ArmAnswer::LoadBalancer(facts) if shows_rest(&facts) => {
+                    let facts = facts.pools.iter().find(|facts| facts.id == *pool);
+                    Some(facts.map_or_else(
+                        || WriteEnd::Stale(gone()),
+                        |facts| Self::evaluate(write, put, etag, facts),
+                    ))
+                }
+                ArmAnswer::Failed(failure) if classify(&failure, Stage::Read) == FailureClass::Stale => {
+                    Some(WriteEnd::Stale(failure))
+                }
+                ArmAnswer::LoadBalancer(_)
+                | ArmAnswer::Failed(_)
+                | ArmAnswer::Pool(_)
+                | ArmAnswer::Put(_)
+                | ArmAnswer::Operation(_)
+                | ArmAnswer::Withheld => None,
+            };
+        let settles = |end: &WriteEnd| may_have_ended || !matches!(end, WriteEnd::Retriable { .. });
         if let Some(end) = end.filter(settles) {
             self.end(now, &pool.lb, end, out);
             return;
         }
-        let Phase::Polling(polling) = &mut write.phase else { return };
+        let WritePhase::Polling(polling) = &mut write.phase else { return };
         polling.keep_polling(now);
     }
 
-    /// Judges a pool that was read back after its operation could not be followed to its end: right is written,
-    /// all else is worth another try (W2). Unlike the GET before a write it is judged by what the PUT set out to do, not
-    /// by what is wished meanwhile, and asks for no proof: nothing follows from it that would be written.
-    fn judge(write: &Write, put: Arc<Put>, etag: Option<Etag>, facts: &PoolFacts) -> End {
+    /// Evaluates a pool that was read because its operation could not be followed to its end. In sync means written;
+    /// anything else is retriable (W2). Unlike the GET before a write, it is compared with the goal of the PUT, not
+    /// with the newest level. No proof of ownership is needed, because no PUT follows from it.
+    fn evaluate(write: &Write, put: Arc<Put>, etag: Option<Etag>, facts: &PoolFacts) -> WriteEnd {
         let level = write.taken().map(|taken| &taken.level);
         match plan(facts, level, &put.draining, None) {
-            Plan::Unchanged => End::Written { members: facts.members(), put, etag },
+            Plan::Unchanged => WriteEnd::Written { members: facts.members(), put, etag },
             Plan::Edit(_) => {
                 let failure = our_failure(FailureKind::Operation, "the pool is not as it was written");
-                End::Retriable { failure, eligible_at: None }
+                WriteEnd::Retriable { failure, eligible_at: None }
             }
         }
     }

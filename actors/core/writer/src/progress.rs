@@ -1,4 +1,4 @@
-//! The way of a write: what is due, the grant, the level, the GET, the PUT (docs/design/writer.md, W1, W2).
+//! The steps of a write: due parts, grant, level, GET and PUT (docs/design/writer.md, W1, W2).
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use model::machine::Now;
 use model::proof::prove;
 use model::sample::{Caller, GateClass, Metric};
 
-use super::breaker::Part;
+use super::breaker::WriteKind;
 use super::classify::{Stage, is_in_doubt};
-use super::completion::{End, tell_outcome};
+use super::completion::{WriteEnd, report_outcome};
 use super::dispatch::unexpected;
 use super::gate::gate_closed;
 use super::in_flight::{Purpose, SEND_LIMIT};
 use super::lane::{Closed, Eligible};
-use super::plan::{Change, Plan, plan};
+use super::plan::{Plan, PoolChange, plan};
 use super::record::record;
 use super::slot::Slot;
-use super::write::{Exclusion, Membership, Phase, Polling, Put, Write, WriteHistory};
+use super::write::{Exclusion, MembershipPart, Polling, Put, Write, WriteHistory, WritePhase};
 use super::{AdminDue, AdminUrgency, Life, Out, Writer, our_failure};
 
 impl Writer {
@@ -35,14 +35,14 @@ impl Writer {
         }
     }
 
-    /// A pool whose attempt waits cannot withdraw: it answers the next Take with Nothing.
+    /// A pool with a waiting attempt cannot withdraw. It answers the next Take with `None`.
     pub(super) fn on_withdraw(&mut self, pool: &PoolId) {
         let Some(lane) = self.lanes.get_mut(&pool.lb) else { return };
         lane.edit(&pool.pool, Slot::withdraw);
         self.touch(&pool.lb);
     }
 
-    /// Grants the lanes that are ready, one after another, while there are turns and nothing else forbids it.
+    /// Grants ready lanes, one after another, while there are turns and nothing else prevents it.
     pub(super) fn grant_all(&mut self, now: Now, out: &mut Vec<Out>) {
         while self.may_start(now) && self.lock_may_start(now) {
             let Some((lb, pick)) = self.next_grant(now, Eligible::Any) else { return };
@@ -55,32 +55,40 @@ impl Writer {
         }
     }
 
-    /// Whether something would be granted if the shared Lease were ours.
+    /// Whether a grant would follow if we held the shared Lease.
     pub(super) fn could_grant(&self, now: Now) -> bool {
         self.may_start(now) && self.next_grant(now, Eligible::Any).is_some()
     }
 
-    /// Whether anything may be granted, as far as no single lane and no call is concerned.
+    /// Whether grants are possible, apart from the state of single lanes and calls.
     pub(super) fn may_start(&self, now: Now) -> bool {
         self.life == Life::Running
-            && self.is_let()
+            && self.is_write_allowed()
             && self.busy < self.params.turns
             && self.standing.send_before().is_some_and(|last| now <= last)
             && (!self.params.gates_delay_grants || self.gates.blocked(now).is_none())
     }
 
-    /// Begins the write of a slot that was granted.
-    pub(super) fn begin(&mut self, now: Now, pool: PoolId, slot: Slot, cover: Exclusion, out: &mut Vec<Out>) {
+    /// Begins the write of a granted slot.
+    pub(super) fn begin(
+        &mut self,
+        now: Now,
+        pool: PoolId,
+        slot: Slot,
+        exclusion: Exclusion,
+        out: &mut Vec<Out>,
+    ) {
         let Some(epoch) = self.standing.term() else { return };
         let lb = pool.lb.clone();
         let Some(lane) = self.lanes.get_mut(&lb) else { return };
-        self.breaker.granted(now, &lb, Part::of(slot.membership, slot.admin));
+        self.breaker.granted(now, &lb, WriteKind::of(slot.membership, slot.admin));
         self.grant_limited = false;
         let asks = slot.membership.is_some();
         let admin_granted = slot.resume.as_ref().and_then(|resume| resume.admin_granted);
-        // An id names one attempt of the pool: one that went on without membership is no name for a new attempt.
-        let (resumed, course) = match slot.resume {
-            Some(resume) if resume.taken == asks => (Some(resume.attempt), resume.course),
+        // An id names one attempt of the pool. A new attempt must not reuse the id of a write that went on without
+        // membership.
+        let (resumed, history) = match slot.resume {
+            Some(resume) if resume.taken == asks => (Some(resume.attempt), resume.history),
             Some(_) | None => (None, WriteHistory::default()),
         };
         let attempt = resumed.unwrap_or_else(|| {
@@ -103,13 +111,13 @@ impl Writer {
             attempt,
             pool,
             granted: now,
-            membership: slot.membership.map_or(Membership::Not, Membership::Asked),
+            membership: slot.membership.map_or(MembershipPart::Absent, MembershipPart::Requested),
             admin: slot.admin,
             admin_granted: slot.admin.map(|_| admin_granted.unwrap_or(now)),
-            course,
+            history,
             token: true,
-            cover,
-            phase: Phase::Taking,
+            exclusion,
+            phase: WritePhase::Taking,
         });
         if !asks {
             self.begin_read(now, &lb, out);
@@ -126,43 +134,43 @@ impl Writer {
     ) {
         let asked = self
             .write_mut(pool, attempt)
-            .filter(|write| matches!(write.phase, Phase::Taking))
+            .filter(|write| matches!(write.phase, WritePhase::Taking))
             .and_then(|write| write.due().map(|due| (write, due)));
         let Some((write, due)) = asked else {
             out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         };
         write.membership = match taken {
-            Some(taken) => Membership::Taken(due, Arc::new(taken)),
-            None => Membership::Not,
+            Some(taken) => MembershipPart::Taken(due, Arc::new(taken)),
+            None => MembershipPart::Absent,
         };
-        self.go_on_with_what_is_left(now, &pool.lb, out);
+        self.continue_with_remaining_parts(now, &pool.lb, out);
         self.touch(&pool.lb);
     }
 
-    /// A pool that does not answer its Take loses the grant. Should it take part after all, it learns by the same
-    /// way that its attempt was not granted, for what is sent to it stays in order.
+    /// Takes the grant back from a pool that does not answer its Take. Messages to the pool stay in order: if it
+    /// answers late, it learns next that its attempt was not granted.
     pub(super) fn on_take_unanswered(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
         let Some(write) = self.open_write_mut(lb) else { return };
-        write.membership = Membership::Not;
+        write.membership = MembershipPart::Absent;
         out.push(Out::Finished(write.pool.clone(), write.attempt, Outcome::NotGranted));
-        self.go_on_with_what_is_left(now, lb, out);
+        self.continue_with_remaining_parts(now, lb, out);
     }
 
-    fn go_on_with_what_is_left(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
-        let wanted = self.open_write(lb).is_some_and(Write::is_wanted);
-        if wanted {
+    fn continue_with_remaining_parts(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+        let parts_left = self.open_write(lb).is_some_and(Write::has_parts);
+        if parts_left {
             self.begin_read(now, lb, out);
         } else {
-            self.end(now, lb, End::Left, out);
+            self.end(now, lb, WriteEnd::Abandoned, out);
         }
     }
 
-    /// Begins a round with its GET; a closed gate ends the write, or costs one of its tries (W6). A write whose PUT
-    /// was throttled does not read again for as long as its PUT would be.
+    /// Begins a round with its GET. A closed gate ends the write, or costs one of its tries (W6). A write with a
+    /// throttled PUT does not read before the gate for writes is open.
     fn begin_read(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
         let Some(write) = self.open_write(lb) else { return };
-        let met = if write.course.put_throttled && self.gates.closed(now, GateClass::Writes).is_some() {
+        let met = if write.history.put_throttled && self.gates.closed(now, GateClass::Writes).is_some() {
             Some(Stage::Put)
         } else {
             self.gates.closed(now, GateClass::Reads).map(|_| Stage::Read)
@@ -173,22 +181,22 @@ impl Writer {
         }
     }
 
-    /// Puts the GET of a write's next round among the waiting reads; without the shared Lease that of the load
-    /// balancer comes before it.
+    /// Queues the GET of the write's next round. Without the shared Lease, a read of the load balancer comes first.
     pub(super) fn queue_read(&mut self, lb: &LbName) {
         let Some(write) = self.open_write_mut(lb) else { return };
-        write.phase = Phase::Reading;
+        write.phase = WritePhase::Reading;
         let (pool, attempt) = (write.pool.clone(), write.attempt);
-        let read = match write.cover {
+        let read = match write.exclusion {
             Exclusion::SharedLease => Purpose::PreWrite(pool, attempt),
-            Exclusion::AtRest(_) => Purpose::Rest(pool, attempt),
+            Exclusion::AtRest(_) => Purpose::RestCheck(pool, attempt),
         };
         self.calls.queue(read);
     }
 
-    /// Without the shared Lease another client may be at work on any pool of the load balancer: a Down goes only while
-    /// everything there has succeeded, and the tag, which all pools share, tells whether that is still so (W7).
-    pub(super) fn on_rest(
+    /// Handles the read of the load balancer before a write without the shared Lease, during which another client may
+    /// be active. A Down goes only while everything there has succeeded. All pools share the entity tag, so that it
+    /// shows any later change (W7).
+    pub(super) fn on_rest_check(
         &mut self,
         now: Now,
         pool: &PoolId,
@@ -205,22 +213,22 @@ impl Writer {
             }
         };
         if facts.etag.is_some() && facts.has_succeeded() {
-            write.cover = Exclusion::AtRest(facts.etag.clone());
+            write.exclusion = Exclusion::AtRest(facts.etag.clone());
             self.calls.queue(Purpose::PreWrite(pool.clone(), attempt));
         } else {
-            self.keep_covered(now, &pool.lb, out);
+            self.require_shared_lease(now, &pool.lb, out);
         }
     }
 
-    /// What was to go without the shared Lease does not: it is due as before, and goes with the next hold.
-    fn keep_covered(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+    /// Cancels a write without the shared Lease. It stays due, and goes under the next hold.
+    fn require_shared_lease(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
         if let Some(lane) = self.lanes.get_mut(lb) {
-            lane.keep_covered(now);
+            lane.require_shared_lease(now);
         }
-        self.end(now, lb, End::NotGranted, out);
+        self.end(now, lb, WriteEnd::NotGranted, out);
     }
 
-    /// The write that a lane has begun.
+    /// The current write of a lane.
     pub(super) fn open_write(&self, lb: &LbName) -> Option<&Write> {
         self.lanes.get(lb)?.write.as_ref()
     }
@@ -236,7 +244,7 @@ impl Writer {
     }
 
     fn reading(&mut self, pool: &PoolId, attempt: AttemptId) -> Option<&mut Write> {
-        self.write_mut(pool, attempt).filter(|write| matches!(write.phase, Phase::Reading))
+        self.write_mut(pool, attempt).filter(|write| matches!(write.phase, WritePhase::Reading))
     }
 
     pub(super) fn on_pre_write_failed(
@@ -252,7 +260,7 @@ impl Writer {
         }
     }
 
-    /// Judges what the GET saw: a foreign operation, the proof, the plan (W2, D2, W3).
+    /// Evaluates the GET: foreign operation, proof of ownership, plan (W2, D2, W3).
     pub(super) fn on_pre_write(
         &mut self,
         now: Now,
@@ -265,36 +273,36 @@ impl Writer {
         let network = self.params.network.clone();
         let pace = self.pace(now);
         let Some(write) = self.reading(pool, attempt) else { return };
-        if write.cover.is_disturbed(&read) {
-            self.keep_covered(now, &pool.lb, out);
+        if write.exclusion.is_disturbed(&read) {
+            self.require_shared_lease(now, &pool.lb, out);
             return;
         }
         if read.facts.provisioning == Provisioning::Updating {
             self.wait_for_foreign(now, &pool.lb, out);
             return;
         }
-        write.course.wait = None;
-        write.course.seen(&read.facts.members());
-        if !self.leave_members_alone(now, pool, attempt, &read, out) {
+        write.history.wait = None;
+        write.history.seen(&read.facts.members());
+        if !self.drop_unwritable_membership(now, pool, attempt, &read, out) {
             return;
         }
         let taken = self.open_write(&pool.lb).and_then(Write::taken);
-        let level = taken.map(|taken| self.policy.loosened(&taken.level, &read.facts));
+        let level = taken.map(|taken| self.policy.relaxed(&taken.level, &read.facts));
         let level = level.as_deref();
-        self.tell_found(pool, &read.facts, out);
+        self.report_found_down(pool, &read.facts, out);
         let planned = plan(&read.facts, level, &draining, network.as_ref());
         let Some(write) = self.reading(pool, attempt) else { return };
         let rewrites = write.rewrites();
         match if rewrites { planned.or_as_it_is(&read.facts) } else { planned } {
             Plan::Unchanged => {
                 let members = read.facts.members();
-                let end = match write.course.found() {
-                    // The PUT whose answer was lost; the draining set that the members satisfy is the newest one.
+                let end = match write.history.found() {
+                    // The answer to this PUT was lost. The draining set that the members satisfy is the newest one.
                     Some(put) => {
                         let put = Arc::new(Put { draining, leaves_restores: false, ..put.clone() });
-                        End::Written { put, members, etag: read.etag.clone() }
+                        WriteEnd::Written { put, members, etag: read.etag.clone() }
                     }
-                    None => End::Unchanged(members),
+                    None => WriteEnd::Unchanged(members),
                 };
                 self.end(now, &pool.lb, end, out);
             }
@@ -302,24 +310,26 @@ impl Writer {
                 let leaves_restores = leave_restores(write, &mut change);
                 if leaves_restores && change.edit.set_admin.is_empty() {
                     write.admin = write.admin.map(|due| AdminDue { urgency: AdminUrgency::Restore, ..due });
-                    self.end(now, &pool.lb, End::NotGranted, out);
+                    self.end(now, &pool.lb, WriteEnd::NotGranted, out);
                     return;
                 }
-                // Members that are right need no outcome of the PUT that only sets admin states.
+                // Members in sync do not depend on the outcome of a PUT that only sets admin states.
                 let is_right = change.keeps_members() && !rewrites;
                 if write.taken().is_some() && is_right {
                     let members = change.members.clone();
-                    let outcome = match write.course.found() {
-                        Some(Put { change: Change { added, removed, .. }, record, .. }) => Outcome::Written {
-                            members,
-                            added: added.clone(),
-                            removed: removed.clone(),
-                            record: Arc::clone(record),
-                        },
+                    let outcome = match write.history.found() {
+                        Some(Put { change: PoolChange { added, removed, .. }, record, .. }) => {
+                            Outcome::Written {
+                                members,
+                                added: added.clone(),
+                                removed: removed.clone(),
+                                record: Arc::clone(record),
+                            }
+                        }
                         None => Outcome::Unchanged { members },
                     };
-                    write.membership = Membership::Not;
-                    tell_outcome(pace, pool.clone(), attempt, outcome, out);
+                    write.membership = MembershipPart::Absent;
+                    report_outcome(pace, pool.clone(), attempt, outcome, out);
                 }
                 let record = Arc::new(record(&read.facts, &change, write.taken().map(|taken| &**taken)));
                 let put = Arc::new(Put { change: *change, draining, leaves_restores, record });
@@ -328,9 +338,9 @@ impl Writer {
         }
     }
 
-    /// Leaves out membership that is not to be written: without proof of ownership (D2), or paused by the operator
-    /// since it was granted (D1). Says whether anything is left of the write.
-    fn leave_members_alone(
+    /// Drops membership without proof of ownership (D2), or paused by the operator since the grant (D1). Returns
+    /// whether any part of the write is left.
+    fn drop_unwritable_membership(
         &mut self,
         now: Now,
         pool: &PoolId,
@@ -347,13 +357,13 @@ impl Writer {
             Ok(()) if self.policy.pauses(pool, taken) => Outcome::NotGranted,
             Ok(()) => return true,
         };
-        write.membership = Membership::Not;
-        let wanted = write.is_wanted();
-        tell_outcome(pace, pool.clone(), attempt, outcome, out);
-        if !wanted {
-            self.end(now, &pool.lb, End::Left, out);
+        write.membership = MembershipPart::Absent;
+        let parts_left = write.has_parts();
+        report_outcome(pace, pool.clone(), attempt, outcome, out);
+        if !parts_left {
+            self.end(now, &pool.lb, WriteEnd::Abandoned, out);
         }
-        wanted
+        parts_left
     }
 
     fn put(&mut self, now: Now, lb: &LbName, read: &PoolRead, put: Arc<Put>, out: &mut Vec<Out>) {
@@ -376,16 +386,19 @@ impl Writer {
         }
         let (pool, attempt) = (write.pool.clone(), write.attempt);
         let (edit, record) = (put.change.edit.clone(), Arc::clone(&put.record));
-        // A PUT that waits longer than this must not be sent at all: its watchdog comes first.
+        // The port must not send a PUT that waits longer than this: the timeout of the call comes first.
         let send_before = permit.min(now.plus(SEND_LIMIT));
         if let Some(lease) = &mut self.shared_lease {
-            lease.note_put();
+            lease.record_put();
         }
-        write.phase = Phase::Putting(put);
+        write.phase = WritePhase::Putting(put);
         self.sent.insert(pool.clone(), now);
         self.verifications.cancel(&pool);
         let alone = self.calls.open_puts().all(|open| open.lb != pool.lb);
-        assert!(self.is_let(), "a PUT against the operator's policy: nothing may be written (A4, G6)");
+        assert!(
+            self.is_write_allowed(),
+            "a PUT against the operator's policy: nothing may be written (A4, G6)"
+        );
         assert!(alone, "a second PUT at once on the load balancer of {pool}: nothing may be written (A4)");
         let id = self.calls.open(now, Purpose::Put(pool.clone(), attempt));
         let request = ArmRequest::PutPool {
@@ -399,10 +412,9 @@ impl Writer {
         out.push(Out::Call(ArmCall { id, request }));
     }
 
-    /// Until when a PUT may be sent: as long as enough is left of leadership and, unless it goes without it, of the
-    /// hold of the shared Lease (W8).
+    /// Time until which a PUT may be sent: within leadership and, unless it bypasses the Lease, within the hold (W8).
     fn permit(&self, now: Now, bypass: bool) -> Result<Now, &'static str> {
-        if !self.is_let() {
+        if !self.is_write_allowed() {
             return Err("nothing may be written: everything is paused, or the mode is observe");
         }
         let leading =
@@ -428,24 +440,24 @@ impl Writer {
             self.disturbed(&pool.lb);
         }
         let Some(write) = self.write_mut(pool, attempt) else { return };
-        let Phase::Putting(put) = &write.phase else { return };
+        let WritePhase::Putting(put) = &write.phase else { return };
         let put = Arc::clone(put);
         let failure = match answer {
             ArmAnswer::Put(accepted) => {
                 let PutAccepted { provisioning, operation, retry_after, etag, correlation_id } = accepted;
                 let put = Arc::new(put.answered(correlation_id));
                 if provisioning == Provisioning::Succeeded {
-                    self.end(now, &pool.lb, End::written(put, etag), out);
+                    self.end(now, &pool.lb, WriteEnd::written(put, etag), out);
                 } else if current {
                     let polling = Polling::new(now, put, operation, etag, retry_after, busy);
-                    write.phase = Phase::Polling(polling);
+                    write.phase = WritePhase::Polling(polling);
                 } else {
-                    self.end(now, &pool.lb, End::Interrupted, out);
+                    self.end(now, &pool.lb, WriteEnd::Interrupted, out);
                 }
                 return;
             }
             ArmAnswer::Withheld => {
-                self.end(now, &pool.lb, End::Withheld(put), out);
+                self.end(now, &pool.lb, WriteEnd::Withheld(put), out);
                 return;
             }
             ArmAnswer::Failed(failure) => failure,
@@ -461,8 +473,8 @@ impl Writer {
     }
 }
 
-/// Leaves out what does not go without the shared Lease: restores have time (W7). Says whether there was any.
-fn leave_restores(write: &Write, change: &mut Change) -> bool {
+/// Drops restores from a write without the shared Lease: they can wait (W7). Returns whether there was any.
+fn leave_restores(write: &Write, change: &mut PoolChange) -> bool {
     let planned = change.edit.set_admin.len();
     if write.bypasses() {
         change.edit.set_admin.retain(|_, state| *state == AdminState::Down);

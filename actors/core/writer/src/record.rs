@@ -1,4 +1,4 @@
-//! The record of a write: which members it changes, for whom and why (E1).
+//! The record of a write: the members that it changes, their Services and the reason (E1).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,11 +8,11 @@ use model::arm::{AdminState, Backend, Entry, PoolFacts};
 use model::attempt::Taken;
 use model::write_record::{Trigger, WriteRecord};
 
-use super::plan::Change;
+use super::plan::PoolChange;
 
-/// Returns the record of a write that is about to be sent. `taken` is what the pool brought; `None` if the write only
-/// sets the admin states of nodes.
-pub(super) fn record(facts: &PoolFacts, change: &Change, taken: Option<&Taken>) -> WriteRecord {
+/// Returns the record of a PUT before it is sent. `taken` is the pool's level; `None` if the write only sets the
+/// admin states of nodes.
+pub(super) fn record(facts: &PoolFacts, change: &PoolChange, taken: Option<&Taken>) -> WriteRecord {
     let own = taken.filter(|taken| taken.rewrites || !change.keeps_members());
     let mut record = match own {
         Some(taken) => WriteRecord::of(taken.trigger, taken.services.values(), None),

@@ -1,6 +1,6 @@
-//! Writes that wait: lane and turn go back, and what the attempt has behind it stays in its pool's slot until the next
-//! grant (docs/design/writer.md, W2, W4, W9). Why it waits is a foreign operation, one of the client's retries, or the
-//! rate of the cloud configuration.
+//! Writes that wait without lane and turn. The state of the attempt stays in its pool's slot until the next grant
+//! (docs/design/writer.md, W2, W4, W9). They wait for a foreign operation, a client retry, or a rate limit of the
+//! cloud configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,24 +10,24 @@ use model::attempt::Outcome;
 use model::ids::{AttemptId, LbName, PoolId};
 use model::machine::{Now, step_of};
 
-use super::classify::{Class, Stage, classify, may_be_carried_out};
-use super::completion::End;
+use super::classify::{FailureClass, Stage, classify, may_be_carried_out};
+use super::completion::WriteEnd;
 use super::lane::Closed;
-use super::slot::{Resume, Wait, Why};
-use super::write::{Exclusion, Membership, Phase, Write};
+use super::slot::{Resume, Wait, WaitReason};
+use super::write::{Exclusion, MembershipPart, Write, WritePhase};
 use super::{Out, Writer, our_failure};
 
-/// The delays before the client's tries, before jitter; the last one repeats (W4).
+/// Delays before client retries, without jitter. The last one repeats (W4).
 const RETRY_DELAYS: [Duration; 3] =
     [Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(35)];
 
-/// How far jitter moves a delay up or down, in thousandths of it.
+/// Largest jitter of a delay, up or down, in thousandths.
 const JITTER: u64 = 200;
 
-/// How long the client waits before its next try: as long as ARM says, up to a minute, else longer each time.
+/// Delay before the next client retry: as long as ARM says, up to a minute, else longer each time.
 ///
-/// Writes that failed together are not tried again together: the number of the attempt moves the delay by up to a
-/// fifth, the same way each time it is asked.
+/// Writes that failed together must not retry together. The attempt's number changes the delay by up to a fifth,
+/// always in the same way.
 fn retry_delay(attempt: AttemptId, tried: u32, header: RetryAfter) -> Duration {
     if let Some(named) = header.before_next_try() {
         return named;
@@ -37,7 +37,7 @@ fn retry_delay(attempt: AttemptId, tried: u32, header: RetryAfter) -> Duration {
     Duration::from_micros(u64::try_from(delay.as_micros()).unwrap_or(u64::MAX) / 1_000 * share)
 }
 
-/// A number whose neighbours lie far apart (the finaliser of SplitMix64).
+/// Spreads numbers, so that neighbours lie far apart (the finaliser of SplitMix64).
 fn scattered(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -46,25 +46,26 @@ fn scattered(number: u64) -> u64 {
 }
 
 impl Writer {
-    /// Gives lane and turn back while a foreign operation runs; the write goes on later under its id (W2).
+    /// Gives lane and turn back while a foreign operation runs. The write continues later under its id (W2).
     pub(super) fn wait_for_foreign(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
         let Some(write) = self.open_write_mut(lb) else { return };
-        let (wait, next) = Wait::again(write.course.wait, now);
-        write.course.wait = Some(wait);
+        let (wait, next) = Wait::again(write.history.wait, now);
+        write.history.wait = Some(wait);
         match next {
-            Some(not_before) => self.set_aside(now, lb, not_before, Why::ForeignOperation),
+            Some(not_before) => self.set_aside(now, lb, not_before, WaitReason::ForeignOperation),
             None => {
                 let message = "another operation on the load balancer did not end within two minutes";
                 let failure = our_failure(FailureKind::Operation, message);
-                self.end(now, lb, End::Retriable { failure, eligible_at: None }, out);
+                self.end(now, lb, WriteEnd::Retriable { failure, eligible_at: None }, out);
             }
         }
     }
 
-    /// Tries a write again later that met trouble in ARM or on the way to it, its GET and its PUT counted apart; after
-    /// the last retry of one of them it is terminal (W4, S0). A process that ends does not try again. One that has an
-    /// admin part alone ends: when that is tried again is for the queue of nodes to say, which cannot wait as long (N3).
-    pub(super) fn try_again_later(
+    /// Retries a write later after a problem of ARM or the connection. The GET and the PUT are counted apart, and
+    /// after the last retry of one of them the failure is terminal (W4, S0). During shutdown there are no retries. A
+    /// write with only an admin part ends: the queue of nodes, which cannot wait as long, decides when to try it
+    /// again (N3).
+    pub(super) fn retry_later(
         &mut self,
         now: Now,
         lb: &LbName,
@@ -74,62 +75,62 @@ impl Writer {
     ) {
         let most = self.params.client_retries;
         let Some(write) = self.open_write_mut(lb) else { return };
-        let (attempt, tried) = (write.attempt, *write.course.retries(stage));
-        if write.is_admin_alone() {
-            self.end(now, lb, End::Retriable { failure, eligible_at: None }, out);
+        let (attempt, tried) = (write.attempt, *write.history.retries(stage));
+        if write.is_admin_only() {
+            self.end(now, lb, WriteEnd::Retriable { failure, eligible_at: None }, out);
             return;
         }
-        if tried >= most || !write.is_wanted() {
-            self.end(now, lb, End::Terminal(failure), out);
+        if tried >= most || !write.has_parts() {
+            self.end(now, lb, WriteEnd::Terminal(failure), out);
             return;
         }
         if !self.is_current(attempt) {
-            self.end(now, lb, End::Interrupted, out);
+            self.end(now, lb, WriteEnd::Interrupted, out);
             return;
         }
         let Some(write) = self.open_write_mut(lb) else { return };
-        *write.course.retries(stage) += 1;
+        *write.history.retries(stage) += 1;
         match &write.phase {
-            Phase::Putting(put) if stage == Stage::Put && may_be_carried_out(&failure) => {
-                write.course.unsure.push(Arc::clone(put));
-                self.tell_what_waits_missed(lb, out);
+            WritePhase::Putting(put) if stage == Stage::Put && may_be_carried_out(&failure) => {
+                write.history.unconfirmed_puts.push(Arc::clone(put));
+                self.report_missed_while_waiting(lb, out);
             }
-            Phase::Taking | Phase::Reading | Phase::Putting(_) | Phase::Polling(_) => {}
+            WritePhase::Taking | WritePhase::Reading | WritePhase::Putting(_) | WritePhase::Polling(_) => {}
         }
         let not_before = now.plus(retry_delay(attempt, tried, failure.retry_after));
-        self.set_aside(now, lb, not_before, Why::ClientRetry);
+        self.set_aside(now, lb, not_before, WaitReason::ClientRetry);
     }
 
-    /// Tries a throttled write again later, as S0's client does: after as long as for any other trouble, whatever ARM
-    /// has asked for, and each try counts, though a closed gate lets none of them reach ARM (W6). Says whether it
-    /// does; after the last of its retries, where there are no retries, and where the lane is locked for longer than
-    /// that, so that the try would not be made then, the write ends.
+    /// Retries a throttled write later, as S0's client does: after the same delay as for any other problem,
+    /// regardless of ARM's time. Each try counts, even if a closed gate keeps it from ARM (W6). Returns whether it
+    /// does. The write ends instead after the last retry, without retries, and if the lane is locked for longer than
+    /// the delay.
     pub(super) fn wait_for_throttle(&mut self, now: Now, lb: &LbName, stage: Stage) -> bool {
         let Some(lane) = self.lanes.get_mut(lb) else { return false };
         let Some(write) = &mut lane.write else { return false };
-        let (attempt, tried) = (write.attempt, *write.course.retries(stage));
+        let (attempt, tried) = (write.attempt, *write.history.retries(stage));
         let not_before = now.plus(retry_delay(attempt, tried, RetryAfter::Absent));
         let locked = matches!(lane.closed, Closed::Until(until) if until > not_before);
-        if write.is_admin_alone()
+        if write.is_admin_only()
             || locked
             || tried >= self.params.client_retries
-            || !write.is_wanted()
+            || !write.has_parts()
             || !self.is_current(attempt)
         {
             return false;
         }
         let Some(write) = self.open_write_mut(lb) else { return false };
-        *write.course.retries(stage) += 1;
-        write.course.put_throttled = match stage {
+        *write.history.retries(stage) += 1;
+        write.history.put_throttled = match stage {
             Stage::Put => true,
             Stage::Read | Stage::Poll => false,
         };
-        self.set_aside(now, lb, not_before, Why::ClientRetry);
+        self.set_aside(now, lb, not_before, WaitReason::ClientRetry);
         true
     }
 
-    /// Puts a write back into its pool's slot: lane and turn are free, and the next grant carries its id.
-    pub(super) fn set_aside(&mut self, now: Now, lb: &LbName, not_before: Now, why: Why) {
+    /// Puts a write back into its pool's slot, and frees lane and turn. The next grant reuses its id.
+    pub(super) fn set_aside(&mut self, now: Now, lb: &LbName, not_before: Now, why: WaitReason) {
         let Some(write) = self.take_write(now, lb) else { return };
         let Some(lane) = self.lanes.get_mut(lb) else { return };
         let due = write.due();
@@ -139,16 +140,16 @@ impl Writer {
             posted: false,
             admin_granted: write.admin_granted,
             since: now,
-            course: write.course,
+            history: write.history,
             why,
             not_before: Some(not_before),
         };
         lane.edit(&write.pool.pool, |slot| slot.put_back(due, write.admin, resume));
     }
 
-    /// While a lane is in doubt, nothing is granted there, and the looks at its pool stand for the tries of that
-    /// pool's own write once its wait is over: so it has an end, however long the doubt lasts (W4).
-    pub(super) fn look_was_a_try(
+    /// Counts a probe of a lane in doubt as a try of the pool's own write, once the wait of that write is over. The
+    /// lane grants nothing meanwhile, so that the write has an end however long the doubt lasts (W4).
+    pub(super) fn count_probe_as_try(
         &mut self,
         now: Now,
         pool: &PoolId,
@@ -158,8 +159,14 @@ impl Writer {
         let ends = match &read {
             Ok(_) => true,
             Err(failure) => match classify(failure, Stage::Read) {
-                Class::ClientRetry | Class::Terminal | Class::Stale | Class::Retriable => true,
-                Class::EtagRound | Class::Throttled(_) | Class::NotGranted | Class::GateClosed => false,
+                FailureClass::ClientRetry
+                | FailureClass::Terminal
+                | FailureClass::Stale
+                | FailureClass::Retriable => true,
+                FailureClass::EtagRound
+                | FailureClass::Throttled(_)
+                | FailureClass::NotGranted
+                | FailureClass::GateClosed => false,
             },
         };
         if !ends || !self.wake_in_doubt(now, pool) {
@@ -182,7 +189,7 @@ impl Writer {
             if !slot.resume.as_ref().is_some_and(ready) {
                 return;
             }
-            // Membership that is no part of the write stays where it is.
+            // Membership that is no part of the write stays in the slot.
             let apart = slot.membership.filter(|_| slot.resume.as_ref().is_some_and(|resume| !resume.taken));
             let granted = slot.take_granted();
             let Some(resume) = granted.resume else { return };
@@ -192,20 +199,20 @@ impl Writer {
                 attempt: resume.attempt,
                 pool: pool.clone(),
                 granted: now,
-                membership: due.map_or(Membership::Not, Membership::Asked),
+                membership: due.map_or(MembershipPart::Absent, MembershipPart::Requested),
                 admin: granted.admin,
                 admin_granted: resume.admin_granted,
-                course: resume.course,
+                history: resume.history,
                 token: false,
-                cover: Exclusion::SharedLease,
-                phase: Phase::Reading,
+                exclusion: Exclusion::SharedLease,
+                phase: WritePhase::Reading,
             });
         });
         lane.write = woken;
         lane.write.is_some()
     }
 
-    /// Ends the waits of a lane: attempts are answered, admin parts stay due (W8).
+    /// Ends the waits of a lane: attempts are answered, and admin parts stay due (W8).
     pub(super) fn interrupt_resumes(&mut self, lb: &LbName, out: &mut Vec<Out>) {
         let Some(lane) = self.lanes.get_mut(lb) else { return };
         for pool in lane.paused() {

@@ -1,5 +1,5 @@
-//! Which lane is granted next, and which of its slots: as turns go round, as far as the budget and the breaker let
-//! them (docs/design/writer.md, W1, W9, W10).
+//! Selects the next lane and its slots for a grant: round-robin, as far as budget and breaker allow
+//! (docs/design/writer.md, W1, W9, W10).
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -10,12 +10,11 @@ use model::sample::{ArmVerb, Caller, GateClass, Metric};
 
 use super::budget::Need;
 use super::lane::{Eligible, Lane};
-use super::write::Phase;
+use super::write::WritePhase;
 use super::{Out, Writer};
 
 impl Writer {
-    /// The lane that is granted next, and which of its slots may be; `None`: nothing may be granted now. No more
-    /// than `most` is.
+    /// The next lane to grant, and its eligible slots, restricted to `most`. `None`: nothing may be granted now.
     pub(super) fn next_grant(&self, now: Now, most: Eligible) -> Option<(LbName, Eligible)> {
         if self.ready.is_empty() {
             return None;
@@ -34,15 +33,15 @@ impl Writer {
         })
     }
 
-    /// Which of a lane's slots the breaker lets go. Where a Down may be tried, one is: those that are asked for again
-    /// come last among them, so that one that goes through is found (W10).
+    /// The slots of a lane that the breaker allows. If a Down may probe, one does: repeated Downs come last, so that
+    /// a Down that succeeds is found (W10).
     fn admitted(&self, now: Now, lb: &LbName, lane: &Lane) -> Option<Eligible> {
         let pick = self.breaker.admits(now, lb)?;
         let tries_down = self.breaker.admin_probe_at(lb, true).is_some() && lane.has(Eligible::Down);
         Some(if tries_down { pick.and(Eligible::Down).unwrap_or(pick) } else { pick })
     }
 
-    /// Whose work is among what the next grants of all lanes could be of.
+    /// Callers of the writes that the lanes could be granted for next.
     pub(super) fn callers(&self, now: Now) -> BTreeSet<Caller> {
         let admitted = |lb: &LbName, most: Eligible| {
             self.breaker.admits(now, lb).and_then(|pick| pick.and(most)).is_some()
@@ -63,8 +62,8 @@ impl Writer {
         Caller::ALL.into_iter().filter(waits).collect()
     }
 
-    /// Whether a grant can be paid for, its GET included: the reads that go before it are set aside. Without its GET
-    /// a granted lane would keep its turn and the shared Lease for nothing, and be given up with the hold.
+    /// Whether the budget allows a grant with its GET, after the reads that go before it. Without its GET, a granted
+    /// lane would keep its turn and the shared Lease in vain, until the end of the hold.
     pub(super) fn can_pay(&self, now: Now, need: Need) -> bool {
         match self.reads_before(now) {
             0 => self.budget.allows(now, need),
@@ -72,19 +71,19 @@ impl Writer {
         }
     }
 
-    /// How many reads go before the GET of the next grant: those of the lanes that were granted before and have not
-    /// brought their level yet, and those of what has begun that wait. Behind a closed gate none is sent.
+    /// Number of reads that go before the GET of the next grant: waiting reads of writes that have begun, and one for
+    /// each granted lane without its level. None is sent behind a closed gate.
     fn reads_before(&self, now: Now) -> usize {
         if self.gates.closed(now, GateClass::Reads).is_some() {
             return 0;
         }
         let writes = self.lanes.values().filter_map(|lane| lane.write.as_ref());
-        self.calls.begun_waiting() + writes.filter(|write| matches!(write.phase, Phase::Taking)).count()
+        self.calls.begun_waiting() + writes.filter(|write| matches!(write.phase, WritePhase::Taking)).count()
     }
 
-    /// Says that a grant begins to wait for a rate of the cloud configuration, once until it is made: for its PUT,
-    /// else for the GET before it. What waits for our own budget alone is not told (E2).
-    pub(super) fn note_rate_limited_grant(&mut self, now: Now, out: &mut Vec<Out>) {
+    /// Counts a grant that is delayed by a rate limit of the cloud configuration, for its PUT or else for its GET.
+    /// Each grant counts once. Waits for our own budget do not count (E2).
+    pub(super) fn count_rate_limited_grant(&mut self, now: Now, out: &mut Vec<Out>) {
         self.grant_limited &= !self.ready.is_empty();
         if self.grant_limited {
             return;
@@ -103,8 +102,8 @@ impl Writer {
         out.push(Out::Metric(Metric::RateLimited(verb)));
     }
 
-    /// When time alone lets the next grant go, apart from the reads that go before its own, each of which has a
-    /// deadline; `None`: none waits for tokens or for the breaker.
+    /// Time at which the next grant becomes possible without input. The reads before its own have their own
+    /// deadlines. `None`: no grant waits for tokens or for the breaker.
     pub(super) fn grant_refill(&self, now: Now) -> Option<Now> {
         if self.ready.is_empty() || !self.may_start(now) {
             return None;
@@ -124,7 +123,7 @@ impl Writer {
         self.ready.iter().map(of_lane).fold(None, earliest)
     }
 
-    /// The ready lanes, beginning behind the one that was granted last (W1).
+    /// The ready lanes, starting after the last granted one (W1).
     fn ready_in_turn(&self) -> impl Iterator<Item = &LbName> {
         let (behind, before) = match &self.granted_last {
             Some(last) => (

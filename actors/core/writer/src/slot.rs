@@ -1,4 +1,4 @@
-//! A pool's place in its lane: what of it is due, membership and admin state apart (docs/design/writer.md, W1; N3).
+//! A pool's entry in its lane, with membership and admin state apart (docs/design/writer.md, W1; N3).
 
 use model::attempt::{Class, Due};
 use model::ids::AttemptId;
@@ -7,112 +7,112 @@ use model::machine::Now;
 use super::write::WriteHistory;
 use super::{AdminDue, AdminUrgency};
 
-/// The order in which a lane grants (W1).
+/// The order of grants in a lane (W1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Rank {
-    /// Nothing serves.
+    /// No backend serves.
     Revive,
-    /// A node is to be cut out.
+    /// A node must be drained.
     Down,
     /// A required member is missing.
     Add,
     /// Restores and removals.
-    Rest,
+    RestoreOrRemove,
 }
 
-/// A pool's waiting parts.
+/// The due parts of a pool.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slot {
-    /// Membership is due.
+    /// Membership, if due.
     pub membership: Option<Due>,
-    /// Admin state is due.
+    /// Admin state, if due.
     pub admin: Option<AdminDue>,
-    /// A write of the pool that gave its lane back and goes on later.
+    /// A write that gave its lane back and will continue.
     pub resume: Option<Resume>,
-    /// Whether it waits for changes of its Services that were read and not taken in.
-    pub unread: Unread,
+    /// The wait for Service changes that were read but not processed.
+    pub unread: UnreadWait,
 }
 
-/// Whether a slot waits until all changes of its Services are taken in that were read before its grant.
+/// Whether a slot waits for Service changes that were read before its grant and are not processed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Unread {
-    /// It does not: there are none that are known.
+pub(super) enum UnreadWait {
+    /// No such changes are known.
     #[default]
-    Nothing,
-    /// It does, until this moment at most.
+    NotWaiting,
+    /// Waits until this time at most.
     Until(Now),
-    /// It has waited for as long as it may.
+    /// Has waited for the maximum time.
     Waited,
 }
 
-/// A write that gave lane and turn back and goes on later (W2, W4).
+/// A write that gave lane and turn back and will continue (W2, W4).
 #[derive(Clone, Debug)]
 pub(super) struct Resume {
-    /// Its id, which the next grant carries again.
+    /// Its id, which the next grant reuses.
     pub attempt: AttemptId,
-    /// Whether the pool has an attempt open under that id, which must be answered.
+    /// Whether the pool has an open attempt with that id, which must be answered.
     pub taken: bool,
-    /// Whether the pool has posted its membership since that attempt began, so that it is due apart from it.
+    /// Whether membership became due again since that attempt began.
     pub posted: bool,
-    /// When its admin part was granted first; `None`: it had none.
+    /// Time of the first grant of its admin part. `None`: it had none.
     pub admin_granted: Option<Now>,
-    /// When it began to wait.
+    /// Time at which it began to wait.
     pub since: Now,
-    /// What it has behind it.
-    pub course: WriteHistory,
-    /// What it waits for.
-    pub why: Why,
-    /// Not before this moment; `None`: the time has come.
+    /// State that the write keeps.
+    pub history: WriteHistory,
+    /// Reason of the wait.
+    pub why: WaitReason,
+    /// Earliest time of the next grant. `None`: that time has come.
     pub not_before: Option<Now>,
 }
 
-/// Why a write waits.
+/// Reason for which a write waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Why {
+pub(super) enum WaitReason {
     /// A foreign operation runs on the load balancer (W2).
     ForeignOperation,
-    /// ARM or the way to it is in trouble (W4).
+    /// ARM or the connection has a problem (W4).
     ClientRetry,
-    /// Its next PUT has no token of the cloud configuration's rate yet (W9).
+    /// Its next PUT has no token of the cloud configuration's rate limit yet (W9).
     Rate,
 }
 
-/// How long a write has met a foreign operation.
+/// A write's wait for a foreign operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
-    /// When it first did.
+    /// Time at which the write first met it.
     pub since: Now,
-    /// How often it did.
+    /// Number of reads that showed it.
     pub times: u32,
 }
 
 impl Slot {
-    /// Whether nothing of it is due.
+    /// Whether no part is due.
     pub(super) fn is_empty(&self) -> bool {
         self.membership.is_none() && self.admin.is_none()
     }
 
-    /// Its place in the order: the more urgent of its parts, and since when that has been due.
+    /// Rank of the more urgent part, and the time since which that part is due.
     pub(super) fn rank(&self) -> Option<(Rank, Now)> {
         let membership = self.membership.map(|due| (of_class(due.class), due.since));
         let admin = self.admin.map(|due| (of_urgency(due.urgency), due.since));
         [membership, admin].into_iter().flatten().min()
     }
 
-    /// Since when the older of its parts has been due.
+    /// Time since which the older part is due.
     pub(super) fn since(&self) -> Option<Now> {
         [self.membership.map(|due| due.since), self.admin.map(|due| due.since)].into_iter().flatten().min()
     }
 
-    /// The word for its place in the order, or for what it waits for.
-    pub(super) fn word(&self) -> &'static str {
+    /// The name of its rank, or of the reason of its wait, for operators.
+    pub(super) fn label(&self) -> &'static str {
         if self.is_retried() {
             return "waiting to retry";
         }
         let membership = self.membership.map(|due| (of_class(due.class), due.class.as_str()));
         let admin = self.admin.map(|due| match due.urgency {
             AdminUrgency::Down => (Rank::Down, "down"),
-            AdminUrgency::Restore => (Rank::Rest, "restore"),
+            AdminUrgency::Restore => (Rank::RestoreOrRemove, "restore"),
         });
         [membership, admin]
             .into_iter()
@@ -121,30 +121,29 @@ impl Slot {
             .map_or("none", |(_, word)| word)
     }
 
-    /// When it may be granted, if that lies in the future of the last tick. Nothing that is read keeps a node from being
-    /// cut out (N3).
+    /// Earliest time of a grant, if that is after the last tick. Unprocessed changes never delay a Down (N3).
     pub(super) fn deferred(&self) -> Option<Now> {
         let resumes = self.resume.as_ref().and_then(|resume| resume.not_before);
         let read = match self.unread {
-            Unread::Until(until) if self.admin.is_none() => Some(until),
-            Unread::Until(_) | Unread::Nothing | Unread::Waited => None,
+            UnreadWait::Until(until) if self.admin.is_none() => Some(until),
+            UnreadWait::Until(_) | UnreadWait::NotWaiting | UnreadWait::Waited => None,
         };
         resumes.max(read)
     }
 
-    /// A change of one of its Services was read: it waits for that, but for no longer than until this moment.
+    /// Waits for an unprocessed Service change, until this time at most.
     pub(super) fn wait_for_unread(&mut self, until: Now) {
         match self.unread {
-            Unread::Nothing if self.membership.is_some() => self.unread = Unread::Until(until),
-            Unread::Nothing | Unread::Until(_) | Unread::Waited => {}
+            UnreadWait::NotWaiting if self.membership.is_some() => self.unread = UnreadWait::Until(until),
+            UnreadWait::NotWaiting | UnreadWait::Until(_) | UnreadWait::Waited => {}
         }
     }
 
-    /// All that was read of its Services was taken in.
-    pub(super) fn all_is_read(&mut self) {
+    /// Ends the wait for unprocessed changes.
+    pub(super) fn end_unread_wait(&mut self) {
         match self.unread {
-            Unread::Until(_) => self.unread = Unread::Nothing,
-            Unread::Nothing | Unread::Waited => {}
+            UnreadWait::Until(_) => self.unread = UnreadWait::NotWaiting,
+            UnreadWait::NotWaiting | UnreadWait::Waited => {}
         }
     }
 
@@ -154,23 +153,23 @@ impl Slot {
             resume.not_before.take_if(|at| *at <= now);
         }
         match self.unread {
-            Unread::Until(until) if until <= now => self.unread = Unread::Waited,
-            Unread::Until(_) | Unread::Nothing | Unread::Waited => {}
+            UnreadWait::Until(until) if until <= now => self.unread = UnreadWait::Waited,
+            UnreadWait::Until(_) | UnreadWait::NotWaiting | UnreadWait::Waited => {}
         }
     }
 
-    /// Whether it waits for one of the client's retries.
+    /// Whether it waits for a client retry.
     fn is_retried(&self) -> bool {
         self.resume.as_ref().is_some_and(|resume| match resume.why {
-            Why::ForeignOperation | Why::Rate => false,
-            Why::ClientRetry => true,
+            WaitReason::ForeignOperation | WaitReason::Rate => false,
+            WaitReason::ClientRetry => true,
         })
     }
 
-    /// Makes membership due, or due in another class. It does not wait for the retry of an admin part.
+    /// Makes membership due, or changes its class. It does not wait for the retry of an admin part.
     pub(super) fn membership_due(&mut self, due: Due) {
         if self.membership.is_none() {
-            self.hasten();
+            self.retry_at_next_grant();
         }
         if let Some(resume) = &mut self.resume {
             resume.posted = true;
@@ -178,7 +177,7 @@ impl Slot {
         self.membership = Some(due);
     }
 
-    /// Membership is no longer due. A pool whose attempt waits answers the next Take with Nothing.
+    /// Removes membership. A pool with a waiting attempt answers the next Take with `None` instead.
     pub(super) fn withdraw(&mut self) {
         match &mut self.resume {
             Some(resume) if resume.taken => resume.posted = false,
@@ -186,8 +185,8 @@ impl Slot {
         }
     }
 
-    /// Puts a write back that gives its lane up. What came due while it was under way does not wait with it: a part
-    /// that was no part of it hastens the client's next try, as one that comes due later does.
+    /// Puts back a write that gives up its lane. Parts that became due meanwhile do not wait for it: like a part that
+    /// becomes due later, they bring the client's next try forward.
     pub(super) fn put_back(&mut self, membership: Option<Due>, admin: Option<AdminDue>, resume: Resume) {
         let newer = match (membership, self.membership) {
             (None, Some(_)) => true,
@@ -208,11 +207,11 @@ impl Slot {
             self.resume = Some(Resume { posted, ..resume });
         }
         if newer {
-            self.hasten();
+            self.retry_at_next_grant();
         }
     }
 
-    /// Takes all of it out for a grant; what the pool has posted apart from the attempt that goes on stays.
+    /// Takes everything out for a grant. Membership that became due apart from the open attempt stays.
     pub(super) fn take_granted(&mut self) -> Slot {
         let granted = std::mem::take(self);
         if granted.resume.as_ref().is_some_and(|resume| resume.taken && resume.posted) {
@@ -221,7 +220,7 @@ impl Slot {
         granted
     }
 
-    /// Ends the wait of its write; gives the attempt that the pool must be answered.
+    /// Ends the wait of its write. Returns the attempt that must be answered.
     pub(super) fn interrupt(&mut self) -> Option<AttemptId> {
         let resume = self.resume.take().filter(|resume| resume.taken)?;
         if !resume.posted {
@@ -233,23 +232,23 @@ impl Slot {
     /// Makes an admin part due. A Down does not wait for the retry of a membership write (N3).
     pub(super) fn admin_due(&mut self, due: AdminDue) {
         match due.urgency {
-            AdminUrgency::Down if self.admin.is_none() => self.hasten(),
+            AdminUrgency::Down if self.admin.is_none() => self.retry_at_next_grant(),
             AdminUrgency::Down | AdminUrgency::Restore => {}
         }
         self.admin = Some(due);
     }
 
-    /// Takes out the admin part alone, with what it has behind it; a pool whose attempt is already open goes with it.
+    /// Takes out only the admin part and its history. A pool with an open attempt goes with it.
     pub(super) fn take_down(&mut self) -> Slot {
         if self.resume.as_ref().is_some_and(|resume| resume.taken) {
             return self.take_granted();
         }
         let (admin, resume) = (self.admin.take(), self.resume.take());
-        Slot { membership: None, admin, resume, unread: Unread::Nothing }
+        Slot { membership: None, admin, resume, unread: UnreadWait::NotWaiting }
     }
 
-    /// Makes the client's next try at the next grant, together with the part that has come due.
-    fn hasten(&mut self) {
+    /// Moves the client's next try to the next grant, together with the newly due part.
+    fn retry_at_next_grant(&mut self) {
         if self.is_retried()
             && let Some(resume) = &mut self.resume
         {
@@ -257,7 +256,7 @@ impl Slot {
         }
     }
 
-    /// Takes back an admin part that was not carried out; a newer one that came meanwhile stands.
+    /// Makes an admin part due again that was not carried out, unless a newer one is due.
     pub(super) fn return_admin(&mut self, due: AdminDue) {
         self.admin = Some(match self.admin {
             None => due,
@@ -270,13 +269,13 @@ fn of_class(class: Class) -> Rank {
     match class {
         Class::Revive => Rank::Revive,
         Class::Add => Rank::Add,
-        Class::Remove => Rank::Rest,
+        Class::Remove => Rank::RestoreOrRemove,
     }
 }
 
 fn of_urgency(urgency: AdminUrgency) -> Rank {
     match urgency {
         AdminUrgency::Down => Rank::Down,
-        AdminUrgency::Restore => Rank::Rest,
+        AdminUrgency::Restore => Rank::RestoreOrRemove,
     }
 }

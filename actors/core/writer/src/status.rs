@@ -1,4 +1,4 @@
-//! What the writer lets others see: gates as they change, lanes and totals at most four times a second (E2, H3).
+//! Publishes the writer's views and metrics: gates at once, lanes and totals at most four times a second (E2, H3).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,24 +10,24 @@ use model::view::{GateView, LaneView};
 
 use super::{Out, Writer};
 
-/// The shortest time between two looks at the lanes.
+/// Shortest interval between two updates of the lanes.
 const PACE: Duration = Duration::from_millis(250);
 
-/// The least change of a budget's share, or of the most that it can hold, that is shown.
+/// Smallest published change of a budget's share or capacity.
 const VISIBLE_SHARE: f64 = 0.01;
 
-/// What was shown last, and what has changed since.
+/// The last published state, and the changes since.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WriterStatus {
     changed: BTreeSet<LbName>,
-    /// Not before this moment.
+    /// Earliest time of the next update.
     next: Now,
     lanes: (usize, usize),
     reads: ShownGate,
     writes: ShownGate,
 }
 
-/// What was shown last of a verb class.
+/// The last published state of a class.
 #[derive(Clone, Copy, Debug, Default)]
 struct ShownGate {
     closed_until: Option<Now>,
@@ -37,14 +37,14 @@ struct ShownGate {
 }
 
 impl WriterStatus {
-    /// Notes that something of a lane has changed.
+    /// Marks a lane as changed.
     pub(super) fn lane_changed(&mut self, lb: &LbName) {
         if !self.changed.contains(lb) {
             self.changed.insert(lb.clone());
         }
     }
 
-    /// When there is something to show: lanes that changed, or a gate that opens.
+    /// Time of the next update: for changed lanes, or a gate that opens.
     pub(super) fn deadline(&self) -> Option<Now> {
         let lanes = (!self.changed.is_empty()).then_some(self.next);
         earliest(lanes, earliest(self.reads.closed_until, self.writes.closed_until))
@@ -59,14 +59,14 @@ impl WriterStatus {
 }
 
 impl Writer {
-    /// Shows what has changed.
+    /// Publishes what has changed.
     pub(super) fn publish(&mut self, now: Now, out: &mut Vec<Out>) {
         self.publish_gates(now, out);
-        if self.shown.changed.is_empty() || now < self.shown.next {
+        if self.status.changed.is_empty() || now < self.status.next {
             return;
         }
-        self.shown.next = now.plus(PACE);
-        for lb in std::mem::take(&mut self.shown.changed) {
+        self.status.next = now.plus(PACE);
+        for lb in std::mem::take(&mut self.status.changed) {
             let view = self
                 .lanes
                 .get(&lb)
@@ -81,21 +81,21 @@ impl Writer {
             out.push(Out::Lane(view.unwrap_or_else(idle)));
         }
         let lanes = (self.busy, self.waiting);
-        if self.shown.lanes != lanes {
-            self.shown.lanes = lanes;
+        if self.status.lanes != lanes {
+            self.status.lanes = lanes;
             let (busy, waiting) = (count(lanes.0), count(lanes.1));
             out.push(Out::Metric(Metric::Lanes { busy, waiting }));
         }
     }
 
     fn publish_gates(&mut self, now: Now, out: &mut Vec<Out>) {
-        let mut moved = false;
+        let mut etag_changes = false;
         for class in GateClass::ALL {
             let closed_until = self.gates.closed(now, class);
             let (tokens, capacity) = self.budget.shown(now, class);
             let short_until = self.budget.short_until(now, class);
             let share = if capacity > 0.0 { tokens / capacity } else { 0.0 };
-            let shown = self.shown.gate(class);
+            let shown = self.status.gate(class);
             let gate_moved = shown.closed_until != closed_until;
             let share_moved = shown.share.is_none_or(|before| (before - share).abs() >= VISIBLE_SHARE);
             if gate_moved && shown.closed_until.is_some() != closed_until.is_some() {
@@ -112,11 +112,11 @@ impl Writer {
                 (shown.capacity, shown.short_until) = (capacity, short_until);
                 out.push(Out::Gate(class, GateView { closed_until, tokens, capacity, short_until }));
             }
-            moved |= gate_moved;
+            etag_changes |= gate_moved;
         }
-        if moved {
-            let reads_until = self.shown.reads.closed_until;
-            let writes_until = self.shown.writes.closed_until;
+        if etag_changes {
+            let reads_until = self.status.reads.closed_until;
+            let writes_until = self.status.writes.closed_until;
             out.push(Out::Gates { reads_until, writes_until });
         }
     }

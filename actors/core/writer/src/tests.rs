@@ -1,11 +1,11 @@
-//! The writer on the test's clock, one rule at a time.
+//! Tests of the writer on the test's clock, one rule at a time.
 
 mod audit;
 mod breaker;
 mod budget;
 pub(crate) mod fake;
-mod first_look;
 mod glances;
+mod initial_read;
 mod invariants;
 mod lease;
 mod measured;
@@ -85,7 +85,7 @@ fn drains(last: u8) -> Arc<Draining> {
     })
 }
 
-fn wants(pool: &PoolId, required: &[u8]) -> Taken {
+fn taken_level(pool: &PoolId, required: &[u8]) -> Taken {
     let member =
         |last: &u8| (ip(*last), Member { name: AddressName::new(format!("n{last}")), node_ready: true });
     Taken {
@@ -101,7 +101,7 @@ fn wants(pool: &PoolId, required: &[u8]) -> Taken {
     }
 }
 
-fn holds(pool: &PoolId, members: &[u8]) -> PoolFacts {
+fn pool_with(pool: &PoolId, members: &[u8]) -> PoolFacts {
     owned_pool(pool, members.iter().map(|last| entry(&format!("n{last}"), Some(ip(*last)))).collect())
 }
 
@@ -148,17 +148,17 @@ fn running(retry_after: RetryAfter) -> ArmAnswer {
     ArmAnswer::Operation(OperationState::Running { retry_after })
 }
 
-/// A writer and the inbox of all machines that it talks to; what is only for display is kept apart.
+/// A writer and its outputs to all machines. Outputs for display are kept apart.
 struct Bench {
     writer: Writer,
     now: u64,
     shown: Vec<Out>,
-    /// Whether every load balancer was seen at rest when its term began, so that lanes open at once.
+    /// Whether the initial read of each term shows every load balancer at rest, so that lanes open at once.
     at_rest: bool,
 }
 
-/// A writer that was told that operators wish nothing, in whatever term.
-fn let_write(params: Params) -> Writer {
+/// Delivers a policy without restrictions for any term.
+fn writer_with_policy(params: Params) -> Writer {
     let mut writer = Writer::new(params);
     writer.on_policy(Some(Epoch(u64::MAX)), Arc::default());
     writer
@@ -166,10 +166,10 @@ fn let_write(params: Params) -> Writer {
 
 impl Bench {
     fn new(params: Params) -> Bench {
-        Bench { writer: let_write(params), now: 0, shown: Vec::new(), at_rest: true }
+        Bench { writer: writer_with_policy(params), now: 0, shown: Vec::new(), at_rest: true }
     }
 
-    /// A leader that never loses its office.
+    /// A leader that never loses leadership.
     fn leading(params: Params) -> Bench {
         let mut bench = Bench::new(params);
         assert!(bench.lead(1).is_empty());
@@ -177,18 +177,19 @@ impl Bench {
     }
 
     fn lead(&mut self, epoch: u64) -> Vec<Out> {
-        self.hear(In::Standing(Standing::Leading { epoch: Epoch(epoch), until: Now::NEVER }))
+        self.step(In::Standing(Standing::Leading { epoch: Epoch(epoch), until: Now::NEVER }))
     }
 
-    fn heard(&mut self, out: Vec<Out>) -> Vec<Out> {
-        let looks_on =
-            |said: &Out| matches!(said, Out::Lane(_) | Out::SharedLease(_) | Out::Gate(..) | Out::Metric(_));
-        let (shown, said) = out.into_iter().partition(looks_on);
+    fn keep_output(&mut self, out: Vec<Out>) -> Vec<Out> {
+        let is_for_display = |output: &Out| {
+            matches!(output, Out::Lane(_) | Out::SharedLease(_) | Out::Gate(..) | Out::Metric(_))
+        };
+        let (shown, output) = out.into_iter().partition(is_for_display);
         self.shown.extend::<Vec<Out>>(shown);
-        said
+        output
     }
 
-    fn hear(&mut self, input: In) -> Vec<Out> {
+    fn step(&mut self, input: In) -> Vec<Out> {
         if let (true, In::Due(pool, _) | In::AdminDue(pool, _)) = (self.at_rest, &input) {
             self.writer.at_rest(&pool.lb);
         }
@@ -196,29 +197,29 @@ impl Bench {
         let mut out = Vec::new();
         self.writer.step(at(self.now), input, &mut out);
         if begins && self.at_rest {
-            self.answer_looks(&mut out);
+            self.answer_initial_reads(&mut out);
         }
         self.writer.check().expect("the invariants hold");
-        self.heard(out)
+        self.keep_output(out)
     }
 
-    /// Answers the looks with which a term begins: nothing runs.
-    fn answer_looks(&mut self, out: &mut Vec<Out>) {
-        let look = |said: &Out| {
-            let Out::Call(ArmCall { id, request: ArmRequest::GetLoadBalancer(lb) }) = said else {
+    /// Answers the initial reads of a term: nothing runs.
+    fn answer_initial_reads(&mut self, out: &mut Vec<Out>) {
+        let lb_read = |output: &Out| {
+            let Out::Call(ArmCall { id, request: ArmRequest::GetLoadBalancer(lb) }) = output else {
                 return None;
             };
             Some((*id, lb.clone()))
         };
-        let looks: Vec<_> = out.iter().filter_map(look).collect();
-        out.retain(|said| look(said).is_none());
-        for (call, lb) in looks {
+        let reads: Vec<_> = out.iter().filter_map(lb_read).collect();
+        out.retain(|output| lb_read(output).is_none());
+        for (call, lb) in reads {
             let answer = lb_of(lb.as_str(), Provisioning::Succeeded, Vec::new());
             self.writer.step(at(self.now), In::Answered(call, answer), out);
         }
     }
 
-    /// Lets time pass, waking the machine whenever it asks for it.
+    /// Advances the clock to this time, and ticks the machine at each deadline.
     fn until(&mut self, millis: u64) -> Vec<Out> {
         let mut out = Vec::new();
         while let Some(next) = self.writer.deadline().filter(|next| *next <= at(millis)) {
@@ -227,128 +228,130 @@ impl Bench {
             assert!(self.writer.deadline().is_none_or(|after| after > next), "it would wake forever");
         }
         self.now = millis;
-        self.heard(out)
+        self.keep_output(out)
     }
 
     /// The same, while every load balancer is updating.
     fn until_updating(&mut self, millis: u64) -> Vec<Out> {
-        let mut said = Vec::new();
+        let mut output = Vec::new();
         while let Some(next) = self.writer.deadline().filter(|next| *next <= at(millis)) {
-            said.extend(self.until(next.as_micros().div_ceil(1_000)));
-            for call in calls(&said).into_iter().cloned().collect::<Vec<_>>() {
+            output.extend(self.until(next.as_micros().div_ceil(1_000)));
+            for call in calls(&output).into_iter().cloned().collect::<Vec<_>>() {
                 if let ArmRequest::GetLoadBalancer(lb) = &call.request {
-                    said.retain(|said| !matches!(said, Out::Call(other) if other.id == call.id));
-                    said.extend(self.answer(call.id, lb_of(lb.as_str(), Provisioning::Updating, Vec::new())));
+                    output.retain(|output| !matches!(output, Out::Call(other) if other.id == call.id));
+                    output
+                        .extend(self.answer(call.id, lb_of(lb.as_str(), Provisioning::Updating, Vec::new())));
                 }
             }
         }
-        said.extend(self.until(millis));
-        said
+        output.extend(self.until(millis));
+        output
     }
 
     fn due(&mut self, pool: &PoolId, due: Due) -> Vec<Out> {
-        self.hear(In::Due(pool.clone(), due))
+        self.step(In::Due(pool.clone(), due))
     }
 
-    /// Makes a pool due and brings its level; gives the attempt and the id of its GET.
+    /// Makes a pool due and delivers its level. Returns the attempt and the id of its GET.
     fn begin(&mut self, pool: &PoolId, required: &[u8]) -> (AttemptId, CallId) {
         let now = self.now;
         let attempt = take(&self.due(pool, due(now, Class::Add)));
-        (attempt, self.bring(pool, attempt, required))
+        (attempt, self.take_level(pool, attempt, required))
     }
 
-    fn bring(&mut self, pool: &PoolId, attempt: AttemptId, required: &[u8]) -> CallId {
-        get(&self.hear(In::Taken(pool.clone(), attempt, Some(wants(pool, required)))), pool)
+    fn take_level(&mut self, pool: &PoolId, attempt: AttemptId, required: &[u8]) -> CallId {
+        get(&self.step(In::Taken(pool.clone(), attempt, Some(taken_level(pool, required)))), pool)
     }
 
     /// The same up to the PUT, from an empty pool.
     fn begin_put(&mut self, pool: &PoolId, required: &[u8]) -> (AttemptId, CallId) {
         let (attempt, read) = self.begin(pool, required);
-        let said = self.answer(read, read_of(holds(pool, &[]), "W/1"));
-        (attempt, put(&said, pool).0)
+        let output = self.answer(read, read_of(pool_with(pool, &[]), "W/1"));
+        (attempt, put(&output, pool).0)
     }
 
     fn answer(&mut self, call: CallId, answer: ArmAnswer) -> Vec<Out> {
-        self.hear(In::Answered(call, answer))
+        self.step(In::Answered(call, answer))
     }
 
     fn fail(&mut self, call: CallId, failure: Arc<Failure>) -> Vec<Out> {
         self.answer(call, ArmAnswer::Failed(failure))
     }
 
-    /// What was shown of this kind of sample.
+    /// The emitted samples of this kind.
     fn samples<T>(&self, pick: impl Fn(&Metric) -> Option<T>) -> Vec<T> {
         let samples = self
             .shown
             .iter()
-            .filter_map(|said| if let Out::Metric(sample) = said { Some(sample) } else { None });
+            .filter_map(|output| if let Out::Metric(sample) = output { Some(sample) } else { None });
         samples.filter_map(pick).collect()
     }
 
     fn unmatched(&self) -> usize {
-        self.shown.iter().filter(|said| matches!(said, Out::Metric(Metric::UnmatchedAnswer))).count()
+        self.shown.iter().filter(|output| matches!(output, Out::Metric(Metric::UnmatchedAnswer))).count()
     }
 }
 
-fn takes(said: &[Out]) -> Vec<(PoolId, AttemptId)> {
-    said.iter()
-        .filter_map(|said| if let Out::Take(pool, id) = said { Some((pool.clone(), *id)) } else { None })
+fn takes(output: &[Out]) -> Vec<(PoolId, AttemptId)> {
+    output
+        .iter()
+        .filter_map(|output| if let Out::Take(pool, id) = output { Some((pool.clone(), *id)) } else { None })
         .collect()
 }
 
-fn take(said: &[Out]) -> AttemptId {
-    assert_eq!(takes(said).len(), 1, "{said:?}");
-    takes(said)[0].1
+fn take(output: &[Out]) -> AttemptId {
+    assert_eq!(takes(output).len(), 1, "{output:?}");
+    takes(output)[0].1
 }
 
-fn calls(said: &[Out]) -> Vec<&ArmCall> {
-    said.iter().filter_map(|said| if let Out::Call(call) = said { Some(call) } else { None }).collect()
+fn calls(output: &[Out]) -> Vec<&ArmCall> {
+    output.iter().filter_map(|output| if let Out::Call(call) = output { Some(call) } else { None }).collect()
 }
 
-fn get(said: &[Out], pool: &PoolId) -> CallId {
-    match calls(said)[..] {
+fn get(output: &[Out], pool: &PoolId) -> CallId {
+    match calls(output)[..] {
         [ArmCall { id, request: ArmRequest::GetPool(read) }] if read == pool => *id,
-        _ => panic!("no single GET of {pool}: {said:?}"),
+        _ => panic!("no single GET of {pool}: {output:?}"),
     }
 }
 
-/// The single call among what was said, which is a look at this load balancer.
-fn look(said: &[Out], at: &str) -> CallId {
-    match calls(said)[..] {
+/// The only call in the output, which is the initial read of this load balancer.
+fn lb_read(output: &[Out], at: &str) -> CallId {
+    match calls(output)[..] {
         [ArmCall { id, request: ArmRequest::GetLoadBalancer(lb) }] if lb.as_str() == at => *id,
-        _ => panic!("no single look at {at}: {said:?}"),
+        _ => panic!("no single read of {at}: {output:?}"),
     }
 }
 
-/// The polls among what was said, glances aside.
-fn polls(said: &[Out]) -> Vec<CallId> {
+/// The polls in the output, without glances.
+fn polls(output: &[Out]) -> Vec<CallId> {
     let polled = |call: &ArmCall| matches!(call.request, ArmRequest::Poll(_)).then_some(call.id);
-    calls(said).into_iter().filter_map(polled).collect()
+    calls(output).into_iter().filter_map(polled).collect()
 }
 
-fn poll(said: &[Out]) -> CallId {
-    match calls(said)[..] {
+fn poll(output: &[Out]) -> CallId {
+    match calls(output)[..] {
         [ArmCall { id, request: ArmRequest::Poll(_) }] => *id,
-        _ => panic!("no single poll: {said:?}"),
+        _ => panic!("no single poll: {output:?}"),
     }
 }
 
-fn put(said: &[Out], pool: &PoolId) -> (CallId, Edit, Option<Etag>) {
-    match calls(said)[..] {
+fn put(output: &[Out], pool: &PoolId) -> (CallId, Edit, Option<Etag>) {
+    match calls(output)[..] {
         [ArmCall { id, request: ArmRequest::PutPool { pool: written, edit, if_match, .. } }]
             if written == pool =>
         {
             (*id, edit.clone(), if_match.clone())
         }
-        _ => panic!("no single PUT of {pool}: {said:?}"),
+        _ => panic!("no single PUT of {pool}: {output:?}"),
     }
 }
 
-fn outcome(said: &[Out], attempt: AttemptId) -> &Outcome {
-    let mut ends = said.iter().filter_map(|said| {
-        if let Out::Finished(_, id, outcome) = said { (*id == attempt).then_some(outcome) } else { None }
+fn outcome(output: &[Out], attempt: AttemptId) -> &Outcome {
+    let mut ends = output.iter().filter_map(|output| {
+        if let Out::Finished(_, id, outcome) = output { (*id == attempt).then_some(outcome) } else { None }
     });
-    let outcome = ends.next().unwrap_or_else(|| panic!("attempt {attempt} goes on: {said:?}"));
+    let outcome = ends.next().unwrap_or_else(|| panic!("attempt {attempt} goes on: {output:?}"));
     assert!(ends.next().is_none(), "attempt {attempt} ended twice");
     outcome
 }
@@ -357,16 +360,16 @@ fn set(members: &[u8]) -> BTreeSet<IpAddr> {
     members.iter().map(|last| ip(*last)).collect()
 }
 
-/// Answers a granted write with "nothing has to change" and gives what follows.
+/// Answers a granted write with a pool in sync, and returns the output.
 fn nothing_to_do(bench: &mut Bench, pool: &PoolId, attempt: AttemptId) -> Vec<Out> {
-    let read = bench.bring(pool, attempt, &[1]);
-    bench.answer(read, read_of(holds(pool, &[1]), "W/1"))
+    let read = bench.take_level(pool, attempt, &[1]);
+    bench.answer(read, read_of(pool_with(pool, &[1]), "W/1"))
 }
 
 #[test]
 fn w1_a_lane_grants_by_class_then_by_waiting_time_and_name() {
     let mut bench = Bench::leading(params());
-    bench.hear(In::Standing(Standing::Standby));
+    bench.step(In::Standing(Standing::Standby));
     for (name, since, class) in [
         ("a-removed", 10, Class::Remove),
         ("b-added", 30, Class::Add),
@@ -376,25 +379,25 @@ fn w1_a_lane_grants_by_class_then_by_waiting_time_and_name() {
     ] {
         assert!(bench.due(&pool("lb", name), due(since, class)).is_empty(), "nothing is granted on standby");
     }
-    bench.hear(In::AdminDue(pool("lb", "y-drained"), down(40)));
+    bench.step(In::AdminDue(pool("lb", "y-drained"), down(40)));
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(15) };
-    bench.hear(In::AdminDue(pool("lb", "x-restored"), restore));
+    bench.step(In::AdminDue(pool("lb", "x-restored"), restore));
     let name = |granted: &PoolId| granted.pool.as_str().trim_start_matches("shop-").to_owned();
-    let mut said = bench.lead(2);
+    let mut output = bench.lead(2);
     let mut order = Vec::new();
     for _ in 0..7 {
-        match &takes(&said)[..] {
+        match &takes(&output)[..] {
             [(granted, attempt)] => {
                 order.push(name(granted));
-                said = nothing_to_do(&mut bench, granted, *attempt);
+                output = nothing_to_do(&mut bench, granted, *attempt);
             }
             _ => {
-                let (read, granted) = match calls(&said)[..] {
+                let (read, granted) = match calls(&output)[..] {
                     [ArmCall { id, request: ArmRequest::GetPool(pool) }] => (*id, pool.clone()),
-                    _ => panic!("no single GET: {said:?}"),
+                    _ => panic!("no single GET: {output:?}"),
                 };
                 order.push(name(&granted));
-                said = bench.answer(read, read_of(holds(&granted, &[]), "W/1"));
+                output = bench.answer(read, read_of(pool_with(&granted, &[]), "W/1"));
             }
         }
     }
@@ -407,14 +410,14 @@ fn w1_a_lane_grants_by_class_then_by_waiting_time_and_name() {
 #[test]
 fn w1_turns_go_round_the_lanes_within_the_limit() {
     let mut bench = Bench::leading(Params { turns: 2, ..params() });
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     for lb in ["a", "b", "c"] {
         for name in ["x", "y"] {
-            said.extend(bench.due(&pool(lb, name), due(0, Class::Add)));
+            output.extend(bench.due(&pool(lb, name), due(0, Class::Add)));
         }
     }
     let mut order = Vec::new();
-    let mut open = takes(&said);
+    let mut open = takes(&output);
     assert_eq!(open.len(), 2);
     while !open.is_empty() {
         let (granted, attempt) = open.remove(0);
@@ -431,8 +434,8 @@ fn w1_a_withdrawn_pool_is_not_granted() {
     let (busy, other) = (pool("a", "x"), pool("b", "y"));
     let attempt = take(&bench.due(&busy, due(0, Class::Add)));
     bench.due(&other, due(0, Class::Add));
-    bench.hear(In::Withdraw(other));
-    assert!(nothing_to_do(&mut bench, &busy, attempt).iter().all(|said| !matches!(said, Out::Take(..))));
+    bench.step(In::Withdraw(other));
+    assert!(nothing_to_do(&mut bench, &busy, attempt).iter().all(|output| !matches!(output, Out::Take(..))));
     assert!(bench.writer.lanes.is_empty());
 }
 
@@ -441,12 +444,12 @@ fn w2_a_write_is_a_get_and_a_put_with_its_etag() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1, 2]);
-    let said = bench.answer(read, read_of(holds(&web, &[2, 3]), "W/7"));
-    let (call, edit, if_match) = put(&said, &web);
+    let output = bench.answer(read, read_of(pool_with(&web, &[2, 3]), "W/7"));
+    let (call, edit, if_match) = put(&output, &web);
     assert_eq!((edit.remove.len(), edit.add.len()), (1, 1));
     assert_eq!(if_match, Some(Etag::new("W/7")));
-    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    let found = outcome(&said, attempt);
+    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let found = outcome(&output, attempt);
     let Outcome::Written { members, added, removed, .. } = found else { panic!("{found:?}") };
     assert_eq!((members, added, removed), (&set(&[1, 2]), &set(&[1]), &set(&[3])));
 }
@@ -456,7 +459,7 @@ fn w2_without_if_match_the_put_carries_no_etag() {
     let mut bench = Bench::leading(Params { if_match: false, ..params() });
     let web = pool("lb", "web");
     let (_, read) = bench.begin(&web, &[1]);
-    assert_eq!(put(&bench.answer(read, read_of(holds(&web, &[]), "W/7")), &web).2, None);
+    assert_eq!(put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/7")), &web).2, None);
 }
 
 #[test]
@@ -464,9 +467,9 @@ fn w2_nothing_to_change_is_unchanged_without_a_put() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let attempt = take(&bench.due(&web, due(0, Class::Add)));
-    let said = nothing_to_do(&mut bench, &web, attempt);
-    assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { members } if *members == set(&[1])));
-    assert!(calls(&said).is_empty());
+    let output = nothing_to_do(&mut bench, &web, attempt);
+    assert!(matches!(outcome(&output, attempt), Outcome::Unchanged { members } if *members == set(&[1])));
+    assert!(calls(&output).is_empty());
     assert_eq!(bench.writer.budget.shown(at(0), GateClass::Writes).0.round(), 500.0, "no PUT was spent");
 }
 
@@ -485,14 +488,14 @@ fn w2_polls_keep_to_retry_after_within_bounds_and_else_slow_down() {
         (5_000, running(RetryAfter::Invalid)),
         (5_000, ArmAnswer::Operation(OperationState::Succeeded)),
     ];
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     for (wait, answer) in steps {
         assert!(polls(&bench.until_updating(now + wait - 1)).is_empty(), "not before its time");
         now += wait;
         let asked = polls(&bench.until(now))[0];
-        said = bench.answer(asked, answer);
+        output = bench.answer(asked, answer);
     }
-    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+    assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }
 
 #[test]
@@ -526,8 +529,8 @@ fn w2_a_failed_poll_only_delays_the_next_one() {
         assert!(takes(&bench.fail(asked, problem)).is_empty());
     }
     let asked = poll(&bench.until(23_000));
-    let said = bench.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
-    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+    let output = bench.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
+    assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }
 
 #[test]
@@ -539,12 +542,12 @@ fn w5_a_404_for_a_poll_reads_the_load_balancer() {
         bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
         let asked = poll(&bench.until(1_000));
         bench.fail(asked, failed(404, "NotFound", RetryAfter::Absent));
-        let read = look(&bench.until(1_000), "lb");
-        let updating = lb_of("lb", Provisioning::Updating, vec![holds(&web, &[])]);
+        let read = lb_read(&bench.until(1_000), "lb");
+        let updating = lb_of("lb", Provisioning::Updating, vec![pool_with(&web, &[])]);
         assert!(bench.answer(read, updating).is_empty(), "it still runs");
-        let read = look(&bench.until(3_000), "lb");
-        let said = bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![holds(&web, members)]));
-        let found = outcome(&said, attempt);
+        let read = lb_read(&bench.until(3_000), "lb");
+        let output = bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, members)]));
+        let found = outcome(&output, attempt);
         assert_eq!(matches!(found, Outcome::Written { .. }), written, "{found:?}");
         assert_eq!(matches!(found, Outcome::Retriable { .. }), !written, "{found:?}");
     }
@@ -560,14 +563,14 @@ fn w2_after_fifteen_minutes_of_polling_the_pool_itself_decides() {
         let mut polls = 0;
         let (read, minutes) = loop {
             let next = bench.writer.deadline().expect("it goes on").as_micros() / 1_000;
-            let said = bench.until(next);
-            match calls(&said).first().map(|call| (call.id, &call.request)) {
+            let output = bench.until(next);
+            match calls(&output).first().map(|call| (call.id, &call.request)) {
                 Some((id, ArmRequest::Poll(_))) => {
                     polls += 1;
                     bench.answer(id, running(RetryAfter::Absent));
                 }
                 Some((id, ArmRequest::GetLoadBalancer(_))) => {
-                    bench.answer(id, lb_of("lb", Provisioning::Updating, vec![holds(&web, members)]));
+                    bench.answer(id, lb_of("lb", Provisioning::Updating, vec![pool_with(&web, members)]));
                 }
                 Some((id, ArmRequest::GetPool(_))) => break (id, next / 60_000),
                 Some((_, other @ ArmRequest::PutPool { .. })) => panic!("{other:?}"),
@@ -575,9 +578,9 @@ fn w2_after_fifteen_minutes_of_polling_the_pool_itself_decides() {
             }
         };
         assert_eq!((minutes, polls > 170), (15, true));
-        let updating = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, members) };
-        let said = bench.answer(read, read_of(updating, "W/2"));
-        let found = outcome(&said, attempt);
+        let updating = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, members) };
+        let output = bench.answer(read, read_of(updating, "W/2"));
+        let found = outcome(&output, attempt);
         assert_eq!(matches!(found, Outcome::Written { .. }), written, "{found:?}");
         assert_eq!(matches!(found, Outcome::Retriable { .. }), !written, "{found:?}");
     }
@@ -588,20 +591,20 @@ fn w2_a_412_costs_a_round_and_after_the_last_one_it_is_retriable() {
     let mut bench = Bench::leading(Params { etag_rounds: 2, ..params() });
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1]);
-    let said = bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent));
-    let read = get(&said, &web);
-    assert!(takes(&said).is_empty(), "the same attempt");
-    let (call, _, if_match) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/2")), &web);
+    let output = bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent));
+    let read = get(&output, &web);
+    assert!(takes(&output).is_empty(), "the same attempt");
+    let (call, _, if_match) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/2")), &web);
     assert_eq!(if_match, Some(Etag::new("W/2")));
-    let said = bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent));
-    assert!(matches!(outcome(&said, attempt), Outcome::Retriable { eligible_at: None, .. }));
+    let output = bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent));
+    assert!(matches!(outcome(&output, attempt), Outcome::Retriable { eligible_at: None, .. }));
 }
 
 #[test]
 fn w2_a_foreign_operation_is_waited_for_off_the_lane_for_2_min() {
     let mut bench = Bench::leading(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
-    let updating = |pool| PoolFacts { provisioning: Provisioning::Updating, ..holds(pool, &[]) };
+    let updating = |pool| PoolFacts { provisioning: Provisioning::Updating, ..pool_with(pool, &[]) };
     let (attempt, mut read) = bench.begin(&web, &[1]);
     let mut now = 0;
     for (times, wait) in [5_000, 10_000, 20_000, 30_000, 30_000, 25_000].into_iter().enumerate() {
@@ -610,15 +613,15 @@ fn w2_a_foreign_operation_is_waited_for_off_the_lane_for_2_min() {
         if times == 0 {
             let elsewhere = take(&bench.due(&other, due(0, Class::Add)));
             nothing_to_do(&mut bench, &other, elsewhere);
-            bench.hear(In::Withdraw(web.clone()));
+            bench.step(In::Withdraw(web.clone()));
         }
         assert!(takes(&bench.until(now + wait - 1)).is_empty());
         now += wait;
         assert_eq!(take(&bench.until(now)), attempt, "granted again under its id");
-        read = bench.bring(&web, attempt, &[1]);
+        read = bench.take_level(&web, attempt, &[1]);
     }
-    let said = bench.answer(read, read_of(updating(&web), "W/1"));
-    assert!(matches!(outcome(&said, attempt), Outcome::Retriable { .. }));
+    let output = bench.answer(read, read_of(updating(&web), "W/1"));
+    assert!(matches!(outcome(&output, attempt), Outcome::Retriable { .. }));
     assert!(bench.writer.lanes.is_empty());
 }
 
@@ -627,10 +630,10 @@ fn w2_a_pool_that_no_longer_needs_its_waiting_write_ends_it_with_nothing() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
-    let updating = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, &[]) };
+    let updating = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, &[]) };
     bench.answer(read, read_of(updating, "W/1"));
     assert_eq!(take(&bench.until(5_000)), attempt);
-    assert!(bench.hear(In::Taken(web, attempt, None)).is_empty());
+    assert!(bench.step(In::Taken(web, attempt, None)).is_empty());
     assert!(bench.writer.lanes.is_empty());
 }
 
@@ -642,8 +645,8 @@ fn w5_an_operation_that_ended_badly_is_classed_by_its_codes() {
         let (attempt, call) = bench.begin_put(&web, &[1]);
         bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
         let asked = poll(&bench.until(1_000));
-        let said = bench.answer(asked, ArmAnswer::Operation(state));
-        outcome(&said, attempt).clone()
+        let output = bench.answer(asked, ArmAnswer::Operation(state));
+        outcome(&output, attempt).clone()
     };
     let with = |code| failure(FailureKind::Operation, code, RetryAfter::Absent);
     let conflict = OperationState::Failed(with("AnotherOperationInProgress"));
@@ -673,8 +676,8 @@ fn w5_what_a_get_or_put_answers_decides_the_outcome() {
             let mut bench = Bench::leading(params());
             let web = pool("lb", "web");
             let (attempt, call) = if in_put { bench.begin_put(&web, &[1]) } else { bench.begin(&web, &[1]) };
-            let said = bench.fail(call, Arc::clone(&problem));
-            let found = outcome(&said, attempt);
+            let output = bench.fail(call, Arc::clone(&problem));
+            let found = outcome(&output, attempt);
             assert!(expected(found), "{problem} in_put {in_put}: {found:?}");
             assert!(bench.writer.lanes.is_empty());
         }
@@ -686,10 +689,10 @@ fn d2_without_proof_of_ownership_membership_is_not_written() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
-    let foreign = PoolFacts { outbound_rule: true, ..holds(&web, &[]) };
-    let said = bench.answer(read, read_of(foreign, "W/1"));
-    assert!(matches!(outcome(&said, attempt), Outcome::NotManageable(_)));
-    assert!(calls(&said).is_empty() && bench.writer.lanes.is_empty());
+    let foreign = PoolFacts { outbound_rule: true, ..pool_with(&web, &[]) };
+    let output = bench.answer(read, read_of(foreign, "W/1"));
+    assert!(matches!(outcome(&output, attempt), Outcome::NotManageable(_)));
+    assert!(calls(&output).is_empty() && bench.writer.lanes.is_empty());
 }
 
 #[test]
@@ -700,20 +703,20 @@ fn d2_a_pool_of_a_source_is_written_unless_a_service_has_a_rule_to_it() {
     for (rule, is_written) in [("edge-https", true), ("a1111111122223333444455555555555-TCP-80", false)] {
         let mut bench = Bench::leading(params());
         let attempt = take(&bench.due(&edge, due(0, Class::Add)));
-        let taken = Taken { services: services.clone(), ..wants(&edge, &[1]) };
-        let read = get(&bench.hear(In::Taken(edge.clone(), attempt, Some(taken))), &edge);
-        let facts = PoolFacts { rules: vec![rule.into()], ..holds(&edge, &[]) };
-        let said = bench.answer(read, read_of(facts, "W/1"));
+        let taken = Taken { services: services.clone(), ..taken_level(&edge, &[1]) };
+        let read = get(&bench.step(In::Taken(edge.clone(), attempt, Some(taken))), &edge);
+        let facts = PoolFacts { rules: vec![rule.into()], ..pool_with(&edge, &[]) };
+        let output = bench.answer(read, read_of(facts, "W/1"));
         if is_written {
-            assert_eq!(put(&said, &edge).1.add.len(), 1);
+            assert_eq!(put(&output, &edge).1.add.len(), 1);
             continue;
         }
         let expected = NotManageable::ServiceRule { rule: rule.into() };
         assert!(
-            matches!(outcome(&said, attempt), Outcome::NotManageable(reason) if *reason == expected),
-            "{said:?}"
+            matches!(outcome(&output, attempt), Outcome::NotManageable(reason) if *reason == expected),
+            "{output:?}"
         );
-        assert!(calls(&said).is_empty() && bench.writer.lanes.is_empty());
+        assert!(calls(&output).is_empty() && bench.writer.lanes.is_empty());
     }
 }
 
@@ -721,16 +724,16 @@ fn d2_a_pool_of_a_source_is_written_unless_a_service_has_a_rule_to_it() {
 fn d2_without_proof_of_ownership_the_admin_part_of_the_slot_still_goes() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.hear(In::Standing(Standing::Standby));
-    bench.hear(In::Draining(drains(2)));
-    bench.hear(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Draining(drains(2)));
+    bench.step(In::AdminDue(web.clone(), down(0)));
     bench.due(&web, due(0, Class::Add));
     let attempt = take(&bench.lead(2));
-    let read = bench.bring(&web, attempt, &[1]);
-    let foreign = PoolFacts { outbound_rule: true, ..holds(&web, &[2]) };
-    let said = bench.answer(read, read_of(foreign, "W/1"));
-    assert!(matches!(outcome(&said, attempt), Outcome::NotManageable(_)));
-    let (_, edit, _) = put(&said, &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let foreign = PoolFacts { outbound_rule: true, ..pool_with(&web, &[2]) };
+    let output = bench.answer(read, read_of(foreign, "W/1"));
+    assert!(matches!(outcome(&output, attempt), Outcome::NotManageable(_)));
+    let (_, edit, _) = put(&output, &web);
     assert!(edit.add.is_empty() && edit.remove.is_empty() && edit.set_admin.len() == 1);
 }
 
@@ -738,17 +741,17 @@ fn d2_without_proof_of_ownership_the_admin_part_of_the_slot_still_goes() {
 fn n3_an_admin_write_alone_keeps_the_members() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.hear(In::Draining(drains(2)));
-    let said = bench.hear(In::AdminDue(web.clone(), down(0)));
-    assert!(takes(&said).is_empty());
-    let said = bench.answer(get(&said, &web), read_of(holds(&web, &[1, 2]), "W/1"));
-    let (call, edit, _) = put(&said, &web);
+    bench.step(In::Draining(drains(2)));
+    let output = bench.step(In::AdminDue(web.clone(), down(0)));
+    assert!(takes(&output).is_empty());
+    let output = bench.answer(get(&output, &web), read_of(pool_with(&web, &[1, 2]), "W/1"));
+    let (call, edit, _) = put(&output, &web);
     assert!(edit.add.is_empty() && edit.remove.is_empty());
     assert_eq!(edit.set_admin, BTreeMap::from([(1, model::arm::AdminState::Down)]));
-    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert!(
-        matches!(&said[..], [Out::AdminFinished { pool, generation: 1, result: Ok(_) }] if *pool == web),
-        "{said:?}"
+        matches!(&output[..], [Out::AdminFinished { pool, generation: 1, result: Ok(_) }] if *pool == web),
+        "{output:?}"
     );
 }
 
@@ -756,18 +759,18 @@ fn n3_an_admin_write_alone_keeps_the_members() {
 fn w1_both_parts_of_a_slot_travel_in_one_put_and_get_two_answers() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.hear(In::Standing(Standing::Standby));
-    bench.hear(In::Draining(drains(2)));
-    bench.hear(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Draining(drains(2)));
+    bench.step(In::AdminDue(web.clone(), down(0)));
     bench.due(&web, due(0, Class::Add));
     let attempt = take(&bench.lead(2));
-    let read = bench.bring(&web, attempt, &[1, 2]);
-    let (call, edit, _) = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1, 2]);
+    let (call, edit, _) = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web);
     assert_eq!((edit.add.len(), edit.set_admin.len()), (1, 1));
-    let said = bench.fail(call, failed(409, "Conflict", RetryAfter::Absent));
-    assert!(matches!(outcome(&said, attempt), Outcome::Retriable { .. }));
-    let told = |said: &Out| matches!(said, Out::AdminFinished { result: Err(_), .. });
-    assert_eq!(said.iter().filter(|said| told(said)).count(), 1);
+    let output = bench.fail(call, failed(409, "Conflict", RetryAfter::Absent));
+    assert!(matches!(outcome(&output, attempt), Outcome::Retriable { .. }));
+    let told = |output: &Out| matches!(output, Out::AdminFinished { result: Err(_), .. });
+    assert_eq!(output.iter().filter(|output| told(output)).count(), 1);
 }
 
 #[test]
@@ -775,22 +778,22 @@ fn n3_a_down_that_comes_while_its_pool_is_written_stays_due() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (_, call) = bench.begin_put(&web, &[1]);
-    bench.hear(In::Draining(drains(1)));
-    assert!(bench.hear(In::AdminDue(web.clone(), down(0))).is_empty());
-    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert!(said.iter().all(|said| !matches!(said, Out::AdminFinished { .. })));
-    get(&said, &web);
+    bench.step(In::Draining(drains(1)));
+    assert!(bench.step(In::AdminDue(web.clone(), down(0))).is_empty());
+    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert!(output.iter().all(|output| !matches!(output, Out::AdminFinished { .. })));
+    get(&output, &web);
 }
 
 #[test]
 fn w2_right_members_are_answered_before_a_put_of_admin_states() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.hear(In::Draining(drains(1)));
+    bench.step(In::Draining(drains(1)));
     let (attempt, read) = bench.begin(&web, &[1]);
-    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
-    assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { .. }));
-    let call = put(&said, &web).0;
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
+    assert!(matches!(outcome(&output, attempt), Outcome::Unchanged { .. }));
+    let call = put(&output, &web).0;
     assert!(
         bench.fail(call, failed(500, "", RetryAfter::Absent)).is_empty(),
         "that PUT is not expected any more"
@@ -807,19 +810,19 @@ fn w4_after_an_unanswered_put_the_lane_is_closed_until_a_get() {
     assert!(bench.due(&other, due(0, Class::Revive)).is_empty());
     assert_eq!(takes(&bench.due(&pool("elsewhere", "x"), due(0, Class::Add))).len(), 1);
     assert!(calls(&bench.until(4_999)).is_empty());
-    let look = get(&bench.until(5_000), &web);
-    let updating = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, &[]) };
-    assert!(bench.answer(look, read_of(updating, "W/2")).is_empty());
-    let look = get(&bench.until(10_000), &web);
-    assert!(bench.fail(look, failed(500, "", RetryAfter::Absent)).is_empty());
-    let said = bench.until(20_000);
-    let look = match calls(&said)[..] {
+    let lb_read = get(&bench.until(5_000), &web);
+    let updating = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, &[]) };
+    assert!(bench.answer(lb_read, read_of(updating, "W/2")).is_empty());
+    let lb_read = get(&bench.until(10_000), &web);
+    assert!(bench.fail(lb_read, failed(500, "", RetryAfter::Absent)).is_empty());
+    let output = bench.until(20_000);
+    let lb_read = match calls(&output)[..] {
         [ArmCall { id, request: ArmRequest::GetPool(read) }] if *read == web => *id,
-        _ => panic!("{said:?}"),
+        _ => panic!("{output:?}"),
     };
-    let said = bench.answer(look, read_of(holds(&web, &[1]), "W/3"));
-    assert!(said.iter().any(|said| matches!(said, Out::Observed(pool, _) if *pool == web)));
-    assert_eq!(takes(&said)[0].0, other);
+    let output = bench.answer(lb_read, read_of(pool_with(&web, &[1]), "W/3"));
+    assert!(output.iter().any(|output| matches!(output, Out::Observed(pool, _) if *pool == web)));
+    assert_eq!(takes(&output)[0].0, other);
 }
 
 #[test]
@@ -828,12 +831,12 @@ fn w6_a_quota_429_closes_the_gate_of_its_verb_and_delays_grants() {
     let (web, other) = (pool("lb", "web"), pool("b", "other"));
     let (attempt, call) = bench.begin_put(&web, &[1]);
     let header = RetryAfter::In(Duration::from_secs(17));
-    let said = bench.fail(call, failed(429, "SubscriptionRequestsThrottled", header));
-    let found = outcome(&said, attempt);
+    let output = bench.fail(call, failed(429, "SubscriptionRequestsThrottled", header));
+    let found = outcome(&output, attempt);
     let Outcome::Retriable { eligible_at, .. } = found else { panic!("{found:?}") };
     assert_eq!(*eligible_at, Some(at(17_000)));
-    let gates = said.iter().find_map(|said| {
-        if let Out::Gates { reads_until, writes_until } = said {
+    let gates = output.iter().find_map(|output| {
+        if let Out::Gates { reads_until, writes_until } = output {
             Some((*reads_until, *writes_until))
         } else {
             None
@@ -842,13 +845,15 @@ fn w6_a_quota_429_closes_the_gate_of_its_verb_and_delays_grants() {
     assert_eq!(gates, Some((None, Some(at(17_000)))));
     assert!(bench.due(&other, due(0, Class::Revive)).is_empty());
     assert!(bench.until(16_999).is_empty());
-    let said = bench.until(17_000);
-    assert_eq!(takes(&said)[0].0, other);
-    assert!(said.iter().any(|said| matches!(said, Out::Gates { reads_until: None, writes_until: None })));
+    let output = bench.until(17_000);
+    assert_eq!(takes(&output)[0].0, other);
+    assert!(
+        output.iter().any(|output| matches!(output, Out::Gates { reads_until: None, writes_until: None }))
+    );
     let sampled = |closed| Out::Metric(Metric::Gate { class: GateClass::Writes, closed });
     for closed in [true, false] {
         let expected = format!("{:?}", sampled(closed));
-        assert!(bench.shown.iter().any(|said| format!("{said:?}") == expected));
+        assert!(bench.shown.iter().any(|output| format!("{output:?}") == expected));
     }
 }
 
@@ -857,8 +862,8 @@ fn w6_a_lock_429_closes_only_the_lane_of_its_load_balancer() {
     let mut bench = Bench::leading(params());
     let (web, sibling, other) = (pool("lb", "web"), pool("lb", "sibling"), pool("b", "other"));
     let (attempt, call) = bench.begin_put(&web, &[1]);
-    let said = bench.fail(call, failed(429, "RetryableError", RetryAfter::Absent));
-    assert!(matches!(outcome(&said, attempt), Outcome::Retriable { eligible_at: None, .. }));
+    let output = bench.fail(call, failed(429, "RetryableError", RetryAfter::Absent));
+    assert!(matches!(outcome(&output, attempt), Outcome::Retriable { eligible_at: None, .. }));
     assert!(bench.due(&sibling, due(0, Class::Add)).is_empty());
     assert_eq!(takes(&bench.due(&other, due(0, Class::Add))).len(), 1, "other lanes go on");
     assert!(takes(&bench.until(9_999)).is_empty());
@@ -871,12 +876,12 @@ fn w6_a_first_read_that_waits_for_a_token_meets_the_closing_gate() {
     let (second, third) = (pool("a", "second"), pool("b", "third"));
     let second_attempt = take(&bench.due(&second, due(0, Class::Add)));
     let third_attempt = take(&bench.due(&third, due(0, Class::Add)));
-    let read = bench.bring(&second, second_attempt, &[1]);
-    bench.hear(In::Headroom(GateClass::Reads, 0));
-    assert!(bench.hear(In::Taken(third.clone(), third_attempt, Some(wants(&third, &[1])))).is_empty());
-    let said = bench.fail(read, failed(429, "", RetryAfter::In(Duration::from_secs(9))));
+    let read = bench.take_level(&second, second_attempt, &[1]);
+    bench.step(In::Headroom(GateClass::Reads, 0));
+    assert!(bench.step(In::Taken(third.clone(), third_attempt, Some(taken_level(&third, &[1])))).is_empty());
+    let output = bench.fail(read, failed(429, "", RetryAfter::In(Duration::from_secs(9))));
     for attempt in [second_attempt, third_attempt] {
-        let found = outcome(&said, attempt);
+        let found = outcome(&output, attempt);
         assert!(matches!(found, Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(9_000)));
     }
 }
@@ -886,12 +891,12 @@ fn a3_the_level_of_an_older_attempt_is_not_taken_for_that_of_a_newer_one() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let old = take(&bench.due(&web, due(0, Class::Add)));
-    bench.hear(In::Standing(Standing::Standby));
+    bench.step(In::Standing(Standing::Standby));
     bench.due(&web, due(0, Class::Add));
     let new = take(&bench.lead(2));
-    assert!(bench.hear(In::Taken(web.clone(), old, Some(wants(&web, &[1])))).is_empty());
+    assert!(bench.step(In::Taken(web.clone(), old, Some(taken_level(&web, &[1])))).is_empty());
     assert_eq!(bench.unmatched(), 1);
-    bench.bring(&web, new, &[1]);
+    bench.take_level(&web, new, &[1]);
 }
 
 #[test]
@@ -901,10 +906,10 @@ fn w6_a_pool_that_meets_a_closed_gate_gets_its_time_and_no_call() {
     let attempt = take(&bench.due(&web, due(0, Class::Add)));
     let (_, read) = bench.begin(&other, &[1]);
     bench.fail(read, failed(429, "", RetryAfter::In(Duration::from_secs(9))));
-    let said = bench.hear(In::Taken(web.clone(), attempt, Some(wants(&web, &[1]))));
-    assert!(calls(&said).is_empty());
+    let output = bench.step(In::Taken(web.clone(), attempt, Some(taken_level(&web, &[1]))));
+    assert!(calls(&output).is_empty());
     assert!(
-        matches!(outcome(&said, attempt), Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(9_000))
+        matches!(outcome(&output, attempt), Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(9_000))
     );
 }
 
@@ -918,49 +923,51 @@ fn w8_on_standby_attempts_end_and_only_a_sent_put_keeps_its_lane() {
     let (reading_attempt, read) = bench.begin(&reading, &[1]);
     let (polling_attempt, polled) = bench.begin_put(&polling, &[1]);
     bench.answer(polled, accepted(Provisioning::Updating, RetryAfter::Absent));
-    let said = bench.hear(In::Standing(Standing::Standby));
+    let output = bench.step(In::Standing(Standing::Standby));
     for attempt in [put_attempt, taking_attempt, reading_attempt, polling_attempt] {
-        assert!(matches!(outcome(&said, attempt), Outcome::Interrupted));
+        assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
     }
     assert_eq!(bench.writer.busy, 1);
     assert_eq!(bench.unmatched(), 0);
-    assert!(bench.hear(In::Taken(taking.clone(), taking_attempt, Some(wants(&taking, &[1])))).is_empty());
+    assert!(
+        bench.step(In::Taken(taking.clone(), taking_attempt, Some(taken_level(&taking, &[1])))).is_empty()
+    );
     assert_eq!(bench.unmatched(), 1);
-    assert!(bench.answer(read, read_of(holds(&reading, &[]), "W/1")).is_empty());
+    assert!(bench.answer(read, read_of(pool_with(&reading, &[]), "W/1")).is_empty());
     bench.lead(2);
     assert!(bench.due(&pool("a", "next"), due(0, Class::Add)).is_empty(), "the old PUT holds the lane");
-    let said = bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
-    assert!(said.iter().all(|said| !matches!(said, Out::Finished(..))));
-    // What it has begun may still run.
-    let said = bench.answer(look(&said, "a"), lb_of("a", Provisioning::Succeeded, Vec::new()));
-    assert_eq!(take(&said).epoch, Epoch(2));
+    let output = bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+    assert!(output.iter().all(|output| !matches!(output, Out::Finished(..))));
+    // Its operation may still run.
+    let output = bench.answer(lb_read(&output, "a"), lb_of("a", Provisioning::Succeeded, Vec::new()));
+    assert_eq!(take(&output).epoch, Epoch(2));
 }
 
 #[test]
 fn w8_an_admin_part_outlives_a_lost_leadership_in_its_slot() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
-    assert!(bench.hear(In::Standing(Standing::Standby)).is_empty());
+    get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+    assert!(bench.step(In::Standing(Standing::Standby)).is_empty());
     get(&bench.lead(2), &web);
 }
 
 #[test]
 fn w8_no_put_or_grant_with_less_than_25_s_of_leadership_left() {
     let mut bench = Bench::leading(params());
-    bench.hear(In::Standing(Standing::Leading { epoch: EPOCH, until: at(30_000) }));
+    bench.step(In::Standing(Standing::Leading { epoch: EPOCH, until: at(30_000) }));
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.until(5_001);
-    let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
-    assert!(matches!(outcome(&said, attempt), Outcome::NotGranted));
+    let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+    assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
     assert!(bench.due(&web, due(0, Class::Add)).is_empty());
     bench.until(6_000);
     let renewed = Standing::Leading { epoch: EPOCH, until: at(50_000) };
-    let attempt = take(&bench.hear(In::Standing(renewed)));
-    let read = bench.bring(&web, attempt, &[1]);
-    let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
-    let found = &calls(&said)[0].request;
+    let attempt = take(&bench.step(In::Standing(renewed)));
+    let read = bench.take_level(&web, attempt, &[1]);
+    let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+    let found = &calls(&output)[0].request;
     let ArmRequest::PutPool { permit, .. } = found else { panic!("{found:?}") };
     assert_eq!(permit.send_before, at(25_000));
 }
@@ -974,20 +981,21 @@ fn w8_on_shutdown_nothing_starts_and_polls_are_left() {
     let (polling_attempt, polled) = bench.begin_put(&polling, &[1]);
     bench.answer(polled, accepted(Provisioning::Updating, RetryAfter::Absent));
     bench.due(&pool("a", "waits"), due(0, Class::Add));
-    let said = bench.hear(In::Shutdown);
-    assert!(matches!(outcome(&said, reading_attempt), Outcome::Interrupted));
-    assert!(matches!(outcome(&said, polling_attempt), Outcome::Interrupted));
+    let output = bench.step(In::Shutdown);
+    assert!(matches!(outcome(&output, reading_attempt), Outcome::Interrupted));
+    assert!(matches!(outcome(&output, polling_attempt), Outcome::Interrupted));
     assert!(
-        said.iter()
-            .all(|said| !matches!(said, Out::Quiet { .. } | Out::Finished(_, AttemptId { n: 1, .. }, _)))
+        output
+            .iter()
+            .all(|output| !matches!(output, Out::Quiet { .. } | Out::Finished(_, AttemptId { n: 1, .. }, _)))
     );
     assert!(bench.due(&web, due(0, Class::Add)).is_empty());
-    let refused = bench.hear(In::Read { call: CallId(77), lb: LbName::new("a") });
+    let refused = bench.step(In::Read { call: CallId(77), lb: LbName::new("a") });
     assert!(matches!(&refused[..], [Out::Read { call: CallId(77), result: Err(_), .. }]));
-    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert!(matches!(outcome(&said, put_attempt), Outcome::Written { .. }));
-    assert_eq!(said.iter().filter(|said| matches!(said, Out::Quiet { .. })).count(), 1);
-    assert!(bench.hear(In::Shutdown).is_empty() && bench.until(600_000).is_empty(), "and nothing more");
+    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert!(matches!(outcome(&output, put_attempt), Outcome::Written { .. }));
+    assert_eq!(output.iter().filter(|output| matches!(output, Out::Quiet { .. })).count(), 1);
+    assert!(bench.step(In::Shutdown).is_empty() && bench.until(600_000).is_empty(), "and nothing more");
 }
 
 #[test]
@@ -997,10 +1005,10 @@ fn q3_a_pool_that_does_not_answer_its_take_loses_the_grant_after_10_s() {
     let attempt = take(&bench.due(&web, due(0, Class::Add)));
     bench.due(&other, due(0, Class::Add));
     assert!(bench.until(9_999).is_empty());
-    let said = bench.until(10_000);
-    assert!(matches!(outcome(&said, attempt), Outcome::NotGranted));
-    assert_eq!(takes(&said)[0].0, other);
-    assert!(bench.hear(In::Taken(web.clone(), attempt, Some(wants(&web, &[1])))).is_empty());
+    let output = bench.until(10_000);
+    assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
+    assert_eq!(takes(&output)[0].0, other);
+    assert!(bench.step(In::Taken(web.clone(), attempt, Some(taken_level(&web, &[1])))).is_empty());
     assert_eq!(bench.unmatched(), 1);
 }
 
@@ -1008,14 +1016,14 @@ fn q3_a_pool_that_does_not_answer_its_take_loses_the_grant_after_10_s() {
 fn a3_the_id_of_an_answered_attempt_is_not_used_for_a_newer_one() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.hear(In::Standing(Standing::Standby));
-    bench.hear(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::AdminDue(web.clone(), down(0)));
     bench.due(&web, due(0, Class::Add));
     let old = take(&bench.lead(2));
-    let said = bench.until(10_000);
-    assert!(matches!(outcome(&said, old), Outcome::NotGranted));
-    let updating = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, &[]) };
-    bench.answer(get(&said, &web), read_of(updating, "W/1"));
+    let output = bench.until(10_000);
+    assert!(matches!(outcome(&output, old), Outcome::NotGranted));
+    let updating = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, &[]) };
+    bench.answer(get(&output, &web), read_of(updating, "W/1"));
     bench.due(&web, due(10_000, Class::Add));
     assert_ne!(take(&bench.until(15_000)), old);
 }
@@ -1026,9 +1034,9 @@ fn a3_a_call_is_given_up_after_90_s_and_a_late_answer_is_ignored() {
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
     assert!(bench.until(89_999).is_empty());
-    let said = bench.until(90_000);
-    assert!(matches!(outcome(&said, attempt), Outcome::Terminal { .. }));
-    assert!(bench.answer(read, read_of(holds(&web, &[]), "W/1")).is_empty());
+    let output = bench.until(90_000);
+    assert!(matches!(outcome(&output, attempt), Outcome::Terminal { .. }));
+    assert!(bench.answer(read, read_of(pool_with(&web, &[]), "W/1")).is_empty());
     assert!(bench.answer(CallId(999), ArmAnswer::Withheld).is_empty());
     assert_eq!(bench.unmatched(), 2);
 }
@@ -1039,30 +1047,30 @@ fn w9_grants_wait_for_tokens_and_reads_go_by_purpose() {
     let (web, other) = (pool("a", "web"), pool("b", "other"));
     let waiting = |n| In::Read { call: CallId(n), lb: LbName::new("a") };
     for n in 1..=2 {
-        let said = bench.hear(waiting(n));
-        let sent = calls(&said)[0].id;
+        let output = bench.step(waiting(n));
+        let sent = calls(&output)[0].id;
         bench.fail(sent, failed(404, "", RetryAfter::Absent));
     }
-    assert!(bench.hear(waiting(3)).is_empty(), "two fifths of six reads are discovery's");
+    assert!(bench.step(waiting(3)).is_empty(), "two fifths of six reads are discovery's");
     let (_, call) = bench.begin_put(&web, &[1]);
     bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
     let second = take(&bench.due(&other, due(0, Class::Add)));
     let third = pool("c", "third");
     assert!(bench.due(&third, due(0, Class::Add)).is_empty(), "both PUTs of the budget are set aside");
-    let said = nothing_to_do(&mut bench, &other, second);
-    assert_eq!(takes(&said)[0].0, third, "the second was not made");
-    assert!(bench.hear(In::Taken(third, takes(&said)[0].1, None)).is_empty());
+    let output = nothing_to_do(&mut bench, &other, second);
+    assert_eq!(takes(&output)[0].0, third, "the second was not made");
+    assert!(bench.step(In::Taken(third, takes(&output)[0].1, None)).is_empty());
     // The last read beyond the reserve is the poll's, and the next one verification's, though discovery waits longer.
     let asked = poll(&bench.until(1_000));
     bench.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
     assert!(bench.until(49_999).is_empty());
-    let look = get(&bench.until(50_000), &web);
-    bench.answer(look, read_of(holds(&web, &[1]), "W/own"));
+    let lb_read = get(&bench.until(50_000), &web);
+    bench.answer(lb_read, read_of(pool_with(&web, &[1]), "W/own"));
     assert!(bench.until(149_999).is_empty());
-    let said = bench.until(150_000);
+    let output = bench.until(150_000);
     assert!(
-        matches!(calls(&said)[..], [ArmCall { request: ArmRequest::GetLoadBalancer(_), .. }]),
-        "{said:?}"
+        matches!(calls(&output)[..], [ArmCall { request: ArmRequest::GetLoadBalancer(_), .. }]),
+        "{output:?}"
     );
 }
 
@@ -1071,65 +1079,75 @@ fn d3_at_most_one_read_waits_per_load_balancer() {
     let mut bench = Bench::leading(Params { reads_per_5_minutes: 5, ..params() });
     let read = |call, lb: &str| In::Read { call: CallId(call), lb: LbName::new(lb) };
     for call in 1..=2 {
-        let said = bench.hear(read(call, "spends"));
-        assert!(said.iter().any(|said| matches!(said, Out::Sent(sent) if *sent == CallId(call))), "{said:?}");
+        let output = bench.step(read(call, "spends"));
+        assert!(
+            output.iter().any(|output| matches!(output, Out::Sent(sent) if *sent == CallId(call))),
+            "{output:?}"
+        );
     }
-    assert!(bench.hear(read(3, "a")).is_empty(), "two fifths of the budget are spent");
-    assert!(bench.hear(read(4, "b")).is_empty());
-    let said = bench.hear(read(5, "a"));
-    assert!(matches!(said[..], [Out::Read { call: CallId(3), result: Err(_), .. }]), "{said:?}");
-    let said = bench.until(600_000);
-    let sent: Vec<CallId> =
-        said.iter().filter_map(|said| if let Out::Sent(call) = said { Some(*call) } else { None }).collect();
+    assert!(bench.step(read(3, "a")).is_empty(), "two fifths of the budget are spent");
+    assert!(bench.step(read(4, "b")).is_empty());
+    let output = bench.step(read(5, "a"));
+    assert!(matches!(output[..], [Out::Read { call: CallId(3), result: Err(_), .. }]), "{output:?}");
+    let output = bench.until(600_000);
+    let sent: Vec<CallId> = output
+        .iter()
+        .filter_map(|output| if let Out::Sent(call) = output { Some(*call) } else { None })
+        .collect();
     assert_eq!(sent, [CallId(4), CallId(5)]);
 }
 
 #[test]
 fn w8_reads_of_discovery_need_no_leadership() {
     let mut bench = Bench::leading(params());
-    bench.hear(In::Standing(Standing::Standby));
-    assert_eq!(calls(&bench.hear(In::Read { call: CallId(1), lb: LbName::new("lb") })).len(), 1);
+    bench.step(In::Standing(Standing::Standby));
+    assert_eq!(calls(&bench.step(In::Read { call: CallId(1), lb: LbName::new("lb") })).len(), 1);
 }
 
 #[test]
 fn d3_a_discovery_answer_has_the_start_of_its_get_and_failures() {
     let mut bench = Bench::leading(params());
-    let said = bench.hear(In::Read { call: CallId(5), lb: LbName::new("lb") });
-    let id = calls(&said)[0].id;
+    let output = bench.step(In::Read { call: CallId(5), lb: LbName::new("lb") });
+    let id = calls(&output)[0].id;
     bench.until(700);
-    let said = bench.fail(id, failed(404, "ResourceNotFound", RetryAfter::Absent));
+    let output = bench.fail(id, failed(404, "ResourceNotFound", RetryAfter::Absent));
     assert!(
-        matches!(&said[..], [Out::Read { call: CallId(5), began, result: Err(_), puts }] if *began == at(0) && puts.sent.is_empty()),
-        "{said:?}"
+        matches!(&output[..], [Out::Read { call: CallId(5), began, result: Err(_), puts }] if *began == at(0) && puts.sent.is_empty()),
+        "{output:?}"
     );
-    let called = |said: &Out| {
-        matches!(said, Out::Metric(Metric::ArmCall { verb: ArmVerb::GetLoadBalancer, took, result: ArmResult::NotFound })
+    let called = |output: &Out| {
+        matches!(output, Out::Metric(Metric::ArmCall { verb: ArmVerb::GetLoadBalancer, took, result: ArmResult::NotFound })
             if *took == Duration::from_millis(700))
     };
     assert!(bench.shown.iter().any(called));
 }
 
 #[test]
-fn n4_a_discovery_answer_says_when_puts_were_sent_to_the_pools() {
+fn n4_a_discovery_answer_contains_the_times_of_the_puts() {
     let mut bench = Bench::leading(params());
     let web = pool("a", "web");
     let (_, write) = bench.begin_put(&web, &[1]);
     let read = |bench: &mut Bench, n: u64| {
-        let said = bench.hear(In::Read { call: CallId(n), lb: LbName::new("a") });
-        let said = bench.fail(calls(&said)[0].id, failed(404, "ResourceNotFound", RetryAfter::Absent));
-        let named = |said: &Out| if let Out::Read { puts, .. } = said { Some(puts.clone()) } else { None };
-        said.iter().find_map(named).expect("an answer")
+        let output = bench.step(In::Read { call: CallId(n), lb: LbName::new("a") });
+        let output = bench.fail(calls(&output)[0].id, failed(404, "ResourceNotFound", RetryAfter::Absent));
+        let named =
+            |output: &Out| if let Out::Read { puts, .. } = output { Some(puts.clone()) } else { None };
+        output.iter().find_map(named).expect("an answer")
     };
     let sent = BTreeMap::from([(web.pool.clone(), at(0))]);
-    let said = |puts: OurPuts| (BTreeMap::clone(&puts.sent), puts.oldest);
-    assert_eq!(said(read(&mut bench, 1)), (sent.clone(), Some(0)), "a PUT of that set is under way");
+    let output = |puts: OurPuts| (BTreeMap::clone(&puts.sent), puts.oldest);
+    assert_eq!(output(read(&mut bench, 1)), (sent.clone(), Some(0)), "a PUT of that set is under way");
     bench.until(700);
     bench.answer(write, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert_eq!(said(read(&mut bench, 2)), (sent.clone(), Some(0)), "it has ended as late as the read began");
+    assert_eq!(
+        output(read(&mut bench, 2)),
+        (sent.clone(), Some(0)),
+        "it has ended as late as the read began"
+    );
     bench.until(800);
     bench.begin(&pool("b", "web"), &[1]);
     assert_eq!(
-        said(read(&mut bench, 3)),
+        output(read(&mut bench, 3)),
         (sent, None),
         "a GET is no PUT, and another load balancer another one"
     );
@@ -1143,42 +1161,42 @@ fn w2_a_write_is_verified_off_the_lane_until_a_newer_put() {
     bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert_eq!(bench.writer.busy, 0);
     for millis in [1_000, 2_000] {
-        let look = get(&bench.until(millis), &web);
-        assert!(bench.answer(look, read_of(holds(&web, &[]), "W/own")).is_empty());
+        let lb_read = get(&bench.until(millis), &web);
+        assert!(bench.answer(lb_read, read_of(pool_with(&web, &[]), "W/own")).is_empty());
     }
     let read = get(&bench.until(4_000), &web);
-    let confirm = look(&bench.answer(read, read_of(holds(&web, &[]), "W/own")), "lb");
-    let said = bench.answer(confirm, lb_with("lb", "first", "W/own", vec![holds(&web, &[])]));
-    assert!(matches!(&said[..], [Out::Verified(_, WriteFate::Lost { attempt: id, .. })] if *id == attempt));
+    let confirm = lb_read(&bench.answer(read, read_of(pool_with(&web, &[]), "W/own")), "lb");
+    let output = bench.answer(confirm, lb_with("lb", "first", "W/own", vec![pool_with(&web, &[])]));
+    assert!(matches!(&output[..], [Out::Verified(_, WriteFate::Lost { attempt: id, .. })] if *id == attempt));
 
     let (_, call) = bench.begin_put(&web, &[1]);
     bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    let look = get(&bench.until(5_000), &web);
+    let lb_read = get(&bench.until(5_000), &web);
     let (_, read) = bench.begin(&web, &[1, 2]);
-    put(&bench.answer(read, read_of(holds(&web, &[1]), "W/own")), &web);
-    assert!(bench.answer(look, read_of(holds(&web, &[]), "W/own")).is_empty());
+    put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/own")), &web);
+    assert!(bench.answer(lb_read, read_of(pool_with(&web, &[]), "W/own")).is_empty());
     assert!(calls(&bench.until(60_000)).is_empty());
 }
 
-/// The load balancer was deleted and created again while the operation ran: its pool is empty, and its first tag is seen after
-/// the end of our operation.
+/// The load balancer was deleted and created again while the operation ran. Its pool is empty, and its first tag is
+/// seen after the end of our operation.
 #[test]
 fn w2_a_write_on_a_load_balancer_that_was_created_again_is_not_lost() {
     for (guid, lost) in [("first", true), ("second", false)] {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
-        bench.writer.verifications.seen_guid(at(0), &web.lb, Some(&"first".into()));
+        bench.writer.verifications.observe_guid(at(0), &web.lb, Some(&"first".into()));
         bench.now = 500;
         let (attempt, call) = bench.begin_put(&web, &[1]);
         bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
         for millis in [1_500, 2_500] {
             let read = get(&bench.until(millis), &web);
-            assert!(bench.answer(read, read_of(holds(&web, &[]), "W/own")).is_empty());
+            assert!(bench.answer(read, read_of(pool_with(&web, &[]), "W/own")).is_empty());
         }
         let read = get(&bench.until(4_500), &web);
-        let confirm = look(&bench.answer(read, read_of(holds(&web, &[]), "W/own")), "lb");
-        let said = bench.answer(confirm, lb_with("lb", guid, "W/own", vec![holds(&web, &[])]));
-        let [Out::Verified(_, fate)] = &said[..] else { panic!("{said:?}") };
+        let confirm = lb_read(&bench.answer(read, read_of(pool_with(&web, &[]), "W/own")), "lb");
+        let output = bench.answer(confirm, lb_with("lb", guid, "W/own", vec![pool_with(&web, &[])]));
+        let [Out::Verified(_, fate)] = &output[..] else { panic!("{output:?}") };
         match fate {
             WriteFate::Lost { attempt: id, .. } => assert!(lost && *id == attempt),
             WriteFate::Overwritten { attempt: id, .. } => assert!(!lost && *id == attempt),
@@ -1188,13 +1206,13 @@ fn w2_a_write_on_a_load_balancer_that_was_created_again_is_not_lost() {
 }
 
 #[test]
-fn c4_a_withheld_put_tells_what_it_would_have_changed() {
+fn c4_a_withheld_put_reports_its_change() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1, 2]);
-    let said = bench.answer(read, read_of(holds(&web, &[2, 3]), "W/1"));
-    let said = bench.answer(put(&said, &web).0, ArmAnswer::Withheld);
-    let found = outcome(&said, attempt);
+    let output = bench.answer(read, read_of(pool_with(&web, &[2, 3]), "W/1"));
+    let output = bench.answer(put(&output, &web).0, ArmAnswer::Withheld);
+    let found = outcome(&output, attempt);
     let Outcome::Withheld { members, added, removed } = found else { panic!("{found:?}") };
     assert_eq!((members, added, removed), (&set(&[2, 3]), &set(&[1]), &set(&[3])));
     assert!(calls(&bench.until(60_000)).is_empty(), "nothing is verified");
@@ -1218,15 +1236,15 @@ fn x2_a_down_of_the_source_alone_ends_the_attempt_when_written() {
         let web = pool("lb", "web");
         let now = bench.now;
         let attempt = take(&bench.due(&web, due(now, Class::Remove)));
-        let mut taken = wants(&web, &[1]);
+        let mut taken = taken_level(&web, &[1]);
         taken.level.tolerated = set(&[2]);
         taken.level.states.down = set(&[2]);
-        let read = get(&bench.hear(In::Taken(web.clone(), attempt, Some(taken))), &web);
-        let said = bench.answer(read, read_of(holds(&web, &[1, 2]), "W/1"));
-        let told = said.iter().any(|said| matches!(said, Out::Finished(..)));
-        assert!(!told, "nothing has come of it yet: {said:?}");
-        let said = bench.answer(put(&said, &web).0, answer);
-        let found = outcome(&said, attempt);
+        let read = get(&bench.step(In::Taken(web.clone(), attempt, Some(taken))), &web);
+        let output = bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1"));
+        let told = output.iter().any(|output| matches!(output, Out::Finished(..)));
+        assert!(!told, "nothing has come of it yet: {output:?}");
+        let output = bench.answer(put(&output, &web).0, answer);
+        let found = outcome(&output, attempt);
         assert!(is_right(found), "{found:?}");
     }
 }
@@ -1237,11 +1255,15 @@ fn e2_lanes_are_shown_at_most_four_times_a_second() {
     for n in 0..100 {
         bench.due(&pool("lb", &format!("p{n:03}")), due(n, Class::Add));
     }
-    let lanes = |bench: &Bench| bench.shown.iter().filter(|said| matches!(said, Out::Lane(_))).count();
+    let lanes = |bench: &Bench| bench.shown.iter().filter(|output| matches!(output, Out::Lane(_))).count();
     assert_eq!(lanes(&bench), 1);
     bench.until(250);
     assert_eq!(lanes(&bench), 2);
-    match bench.shown.iter().rev().find_map(|said| if let Out::Lane(view) = said { Some(view) } else { None })
+    match bench
+        .shown
+        .iter()
+        .rev()
+        .find_map(|output| if let Out::Lane(view) = output { Some(view) } else { None })
     {
         Some(view) => {
             assert_eq!(view.waiting.len(), 99);
@@ -1251,10 +1273,13 @@ fn e2_lanes_are_shown_at_most_four_times_a_second() {
         None => panic!("no lane was shown"),
     }
     assert!(
-        bench.shown.iter().any(|said| matches!(said, Out::Metric(Metric::Lanes { busy: 1, waiting: 99 })))
+        bench
+            .shown
+            .iter()
+            .any(|output| matches!(output, Out::Metric(Metric::Lanes { busy: 1, waiting: 99 })))
     );
     let budgets =
-        bench.shown.iter().filter(|said| matches!(said, Out::Metric(Metric::BudgetLeft { .. }))).count();
+        bench.shown.iter().filter(|output| matches!(output, Out::Metric(Metric::BudgetLeft { .. }))).count();
     assert_eq!(budgets, 2, "once for each class");
 }
 
@@ -1268,15 +1293,15 @@ fn garbage_from_the_port_ends_the_attempt_and_never_the_process() {
     assert!(matches!(outcome(&bench.answer(read, wrong()), attempt), Outcome::Terminal { .. }));
     let (attempt, call) = bench.begin_put(&web, &[1]);
     assert!(matches!(outcome(&bench.answer(call, wrong()), attempt), Outcome::Terminal { .. }));
-    let look = get(&bench.until(5_000), &web);
-    bench.answer(look, wrong());
-    let look = get(&bench.until(10_000), &web);
-    bench.answer(look, read_of(owned_pool(&web, entries), "W/1"));
+    let lb_read = get(&bench.until(5_000), &web);
+    bench.answer(lb_read, wrong());
+    let lb_read = get(&bench.until(10_000), &web);
+    bench.answer(lb_read, read_of(owned_pool(&web, entries), "W/1"));
     let (attempt, call) = bench.begin_put(&web, &[1]);
     bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
     let asked = poll(&bench.until(11_000));
     bench.answer(asked, ArmAnswer::Withheld);
     let asked = poll(&bench.until(13_000));
-    let said = bench.answer(asked, wrong());
-    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+    let output = bench.answer(asked, wrong());
+    assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }

@@ -1,9 +1,10 @@
-//! Pools with unread changes: of a Service of theirs something was read from the API server that is not taken in yet. A
-//! level that the pool would bring now is superseded already, so it is not granted before that (docs/design/pools.md,
-//! Q2).
+//! Pools with unread changes: the API server's watch has delivered a change of one of their Services that is not
+//! processed yet. Their current level is outdated already, so that it is not granted before that
+//! (docs/design/pools.md, Q2).
 //!
-//! What was read is told here at once, and what was taken in behind all assignments that rest on it. A pool waits for a
-//! change that it has not heard of for two seconds at most: a Service that changes all the time is written all the same.
+//! The writer receives each change as it is read, and the end of its processing after all assignments that result
+//! from it. A pool waits for an unprocessed change for at most two seconds, so that a Service that changes all the
+//! time is still written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,46 +15,46 @@ use model::machine::Now;
 use super::Writer;
 use super::slot::Slot;
 
-/// How long a pool that is due waits for changes that were read and not taken in.
+/// Longest wait of a due pool for unprocessed changes.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// What the name of a Service's pool for IPv6 has more than that of its pool for IPv4 (D2).
+/// Suffix of the name of a Service's IPv6 pool (D2).
 const IPV6: &str = "-ipv6";
 
-/// The changes that were read and not taken in.
+/// Changes that were read and not processed.
 #[derive(Debug, Default)]
 pub(super) struct UnreadChanges {
-    /// When the newest change of each Service was read, by the name of its pool for IPv4.
+    /// Time at which the newest change of each Service was read, by the name of its IPv4 pool.
     newest: BTreeMap<PoolName, Now>,
-    /// Until when all that was read was taken in.
-    taken_in: Now,
-    /// The pools that wait.
+    /// Time up to which all changes are processed.
+    processed_until: Now,
+    /// Waiting pools.
     waiting: BTreeSet<PoolId>,
 }
 
 impl UnreadChanges {
-    /// Whether there are none, and none is waited for.
+    /// Whether no change is unprocessed and no pool waits.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.newest.is_empty() && self.waiting.is_empty()
     }
 
-    /// Whether this pool has any.
+    /// Whether this pool has an unprocessed change.
     fn has(&self, pool: &PoolName) -> bool {
         self.newest.contains_key(pool) || ipv4(pool).is_some_and(|pool| self.newest.contains_key(&pool))
     }
 }
 
-/// The name of the pool for IPv4 of a Service whose pool for IPv6 this is. Where it is another Service's own, that one
+/// Name of the IPv4 pool of the Service with this IPv6 pool. If that name is also another Service's own pool, it
 /// waits for both.
 fn ipv4(pool: &PoolName) -> Option<PoolName> {
     pool.folded().strip_suffix(IPV6).map(PoolName::new)
 }
 
 impl Writer {
-    /// A change of a Service was read, whose pool for IPv4 has this name.
+    /// Records that a change of the Service with this IPv4 pool was read.
     pub(super) fn on_unread(&mut self, now: Now, pool: PoolName, read: Now) {
-        if read <= self.unread.taken_in {
+        if read <= self.unread.processed_until {
             return;
         }
         if !self.lanes.is_empty() {
@@ -67,22 +68,22 @@ impl Writer {
         self.unread.newest.insert(pool, read);
     }
 
-    /// All that was read until this moment was taken in, and pools have been told what follows from it.
+    /// Records that all changes up to this time are processed and their results are with the pools.
     pub(super) fn on_read_up_to(&mut self, read: Now) {
-        self.unread.taken_in = self.unread.taken_in.max(read);
+        self.unread.processed_until = self.unread.processed_until.max(read);
         self.unread.newest.retain(|_, newest| *newest > read);
         let (unread, waiting) = (&self.unread, &self.unread.waiting);
-        let go_on: Vec<PoolId> = waiting.iter().filter(|pool| !unread.has(&pool.pool)).cloned().collect();
-        for pool in go_on {
+        let ready: Vec<PoolId> = waiting.iter().filter(|pool| !unread.has(&pool.pool)).cloned().collect();
+        for pool in ready {
             self.unread.waiting.remove(&pool);
             if let Some(lane) = self.lanes.get_mut(&pool.lb) {
-                lane.edit(&pool.pool, Slot::all_is_read);
+                lane.edit(&pool.pool, Slot::end_unread_wait);
             }
             self.touch(&pool.lb);
         }
     }
 
-    /// A pool is due: it waits if it has unread changes.
+    /// Delays a due pool that has unprocessed changes.
     pub(super) fn on_due_unread(&mut self, now: Now, pool: &PoolId) {
         if self.unread.has(&pool.pool) {
             self.wait_for_unread(now, pool);

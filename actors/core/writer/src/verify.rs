@@ -1,20 +1,20 @@
-//! Whether what ARM reported as written is there: reads off the lane after each write (docs/design/writer.md, W2).
+//! Checks that each write persisted, by reads off the lane (docs/design/writer.md, W2).
 //!
-//! A write that is not there was *lost* when every entity tag of its load balancer that has been seen since is
-//! one of ours, else it was *overwritten*. A tag is **ours** when it came in the answer to a PUT of this process:
-//! the PUT of the write itself, or a later one on the same load balancer. ARM gives the load balancer another tag
-//! when an operation ends, and no answer of ours carries that one: so the first tag seen after the end of an
-//! operation of ours is ours too, unless another PUT of ours was accepted in between. A tag is **seen since** when
-//! it came in the answer to a read of that load balancer or of one of its pools that was sent at or after the end
-//! of the write. A read without a tag is no proof: in doubt a write counts as overwritten, which is drift and is
-//! mended just so.
+//! A write that is missing was *lost* if every entity tag seen since is ours. Otherwise it was *overwritten*.
+//! - A tag is **ours** if it came in the answer to a PUT of this process: the PUT of the write itself, or a later one
+//!   on the same load balancer. ARM changes the tag when an operation ends, and no answer to a PUT carries that tag.
+//!   Therefore the first tag seen after the end of our operation is ours too, unless another PUT of ours was accepted
+//!   in between.
+//! - A tag is **seen since** if it came in the answer to a read of the load balancer, or of one of its pools, that
+//!   was sent at or after the end of the write. A read without a tag proves nothing: the write counts as overwritten,
+//!   which is drift and is repaired in the same way.
 //!
-//! Before a write counts as lost, its load balancer is read once more. One that was deleted and created again since the write
-//! began has another `resourceGuid`: its first tag is not ours, and nothing was lost.
+//! Before a write counts as lost, its load balancer is read once more. If the load balancer was deleted and created
+//! again since the write began, it has another `resourceGuid`. Then its first tag is not ours, and nothing was lost.
 //!
-//! A write counts as lost only if the pool holds what it held before the write, or nothing: what ARM loses leaves one of
-//! these two. Another client has written any other content, and the tag that we took for the last one of our operation
-//! may be that client's. Such a write counts as overwritten: drift, not a lost write.
+//! A write counts as lost only if the pool holds what it held before the write, or nothing: ARM leaves one of the two
+//! when it loses a write. Any other content comes from another client, and the tag that counts as the last one of our
+//! operation may be that client's. Such a write counts as overwritten.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -26,75 +26,75 @@ use model::attempt::WriteFate;
 use model::ids::{AttemptId, Etag, LbName, PoolId, of_balancer};
 use model::machine::Now;
 
-/// When the reads are made, from the end of the write (W2).
+/// Times of the reads, from the end of the write (W2).
 const READS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 
-/// How many writes are verified at a time; of more, the oldest are left to the next discovery (D3).
-const MOST: usize = 256;
+/// Most writes that are verified at a time. Beyond that, the oldest are left to the next discovery (D3).
+const MAX_VERIFICATIONS: usize = 256;
 
-/// How many tags of one load balancer are remembered before those that no longer count are forgotten.
-const TAGS: usize = 64;
+/// Most tags kept for one load balancer before obsolete ones are dropped.
+const MAX_TAGS: usize = 64;
 
-/// A write that ended and is to be verified.
+/// A write that ended and must be verified.
 #[derive(Clone, Debug)]
-pub(super) struct Written {
+pub(super) struct WrittenPool {
     /// The attempt.
     pub attempt: AttemptId,
-    /// What must be there.
+    /// Members that must be there.
     pub required: BTreeSet<IpAddr>,
-    /// What must not be there: what it removed.
+    /// Members that the write removed, and that must not be there.
     pub removed: BTreeSet<IpAddr>,
-    /// What was there before it.
+    /// Members before the write.
     pub before: BTreeSet<IpAddr>,
-    /// The tag in the answer to its PUT.
+    /// Entity tag of the answer to its PUT.
     pub etag: Option<Etag>,
-    /// When the write began.
+    /// Time at which the write began.
     pub began: Now,
 }
 
-/// What a read tells of a write.
+/// The result of a read that verifies a write.
 #[derive(Clone, Debug)]
 pub(super) enum Verdict {
-    /// This is known of it.
+    /// The fate of the write is known.
     Fate(WriteFate),
-    /// It seems lost: the load balancer is to be read.
+    /// The write seems lost. The load balancer must be read.
     SeemsLost,
 }
 
-/// Which load balancer has a name.
+/// Identity of the load balancer behind a name.
 #[derive(Clone, Debug)]
 struct Identity {
     guid: Arc<str>,
-    /// When the read began that found it in the place of another one; `None`: it is the first that was seen.
+    /// Time at which the read began that found it in place of another one. `None`: it is the first that was seen.
     replaced: Option<Now>,
 }
 
 #[derive(Clone, Debug)]
 struct Verification {
-    written: Written,
-    /// When the write ended.
+    written: WrittenPool,
+    /// Time at which the write ended.
     ended: Now,
-    /// Which of the reads comes next.
+    /// Index of the next read.
     next: usize,
-    step: Step,
-    /// What the last read that was made saw, and when it was sent.
+    step: VerifyStep,
+    /// Result of the last successful read, and the time at which it was sent.
     last: Option<(Arc<PoolFacts>, Now)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum VerifyStep {
     Until(Now),
-    Asked,
+    Reading,
 }
 
-/// The tags of one load balancer while a write on it is verified.
+/// Entity tags of one load balancer while a write on it is verified.
 #[derive(Clone, Debug, Default)]
 struct Tags {
-    /// Ours, and when they were last noted.
+    /// Our tags, and the time at which each was last recorded.
     ours: BTreeMap<Etag, Now>,
-    /// Those seen, and when the youngest read that saw them was sent; `None`: a read without a tag.
+    /// Tags seen, and the send time of the latest read that saw each. `None`: a read without a tag.
     seen: BTreeMap<Option<Etag>, Now>,
-    /// When an operation of ours ended whose last tag has not been seen yet.
+    /// Time at which an operation of ours ended whose last tag has not been seen yet.
     unseen: Option<Now>,
 }
 
@@ -109,8 +109,8 @@ pub(super) struct Verifications {
 }
 
 impl Verifications {
-    /// Begins to verify a write of a pool that ended now; it replaces an older one of the pool.
-    pub(super) fn start(&mut self, now: Now, pool: PoolId, written: Written) {
+    /// Starts to verify a write that ended now. It replaces an older verification of the pool.
+    pub(super) fn start(&mut self, now: Now, pool: PoolId, written: WrittenPool) {
         self.cancel(&pool);
         let tags = self.tags.entry(pool.lb.clone()).or_default();
         if let Some(etag) = &written.etag {
@@ -120,19 +120,20 @@ impl Verifications {
         self.ages.insert((now, pool.clone()));
         self.timers.insert((until, pool.clone()));
         let verification =
-            Verification { written, ended: now, next: 0, step: Step::Until(until), last: None };
+            Verification { written, ended: now, next: 0, step: VerifyStep::Until(until), last: None };
         self.pending.insert(pool, verification);
-        while self.pending.len() > MOST {
+        while self.pending.len() > MAX_VERIFICATIONS {
             let Some((_, oldest)) = self.ages.first().cloned() else { break };
             self.cancel(&oldest);
         }
     }
 
-    /// Ends the verification of a pool without a verdict: it is written again.
+    /// Ends the verification of a pool without a verdict, because the pool is written again. Returns whether there
+    /// was one.
     pub(super) fn cancel(&mut self, pool: &PoolId) -> bool {
         let Some(verification) = self.pending.remove(pool) else { return false };
         self.ages.remove(&(verification.ended, pool.clone()));
-        if let Step::Until(until) = verification.step {
+        if let VerifyStep::Until(until) = verification.step {
             self.timers.remove(&(until, pool.clone()));
         }
         let oldest = self.of_lb(&pool.lb).map(|other| other.ended).min();
@@ -141,16 +142,16 @@ impl Verifications {
                 self.tags.remove(&pool.lb);
             }
             Some(oldest) => {
-                if let Some(tags) = self.tags.get_mut(&pool.lb).filter(|tags| tags.seen.len() > TAGS) {
+                if let Some(tags) = self.tags.get_mut(&pool.lb).filter(|tags| tags.seen.len() > MAX_TAGS) {
                     tags.seen.retain(|_, began| *began >= oldest);
-                    tags.ours.retain(|_, noted| *noted >= oldest);
+                    tags.ours.retain(|_, recorded| *recorded >= oldest);
                 }
             }
         }
         true
     }
 
-    /// Ends all of them: what is not verified is left to discovery.
+    /// Ends all verifications. What is not verified is left to discovery.
     pub(super) fn clear(&mut self) {
         *self = Verifications::default();
     }
@@ -159,8 +160,8 @@ impl Verifications {
         of_balancer(&self.pending, lb).map(|(_, verification)| verification)
     }
 
-    /// Notes the tag in the answer to a PUT of ours.
-    pub(super) fn own_tag(&mut self, now: Now, lb: &LbName, etag: Option<&Etag>) {
+    /// Records the entity tag of an answer to one of our PUTs.
+    pub(super) fn add_own_tag(&mut self, now: Now, lb: &LbName, etag: Option<&Etag>) {
         if let Some(tags) = self.tags.get_mut(lb) {
             tags.unseen = None;
             if let Some(etag) = etag {
@@ -169,15 +170,15 @@ impl Verifications {
         }
     }
 
-    /// Notes that an operation of ours has ended: ARM has given the load balancer a tag that we have not seen.
+    /// Records that one of our operations ended: ARM gave the load balancer a tag that we have not seen.
     pub(super) fn operation_ended(&mut self, now: Now, lb: &LbName) {
         if let Some(tags) = self.tags.get_mut(lb) {
             tags.unseen = Some(now);
         }
     }
 
-    /// Notes the tag in the answer to a read that was sent at `began`.
-    pub(super) fn seen_tag(&mut self, began: Now, lb: &LbName, etag: Option<&Etag>) {
+    /// Records the tag in the answer to a read that was sent at `began`.
+    pub(super) fn observe_tag(&mut self, began: Now, lb: &LbName, etag: Option<&Etag>) {
         if let Some(tags) = self.tags.get_mut(lb) {
             if let (Some(ended), Some(etag)) = (tags.unseen, etag)
                 && began >= ended
@@ -190,8 +191,8 @@ impl Verifications {
         }
     }
 
-    /// Notes the `resourceGuid` in the answer to a read that was sent at `began`.
-    pub(super) fn seen_guid(&mut self, began: Now, lb: &LbName, guid: Option<&Arc<str>>) {
+    /// Records the `resourceGuid` in the answer to a read that was sent at `began`.
+    pub(super) fn observe_guid(&mut self, began: Now, lb: &LbName, guid: Option<&Arc<str>>) {
         let Some(guid) = guid else { return };
         let known = self.identities.get(lb);
         if known.is_none_or(|known| known.guid != *guid) {
@@ -200,30 +201,30 @@ impl Verifications {
         }
     }
 
-    /// The pools whose next read is due; they are asked from now on.
+    /// Takes the pools whose next read is due.
     pub(super) fn due(&mut self, now: Now) -> Vec<(PoolId, AttemptId)> {
         let mut due = Vec::new();
         while let Some((_, pool)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
             self.timers.pop_first();
             if let Some(verification) = self.pending.get_mut(&pool) {
-                verification.step = Step::Asked;
+                verification.step = VerifyStep::Reading;
                 due.push((pool, verification.written.attempt));
             }
         }
         due
     }
 
-    /// The next moment at which a read is due.
+    /// Time of the next read.
     pub(super) fn deadline(&self) -> Option<Now> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Whether the answer to this read is still wanted.
-    pub(super) fn wants(&self, pool: &PoolId, attempt: AttemptId) -> bool {
+    /// Whether the answer to this read is still needed.
+    pub(super) fn needs(&self, pool: &PoolId, attempt: AttemptId) -> bool {
         self.pending.get(pool).is_some_and(|verification| verification.written.attempt == attempt)
     }
 
-    /// Takes in a read's answer; `None`: the read could not be made. Gives the verdict when there is one.
+    /// Applies a read. `None`: the read failed. Returns the verdict, if there is one.
     pub(super) fn answered(
         &mut self,
         now: Now,
@@ -242,7 +243,7 @@ impl Verifications {
         verification.next += 1;
         if let Some(offset) = READS.get(verification.next) {
             let until = verification.ended.plus(*offset).max(now);
-            verification.step = Step::Until(until);
+            verification.step = VerifyStep::Until(until);
             self.timers.insert((until, pool.clone()));
             return None;
         }
@@ -257,8 +258,8 @@ impl Verifications {
         Some(Verdict::Fate(WriteFate::Overwritten { attempt, facts, began }))
     }
 
-    /// Takes in what the load balancer of a write that seems lost is like; `None`: the read could not be made. Gives the
-    /// verdict, if the pool is there.
+    /// Applies the read of the load balancer of a write that seems lost. `None`: the read failed. Returns the fate,
+    /// if the pool is there.
     pub(super) fn confirmed(
         &mut self,
         pool: &PoolId,
@@ -285,7 +286,7 @@ impl Verifications {
         })
     }
 
-    /// Whether the pool holds what it held before the write, or nothing, and only tags of ours were seen since.
+    /// Whether the pool holds what it held before the write, or nothing, and all tags since are ours.
     fn seems_lost(&self, pool: &PoolId, facts: &PoolFacts) -> bool {
         let members = facts.members();
         self.pending.get(pool).is_some_and(|verification| {
@@ -303,17 +304,17 @@ impl Verifications {
         })
     }
 
-    /// The invariant: every verification has its place in the orders, and tags are kept only for them.
+    /// Checks that every verification is in the orders, and that tags are kept only for verifications.
     pub(super) fn is_consistent(&self) -> bool {
         self.pending.len() == self.ages.len()
-            && self.pending.len() <= MOST
+            && self.pending.len() <= MAX_VERIFICATIONS
             && self.timers.len() <= self.pending.len()
             && self.tags.keys().all(|lb| self.of_lb(lb).next().is_some())
             && self.pending.keys().all(|pool| self.tags.contains_key(&pool.lb))
     }
 }
 
-impl Written {
+impl WrittenPool {
     fn is_in(&self, members: &BTreeSet<IpAddr>) -> bool {
         self.required.is_subset(members) && self.removed.is_disjoint(members)
     }
@@ -346,8 +347,8 @@ mod tests {
         Arc::new(PoolFacts::at_rest(pool("lb", "a"), members.iter().map(entry).collect()))
     }
 
-    fn written() -> Written {
-        Written {
+    fn written() -> WrittenPool {
+        WrittenPool {
             attempt: ATTEMPT,
             required: BTreeSet::from([ip(1)]),
             removed: BTreeSet::from([ip(2)]),
@@ -357,10 +358,10 @@ mod tests {
         }
     }
 
-    /// Verifies one write whose three reads see these members and tags; its load balancer is still the same.
+    /// Returns the fate of one write whose three reads see these members and tags, on the same load balancer.
     fn verdict(reads: [Option<(&[u8], &str)>; 3]) -> (Vec<u64>, Option<WriteFate>) {
         let mut all = Verifications::default();
-        all.seen_guid(Now::ZERO, &LbName::new("lb"), Some(&"first".into()));
+        all.observe_guid(Now::ZERO, &LbName::new("lb"), Some(&"first".into()));
         verdict_of(&mut all, reads, "first")
     }
 
@@ -378,7 +379,7 @@ mod tests {
             assert_eq!(all.due(now), [(id.clone(), ATTEMPT)]);
             if let Some((_, etag)) = read {
                 let etag = Etag::new(etag);
-                all.seen_tag(now, &id.lb, Some(&etag));
+                all.observe_tag(now, &id.lb, Some(&etag));
             }
             let seen = read.map(|(members, _)| (facts(members), now));
             let verdict = all.answered(now, &id, ATTEMPT, seen.clone());
@@ -386,7 +387,7 @@ mod tests {
             match verdict {
                 Some(Verdict::Fate(fate)) => return (at, Some(fate)),
                 Some(Verdict::SeemsLost) => {
-                    all.seen_guid(now, &id.lb, Some(&guid.into()));
+                    all.observe_guid(now, &id.lb, Some(&guid.into()));
                     let pools = reads.iter().rev().flatten().next().map(|(members, _)| facts(members));
                     let lb = LbFacts {
                         lb: id.lb.clone(),
@@ -401,7 +402,7 @@ mod tests {
                 None => {}
             }
         }
-        assert!(all.deadline().is_none() && !all.wants(&id, ATTEMPT));
+        assert!(all.deadline().is_none() && !all.needs(&id, ATTEMPT));
         (at, None)
     }
 
@@ -409,7 +410,7 @@ mod tests {
     fn a_load_balancer_that_was_created_again_has_lost_no_write() {
         let gone: Option<(&[u8], &str)> = Some((&[], "W/1"));
         let mut all = Verifications::default();
-        all.seen_guid(Now::ZERO, &LbName::new("lb"), Some(&"first".into()));
+        all.observe_guid(Now::ZERO, &LbName::new("lb"), Some(&"first".into()));
         let (_, verdict) = verdict_of(&mut all, [gone; 3], "second");
         assert!(matches!(verdict, Some(WriteFate::Overwritten { .. })), "{verdict:?}");
         let (_, verdict) = verdict_of(&mut all, [gone; 3], "second");
@@ -427,12 +428,12 @@ mod tests {
         for _ in 0..3 {
             let now = all.deadline().expect("a read is due");
             all.due(now);
-            all.seen_tag(now, &id.lb, Some(&Etag::new("W/1")));
+            all.observe_tag(now, &id.lb, Some(&Etag::new("W/1")));
             all.answered(now, &id, ATTEMPT, Some((facts(&[]), now)));
         }
-        assert!(all.wants(&id, ATTEMPT));
+        assert!(all.needs(&id, ATTEMPT));
         assert!(all.confirmed(&id, ATTEMPT, None).is_none());
-        assert!(!all.wants(&id, ATTEMPT) && all.is_consistent());
+        assert!(!all.needs(&id, ATTEMPT) && all.is_consistent());
     }
 
     #[test]
@@ -443,14 +444,14 @@ mod tests {
     }
 
     #[test]
-    fn w2_a_write_that_is_gone_under_our_own_tag_was_lost() {
+    fn w2_a_write_that_is_missing_under_our_own_tag_is_lost() {
         let (at, verdict) = verdict([Some((&[], "W/1")), Some((&[], "W/1")), Some((&[], "W/1"))]);
         assert_eq!(at, [2_000, 3_000, 5_000]);
         assert!(matches!(verdict, Some(WriteFate::Lost { began, .. }) if began == Now::from_millis(5_000)));
     }
 
     #[test]
-    fn w2_a_removed_member_that_is_back_counts_like_one_that_is_missing() {
+    fn w2_a_removed_member_that_is_back_counts_as_a_missing_one() {
         let back: Option<(&[u8], &str)> = Some((&[1, 2], "W/1"));
         assert!(matches!(verdict([back, back, back]).1, Some(WriteFate::Lost { .. })));
     }
@@ -480,9 +481,9 @@ mod tests {
             let id = pool("lb", "a");
             all.start(Now::from_millis(1_000), id.clone(), written());
             all.operation_ended(Now::from_millis(1_000), &id.lb);
-            all.seen_tag(Now::from_millis(900), &id.lb, Some(&Etag::new("W/1")));
-            all.seen_tag(Now::from_millis(2_000), &id.lb, Some(&Etag::new("W/2")));
-            all.seen_tag(Now::from_millis(3_000), &id.lb, Some(&Etag::new(later)));
+            all.observe_tag(Now::from_millis(900), &id.lb, Some(&Etag::new("W/1")));
+            all.observe_tag(Now::from_millis(2_000), &id.lb, Some(&Etag::new("W/2")));
+            all.observe_tag(Now::from_millis(3_000), &id.lb, Some(&Etag::new(later)));
             assert_eq!(all.only_ours_since(&id.lb, Now::from_millis(1_000)), lost);
         }
     }
@@ -493,8 +494,8 @@ mod tests {
         let id = pool("lb", "a");
         all.start(Now::from_millis(1_000), id.clone(), written());
         all.operation_ended(Now::from_millis(1_000), &id.lb);
-        all.own_tag(Now::from_millis(1_500), &id.lb, Some(&Etag::new("W/2")));
-        all.seen_tag(Now::from_millis(2_000), &id.lb, Some(&Etag::new("W/9")));
+        all.add_own_tag(Now::from_millis(1_500), &id.lb, Some(&Etag::new("W/2")));
+        all.observe_tag(Now::from_millis(2_000), &id.lb, Some(&Etag::new("W/9")));
         assert!(!all.only_ours_since(&id.lb, Now::from_millis(1_000)));
     }
 
@@ -505,12 +506,12 @@ mod tests {
         all.start(
             Now::from_millis(0),
             pool("LB", "other"),
-            Written { required: BTreeSet::new(), ..written() },
+            WrittenPool { required: BTreeSet::new(), ..written() },
         );
-        all.seen_tag(Now::from_millis(900), &id.lb, Some(&Etag::new("W/old")));
+        all.observe_tag(Now::from_millis(900), &id.lb, Some(&Etag::new("W/old")));
         all.start(Now::from_millis(1_000), id.clone(), written());
         assert!(all.only_ours_since(&id.lb, Now::from_millis(1_000)));
-        all.seen_tag(Now::from_millis(1_000), &id.lb, None);
+        all.observe_tag(Now::from_millis(1_000), &id.lb, None);
         assert!(!all.only_ours_since(&id.lb, Now::from_millis(1_000)), "a read without a tag is in doubt");
     }
 
@@ -521,8 +522,8 @@ mod tests {
             all.start(Now::from_millis(n), pool("lb", &format!("p{n}")), written());
             assert!(all.is_consistent());
         }
-        assert!(!all.wants(&pool("lb", "p43"), ATTEMPT));
-        assert!(all.wants(&pool("lb", "p44"), ATTEMPT));
+        assert!(!all.needs(&pool("lb", "p43"), ATTEMPT));
+        assert!(all.needs(&pool("lb", "p44"), ATTEMPT));
     }
 
     #[test]
@@ -534,11 +535,11 @@ mod tests {
             all.start(
                 now,
                 pool("lb", &format!("p{}", n % 3)),
-                Written { etag: Some(tag.clone()), ..written() },
+                WrittenPool { etag: Some(tag.clone()), ..written() },
             );
-            all.seen_tag(now, &LbName::new("lb"), Some(&tag));
+            all.observe_tag(now, &LbName::new("lb"), Some(&tag));
         }
         let tags = &all.tags[&LbName::new("lb")];
-        assert!(tags.seen.len() <= TAGS + 1 && tags.ours.len() <= TAGS + 3);
+        assert!(tags.seen.len() <= MAX_TAGS + 1 && tags.ours.len() <= MAX_TAGS + 3);
     }
 }

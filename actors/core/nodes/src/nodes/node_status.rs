@@ -1,10 +1,10 @@
-//! How nodes stand, for those who tell of it (S1).
+//! The status of nodes for reports (S1).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Nodes;
-use super::phase::{NodeHistory, Phase};
+use super::phase::{NodeHistory, NodePhase};
 use crate::record_store::RecordStore;
 use crate::records::Record;
 use model::ids::{NodeName, NodeUid};
@@ -13,38 +13,38 @@ use model::node::NodeFact;
 use model::node::NodeState;
 use model::signals::Signal;
 
-/// A node of which something is, or is to be, another thing than usual.
+/// The status of a node that drains, is being restored, or is about to.
 #[derive(Debug)]
 pub(crate) struct NodeStatus<'a> {
     pub(crate) uid: &'a NodeUid,
     pub(crate) name: &'a NodeName,
-    /// `None`: the object is gone.
+    /// Fact of the node. `None`: the object is deleted.
     pub(crate) fact: Option<&'a NodeFact>,
     pub(crate) state: NodeState,
-    /// Since when that is wanted.
+    /// Time since which its target is unchanged.
     pub(crate) since: Option<Now>,
-    /// Why it leaves service; none: it does not.
+    /// Signals of the node. Empty: it does not drain.
     pub(crate) signals: BTreeSet<Signal>,
-    /// What is noted of it, or is to be.
+    /// Its record, stored or to be stored.
     pub(crate) record: Option<&'a Record>,
-    /// Whether every pool is as it should be for it.
+    /// Whether every pool is in sync for it.
     pub(crate) done: bool,
 }
 
 impl Nodes {
-    /// Every node of which something is, or is to be, another thing than usual.
-    pub(crate) fn stands<'a>(&'a self, records: &'a RecordStore) -> impl Iterator<Item = NodeStatus<'a>> {
+    /// The status of all nodes that drain, are being restored, or are about to.
+    pub(crate) fn statuses<'a>(&'a self, records: &'a RecordStore) -> impl Iterator<Item = NodeStatus<'a>> {
         self.busy().filter_map(|(uid, node)| {
-            let record = records.wanted(uid);
-            let done = node.phase.course().is_some_and(NodeHistory::is_done);
+            let record = records.desired(uid);
+            let done = node.phase.history().is_some_and(NodeHistory::is_done);
             let state = match node.phase {
-                Phase::Still => return None,
-                Phase::Held { .. } => NodeState::Held,
-                Phase::Recording { .. } => NodeState::Recording,
-                Phase::Draining(_) if done => NodeState::Down,
-                Phase::Draining(_) => NodeState::Draining,
-                Phase::Restoring(_) => NodeState::Restoring,
-                Phase::Gone(_) => NodeState::Gone,
+                NodePhase::Still => return None,
+                NodePhase::Held { .. } => NodeState::Held,
+                NodePhase::Recording { .. } => NodeState::Recording,
+                NodePhase::Draining(_) if done => NodeState::Down,
+                NodePhase::Draining(_) => NodeState::Draining,
+                NodePhase::Restoring(_) => NodeState::Restoring,
+                NodePhase::Gone(_) => NodeState::Gone,
             };
             let fact = node.fact.as_ref().map(Arc::as_ref);
             let name = fact.map(|fact| &fact.name).or(record.map(|record| &record.node))?;

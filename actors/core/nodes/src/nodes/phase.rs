@@ -1,4 +1,4 @@
-//! The phase of one node, and what its signals make of it (docs/design/nodes.md, N1, N4, N5).
+//! The phase of one node, and its changes (docs/design/nodes.md, N1, N4, N5).
 
 use std::collections::BTreeSet;
 
@@ -6,194 +6,209 @@ use model::ids::LbName;
 use model::machine::Now;
 
 #[derive(Debug, Default)]
-pub(super) enum Phase {
+pub(super) enum NodePhase {
     /// Nothing of it is Down by us.
     #[default]
     Still,
-    /// A signal stands since then; its turn has not come yet (N5).
+    /// Has a signal since this time, and waits for admission (N5).
     Held { since: Now },
-    /// Its turn has come; its record is not confirmed yet (N4).
+    /// Admitted. Its record is not confirmed yet (N4).
     Recording { since: Now },
-    /// It is in the set.
+    /// In the draining set.
     Draining(NodeHistory),
-    /// What is Down of it by us is taken back.
+    /// Our Downs of it are being restored.
     Restoring(NodeHistory),
-    /// Its object is gone. What is Down of it stays as long as the entries do, unless another node has its address.
+    /// Deleted. Its entries stay Down as long as they exist, unless another node has its address.
     Gone(NodeHistory),
 }
 
-/// How far a node is of which something is, or may be, Down by us: it has a record.
+/// The progress of a node with a record: something of it is, or may be, Down by us.
 #[derive(Clone, Debug)]
 pub(super) struct NodeHistory {
-    /// Since when what is wanted for it is wanted.
+    /// Time since which its target is unchanged.
     pub since: Now,
-    /// When it entered the set; `None`: in an earlier term, for its record was read at the beginning of this one.
+    /// Time at which it entered the set. `None`: in an earlier term, because its record was read at the start of this
+    /// one.
     pub entered: Option<Now>,
-    pub done: Done,
+    pub progress: NodeProgress,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Done {
+pub(super) enum NodeProgress {
     /// Pools lack something for it, or may.
-    Waits,
-    /// None does. Load balancers are left of which no read that began since then was seen.
-    /// What a PUT has made of the load balancer that went by a set before this one does not count.
-    Looks { since: Now, generation: u64, left: BTreeSet<LbName> },
-    /// Each was seen, and agrees.
-    Yes,
+    Lacking,
+    /// No pool lacks anything. Each load balancer in `left` still needs a read that began later. A read does not
+    /// count if a PUT of an older set than `generation` may have changed the load balancer since.
+    Verifying { since: Now, generation: u64, left: BTreeSet<LbName> },
+    /// Every load balancer was read, and agrees.
+    Done,
 }
 
-/// What follows from another phase.
+/// The effect of a change of phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Follows {
+pub(super) enum PhaseEffect {
     Nothing,
-    /// Another thing is wanted for the node: work on it begins again.
+    /// The target of the node has changed, so that work on it begins again.
     Turned,
-    /// Its record is not needed: nothing was Down by it.
+    /// The record of the node is not needed: nothing was Down by us.
     Dropped,
 }
 
 impl NodeHistory {
     pub(super) fn new(since: Now, entered: Option<Now>) -> NodeHistory {
-        NodeHistory { since, entered, done: Done::Waits }
+        NodeHistory { since, entered, progress: NodeProgress::Lacking }
     }
 
     pub(super) fn is_done(&self) -> bool {
-        match self.done {
-            Done::Yes => true,
-            Done::Waits | Done::Looks { .. } => false,
+        match self.progress {
+            NodeProgress::Done => true,
+            NodeProgress::Lacking | NodeProgress::Verifying { .. } => false,
         }
     }
 }
 
-impl Phase {
-    pub(super) fn course(&self) -> Option<&NodeHistory> {
+impl NodePhase {
+    pub(super) fn history(&self) -> Option<&NodeHistory> {
         match self {
-            Phase::Draining(course) | Phase::Restoring(course) | Phase::Gone(course) => Some(course),
-            Phase::Still | Phase::Held { .. } | Phase::Recording { .. } => None,
+            NodePhase::Draining(history) | NodePhase::Restoring(history) | NodePhase::Gone(history) => {
+                Some(history)
+            }
+            NodePhase::Still | NodePhase::Held { .. } | NodePhase::Recording { .. } => None,
         }
     }
 
-    pub(super) fn course_mut(&mut self) -> Option<&mut NodeHistory> {
+    pub(super) fn history_mut(&mut self) -> Option<&mut NodeHistory> {
         match self {
-            Phase::Draining(course) | Phase::Restoring(course) | Phase::Gone(course) => Some(course),
-            Phase::Still | Phase::Held { .. } | Phase::Recording { .. } => None,
+            NodePhase::Draining(history) | NodePhase::Restoring(history) | NodePhase::Gone(history) => {
+                Some(history)
+            }
+            NodePhase::Still | NodePhase::Held { .. } | NodePhase::Recording { .. } => None,
         }
     }
 
-    /// Since when what is wanted for the node is wanted.
+    /// Time since which the target of the node is unchanged.
     pub(super) fn since(&self) -> Option<Now> {
         match self {
-            Phase::Still => None,
-            Phase::Held { since } | Phase::Recording { since } => Some(*since),
-            Phase::Draining(course) | Phase::Restoring(course) | Phase::Gone(course) => Some(course.since),
+            NodePhase::Still => None,
+            NodePhase::Held { since } | NodePhase::Recording { since } => Some(*since),
+            NodePhase::Draining(history) | NodePhase::Restoring(history) | NodePhase::Gone(history) => {
+                Some(history.since)
+            }
         }
     }
 
     pub(super) fn is_still(&self) -> bool {
         match self {
-            Phase::Still => true,
-            Phase::Held { .. }
-            | Phase::Recording { .. }
-            | Phase::Draining(_)
-            | Phase::Restoring(_)
-            | Phase::Gone(_) => false,
+            NodePhase::Still => true,
+            NodePhase::Held { .. }
+            | NodePhase::Recording { .. }
+            | NodePhase::Draining(_)
+            | NodePhase::Restoring(_)
+            | NodePhase::Gone(_) => false,
         }
     }
 
     pub(super) fn is_recording(&self) -> bool {
         match self {
-            Phase::Recording { .. } => true,
-            Phase::Still | Phase::Held { .. } | Phase::Draining(_) | Phase::Restoring(_) | Phase::Gone(_) => {
-                false
-            }
+            NodePhase::Recording { .. } => true,
+            NodePhase::Still
+            | NodePhase::Held { .. }
+            | NodePhase::Draining(_)
+            | NodePhase::Restoring(_)
+            | NodePhase::Gone(_) => false,
         }
     }
 
     pub(super) fn drains(&self) -> bool {
         match self {
-            Phase::Draining(_) => true,
-            Phase::Still
-            | Phase::Held { .. }
-            | Phase::Recording { .. }
-            | Phase::Restoring(_)
-            | Phase::Gone(_) => false,
+            NodePhase::Draining(_) => true,
+            NodePhase::Still
+            | NodePhase::Held { .. }
+            | NodePhase::Recording { .. }
+            | NodePhase::Restoring(_)
+            | NodePhase::Gone(_) => false,
         }
     }
 
-    /// Whether it is there, and what is Down of it by us is taken back.
+    /// Whether it exists and is being restored.
     pub(super) fn restores(&self) -> bool {
         match self {
-            Phase::Restoring(_) => true,
-            Phase::Still
-            | Phase::Held { .. }
-            | Phase::Recording { .. }
-            | Phase::Draining(_)
-            | Phase::Gone(_) => false,
+            NodePhase::Restoring(_) => true,
+            NodePhase::Still
+            | NodePhase::Held { .. }
+            | NodePhase::Recording { .. }
+            | NodePhase::Draining(_)
+            | NodePhase::Gone(_) => false,
         }
     }
 
-    /// Whether it is being restored, and is not yet wherever that is known to be needed.
+    /// Whether it is being restored, and a pool still lacks that.
     pub(super) fn is_down_yet(&self) -> bool {
         match self {
-            Phase::Restoring(NodeHistory { done: Done::Waits, .. }) => true,
-            Phase::Restoring(NodeHistory { done: Done::Looks { .. } | Done::Yes, .. })
-            | Phase::Still
-            | Phase::Held { .. }
-            | Phase::Recording { .. }
-            | Phase::Draining(_)
-            | Phase::Gone(_) => false,
+            NodePhase::Restoring(NodeHistory { progress: NodeProgress::Lacking, .. }) => true,
+            NodePhase::Restoring(NodeHistory {
+                progress: NodeProgress::Verifying { .. } | NodeProgress::Done,
+                ..
+            })
+            | NodePhase::Still
+            | NodePhase::Held { .. }
+            | NodePhase::Recording { .. }
+            | NodePhase::Draining(_)
+            | NodePhase::Gone(_) => false,
         }
     }
 
     pub(super) fn is_gone(&self) -> bool {
         match self {
-            Phase::Gone(_) => true,
-            Phase::Still
-            | Phase::Held { .. }
-            | Phase::Recording { .. }
-            | Phase::Draining(_)
-            | Phase::Restoring(_) => false,
+            NodePhase::Gone(_) => true,
+            NodePhase::Still
+            | NodePhase::Held { .. }
+            | NodePhase::Recording { .. }
+            | NodePhase::Draining(_)
+            | NodePhase::Restoring(_) => false,
         }
     }
 
-    /// Whether no PUT of ours can have set the node Down in a pool to which one was last sent at that moment: none was
-    /// since the node has entered the set, in this term (N4).
+    /// Whether a last PUT at `sent` cannot have set the node Down in its pool, because it precedes the node's entry
+    /// into the set in this term (N4).
     pub(super) fn precedes(&self, sent: Option<Now>) -> bool {
         match self {
-            Phase::Recording { .. } => true,
-            Phase::Draining(course) | Phase::Restoring(course) | Phase::Gone(course) => {
-                course.entered.is_some_and(|entered| sent.is_none_or(|sent| sent < entered))
+            NodePhase::Recording { .. } => true,
+            NodePhase::Draining(history) | NodePhase::Restoring(history) | NodePhase::Gone(history) => {
+                history.entered.is_some_and(|entered| sent.is_none_or(|sent| sent < entered))
             }
-            Phase::Still | Phase::Held { .. } => false,
+            NodePhase::Still | NodePhase::Held { .. } => false,
         }
     }
 
-    /// What it becomes where a signal stands for the node, which is there, or none does.
-    pub(super) fn signalled(self, now: Now, signalled: bool) -> (Phase, Follows) {
+    /// The next phase of an existing node with or without a signal.
+    pub(super) fn signalled(self, now: Now, signalled: bool) -> (NodePhase, PhaseEffect) {
         match (self, signalled) {
-            (Phase::Still | Phase::Held { .. }, false) => (Phase::Still, Follows::Nothing),
-            (Phase::Still, true) => (Phase::Held { since: now }, Follows::Nothing),
-            (Phase::Recording { .. }, false) => (Phase::Still, Follows::Dropped),
-            (phase @ (Phase::Held { .. } | Phase::Recording { .. } | Phase::Draining(_)), true)
-            | (phase @ Phase::Restoring(_), false) => (phase, Follows::Nothing),
-            (Phase::Restoring(course) | Phase::Gone(course), true) => {
-                (Phase::Draining(NodeHistory::new(now, course.entered)), Follows::Turned)
+            (NodePhase::Still | NodePhase::Held { .. }, false) => (NodePhase::Still, PhaseEffect::Nothing),
+            (NodePhase::Still, true) => (NodePhase::Held { since: now }, PhaseEffect::Nothing),
+            (NodePhase::Recording { .. }, false) => (NodePhase::Still, PhaseEffect::Dropped),
+            (
+                phase @ (NodePhase::Held { .. } | NodePhase::Recording { .. } | NodePhase::Draining(_)),
+                true,
+            )
+            | (phase @ NodePhase::Restoring(_), false) => (phase, PhaseEffect::Nothing),
+            (NodePhase::Restoring(history) | NodePhase::Gone(history), true) => {
+                (NodePhase::Draining(NodeHistory::new(now, history.entered)), PhaseEffect::Turned)
             }
-            (Phase::Draining(course) | Phase::Gone(course), false) => {
-                (Phase::Restoring(NodeHistory::new(now, course.entered)), Follows::Turned)
+            (NodePhase::Draining(history) | NodePhase::Gone(history), false) => {
+                (NodePhase::Restoring(NodeHistory::new(now, history.entered)), PhaseEffect::Turned)
             }
         }
     }
 
-    /// What it becomes at the beginning of a term, of a node that is there: what was done in another term is to be seen
-    /// again, and what is noted of it counts, not what this process remembers (N4).
-    pub(super) fn begun(self, now: Now, signalled: bool, recorded: Option<Now>) -> Phase {
+    /// The phase of an existing node at the start of a term. Earlier work must be verified again, and the record
+    /// counts, not the memory of this process (N4).
+    pub(super) fn begun(self, now: Now, signalled: bool, recorded: Option<Now>) -> NodePhase {
         match (signalled, recorded) {
-            (false, None) => Phase::Still,
-            (true, None) => Phase::Held { since: self.since().unwrap_or(now) },
-            (false, Some(_)) => Phase::Restoring(NodeHistory::new(now, None)),
-            (true, Some(since)) => Phase::Draining(NodeHistory::new(since, None)),
+            (false, None) => NodePhase::Still,
+            (true, None) => NodePhase::Held { since: self.since().unwrap_or(now) },
+            (false, Some(_)) => NodePhase::Restoring(NodeHistory::new(now, None)),
+            (true, Some(since)) => NodePhase::Draining(NodeHistory::new(since, None)),
         }
     }
 }

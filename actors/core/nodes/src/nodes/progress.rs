@@ -1,39 +1,40 @@
-//! How far nodes are: which are done, and of which nothing is left (docs/design/nodes.md, N3, N4).
+//! The progress of nodes: which are done, and which can be dropped (docs/design/nodes.md, N3, N4).
 
 use std::collections::BTreeSet;
 
 use super::Nodes;
-use super::phase::{Done, NodeHistory, Phase};
+use super::phase::{NodeHistory, NodePhase, NodeProgress};
 use crate::pools::Pools;
 use crate::record_store::RecordStore;
 use model::arm::Backend;
 use model::ids::{LbName, NodeUid, PoolId, PoolName};
 use model::machine::Now;
 
-/// What follows from how far nodes are.
+/// The result of an evaluation of all nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Judged {
-    /// Whether every load balancer is to be read.
-    pub(crate) look: bool,
+pub(crate) struct NodesEvaluation {
+    /// Whether every load balancer must be read.
+    pub(crate) read_all: bool,
     /// Nodes that were done and are not any more.
-    pub(crate) lost: Vec<NodeUid>,
-    /// Nodes that are done.
+    pub(crate) not_done: Vec<NodeUid>,
+    /// Nodes that became done.
     pub(crate) done: Vec<NodeUid>,
 }
 
 impl Nodes {
-    /// Whether something is still to be done for a node.
+    /// Whether work on a node is left.
     pub(crate) fn works_on(&self, uid: &NodeUid) -> bool {
-        let course = self.nodes.get(uid).and_then(|node| node.phase.course());
-        course.is_some_and(|course| !course.is_done())
+        let history = self.nodes.get(uid).and_then(|node| node.phase.history());
+        history.is_some_and(|history| !history.is_done())
     }
 
-    /// A load balancer was seen at rest, by a read that began then; PUTs of the set of this generation, and of none
-    /// before, may have been carried out since or may be yet.
-    pub(crate) fn looked_at(&mut self, lb: &LbName, began: Now, oldest: Option<u64>) {
+    /// Applies a read at rest of a load balancer that began at `began`. `oldest` is the oldest set whose PUTs may
+    /// have been carried out since, or may still be.
+    pub(crate) fn apply_read(&mut self, lb: &LbName, began: Now, oldest: Option<u64>) {
         for uid in &self.busy {
-            let course = self.nodes.get_mut(uid).and_then(|node| node.phase.course_mut());
-            if let Some(NodeHistory { done: Done::Looks { since, generation, left }, .. }) = course
+            let history = self.nodes.get_mut(uid).and_then(|node| node.phase.history_mut());
+            if let Some(NodeHistory { progress: NodeProgress::Verifying { since, generation, left }, .. }) =
+                history
                 && *since <= began
                 && oldest.is_none_or(|oldest| oldest >= *generation)
             {
@@ -42,90 +43,90 @@ impl Nodes {
         }
     }
 
-    /// Whether a node that is there waits for this load balancer to be seen.
+    /// Whether an existing node waits for a read of this load balancer.
     pub(crate) fn waits_for(&self, lb: &LbName) -> bool {
-        self.looked_for().any(|left| left.contains(lb))
+        self.awaited_reads().any(|left| left.contains(lb))
     }
 
-    /// Whether a node that is there waits for any to be seen.
+    /// Whether an existing node waits for any read.
     pub(crate) fn waits_for_any(&self) -> bool {
-        self.looked_for().any(|left| !left.is_empty())
+        self.awaited_reads().any(|left| !left.is_empty())
     }
 
-    fn looked_for(&self) -> impl Iterator<Item = &BTreeSet<LbName>> {
+    fn awaited_reads(&self) -> impl Iterator<Item = &BTreeSet<LbName>> {
         let there = self.busy().filter(|(_, node)| !node.phase.is_gone());
-        there.filter_map(|(_, node)| match &node.phase.course()?.done {
-            Done::Looks { left, .. } => Some(left),
-            Done::Waits | Done::Yes => None,
+        there.filter_map(|(_, node)| match &node.phase.history()?.progress {
+            NodeProgress::Verifying { left, .. } => Some(left),
+            NodeProgress::Lacking | NodeProgress::Done => None,
         })
     }
 
-    /// Judges how far nodes are, while the set of this generation is the newest; `waits` says whether one waits for a
-    /// pool. One that is restored needs its record no longer.
-    pub(crate) fn judge<'a>(
+    /// Evaluates the progress of all nodes. `generation` is that of the newest set, and `waits` returns whether a
+    /// node waits for a pool. A restored node does not need its record any more.
+    pub(crate) fn evaluate<'a>(
         &mut self,
         (now, generation): (Now, u64),
         balancers: impl Iterator<Item = &'a LbName> + Clone,
-        gives_back: bool,
+        restores_all: bool,
         waits: impl Fn(&NodeUid) -> bool,
         records: &mut RecordStore,
-    ) -> Judged {
-        let mut judged = Judged::default();
+    ) -> NodesEvaluation {
+        let mut evaluation = NodesEvaluation::default();
         let mut restored = Vec::new();
         for uid in &self.busy {
             let Some(node) = self.nodes.get_mut(uid) else { continue };
             let (restores, gone) = (node.phase.restores(), node.phase.is_gone());
-            let Some(course) = node.phase.course_mut() else { continue };
-            match (&course.done, waits(uid)) {
-                (Done::Waits, true) | (Done::Yes, false) => {}
-                (Done::Waits, false) => {
+            let Some(history) = node.phase.history_mut() else { continue };
+            match (&history.progress, waits(uid)) {
+                (NodeProgress::Lacking, true) | (NodeProgress::Done, false) => {}
+                (NodeProgress::Lacking, false) => {
                     let left = balancers.clone().cloned().collect();
-                    course.done = Done::Looks { since: now, generation, left };
-                    // A node that is gone costs no call: what is read in any case serves.
-                    judged.look |= !gone || gives_back;
+                    history.progress = NodeProgress::Verifying { since: now, generation, left };
+                    // A deleted node justifies no extra calls: it waits for reads that happen anyway.
+                    evaluation.read_all |= !gone || restores_all;
                 }
-                (Done::Looks { .. }, true) => course.done = Done::Waits,
-                (Done::Looks { left, .. }, false) if left.is_empty() => {
-                    course.done = Done::Yes;
-                    judged.done.push(uid.clone());
+                (NodeProgress::Verifying { .. }, true) => history.progress = NodeProgress::Lacking,
+                (NodeProgress::Verifying { left, .. }, false) if left.is_empty() => {
+                    history.progress = NodeProgress::Done;
+                    evaluation.done.push(uid.clone());
                     if restores {
                         restored.push(uid.clone());
                     }
                 }
-                (Done::Looks { .. }, false) => {}
-                (Done::Yes, true) => {
-                    course.done = Done::Waits;
-                    judged.lost.push(uid.clone());
+                (NodeProgress::Verifying { .. }, false) => {}
+                (NodeProgress::Done, true) => {
+                    history.progress = NodeProgress::Lacking;
+                    evaluation.not_done.push(uid.clone());
                 }
             }
         }
         for uid in restored {
             if let Some(node) = self.nodes.get_mut(&uid) {
-                node.phase = Phase::Still;
+                node.phase = NodePhase::Still;
             }
             self.keep_busy(&uid);
-            records.drop_of(&uid);
+            records.remove(&uid);
             self.stale = true;
         }
-        judged
+        evaluation
     }
 
-    /// Forgets nodes that are gone and of which nothing of ours is Down any more; gives them.
-    pub(crate) fn forget(
+    /// Drops deleted nodes without any Down of ours, and returns them.
+    pub(crate) fn drop_finished(
         &mut self,
         pools: &Pools,
         excluded: &BTreeSet<PoolName>,
         records: &mut RecordStore,
     ) -> Vec<NodeUid> {
         let is_over = |uid: &&NodeUid| {
-            let course = self.nodes.get(*uid).filter(|node| node.phase.is_gone());
-            let is_done = course.and_then(|node| node.phase.course()).is_some_and(NodeHistory::is_done);
+            let history = self.nodes.get(*uid).filter(|node| node.phase.is_gone());
+            let is_done = history.and_then(|node| node.phase.history()).is_some_and(NodeHistory::is_done);
             is_done
-                && records.wanted(uid).is_none_or(|record| {
+                && records.desired(uid).is_none_or(|record| {
                     let backends = record.backends().collect();
                     let is_ours = |(pool, backend): (&PoolId, Backend)| {
                         let counts = !record.foreign.holds(pool) && !excluded.contains(&pool.pool);
-                        counts && !pools.is_asked_for(pool, &backend)
+                        counts && !pools.requires_down(pool, &backend)
                     };
                     !pools.downs(&backends).any(is_ours)
                 })
@@ -134,7 +135,7 @@ impl Nodes {
         for uid in &over {
             self.nodes.remove(uid);
             self.busy.remove(uid);
-            records.drop_of(uid);
+            records.remove(uid);
             self.stale = true;
         }
         over

@@ -1,4 +1,4 @@
-//! The draining set, and what is noted of a node before it enters it (docs/design/nodes.md, N2, N4).
+//! The draining set, and the record of a node before it enters the set (docs/design/nodes.md, N2, N4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use model::load_balancers::LbObservation;
 use model::machine::Now;
 use model::node::NodeFact;
 
-/// The record of a node that is about to be cut out.
+/// The record of a node that is about to be drained.
 pub(super) fn record(fact: &NodeFact, since: Now, pools: &Pools, records: &RecordStore) -> Record {
     let backends: BTreeSet<Backend> = fact.backends().collect();
     let mut foreign = Exceptions::default();
@@ -34,8 +34,8 @@ pub(super) fn record(fact: &NodeFact, since: Now, pools: &Pools, records: &Recor
     }
 }
 
-/// Whether a Down is ours by the record of another node, for one that is gone may have had the address; or by what the
-/// source of the pool says (X2).
+/// Whether a Down is ours by the record of another node, as a deleted one may have had the address, or by the pool's
+/// source (X2).
 fn is_explained(
     records: &RecordStore,
     pools: &Pools,
@@ -50,30 +50,31 @@ fn is_explained(
 }
 
 impl Nodes {
-    /// The set, if it is another one than the last. With `gives_back`, Downs that outlived their nodes are taken back,
-    /// too, and those in pools of which it is not known what their sources say.
+    /// The set, if it has changed. With `restores_all`, it also restores Downs of deleted nodes, and Downs in pools
+    /// whose sources are not known.
     pub(crate) fn set(
         &mut self,
         pools: &Pools,
         listed: &BTreeSet<PoolId>,
         records: &RecordStore,
-        gives_back: bool,
+        restores_all: bool,
         last: &Draining,
     ) -> Option<Draining> {
         if !std::mem::take(&mut self.stale) {
             return None;
         }
-        let kept = || self.busy().filter(|(_, node)| node.phase.course().is_some());
-        let kept = || kept().filter_map(|(uid, node)| Some((records.kept(uid)?, node)));
-        let concerned: BTreeSet<Backend> = kept().flat_map(|(record, _)| record.backends()).collect();
+        let recorded = || self.busy().filter(|(_, node)| node.phase.history().is_some());
+        let recorded = || recorded().filter_map(|(uid, node)| Some((records.confirmed(uid)?, node)));
+        let recorded_backends: BTreeSet<Backend> =
+            recorded().flat_map(|(record, _)| record.backends()).collect();
         let (mut drains, mut stays) = (BTreeMap::new(), BTreeSet::new());
-        for (uid, node) in self.nodes.iter().filter(|_| !concerned.is_empty()) {
+        for (uid, node) in self.nodes.iter().filter(|_| !recorded_backends.is_empty()) {
             let Some(fact) = &node.fact else { continue };
-            for backend in fact.backends().filter(|backend| concerned.contains(backend)) {
+            for backend in fact.backends().filter(|backend| recorded_backends.contains(backend)) {
                 if node.phase.drains() {
-                    // An address that is not noted yet waits for that.
-                    let noted = records.kept(uid).is_some_and(|record| record.has(&backend));
-                    if noted {
+                    // An address is added only once it is recorded.
+                    let is_recorded = records.confirmed(uid).is_some_and(|record| record.has(&backend));
+                    if is_recorded {
                         drains.insert(backend, uid.clone());
                     }
                 } else if !node.phase.is_recording() {
@@ -81,17 +82,17 @@ impl Nodes {
                 }
             }
         }
-        let outlived = kept().filter(|(_, node)| gives_back && node.phase.is_gone());
+        let outlived = recorded().filter(|(_, node)| restores_all && node.phase.is_gone());
         stays.extend(outlived.flat_map(|(record, _)| record.backends()));
-        // Where a node that is about to vanish has its successor's address, the successor counts.
+        // If a node that is about to be deleted shares its address with its successor, the successor counts.
         drains.retain(|backend, _| !stays.contains(backend));
         let (mut restores, mut foreign) = (BTreeMap::new(), BTreeSet::new());
-        for (record, _) in kept() {
+        for (record, _) in recorded() {
             for backend in record.backends().filter(|backend| stays.contains(backend)) {
                 restores.entry(backend).or_insert_with(|| record.uid.clone());
             }
-            // What was found since it was confirmed counts at once; what is over, when that is confirmed.
-            let newest = records.wanted(&record.uid).unwrap_or(record);
+            // A new exception counts at once. The end of an exception counts when it is confirmed.
+            let newest = records.desired(&record.uid).unwrap_or(record);
             let has_any = !newest.foreign.is_empty() || !record.foreign.is_empty();
             let is_one = |pool: &&PoolId| newest.foreign.holds(pool) || record.foreign.holds(pool);
             let pools = pools.ids().filter(|_| has_any).filter(is_one);
@@ -101,9 +102,9 @@ impl Nodes {
             };
             foreign.extend(pools.flat_map(pairs));
         }
-        let kept = pools.asked_for().filter(|(_, backend)| restores.contains_key(backend));
-        // A source that is not known may ask for a Down that is there (X3).
-        let unknown = listed.iter().filter(|pool| !gives_back && !pools.has_word(pool));
+        let kept = pools.required_downs().filter(|(_, backend)| restores.contains_key(backend));
+        // A source that is not known may require an existing Down (X3).
+        let unknown = listed.iter().filter(|pool| !restores_all && !pools.knows_source(pool));
         let unknown = unknown.flat_map(|pool| restores.keys().map(move |backend| (pool, backend.clone())));
         let kept = kept.chain(unknown);
         let next = Draining {
@@ -118,8 +119,8 @@ impl Nodes {
         (next != *last).then(|| Draining { generation: last.generation + 1, ..next })
     }
 
-    /// The backends of nodes that are gone, by the records that there are of them, in the pools of these in which a Down of
-    /// theirs is ours: not in excluded ones (N2), nor where what is recorded or is to be calls it another client's.
+    /// The backends of deleted nodes with a record, in those of these pools in which their Down is ours. Skips
+    /// excluded pools (N2) and exceptions that are recorded or about to be.
     pub(crate) fn outlived(
         &self,
         listed: &BTreeSet<PoolId>,
@@ -127,9 +128,9 @@ impl Nodes {
         records: &RecordStore,
     ) -> BTreeSet<(PoolId, Backend)> {
         let gone = self.busy().filter(|(_, node)| node.phase.is_gone());
-        let gone = gone.filter_map(|(uid, _)| records.kept(uid));
+        let gone = gone.filter_map(|(uid, _)| records.confirmed(uid));
         let of = |record: &Record| -> Vec<(PoolId, Backend)> {
-            let newest = records.wanted(&record.uid).unwrap_or(record);
+            let newest = records.desired(&record.uid).unwrap_or(record);
             let is_foreign = |pool: &PoolId| record.foreign.holds(pool) || newest.foreign.holds(pool);
             let pools = listed.iter().filter(|pool| !excluded.contains(&pool.pool) && !is_foreign(pool));
             pools.flat_map(|pool| record.backends().map(|backend| (pool.clone(), backend))).collect()
@@ -137,26 +138,26 @@ impl Nodes {
         gone.flat_map(of).collect()
     }
 
-    /// Whether the set may be another one.
+    /// Whether the set must be computed again.
     pub(crate) fn is_stale(&self) -> bool {
         self.stale
     }
 
-    /// The set may be another one.
+    /// Marks the set to be computed again.
     pub(crate) fn make_stale(&mut self) {
         self.stale = true;
     }
 
-    /// Of which node each Down is that may be taken back.
+    /// The node of each Down that may be restored.
     pub(crate) fn restores(&self) -> &BTreeMap<Backend, NodeUid> {
         &self.restores
     }
 
-    /// A load balancer was seen: what it shows Down of a node before any PUT of ours can have set it is nothing of ours
-    /// (N4). An exception of a node that drains ends where nothing is Down: what is Down there later is another Down. One of
-    /// a node that is gone ends likewise if a node that drains has an address of it. Any ends where the source of the pool
-    /// accounts for all that is Down (X2).
-    pub(crate) fn lb_seen(&mut self, seen: &LbObservation, pools: &Pools, records: &mut RecordStore) {
+    /// Applies an observation of a load balancer to the exceptions. A Down that precedes any PUT of ours is foreign
+    /// (N4). The exception of a draining node ends when nothing is Down: a later Down is a new one. That of a deleted
+    /// node ends likewise if a draining node has one of its addresses. Any exception ends when the pool's source
+    /// accounts for all Downs (X2).
+    pub(crate) fn observe_lb(&mut self, seen: &LbObservation, pools: &Pools, records: &mut RecordStore) {
         let (mut found, mut over) = (Vec::new(), Vec::new());
         let mut downs: BTreeMap<&Backend, BTreeSet<&PoolId>> = BTreeMap::new();
         for (pool, backend) in pools.downs_of(&seen.lb).filter(|(pool, _)| pools.is_as_seen(pool, seen.began))
@@ -164,7 +165,7 @@ impl Nodes {
             downs.entry(backend).or_default().insert(pool);
         }
         for (uid, node) in self.busy() {
-            let Some(record) = records.wanted(uid) else { continue };
+            let Some(record) = records.desired(uid) else { continue };
             if !node.phase.precedes(None) && record.foreign.is_empty() {
                 continue;
             }
@@ -194,23 +195,23 @@ impl Nodes {
                 }
             }
         }
-        self.note_exceptions(&found, &over, records);
+        self.record_exceptions(&found, &over, records);
         // A pool that comes back may be an exception.
         self.stale |= records.all().any(|record| !record.foreign.is_empty());
     }
 
-    /// Whether a node that drains has one of these.
+    /// Whether a draining node has one of these backends.
     fn is_drained(&self, backends: &BTreeSet<Backend>) -> bool {
         let mut facts =
             self.busy().filter(|(_, node)| node.phase.drains()).filter_map(|(_, node)| node.fact.as_ref());
         facts.any(|fact| fact.backends().any(|backend| backends.contains(&backend)))
     }
 
-    /// The source of a pool has said something else of admin states: it may account for exceptions there (X2).
-    pub(crate) fn word_changed(&mut self, pool: &PoolId, pools: &Pools, records: &mut RecordStore) {
+    /// Applies a change of the admin states that a pool's source sets: it may account for exceptions there (X2).
+    pub(crate) fn source_changed(&mut self, pool: &PoolId, pools: &Pools, records: &mut RecordStore) {
         let mut over = Vec::new();
         for (uid, _) in self.busy() {
-            let Some(record) = records.wanted(uid).filter(|record| record.foreign.holds(pool)) else {
+            let Some(record) = records.desired(uid).filter(|record| record.foreign.holds(pool)) else {
                 continue;
             };
             let backends: BTreeSet<Backend> = record.backends().collect();
@@ -219,11 +220,12 @@ impl Nodes {
                 over.push((uid.clone(), pool.clone()));
             }
         }
-        self.note_exceptions(&[], &over, records);
+        self.record_exceptions(&[], &over, records);
         self.stale = true;
     }
 
-    /// Before a write, these were Down in a pool, to which a PUT of ours was last sent at that moment.
+    /// Applies a report that these backends were Down in a pool before a write. `sent` is the time of our last PUT to
+    /// it.
     pub(crate) fn downs_found(
         &mut self,
         pool: &PoolId,
@@ -234,16 +236,16 @@ impl Nodes {
     ) {
         let mut found = Vec::new();
         for (uid, _) in self.busy().filter(|(_, node)| node.phase.precedes(sent)) {
-            let record = records.wanted(uid).filter(|record| !record.foreign.holds(pool));
+            let record = records.desired(uid).filter(|record| !record.foreign.holds(pool));
             let mut of = record.into_iter().flat_map(Record::backends).filter(|of| downs.contains(of));
             if of.any(|backend| !is_explained(records, pools, uid, pool, &backend)) {
                 found.push((uid.clone(), pool.clone()));
             }
         }
-        self.note_exceptions(&found, &[], records);
+        self.record_exceptions(&found, &[], records);
     }
 
-    fn note_exceptions(
+    fn record_exceptions(
         &mut self,
         found: &[(NodeUid, PoolId)],
         over: &[(NodeUid, PoolId)],

@@ -1,17 +1,17 @@
-//! What is asked about our ConfigMap: it is read for each term, and what is wanted is written (docs/design/nodes.md,
-//! N4; A4). How that is asked, one request at a time, is [`ConfigMapClient`](mechanisms::config_map_client::Errand)'s business.
+//! Requests about our ConfigMap: it is read for each term, and desired changes are written (docs/design/nodes.md, N4;
+//! A4). [`ConfigMapClient`](mechanisms::config_map_client::ConfigMapClient) makes them, one at a time.
 //!
-//! The first write of several goes by the state that was seen last. It fails where another client has written since,
-//! and the ConfigMap is read again. A write without an answer may be carried out late, as long as no other write came
-//! first: what it removes does not count as kept until it was written again.
+//! The first of several writes replaces the last observed state. It fails if another client has written since, and
+//! the ConfigMap is read again. An unanswered write may be carried out late, unless another write comes first. A
+//! record that it removes does not count as confirmed until it is written again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::RecordStore;
-use super::state::{Change, State};
-use crate::{Keeping, Out, Record};
+use super::state::{RecordChange, RecordsState};
+use crate::{Out, Record, RecordStorage};
 use mechanisms::config_map_client::{ConfigMapNews, ConfigMapRead, ConfigMapRequest, Failed};
 use model::config_map::{ConfigMapAnswer, ConfigMapEdit};
 use model::ids::{CallId, Epoch, NodeUid};
@@ -19,7 +19,7 @@ use model::machine::{Now, earliest, step_of};
 use model::object::ResourceVersion;
 use model::sample::Metric;
 
-/// How long after a failed request the next is made; the last one repeats. A node that serves no traffic waits for it.
+/// Delays after failed requests. The last one repeats. A node without traffic waits meanwhile.
 const RETRY_AFTER: [Duration; 7] = [
     Duration::from_millis(100),
     Duration::from_millis(200),
@@ -29,20 +29,20 @@ const RETRY_AFTER: [Duration; 7] = [
     Duration::from_millis(3_200),
     Duration::from_secs(5),
 ];
-/// The same after a request that was denied: rights do not change within seconds.
+/// Delay after a denied request: permissions do not change within seconds.
 const RETRY_DENIED: Duration = Duration::from_secs(15);
-/// How often it is looked at while there are records: the operator may have taken one away, or made room for one.
+/// Interval of checks while there are records: the operator may have removed one, or made room for one.
 const RECHECK_EVERY: Duration = Duration::from_secs(60);
-/// After how many failures in a row operators are told.
-const TOLD_AFTER: u32 = 3;
+/// Number of consecutive failures after which they are reported.
+const REPORT_AFTER: u32 = 3;
 
-/// How long a write may still be carried out of which nothing was heard.
+/// Time for which an unanswered write may still be carried out.
 const LOST_FOR: Duration = Duration::from_secs(120);
 
-/// A write of which nothing was heard.
+/// An unanswered write.
 #[derive(Debug)]
-pub(super) struct Lost {
-    /// The state that it replaces; `None`: there was no ConfigMap.
+pub(super) struct UnansweredWrite {
+    /// The state that it replaces. `None`: there was no ConfigMap.
     base: Option<ResourceVersion>,
     removes: BTreeSet<Arc<str>>,
     until: Now,
@@ -50,19 +50,19 @@ pub(super) struct Lost {
 
 /// The last write.
 #[derive(Debug, Default)]
-pub(super) struct Sent {
+pub(super) struct LastWrite {
     base: Option<ResourceVersion>,
     edit: ConfigMapEdit,
     records: BTreeMap<NodeUid, Record>,
 }
 
-impl Sent {
-    /// What was written of this node does not count any more.
+impl LastWrite {
+    /// Drops what was written for this node.
     pub(super) fn forget(&mut self, uid: &NodeUid) {
         self.records.remove(uid);
     }
 
-    /// Whether a change repeats any of it.
+    /// Whether an edit repeats any part of this write.
     fn is_repeated_by(&self, edit: &ConfigMapEdit) -> bool {
         let sets = edit.set.iter().any(|(key, value)| self.edit.set.get(key) == Some(value));
         sets || edit.remove.iter().any(|key| self.edit.remove.contains(key))
@@ -70,96 +70,95 @@ impl Sent {
 }
 
 impl RecordStore {
-    /// A term begins: the ConfigMap is to be read after this moment.
+    /// Starts a term: the ConfigMap must be read after this time.
     pub(crate) fn confirm(&mut self, now: Now, epoch: Epoch) {
-        if self.asked_for >= Some(epoch) {
+        if self.term_to_read >= Some(epoch) {
             return;
         }
-        self.asked_for = Some(epoch);
-        match self.keeping {
-            Keeping::ConfigMap => self.errand.look_anew(now),
-            Keeping::Nothing => self.read_for = self.asked_for,
+        self.term_to_read = Some(epoch);
+        match self.storage {
+            RecordStorage::ConfigMap => self.client.look_anew(now),
+            RecordStorage::Nothing => self.read_for = self.term_to_read,
         }
     }
 
-    /// The newest term for which it was read.
+    /// Newest term for which the ConfigMap was read.
     pub(crate) fn read_for(&self) -> Option<Epoch> {
         self.read_for
     }
 
-    /// When something is to be done.
+    /// Time of the next change without input.
     pub(crate) fn deadline(&self) -> Option<Now> {
-        earliest(self.errand.deadline(), self.recheck)
+        earliest(self.client.deadline(), self.recheck)
     }
 
-    /// What is to be told of requests that have failed several times in a row.
+    /// Takes the error of several consecutive failed requests.
     pub(crate) fn take_failure(&mut self) -> Option<Arc<str>> {
         self.failure.take()
     }
 
-    /// Asks for what time and the last input allow; nothing is written where no machine `acts`.
-    pub(crate) fn advance(&mut self, now: Now, acts: bool, out: &mut Vec<Out>) {
+    /// Makes the requests that are due. Writes nothing unless `acts`.
+    pub(crate) fn reconcile(&mut self, now: Now, acts: bool, out: &mut Vec<Out>) {
         if !self.writes() {
             return;
         }
         self.lost.take_if(|lost| lost.until <= now);
-        if let Some(failed) = self.errand.overdue(now) {
+        if let Some(failed) = self.client.overdue(now) {
             self.on_failed(now, &failed);
         }
-        let reads = self.asked_for > self.read_for;
+        let reads = self.term_to_read > self.read_for;
         if acts {
             if self.recheck.take_if(|at| *at <= now).is_some() {
-                self.errand.hurry(now);
+                self.client.hurry(now);
             }
             let again = self.recheck.unwrap_or(now.plus(RECHECK_EVERY));
-            self.recheck = (!self.wanted.is_empty() || self.lost.is_some()).then_some(again);
+            self.recheck = (!self.desired.is_empty() || self.lost.is_some()).then_some(again);
             self.write(now, out);
         } else {
             self.recheck = None;
-            if !reads && self.errand.asked().is_none() && !self.errand.is_idle() {
-                self.errand.stop();
+            if !reads && self.client.asked().is_none() && !self.client.is_idle() {
+                self.client.stop();
             }
         }
-        if let Some((call, ask)) = self.errand.look(now, self.asked_for) {
+        if let Some((call, ask)) = self.client.look(now, self.term_to_read) {
             out.push(Out::ConfigMap(call, ask));
         }
     }
 
-    /// Writes what is not there as it is wanted, by the state that was seen last.
+    /// Writes the difference between the desired records and the last observed state.
     fn write(&mut self, now: Now, out: &mut Vec<Out>) {
-        if !self.differs || !self.errand.is_idle() {
+        if !self.differs || !self.client.is_idle() {
             return;
         }
         let Some(state) = &self.state else {
-            self.errand.look_at(now);
+            self.client.look_at(now);
             return;
         };
-        let Change { edit, records, refused } = state.change(&self.wanted, &self.leaving);
+        let RecordChange { edit, records, refused } = state.change(&self.desired, &self.removing);
         self.differs = false;
         self.refused = refused;
         if edit.is_empty() {
-            self.leaving.clear();
-            self.errand.forget_setbacks();
+            self.removing.clear();
+            self.client.forget_setbacks();
             return;
         }
         if self.sent.is_repeated_by(&edit) {
-            // Another client undoes it, or the server does not do it: not again immediately.
-            self.sent = Sent::default();
+            // Another client reverts the edit, or the server drops it. Not again at once.
+            self.sent = LastWrite::default();
             self.differs = true;
             self.state = None;
-            self.errand.put_off(now, step_of(&RETRY_AFTER, self.errand.failures()));
+            self.client.put_off(now, step_of(&RETRY_AFTER, self.client.failures()));
             return;
         }
         let (base, facts) = (state.version().cloned(), state.facts().cloned());
-        let (call, ask) = self.errand.write(now, self.asked_for, facts, edit.clone());
-        self.sent = Sent { base, edit, records };
-        // What becomes of it is not known until it is answered.
+        let (call, ask) = self.client.write(now, self.term_to_read, facts, edit.clone());
+        self.sent = LastWrite { base, edit, records };
+        // The result is not known until the answer.
         self.state = None;
         out.push(Out::ConfigMap(call, ask));
     }
 
-    /// Takes in the answer to the request that is under way; gives records that turned up and that this process has not
-    /// made or misses.
+    /// Applies the answer to the request in flight. Returns records that this process has neither made nor lost.
     pub(crate) fn on_answer(
         &mut self,
         now: Now,
@@ -167,9 +166,9 @@ impl RecordStore {
         answer: ConfigMapAnswer,
         out: &mut Vec<Out>,
     ) -> Vec<Record> {
-        match self.errand.on_answer(now, call, answer) {
+        match self.client.on_answer(now, call, answer) {
             ConfigMapNews::Unmatched => out.push(Out::Metric(Metric::UnmatchedAnswer)),
-            ConfigMapNews::Forestalled => self.unsend(),
+            ConfigMapNews::Forestalled => self.forget_write(),
             ConfigMapNews::State(sight) => return self.on_state(now, sight),
             ConfigMapNews::Failed(failed) => self.on_failed(now, &failed),
         }
@@ -177,41 +176,42 @@ impl RecordStore {
     }
 
     fn on_state(&mut self, now: Now, sight: ConfigMapRead<Option<Epoch>>) -> Vec<Record> {
-        let mut state = State::of(now, sight.facts);
-        // It replaces a state that is no more.
+        let mut state = RecordsState::of(now, sight.facts);
+        // Its base has been replaced, so that it fails.
         self.lost.take_if(|lost| lost.base.as_ref() != state.version());
         if let Some(lost) = &self.lost {
-            state.doubt(&lost.removes);
+            state.mark_doubted(&lost.removes);
         }
         self.read_for = self.read_for.max(sight.when);
         self.unreadable.clone_from(state.unreadable());
         let mut found = Vec::new();
         for there in state.records() {
-            let Some(wanted) = self.wanted.get(&there.uid) else {
-                if !self.leaving.contains(&there.uid) {
+            let Some(desired) = self.desired.get(&there.uid) else {
+                if !self.removing.contains(&there.uid) {
                     found.push(there.clone());
                 }
                 continue;
             };
-            // What was written, or what is wanted now: nothing else was made for this run of the node.
-            let mut made = self.sent.records.get(&there.uid).into_iter().chain([wanted]);
+            // What was written, or is desired now: no other record was made for this run of the node.
+            let mut made = self.sent.records.get(&there.uid).into_iter().chain([desired]);
             if let Some(made) = made.rfind(|made| state.holds(made)) {
-                self.news |= self.kept.get(&there.uid).is_none_or(|known| !known.says_the_same(made));
-                self.kept.insert(there.uid.clone(), made.clone());
+                self.has_changed |=
+                    self.confirmed.get(&there.uid).is_none_or(|known| !known.has_same_facts(made));
+                self.confirmed.insert(there.uid.clone(), made.clone());
             }
         }
-        self.leaving.retain(|uid| state.record(uid).is_some());
-        self.differs = !self.leaving.is_empty() || !self.wanted.values().all(|record| state.holds(record));
+        self.removing.retain(|uid| state.record(uid).is_some());
+        self.differs = !self.removing.is_empty() || !self.desired.values().all(|record| state.holds(record));
         match sight.what {
-            ConfigMapRequest::Look => self.sent = Sent::default(),
+            ConfigMapRequest::Look => self.sent = LastWrite::default(),
             ConfigMapRequest::Write => {}
         }
         if !self.differs {
-            self.errand.forget_setbacks();
+            self.client.forget_setbacks();
         }
         self.state = Some(state);
-        if self.asked_for > self.read_for {
-            self.errand.look_at(now);
+        if self.term_to_read > self.read_for {
+            self.client.look_at(now);
         }
         found
     }
@@ -220,23 +220,23 @@ impl RecordStore {
         match failed.what {
             ConfigMapRequest::Look => {}
             ConfigMapRequest::Write => {
-                let Sent { base, edit, .. } = &self.sent;
+                let LastWrite { base, edit, .. } = &self.sent;
                 let before = self.lost.take().filter(|lost| lost.base == *base);
                 let mut removes = before.map(|lost| lost.removes).unwrap_or_default();
                 removes.extend(edit.remove.iter().cloned());
-                self.lost = Some(Lost { base: base.clone(), removes, until: now.plus(LOST_FOR) });
+                self.lost = Some(UnansweredWrite { base: base.clone(), removes, until: now.plus(LOST_FOR) });
             }
         }
-        self.unsend();
-        let wait = if failed.denied { RETRY_DENIED } else { step_of(&RETRY_AFTER, self.errand.failures()) };
-        self.errand.put_off(now, wait);
-        if self.errand.failures() >= TOLD_AFTER {
+        self.forget_write();
+        let wait = if failed.denied { RETRY_DENIED } else { step_of(&RETRY_AFTER, self.client.failures()) };
+        self.client.put_off(now, wait);
+        if self.client.failures() >= REPORT_AFTER {
             self.failure = Some(Arc::clone(&failed.why));
         }
     }
 
-    /// It is not known what became of the last write, or it was not made.
-    fn unsend(&mut self) {
+    /// The last write was not made, or its result is unknown.
+    fn forget_write(&mut self) {
         self.state = None;
         self.differs = true;
     }

@@ -1,4 +1,4 @@
-//! What one state of our ConfigMap holds of records, and what is to be changed in it (docs/design/nodes.md, N4).
+//! The records in one state of our ConfigMap, and the changes to make (docs/design/nodes.md, N4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,56 +9,56 @@ use model::ids::NodeUid;
 use model::machine::Now;
 use model::object::ResourceVersion;
 
-/// Why a record is refused whose key holds something else.
+/// Reason for refusing a record whose key holds something else.
 const UNREADABLE: &str = "its key down.<UID> of the ConfigMap that is named like our Lease cannot be read: correct \
                           or remove it";
-/// Why a record is refused that would be too much.
+/// Reason for refusing a record without room.
 const NO_ROOM: &str = "the ConfigMap that is named like our Lease has no room for its record: all records together \
                        have 384 KiB";
 
 /// A state of the ConfigMap.
 #[derive(Debug)]
-pub(super) struct State {
-    /// `None`: there is no ConfigMap.
+pub(super) struct RecordsState {
+    /// The ConfigMap. `None`: absent.
     facts: Option<Arc<ConfigMapFacts>>,
     records: BTreeMap<NodeUid, Record>,
     unreadable: BTreeMap<Arc<str>, &'static str>,
-    /// Keys that a write may still remove of which nothing was heard.
+    /// Keys that an unanswered write may still remove.
     doubted: BTreeSet<Arc<str>>,
-    /// How many bytes all of it is, with the keys.
+    /// Size of all records in bytes, with their keys.
     size: usize,
 }
 
-/// What is to be changed in a state, and what is left out of that.
+/// The change of a state, and the records that do not fit.
 #[derive(Debug, Default)]
-pub(super) struct Change {
+pub(super) struct RecordChange {
     pub edit: ConfigMapEdit,
-    /// The records that it writes.
+    /// Records that it writes.
     pub records: BTreeMap<NodeUid, Record>,
-    /// Those that it cannot write, and why.
+    /// Records that cannot be written, with the reason.
     pub refused: BTreeMap<NodeUid, &'static str>,
 }
 
-impl State {
-    /// What a state says that was seen now.
-    pub(super) fn of(now: Now, facts: Option<Arc<ConfigMapFacts>>) -> State {
+impl RecordsState {
+    /// Evaluates a state that was observed now.
+    pub(super) fn of(now: Now, facts: Option<Arc<ConfigMapFacts>>) -> RecordsState {
         let (records, unreadable) = facts.as_deref().map(|facts| records::of(facts, now)).unwrap_or_default();
         let records = records.into_iter().map(|record| (record.uid.clone(), record)).collect();
         let size = facts.as_deref().map_or(0, records::size_of);
-        State { facts, records, unreadable, doubted: BTreeSet::new(), size }
+        RecordsState { facts, records, unreadable, doubted: BTreeSet::new(), size }
     }
 
     pub(super) fn facts(&self) -> Option<&Arc<ConfigMapFacts>> {
         self.facts.as_ref()
     }
 
-    /// Which state it is; `None`: there is no ConfigMap.
+    /// Version of the state. `None`: there is no ConfigMap.
     pub(super) fn version(&self) -> Option<&ResourceVersion> {
         self.facts.as_ref().map(|facts| &facts.version)
     }
 
-    /// These keys may still be removed by a write of which nothing was heard.
-    pub(super) fn doubt(&mut self, keys: &BTreeSet<Arc<str>>) {
+    /// Marks keys that an unanswered write may still remove.
+    pub(super) fn mark_doubted(&mut self, keys: &BTreeSet<Arc<str>>) {
         self.doubted.clone_from(keys);
     }
 
@@ -74,22 +74,26 @@ impl State {
         &self.unreadable
     }
 
-    /// Whether it says this of the node, and goes on to say so.
+    /// Whether it contains this record, and no unanswered write may remove it.
     pub(super) fn holds(&self, record: &Record) -> bool {
         let is_doubted = || records::key(&record.uid).is_some_and(|key| self.doubted.contains(&key));
-        self.record(&record.uid).is_some_and(|there| there.says_the_same(record)) && !is_doubted()
+        self.record(&record.uid).is_some_and(|there| there.has_same_facts(record)) && !is_doubted()
     }
 
-    /// What makes it hold what is wanted, without what is leaving. Records that are there already come first, the others
-    /// in the order of their signals.
-    pub(super) fn change(&self, wanted: &BTreeMap<NodeUid, Record>, leaving: &BTreeSet<NodeUid>) -> Change {
-        let mut change = Change::default();
+    /// The change that adds the desired records and removes those in `removing`. Existing records come first, then the
+    /// others in the order of their signals.
+    pub(super) fn change(
+        &self,
+        desired: &BTreeMap<NodeUid, Record>,
+        removing: &BTreeSet<NodeUid>,
+    ) -> RecordChange {
+        let mut change = RecordChange::default();
         let mut size = self.size;
-        for there in leaving.iter().filter_map(|uid| self.record(uid)) {
+        for there in removing.iter().filter_map(|uid| self.record(uid)) {
             size = size.saturating_sub(there.size());
             change.edit.remove.extend(records::key(&there.uid));
         }
-        let mut missing: Vec<&Record> = wanted.values().filter(|record| !self.holds(record)).collect();
+        let mut missing: Vec<&Record> = desired.values().filter(|record| !self.holds(record)).collect();
         missing.sort_by_key(|record| (self.record(&record.uid).is_none(), record.since, &record.node));
         for record in missing {
             // Unknown lines survive.
@@ -107,7 +111,7 @@ impl State {
         change
     }
 
-    /// The key of a record that has room in addition to so many bytes, and how many it makes them.
+    /// The key of a record, and the total size with it, if it has room in addition to `size` bytes.
     fn room(&self, record: &Record, size: usize) -> Result<(Arc<str>, usize), &'static str> {
         let key = records::key(&record.uid).ok_or("its UID is none that a key of a ConfigMap can hold")?;
         if self.unreadable.contains_key(&key) {

@@ -1,4 +1,4 @@
-//! That a record says after it was written what it said before, and what becomes of one that cannot be read.
+//! Tests that a record is read as it was written, and of unreadable records.
 
 use proptest::prelude::*;
 
@@ -140,7 +140,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn n4_what_is_written_is_read_again(record in any_record()) {
+    fn n4_a_written_record_reads_the_same(record in any_record()) {
         let key = key(&record.uid).expect("a key");
         let again = Record::read(&key, &as_text(&record.written()), READ, NOW);
         prop_assert_eq!(again, Some(Ok(record)));

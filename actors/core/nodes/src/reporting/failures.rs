@@ -1,9 +1,9 @@
-//! What has failed for which node, and which failures operators were told of (docs/design/nodes.md, N3; S1).
+//! The failures of nodes, and which of them were reported (docs/design/nodes.md, N3; S1).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Seen, node};
+use super::{ReportInput, node};
 use crate::Out;
 use crate::nodes::NodeStatus;
 use model::ids::{NodeUid, PoolId};
@@ -11,48 +11,48 @@ use model::machine::Now;
 use model::node::NodeState;
 use model::report::{Condition, Ended, EventKind, Report, Subject};
 
-/// The failures in a row of each node, of which the last is known.
+/// The last of each node's consecutive failures.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
-    failures: BTreeMap<NodeUid, Failing>,
+    failures: BTreeMap<NodeUid, NodeFailure>,
 }
 
 #[derive(Debug)]
-struct Failing {
-    /// The last failure.
+struct NodeFailure {
+    /// Pool of the last failure.
     pool: Option<PoolId>,
     why: Arc<str>,
-    /// What it was about; `None`: that was not seen yet.
-    about: Option<About>,
-    /// When it is tried again, if that waits for a moment.
+    /// The work that failed. `None`: not evaluated yet.
+    about: Option<WorkKind>,
+    /// Time of the next try, if it waits for a time.
     next: Option<Now>,
-    /// The Node that was told of it.
-    told: Option<Subject>,
+    /// Subject of the active report.
+    reported: Option<Subject>,
 }
 
-/// What the work on a node is about: failures in a row end with it.
+/// The work on a node. A change of it ends consecutive failures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum About {
+enum WorkKind {
     Record,
     Down,
     Restore,
     Rest,
 }
 
-impl About {
-    fn of(state: NodeState) -> About {
+impl WorkKind {
+    fn of(state: NodeState) -> WorkKind {
         match state {
-            NodeState::Held | NodeState::Recording => About::Record,
-            NodeState::Draining | NodeState::Down => About::Down,
-            NodeState::Restoring => About::Restore,
-            NodeState::Gone => About::Rest,
+            NodeState::Held | NodeState::Recording => WorkKind::Record,
+            NodeState::Draining | NodeState::Down => WorkKind::Down,
+            NodeState::Restoring => WorkKind::Restore,
+            NodeState::Gone => WorkKind::Rest,
         }
     }
 }
 
-impl Failing {
-    fn new(pool: Option<&PoolId>, why: &Arc<str>) -> Failing {
-        Failing { pool: pool.cloned(), why: Arc::clone(why), about: None, next: None, told: None }
+impl NodeFailure {
+    fn new(pool: Option<&PoolId>, why: &Arc<str>) -> NodeFailure {
+        NodeFailure { pool: pool.cloned(), why: Arc::clone(why), about: None, next: None, reported: None }
     }
 }
 
@@ -62,73 +62,75 @@ impl Failures {
     }
 
     pub(super) fn add(&mut self, pool: Option<&PoolId>, uid: &NodeUid, why: &Arc<str>) {
-        let new = Failing::new(pool, why);
+        let new = NodeFailure::new(pool, why);
         let known = self.failures.remove(uid);
         let new = match known {
-            Some(Failing { about, next, told, .. }) => Failing { about, next, told, ..new },
+            Some(NodeFailure { about, next, reported, .. }) => NodeFailure { about, next, reported, ..new },
             None => new,
         };
         self.failures.insert(uid.clone(), new);
     }
 
-    /// Ends what goes on no longer, and tells of the first failure in each row.
-    pub(super) fn tell(
+    /// Ends failures that are over, and reports the first of consecutive failures.
+    pub(super) fn report(
         &mut self,
         now: Now,
-        stands: &[NodeStatus<'_>],
-        seen: &Seen<'_>,
-        speaks: bool,
+        statuses: &[NodeStatus<'_>],
+        input: &ReportInput<'_>,
+        can_report: bool,
         out: &mut Vec<Out>,
     ) {
-        self.add_refused(stands, seen);
+        self.add_refused(statuses, input);
         if self.failures.is_empty() {
             return;
         }
-        let stands: BTreeMap<&NodeUid, &NodeStatus<'_>> =
-            stands.iter().map(|stand| (stand.uid, stand)).collect();
-        let is_over = |uid: &NodeUid, failing: &mut Failing| {
-            let Some(stand) = stands.get(uid) else { return true };
-            let about = About::of(stand.state);
-            let lasts = failing.about.is_none_or(|before| before == about) && !stand.done;
+        let statuses: BTreeMap<&NodeUid, &NodeStatus<'_>> =
+            statuses.iter().map(|status| (status.uid, status)).collect();
+        let is_over = |uid: &NodeUid, failing: &mut NodeFailure| {
+            let Some(status) = statuses.get(uid) else { return true };
+            let about = WorkKind::of(status.state);
+            let lasts = failing.about.is_none_or(|before| before == about) && !status.done;
             failing.about = Some(about);
             !lasts
         };
-        let over = self.failures.extract_if(.., is_over).filter_map(|(_, failing)| failing.told);
+        let over = self.failures.extract_if(.., is_over).filter_map(|(_, failing)| failing.reported);
         out.extend(
             over.map(|subject| {
                 Out::Ended(Ended { condition: Condition::AdminFailed, subject: Some(subject) })
             }),
         );
         for (uid, failing) in &mut self.failures {
-            failing.next = seen.queue.due(uid).max(seen.posts.again_at(uid));
-            let Some(stand) = stands.get(uid).filter(|_| speaks && failing.told.is_none()) else { continue };
-            let subject = node(stand.name, uid);
-            failing.told = Some(subject.clone());
+            failing.next = input.queue.due(uid).max(input.updates.retry_at(uid));
+            let Some(status) = statuses.get(uid).filter(|_| can_report && failing.reported.is_none()) else {
+                continue;
+            };
+            let subject = node(status.name, uid);
+            failing.reported = Some(subject.clone());
             let what = EventKind::AdminFailed {
                 pool: failing.pool.clone(),
                 why: Arc::clone(&failing.why),
-                retry: seen.queue.requeues(uid).saturating_sub(1),
+                retry: input.queue.requeues(uid).saturating_sub(1),
                 next: failing.next.map(|at| at.since(now)),
             };
             out.push(Out::Report(Report { subjects: vec![subject], what, note: None }));
         }
     }
 
-    /// A node whose record our ConfigMap cannot take is not cut out (N4).
-    fn add_refused(&mut self, stands: &[NodeStatus<'_>], seen: &Seen<'_>) {
-        for stand in stands.iter().filter(|stand| stand.state == NodeState::Recording) {
-            let Some(why) = seen.records.refused.get(stand.uid) else { continue };
-            let new = || Failing::new(None, &format!("the node cannot be recorded: {why}").into());
-            self.failures.entry(stand.uid.clone()).or_insert_with(new);
+    /// Adds nodes whose records cannot be stored in our ConfigMap. They are not drained (N4).
+    fn add_refused(&mut self, statuses: &[NodeStatus<'_>], input: &ReportInput<'_>) {
+        for status in statuses.iter().filter(|status| status.state == NodeState::Recording) {
+            let Some(why) = input.records.refused.get(status.uid) else { continue };
+            let new = || NodeFailure::new(None, &format!("the node cannot be recorded: {why}").into());
+            self.failures.entry(status.uid.clone()).or_insert_with(new);
         }
     }
 
-    /// When a node is worked on again that waits for that.
+    /// Time of the next try, if the node waits for a time.
     pub(super) fn next(&self, now: Now, uid: &NodeUid) -> Option<Now> {
         self.failures.get(uid)?.next.filter(|at| *at > now)
     }
 
-    /// What the last failure said.
+    /// Message of the last failure.
     pub(super) fn last(&self, uid: &NodeUid) -> Option<Arc<str>> {
         self.failures.get(uid).map(|failing| Arc::clone(&failing.why))
     }

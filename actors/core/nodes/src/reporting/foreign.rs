@@ -1,9 +1,9 @@
-//! The admin states that another client has set: they are shown and left as they are (docs/design/nodes.md, N4).
+//! Admin states that another client has set. They are shown and left unchanged (docs/design/nodes.md, N4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Seen;
-use super::transitions::Way;
+use super::ReportInput;
+use super::transitions::Direction;
 use crate::nodes::NodeStatus;
 use crate::records::Record;
 use model::arm::{AdminState, Backend};
@@ -12,63 +12,66 @@ use model::node::NodeFact;
 use model::node::NodeState;
 use model::view::{AdminView, ForeignState};
 
-/// What another client has set of known nodes, and how many entries are Down by whom.
+/// The admin states of known nodes that another client has set, and the number of Down entries.
 #[derive(Debug, Default)]
-pub(super) struct Foreign {
+pub(super) struct ForeignStates {
     /// The first ones, in order.
     pub(super) shown: Vec<ForeignState>,
-    /// The nodes that do not leave service.
-    pub(super) nodes: BTreeMap<NodeUid, OfNode>,
+    /// Nodes that do not drain.
+    pub(super) nodes: BTreeMap<NodeUid, ForeignOfNode>,
     pub(super) downs: u64,
-    /// The Downs that are ours.
+    /// Number of Downs that are ours.
     pub(super) ours: u64,
 }
 
-/// What another client has set of one node.
+/// The admin states of one node that another client has set.
 #[derive(Debug)]
-pub(super) struct OfNode {
+pub(super) struct ForeignOfNode {
     pub(super) name: NodeName,
     pub(super) pools: BTreeSet<PoolId>,
     pub(super) example: PoolId,
     pub(super) state: AdminState,
 }
 
-impl Foreign {
-    pub(super) fn find(stands: &[NodeStatus<'_>], facts: &[&NodeFact], seen: &Seen<'_>) -> Foreign {
-        let mut found = Foreign::default();
-        // What is Down in a pool that is filled from an xDS source may be so by what that says: nothing is told before
-        // that is known (X2).
-        let is_known = |pool: &PoolId| !seen.params.listed.contains(pool) || seen.pools.has_word(pool);
-        let counts = |pool: &PoolId| !seen.set.excluded.contains(&pool.pool) && is_known(pool);
-        let states = seen.pools.set_states().filter(|(pool, _, _)| counts(pool));
+impl ForeignStates {
+    pub(super) fn find(
+        statuses: &[NodeStatus<'_>],
+        facts: &[&NodeFact],
+        input: &ReportInput<'_>,
+    ) -> ForeignStates {
+        let mut found = ForeignStates::default();
+        // In a pool of an xDS source, the source may require the Down. Nothing is reported before that is known (X2).
+        let is_known = |pool: &PoolId| !input.params.listed.contains(pool) || input.pools.knows_source(pool);
+        let counts = |pool: &PoolId| !input.set.excluded.contains(&pool.pool) && is_known(pool);
+        let states = input.pools.set_states().filter(|(pool, _, _)| counts(pool));
         let states: Vec<(&PoolId, Backend, AdminState)> = states.collect();
-        if states.is_empty() || !seen.leads {
+        if states.is_empty() || !input.leads {
             return found;
         }
-        let records = records(stands);
-        let leaving = stands.iter().filter(|stand| Way::of(stand.state) == Way::Out);
-        let leaving: BTreeSet<&NodeUid> = leaving.map(|stand| stand.uid).collect();
+        let records = records(statuses);
+        let leaving = statuses.iter().filter(|status| Direction::of(status.state) == Direction::Out);
+        let leaving: BTreeSet<&NodeUid> = leaving.map(|status| status.uid).collect();
         let owned = facts.iter().flat_map(|fact| fact.backends().map(move |backend| (backend, *fact)));
         let owners: BTreeMap<Backend, &NodeFact> = owned.collect();
         let mut theirs: Vec<(&PoolId, Backend, AdminState, &NodeFact)> = Vec::new();
         for (pool, backend, state) in states {
             let is_down = state == AdminState::Down;
             let is_ours = |record: &&Record| !record.foreign.holds(pool);
-            let is_noted = || records.get(&backend).is_some_and(|records| records.iter().any(is_ours));
-            if is_down && (is_noted() || seen.pools.is_claimed(pool, &backend)) {
+            let is_recorded = || records.get(&backend).is_some_and(|records| records.iter().any(is_ours));
+            if is_down && (is_recorded() || input.pools.is_claimed(pool, &backend)) {
                 found.ours += 1;
                 continue;
             }
             let Some(&owner) = owners.get(&backend) else {
-                // Addresses that a source assigns need not be those of nodes.
-                found.downs += u64::from(is_down && seen.params.listed.contains(pool));
+                // Addresses that a source assigns need not belong to nodes.
+                found.downs += u64::from(is_down && input.params.listed.contains(pool));
                 continue;
             };
             found.downs += u64::from(is_down);
             if !leaving.contains(&owner.uid) {
                 found.add(owner, pool, state);
             } else if !is_down {
-                // It is overridden.
+                // Draining overrides it.
                 continue;
             }
             theirs.push((pool, backend, state, owner));
@@ -86,7 +89,7 @@ impl Foreign {
     }
 
     fn add(&mut self, owner: &NodeFact, pool: &PoolId, state: AdminState) {
-        let of = self.nodes.entry(owner.uid.clone()).or_insert_with(|| OfNode {
+        let of = self.nodes.entry(owner.uid.clone()).or_insert_with(|| ForeignOfNode {
             name: owner.name.clone(),
             pools: BTreeSet::new(),
             example: pool.clone(),
@@ -97,13 +100,13 @@ impl Foreign {
 }
 
 /// The records by which a Down of a backend is ours.
-fn records<'a>(stands: &[NodeStatus<'a>]) -> BTreeMap<Backend, Vec<&'a Record>> {
-    let counts = |stand: &&NodeStatus<'_>| match stand.state {
+fn records<'a>(statuses: &[NodeStatus<'a>]) -> BTreeMap<Backend, Vec<&'a Record>> {
+    let counts = |status: &&NodeStatus<'_>| match status.state {
         NodeState::Draining | NodeState::Down | NodeState::Restoring | NodeState::Gone => true,
         NodeState::Held | NodeState::Recording => false,
     };
     let mut records: BTreeMap<Backend, Vec<&'a Record>> = BTreeMap::new();
-    for record in stands.iter().filter(counts).filter_map(|stand| stand.record) {
+    for record in statuses.iter().filter(counts).filter_map(|status| status.record) {
         for backend in record.backends() {
             records.entry(backend).or_default().push(record);
         }

@@ -1,10 +1,10 @@
-//! What the metrics show of the admin state; they are told of what has changed (docs/design/reporting.md, E2).
+//! The metrics of the admin state, emitted when they change (docs/design/reporting.md, E2).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Seen;
-use super::foreign::Foreign;
+use super::ReportInput;
+use super::foreign::ForeignStates;
 use crate::Out;
 use crate::nodes::NodeStatus;
 use mechanisms::work_queue::{Results, WorkQueue};
@@ -15,24 +15,24 @@ use model::sample::Metric;
 use model::sample::WorkResult;
 use model::signals::Signal;
 
-/// What was said last; at first every series stands at zero.
+/// The last emitted values. At first, every series is zero.
 #[derive(Debug, Default)]
 pub(super) struct NodeGauges {
     states: BTreeMap<NodeState, u64>,
     signals: BTreeMap<Signal, u64>,
-    /// The Downs that are ours, and the others.
+    /// Downs that are ours, and others.
     downs: [u64; 2],
     /// In whole seconds.
     oldest: Option<u64>,
     queue: u64,
-    /// Records that are kept, unreadable and refused.
+    /// Stored, unreadable and refused records.
     records: [u64; 3],
     results: Results,
 }
 
 impl NodeGauges {
-    /// Says how work has ended since the last time (S4).
-    pub(super) fn tell_results(&mut self, queue: &WorkQueue<NodeUid>, out: &mut Vec<Out>) {
+    /// Emits the results of work since the last time (S4).
+    pub(super) fn emit_results(&mut self, queue: &WorkQueue<NodeUid>, out: &mut Vec<Out>) {
         let now = queue.results();
         if now == self.results {
             return;
@@ -44,37 +44,37 @@ impl NodeGauges {
         }
     }
 
-    /// Says how many nodes stand how.
-    pub(super) fn tell_nodes(
+    /// Emits the number of nodes in each state.
+    pub(super) fn emit_nodes(
         &mut self,
         now: Now,
-        stands: &[NodeStatus<'_>],
-        seen: &Seen<'_>,
+        statuses: &[NodeStatus<'_>],
+        input: &ReportInput<'_>,
         out: &mut Vec<Out>,
     ) {
         for state in NodeState::ALL {
-            let nodes = count(stands.iter().filter(|stand| stand.state == state).count());
+            let nodes = count(statuses.iter().filter(|status| status.state == state).count());
             if self.states.insert(state, nodes).unwrap_or_default() != nodes {
                 out.push(Out::Metric(Metric::AdminNodes { state, nodes }));
             }
         }
         for signal in Signal::ALL {
-            let nodes = count(stands.iter().filter(|stand| stand.signals.contains(&signal)).count());
+            let nodes = count(statuses.iter().filter(|status| status.signals.contains(&signal)).count());
             if self.signals.insert(signal, nodes).unwrap_or_default() != nodes {
                 out.push(Out::Metric(Metric::DrainingNodes { signal, nodes }));
             }
         }
-        let oldest = stands.iter().filter_map(waits_since).min().map(|since| now.since(since).as_secs());
+        let oldest = statuses.iter().filter_map(waits_since).min().map(|since| now.since(since).as_secs());
         if oldest != self.oldest {
             self.oldest = oldest;
             out.push(Out::Metric(Metric::AdminOldest(oldest.map(Duration::from_secs))));
         }
-        let queue = count(stands.iter().filter(|stand| seen.queue.requeues(stand.uid) > 0).count());
+        let queue = count(statuses.iter().filter(|status| input.queue.requeues(status.uid) > 0).count());
         if queue != self.queue {
             self.queue = queue;
             out.push(Out::Metric(Metric::ReconcileQueue(queue)));
         }
-        let kept = &seen.records;
+        let kept = &input.records;
         let records = [count(kept.count), count(kept.unreadable.len()), count(kept.refused.len())];
         if records != self.records {
             self.records = records;
@@ -83,8 +83,8 @@ impl NodeGauges {
         }
     }
 
-    /// Says how many entries are Down.
-    pub(super) fn tell_entries(&mut self, found: &Foreign, out: &mut Vec<Out>) {
+    /// Emits the number of Down entries.
+    pub(super) fn emit_entries(&mut self, found: &ForeignStates, out: &mut Vec<Out>) {
         let downs = [found.ours, found.downs];
         for (foreign, at) in [(false, 0), (true, 1)] {
             if self.downs[at] != downs[at] {
@@ -95,11 +95,11 @@ impl NodeGauges {
     }
 }
 
-/// Since when a node waits for work of ours; what is held back has a count of its own, and one that is gone waits for
+/// Time since which a node waits for our work. Held nodes have a count of their own, and deleted nodes wait for
 /// others.
-fn waits_since(stand: &NodeStatus<'_>) -> Option<Now> {
-    match stand.state {
-        NodeState::Recording | NodeState::Draining | NodeState::Restoring => stand.since,
+fn waits_since(status: &NodeStatus<'_>) -> Option<Now> {
+    match status.state {
+        NodeState::Recording | NodeState::Draining | NodeState::Restoring => status.since,
         NodeState::Held | NodeState::Down | NodeState::Gone => None,
     }
 }

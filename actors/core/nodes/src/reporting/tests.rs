@@ -1,4 +1,4 @@
-//! What is told, on the test's clock, of nodes and pools that stand as a test says.
+//! Tests of the reports, on the test's clock, about nodes and pools in given states.
 
 mod metrics;
 mod shown;
@@ -6,7 +6,7 @@ mod shown;
 use std::net::IpAddr;
 
 use super::*;
-use crate::Keeping;
+use crate::RecordStorage;
 use crate::pools::Lacks;
 use crate::records::{Exceptions, Record};
 use mechanisms::work_queue;
@@ -32,7 +32,7 @@ fn pools() -> [PoolId; 2] {
     [pool("lb", "web"), pool("lb-internal", "web")]
 }
 
-/// A node, and how it stands; `None`: as usual.
+/// A node with its state. `None`: not draining.
 struct Node {
     name: NodeName,
     uid: NodeUid,
@@ -70,7 +70,7 @@ impl Node {
         Node { name, uid, fact: Some(fact), state: None, since: Now::ZERO, record }
     }
 
-    fn stand(&self) -> Option<NodeStatus<'_>> {
+    fn status(&self) -> Option<NodeStatus<'_>> {
         let state = self.state?;
         let leaves = match state {
             NodeState::Held | NodeState::Recording | NodeState::Draining | NodeState::Down => true,
@@ -89,9 +89,9 @@ impl Node {
     }
 }
 
-/// What was said.
+/// The emitted reports, views and samples.
 #[derive(Debug, Default)]
-struct Said {
+struct Emitted {
     reports: Vec<Report>,
     nodes: Vec<(NodeName, Option<NodeView>)>,
     whole: Vec<AdminView>,
@@ -101,13 +101,13 @@ struct Said {
 
 struct Bench {
     now: Now,
-    told: Reporting,
+    reporting: Reporting,
     nodes: Vec<Node>,
-    /// How many Ready nodes are Down, and how many there are.
+    /// Number of Ready nodes that are Down, and of all Ready nodes.
     bound: (usize, usize),
     azure: BTreeMap<PoolId, BTreeMap<IpAddr, State>>,
     pools: Pools,
-    posts: PendingUpdates,
+    updates: PendingUpdates,
     queue: WorkQueue<NodeUid>,
     set: Draining,
     params: Params,
@@ -119,7 +119,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// So many nodes, all in both pools but the last, which is in none; events are posted.
+    /// Creates a bench with this many nodes. All are in both pools but the last, which is in none. Events are posted.
     fn new(nodes: u8) -> Bench {
         let params = Params {
             role: Role::On,
@@ -128,17 +128,17 @@ impl Bench {
             only_listed: BTreeSet::new(),
             listed: BTreeSet::new(),
             max_backoff: Duration::from_secs(15),
-            keeping: Keeping::ConfigMap,
+            storage: RecordStorage::ConfigMap,
         };
         let members: BTreeMap<IpAddr, State> = (1..nodes).map(|n| (ip(n), State::None)).collect();
         let mut bench = Bench {
             now: Now::from_millis(10_000),
-            told: Reporting::default(),
+            reporting: Reporting::default(),
             nodes: (1..=nodes).map(Node::new).collect(),
             bound: (0, nodes.into()),
             azure: pools().map(|pool| (pool, members.clone())).into(),
             pools: Pools::default(),
-            posts: PendingUpdates::default(),
+            updates: PendingUpdates::default(),
             queue: WorkQueue::new(work_queue::Params::S4),
             set: Draining { excluded: params.excluded.clone(), ..Draining::default() },
             params,
@@ -148,7 +148,7 @@ impl Bench {
             acts: true,
             changed: true,
         };
-        bench.told.reporting(Some(Epoch(1)));
+        bench.reporting.set_term(Some(Epoch(1)));
         bench.observe();
         bench.later();
         bench
@@ -167,11 +167,11 @@ impl Bench {
         Report { subjects: vec![self.subject(n)], what, note: None }
     }
 
-    /// The node stands so from now on.
+    /// Sets the state of a node.
     fn put(&mut self, n: u8, state: impl Into<Option<NodeState>>) {
         let node = &mut self.nodes[usize::from(n) - 1];
         let (before, after) = (node.state, state.into());
-        if before.map(transitions::Way::of) != after.map(transitions::Way::of) {
+        if before.map(transitions::Direction::of) != after.map(transitions::Direction::of) {
             node.since = self.now;
         }
         node.state = after;
@@ -182,13 +182,13 @@ impl Bench {
         &mut self.nodes[usize::from(n) - 1].record
     }
 
-    /// An entry of the node is so in this pool.
+    /// Sets the admin state of the node's entry in this pool.
     fn set(&mut self, pool: &PoolId, n: u8, state: State) {
         self.azure.entry(pool.clone()).or_default().insert(ip(n), state);
         self.observe();
     }
 
-    /// In all pools.
+    /// The same in all pools.
     fn set_all(&mut self, n: u8, state: State) {
         for pool in pools() {
             self.set(&pool, n, state);
@@ -227,14 +227,14 @@ impl Bench {
         self.changed = true;
     }
 
-    /// The writer is to do something for a node in a pool.
-    fn post(&mut self, pool: &PoolId, n: u8) {
+    /// Makes an update for a node in a pool due.
+    fn update(&mut self, pool: &PoolId, n: u8) {
         let (now, lacks) = (self.now, Lacks::from([(self.uid(n), AdminUrgency::Down)]));
-        self.posts.settle(now, pool.clone(), lacks, 1, |_| Some(now), &mut Vec::new());
+        self.updates.request(now, pool.clone(), lacks, 1, |_| Some(now), &mut Vec::new());
         self.changed = true;
     }
 
-    /// The writer fails to.
+    /// Lets the writer fail at it.
     fn fail(&mut self, pool: &PoolId, n: u8) {
         let uid = self.uid(n);
         self.queue.add(self.now, uid.clone());
@@ -245,23 +245,23 @@ impl Bench {
                 self.queue.done(self.now, &taken);
             }
         }
-        self.told.failed(Some(pool), &[uid], "HTTP 500".into());
+        self.reporting.failed(Some(pool), &[uid], "HTTP 500".into());
     }
 
-    /// What is said now.
-    fn tell(&mut self) -> Said {
-        let stands: Vec<NodeStatus<'_>> = self.nodes.iter().filter_map(Node::stand).collect();
-        let seen = Seen {
-            stands: &stands,
+    /// Returns the reports of now.
+    fn report(&mut self) -> Emitted {
+        let statuses: Vec<NodeStatus<'_>> = self.nodes.iter().filter_map(Node::status).collect();
+        let seen = ReportInput {
+            statuses: &statuses,
             facts: &|| self.nodes.iter().filter_map(|node| node.fact.as_ref()).collect(),
             bound: &|| self.bound,
             pools: &self.pools,
-            posts: &self.posts,
-            owed: &BTreeMap::new(),
+            updates: &self.updates,
+            added: &BTreeMap::new(),
             queue: &self.queue,
             set: &self.set,
             records: RecordsView {
-                count: stands.len(),
+                count: statuses.len(),
                 unreadable: &self.unreadable,
                 refused: &self.refused,
                 fresh: true,
@@ -274,44 +274,44 @@ impl Bench {
             changed: self.changed,
         };
         let mut out = Vec::new();
-        self.told.advance(self.now, &seen, &mut out);
+        self.reporting.report(self.now, &seen, &mut out);
         self.changed = false;
-        let mut said = Said::default();
+        let mut output = Emitted::default();
         for one in out {
             match one {
-                Out::Report(report) => said.reports.push(report),
-                Out::Node(name, view) => said.nodes.push((name, view)),
-                Out::View(view) => said.whole.push(view),
-                Out::Metric(sample) => said.samples.push(sample),
-                Out::Ended(ended) => said.ended.push(ended),
+                Out::Report(report) => output.reports.push(report),
+                Out::Node(name, view) => output.nodes.push((name, view)),
+                Out::View(view) => output.whole.push(view),
+                Out::Metric(sample) => output.samples.push(sample),
+                Out::Ended(ended) => output.ended.push(ended),
                 other @ (Out::Draining(_)
                 | Out::DrainingAddresses(_)
                 | Out::Due(..)
                 | Out::Withdraw(..)
                 | Out::Opened(_)
-                | Out::Look
+                | Out::ReadLoadBalancers
                 | Out::NoticeIgnored(..)
                 | Out::ConfigMap(..)
                 | Out::Taint(..)
                 | Out::Answer(..)
-                | Out::Release(..)) => panic!("{other:?} is not told"),
+                | Out::Release(..)) => panic!("{other:?} is not emitted here"),
             }
         }
-        said
+        output
     }
 
-    /// What is said a second later.
-    fn later(&mut self) -> Said {
+    /// Returns the reports after another second.
+    fn later(&mut self) -> Emitted {
         self.now = self.now.plus(Duration::from_secs(1));
-        self.tell()
+        self.report()
     }
 
-    /// The reports of a second later.
+    /// Only the events after another second.
     fn reports(&mut self) -> Vec<Report> {
         self.later().reports
     }
 
-    /// The node is cut out in all pools.
+    /// Sets the node Down in all pools.
     fn cut(&mut self, n: u8) -> Vec<Report> {
         self.set_all(n, State::Down);
         self.put(n, NodeState::Down);
@@ -337,7 +337,7 @@ fn s1_it_is_reported_once_that_a_node_is_down_and_once_that_it_is_back() {
         bench.put(1, NodeState::Draining);
         assert_eq!(bench.reports(), []);
         bench.put(1, NodeState::Down);
-        assert_eq!(bench.reports(), [], "what is mended is no news");
+        assert_eq!(bench.reports(), [], "a repair is not reported");
 
         bench.put(1, NodeState::Restoring);
         assert_eq!(bench.reports(), []);
@@ -369,7 +369,7 @@ fn s1_an_entry_with_an_unknown_admin_state_is_not_down_and_is_named() {
 }
 
 #[test]
-fn s1_nothing_is_told_of_a_node_in_no_pool_or_of_one_that_is_gone() {
+fn s1_a_node_that_is_in_no_pool_or_deleted_is_not_reported() {
     let mut bench = Bench::new(3);
     for state in [NodeState::Draining, NodeState::Down, NodeState::Restoring] {
         bench.put(3, state);
@@ -398,11 +398,11 @@ fn s1_nothing_is_told_of_a_node_in_no_pool_or_of_one_that_is_gone() {
 }
 
 #[test]
-fn s1_what_ends_while_nobody_can_be_told_is_told_when_somebody_can() {
+fn s1_a_return_without_posted_events_is_reported_later() {
     let mut bench = Bench::new(3);
-    bench.told.reporting(None);
+    bench.reporting.set_term(None);
     assert_eq!(bench.cut(1), []);
-    bench.told.reporting(Some(Epoch(1)));
+    bench.reporting.set_term(Some(Epoch(1)));
     assert_eq!(bench.reports(), [bench.about(1, down(2, 2))]);
     bench.acts = false;
     assert_eq!(bench.cut(2), [], "nothing is begun");
@@ -421,33 +421,33 @@ fn s1_what_ends_while_nobody_can_be_told_is_told_when_somebody_can() {
 }
 
 #[test]
-fn n3_of_failures_in_a_row_the_first_is_told_with_its_retry() {
+fn n3_the_first_of_consecutive_failures_is_reported_with_its_retry() {
     let mut bench = Bench::new(3);
     let [web, internal] = pools();
     bench.put(1, NodeState::Draining);
     bench.later();
     bench.fail(&web, 1);
     let first = failed(Some(web.clone()), "HTTP 500", 0, Some(Duration::from_millis(5)));
-    assert_eq!(bench.tell().reports, [bench.about(1, first.clone())]);
+    assert_eq!(bench.report().reports, [bench.about(1, first.clone())]);
     bench.now = bench.now.plus(Duration::from_millis(300));
     bench.fail(&internal, 1);
-    let said = bench.tell();
-    assert_eq!(said.reports, [], "the row goes on");
-    let [(_, Some(view))] = &said.nodes[..] else { panic!("{said:?}") };
+    let output = bench.report();
+    assert_eq!(output.reports, [], "the row goes on");
+    let [(_, Some(view))] = &output.nodes[..] else { panic!("{output:?}") };
     assert_eq!((view.retries, view.last_error.as_deref()), (2, Some("HTTP 500")));
     assert_eq!(view.next, Some(bench.now.plus(Duration::from_millis(10))));
 
     bench.cut(1);
     bench.put(1, NodeState::Draining);
-    let said = bench.later();
-    let [(_, Some(view))] = &said.nodes[..] else { panic!("{said:?}") };
+    let output = bench.later();
+    let [(_, Some(view))] = &output.nodes[..] else { panic!("{output:?}") };
     assert_eq!(view.last_error, None, "it has ended");
     bench.fail(&web, 1);
-    assert_eq!(bench.tell().reports.len(), 1);
+    assert_eq!(bench.report().reports.len(), 1);
     bench.put(1, NodeState::Restoring);
     assert_eq!(bench.reports(), []);
     bench.fail(&web, 1);
-    assert_eq!(bench.tell().reports.len(), 1, "another thing is wanted");
+    assert_eq!(bench.report().reports.len(), 1, "another thing is wanted");
     bench.fail(&web, 2);
     assert_eq!(bench.reports(), [], "a node of which nothing is wanted has no failures");
 }
@@ -467,27 +467,27 @@ fn n3_when_many_nodes_fail_the_common_limiter_sets_the_next_try() {
         bench.about(n, failed(Some(web.clone()), "HTTP 500", 0, next))
     };
     let expected = [first(1, 5), first(2, 100)];
-    let said = bench.tell();
-    assert_eq!(said.reports, expected);
-    let next: Vec<Option<Now>> = said.nodes.iter().map(|(_, view)| view.as_ref()?.next).collect();
+    let output = bench.report();
+    assert_eq!(output.reports, expected);
+    let next: Vec<Option<Now>> = output.nodes.iter().map(|(_, view)| view.as_ref()?.next).collect();
     assert_eq!(next, [5, 100].map(|millis| Some(bench.now.plus(Duration::from_millis(millis)))));
 }
 
 #[test]
-fn n4_a_node_that_cannot_be_recorded_is_told_once() {
+fn n4_a_node_that_cannot_be_recorded_is_reported_once() {
     let mut bench = Bench::new(3);
     bench.nodes[1].uid = NodeUid::new("no key/at all");
     bench.refused = [(bench.uid(1), "there is no room"), (bench.uid(2), "its UID is odd")].into();
     bench.put(1, NodeState::Recording);
     bench.put(2, NodeState::Recording);
-    let said = bench.reports();
+    let output = bench.reports();
     let why = |report: &Report| {
         let EventKind::AdminFailed { pool: None, why, retry: 0, next: None } = &report.what else {
             panic!("{report:?}")
         };
         why.to_string()
     };
-    let whys: Vec<String> = said.iter().map(why).collect();
+    let whys: Vec<String> = output.iter().map(why).collect();
     let expected = |why: &str| format!("the node cannot be recorded: {why}");
     assert_eq!(whys, [expected("its UID is odd"), expected("there is no room")]);
     assert_eq!(bench.reports(), []);
@@ -495,11 +495,11 @@ fn n4_a_node_that_cannot_be_recorded_is_told_once() {
     bench.put(1, NodeState::Draining);
     assert_eq!(bench.reports(), []);
     bench.fail(&pools()[0], 1);
-    assert_eq!(bench.tell().reports.len(), 1, "it was recorded: this is another row");
+    assert_eq!(bench.report().reports.len(), 1, "it was recorded: this is another row");
 }
 
 #[test]
-fn n5_each_held_node_is_told_once_in_a_term_and_the_controller_once() {
+fn n5_each_held_node_is_reported_once_a_term_and_the_controller_once() {
     let mut bench = Bench::new(7);
     bench.bound = (2, 6);
     for (n, state) in [(1, NodeState::Draining), (2, NodeState::Recording), (3, NodeState::Held)] {
@@ -515,13 +515,13 @@ fn n5_each_held_node_is_told_once_in_a_term_and_the_controller_once() {
         assert_eq!(bench.reports(), [], "once in a term");
     }
     bench.put(4, None);
-    bench.told.reporting(Some(Epoch(2)));
+    bench.reporting.set_term(Some(Epoch(2)));
     assert_eq!(bench.reports(), [Report { subjects: both, what: held, note: None }]);
     assert_eq!(bench.reports(), []);
 }
 
 #[test]
-fn n4_an_admin_state_of_somebody_else_is_told_once_for_each_node_and_term() {
+fn n4_a_foreign_admin_state_is_reported_once_per_node_and_term() {
     let mut bench = Bench::new(4);
     let [web, internal] = pools();
     bench.set(&web, 1, State::Down);
@@ -533,13 +533,13 @@ fn n4_an_admin_state_of_somebody_else_is_told_once_for_each_node_and_term() {
     bench.set(&web, 1, State::Up);
     assert_eq!(bench.reports(), []);
     bench.set(&web, 1, State::Down);
-    bench.told.reporting(Some(Epoch(2)));
+    bench.reporting.set_term(Some(Epoch(2)));
     assert_eq!(bench.reports(), [bench.about(1, told)]);
 
     bench.set_all(2, State::Down);
     bench.record(2).foreign.add(&internal);
     bench.put(2, NodeState::Draining);
-    assert_eq!(bench.reports(), [], "nothing is told of a node that leaves service");
+    assert_eq!(bench.reports(), [], "a draining node is not reported");
     bench.put(2, NodeState::Restoring);
     let told = EventKind::AdminForeign { pools: 1, example: internal, state: State::Down };
     assert_eq!(bench.reports(), [bench.about(2, told)], "an exception is not taken back; the other is ours");

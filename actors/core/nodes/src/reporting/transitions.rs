@@ -1,5 +1,4 @@
-//! The ways of nodes out of traffic and back into it, and which ends of them operators were told of
-//! (docs/design/overview.md, S1).
+//! Nodes that leave traffic and return, and which of these events were emitted (docs/design/overview.md, S1).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,166 +10,172 @@ use model::machine::Now;
 use model::node::NodeState;
 use model::sample::Metric;
 
-/// Where a node is going.
+/// The direction of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(super) enum Direction {
     /// Out of traffic.
     Out,
-    /// Back into it.
+    /// Back into traffic.
     Back,
-    /// Its object is gone.
+    /// Deleted.
     Gone,
 }
 
-impl Way {
-    pub(super) fn of(state: NodeState) -> Way {
+impl Direction {
+    pub(super) fn of(state: NodeState) -> Direction {
         match state {
-            NodeState::Held | NodeState::Recording | NodeState::Draining | NodeState::Down => Way::Out,
-            NodeState::Restoring => Way::Back,
-            NodeState::Gone => Way::Gone,
+            NodeState::Held | NodeState::Recording | NodeState::Draining | NodeState::Down => Direction::Out,
+            NodeState::Restoring => Direction::Back,
+            NodeState::Gone => Direction::Gone,
         }
     }
 }
 
-/// The ways of all nodes that are on one.
+/// All nodes in transition.
 #[derive(Debug, Default)]
 pub(super) struct Transitions {
-    moves: BTreeMap<NodeUid, Move>,
+    transitions: BTreeMap<NodeUid, Transition>,
 }
 
 #[derive(Debug)]
-struct Move {
+struct Transition {
     name: NodeName,
-    way: Way,
+    way: Direction,
     state: NodeState,
     since: Option<Now>,
-    /// Whether it began while this process led: else what took how long is not known here.
+    /// Whether the transition began while this process led, so that its duration is transition here.
     fresh: bool,
-    work: Work,
-    /// Whether operators were told that it is cut out.
-    told: bool,
-    /// The pools in which it is, or was, to be taken back.
+    work: PoolWork,
+    /// Whether its Down was reported.
+    reported: bool,
+    /// The pools in which it is being restored, or was.
     pools: BTreeSet<PoolId>,
 }
 
-/// How far the work in pools is.
+/// The progress of the work in pools.
 #[derive(Clone, Copy, Debug)]
-enum Work {
-    /// None was seen.
+enum PoolWork {
+    /// No work was seen.
     Unseen,
-    /// Some pool is waited for.
+    /// Some pool needs a write.
     UnderWay,
-    /// No pool was waited for any more since then.
+    /// No pool needs a write since this time.
     Ended(Now),
 }
 
 /// A node that is back in traffic.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct ReturnedNode {
     pub(super) name: NodeName,
     pub(super) uid: NodeUid,
-    /// In how many pools it was taken back.
+    /// Number of pools in which it was restored.
     pub(super) pools: usize,
 }
 
 impl Transitions {
-    /// How many there are.
+    /// Number of nodes in transition.
     pub(super) fn len(&self) -> usize {
-        self.moves.len()
+        self.transitions.len()
     }
 
     pub(super) fn clear(&mut self) {
-        self.moves.clear();
+        self.transitions.clear();
     }
 
-    /// Applies the state of a node, the pools for which it waits, and those for which it has begun to wait. Returns
+    /// Applies the status of a node, the pools for which it waits, and those for which it has begun to wait. Returns
     /// whether something has changed. This process has led since `led`.
-    pub(super) fn hear<'a, P: Iterator<Item = &'a PoolId>, O: Iterator<Item = &'a PoolId>>(
+    pub(super) fn apply_status<'a, P: Iterator<Item = &'a PoolId>, O: Iterator<Item = &'a PoolId>>(
         &mut self,
         now: Now,
         led: Option<Now>,
-        stand: &NodeStatus<'_>,
-        (waits, owed): (impl Fn() -> P, impl Fn() -> O),
+        status: &NodeStatus<'_>,
+        (waits, added): (impl Fn() -> P, impl Fn() -> O),
         out: &mut Vec<Out>,
     ) -> bool {
-        let way = Way::of(stand.state);
-        let mut news = false;
-        if self.moves.get(stand.uid).is_none_or(|known| known.way != way) {
-            self.moves.insert(stand.uid.clone(), Move::new(stand, led));
-            news = true;
+        let way = Direction::of(status.state);
+        let mut changed = false;
+        if self.transitions.get(status.uid).is_none_or(|transition| transition.way != way) {
+            self.transitions.insert(status.uid.clone(), Transition::new(status, led));
+            changed = true;
         }
-        let Some(known) = self.moves.get_mut(stand.uid) else { return news };
-        // Between two scans of the pools the node may return to traffic.
-        match known.way {
-            Way::Back if news => known.pools.extend(waits().cloned()),
-            Way::Back => known.pools.extend(owed().cloned()),
-            Way::Out | Way::Gone => {}
+        let Some(transition) = self.transitions.get_mut(status.uid) else { return changed };
+        // The node may return to traffic between two scans of the pools.
+        match transition.way {
+            Direction::Back if changed => transition.pools.extend(waits().cloned()),
+            Direction::Back => transition.pools.extend(added().cloned()),
+            Direction::Out | Direction::Gone => {}
         }
-        match (known.work, waits().next().is_some()) {
-            (Work::Unseen | Work::UnderWay | Work::Ended(_), true) => known.work = Work::UnderWay,
-            (Work::UnderWay, false) => known.work = Work::Ended(now),
-            (Work::Unseen | Work::Ended(_), false) => {}
+        match (transition.work, waits().next().is_some()) {
+            (PoolWork::Unseen | PoolWork::UnderWay | PoolWork::Ended(_), true) => {
+                transition.work = PoolWork::UnderWay
+            }
+            (PoolWork::UnderWay, false) => transition.work = PoolWork::Ended(now),
+            (PoolWork::Unseen | PoolWork::Ended(_), false) => {}
         }
-        if stand.state == NodeState::Down
-            && known.fresh
-            && let (Work::Ended(at), Some(since)) = (known.work, stand.since)
+        if status.state == NodeState::Down
+            && transition.fresh
+            && let (PoolWork::Ended(at), Some(since)) = (transition.work, status.since)
         {
-            // What is mended later is not the node's drain.
-            known.fresh = false;
+            // A later repair is not part of the node's drain.
+            transition.fresh = false;
             out.push(Out::Metric(Metric::Drained(at.since(since))));
         }
-        news |= (known.state, known.since) != (stand.state, stand.since);
-        (known.state, known.since) = (stand.state, stand.since);
-        news
+        changed |= (transition.state, transition.since) != (status.state, status.since);
+        (transition.state, transition.since) = (status.state, status.since);
+        changed
     }
 
-    /// Forgets nodes that stand as usual again; gives those that have come back, unless nothing can be reported now.
-    pub(super) fn end(&mut self, stands: &[NodeStatus<'_>], speaks: bool) -> Vec<Ended> {
-        let standing: BTreeSet<&NodeUid> = stands.iter().map(|stand| stand.uid).collect();
-        let is_over = |(uid, known): &(&NodeUid, &Move)| {
-            let keeps = known.way == Way::Back && !speaks;
+    /// Drops nodes whose transition is over. Returns those that are back in traffic, but keeps them while nothing can
+    /// be reported.
+    pub(super) fn end(&mut self, statuses: &[NodeStatus<'_>], can_report: bool) -> Vec<ReturnedNode> {
+        let standing: BTreeSet<&NodeUid> = statuses.iter().map(|status| status.uid).collect();
+        let is_over = |(uid, transition): &(&NodeUid, &Transition)| {
+            let keeps = transition.way == Direction::Back && !can_report;
             !standing.contains(uid) && !keeps
         };
-        let over: Vec<NodeUid> = self.moves.iter().filter(is_over).map(|(uid, _)| uid.clone()).collect();
+        let over: Vec<NodeUid> =
+            self.transitions.iter().filter(is_over).map(|(uid, _)| uid.clone()).collect();
         let ended = over.into_iter().filter_map(|uid| {
-            let Move { name, way, pools, .. } = self.moves.remove(&uid)?;
-            (way == Way::Back).then_some(Ended { name, uid, pools: pools.len() })
+            let Transition { name, way, pools, .. } = self.transitions.remove(&uid)?;
+            (way == Direction::Back).then_some(ReturnedNode { name, uid, pools: pools.len() })
         });
         ended.collect()
     }
 
-    /// Remembers where nodes are to be taken back.
-    pub(super) fn note(&mut self, stands: &[NodeStatus<'_>], places: &NodePools) {
-        for (stand, places) in stands.iter().zip(places.all()) {
-            if let Some(known) = self.moves.get_mut(stand.uid).filter(|known| known.way == Way::Back) {
-                let due = places.iter().filter(|place| is_due(place.state));
-                known.pools.extend(due.map(|place| place.pool.clone()));
+    /// Records the pools in which nodes must be restored.
+    pub(super) fn record_pools(&mut self, statuses: &[NodeStatus<'_>], node_pools: &NodePools) {
+        for (status, node_pools) in statuses.iter().zip(node_pools.all()) {
+            if let Some(transition) =
+                self.transitions.get_mut(status.uid).filter(|transition| transition.way == Direction::Back)
+            {
+                let due = node_pools.iter().filter(|place| is_due(place.state));
+                transition.pools.extend(due.map(|place| place.pool.clone()));
             }
         }
     }
 
-    /// Whether operators are to be told that a node is cut out; then they were.
-    pub(super) fn tell_down(&mut self, stand: &NodeStatus<'_>) -> bool {
-        let known = self.moves.get_mut(stand.uid).filter(|_| stand.state == NodeState::Down);
-        known.is_some_and(|known| !std::mem::replace(&mut known.told, true))
+    /// Returns whether the Down of a node must be reported now, and marks it as reported.
+    pub(super) fn report_down(&mut self, status: &NodeStatus<'_>) -> bool {
+        let transition = self.transitions.get_mut(status.uid).filter(|_| status.state == NodeState::Down);
+        transition.is_some_and(|transition| !std::mem::replace(&mut transition.reported, true))
     }
 }
 
-impl Move {
-    fn new(stand: &NodeStatus<'_>, led: Option<Now>) -> Move {
-        let fresh = match stand.state {
+impl Transition {
+    fn new(status: &NodeStatus<'_>, led: Option<Now>) -> Transition {
+        let fresh = match status.state {
             NodeState::Held | NodeState::Recording => true,
-            NodeState::Draining | NodeState::Down => led.is_some() && stand.since >= led,
+            NodeState::Draining | NodeState::Down => led.is_some() && status.since >= led,
             NodeState::Restoring | NodeState::Gone => false,
         };
-        Move {
-            name: stand.name.clone(),
-            way: Way::of(stand.state),
-            state: stand.state,
-            since: stand.since,
+        Transition {
+            name: status.name.clone(),
+            way: Direction::of(status.state),
+            state: status.state,
+            since: status.since,
             fresh,
-            work: Work::Unseen,
-            told: false,
+            work: PoolWork::Unseen,
+            reported: false,
             pools: BTreeSet::new(),
         }
     }

@@ -1,10 +1,10 @@
-//! What the board shows of the admin state; it is told of what has changed.
+//! The views of the admin state, published when they change.
 
 use std::collections::BTreeMap;
 
-use super::Seen;
+use super::ReportInput;
 use super::failures::Failures;
-use super::foreign::Foreign;
+use super::foreign::ForeignStates;
 use super::node_pools::NodePools;
 use crate::Out;
 use crate::nodes::NodeStatus;
@@ -14,7 +14,7 @@ use model::machine::Now;
 use model::node::NodeState;
 use model::view::{AdminView, NodePool, NodeView};
 
-/// What is shown.
+/// The last published views.
 #[derive(Debug, Default)]
 pub(super) struct Views {
     nodes: BTreeMap<NodeName, NodeView>,
@@ -22,28 +22,28 @@ pub(super) struct Views {
 }
 
 impl Views {
-    /// Whether what is shown of the whole is so, but for what another client has set.
-    pub(super) fn show_the_whole(&self, seen: &Seen<'_>) -> bool {
+    /// Whether the published view of the whole is current, apart from foreign admin states.
+    pub(super) fn summary_is_current(&self, input: &ReportInput<'_>) -> bool {
         self.whole.as_ref().is_some_and(|view| {
-            view.generation == seen.set.generation
-                && view.switched_off == seen.switched_off
-                && view.records == seen.records.count
-                && view.refused == seen.records.refused.len()
-                && view.fresh == seen.records.fresh
-                && view.last_error.as_ref() == seen.records.last_error
-                && view.unreadable == *seen.records.unreadable
+            view.generation == input.set.generation
+                && view.switched_off == input.switched_off
+                && view.records == input.records.count
+                && view.refused == input.records.refused.len()
+                && view.fresh == input.records.fresh
+                && view.last_error.as_ref() == input.records.last_error
+                && view.unreadable == *input.records.unreadable
         })
     }
 
-    pub(super) fn tell_nodes(&mut self, nodes: BTreeMap<NodeName, NodeView>, out: &mut Vec<Out>) {
+    pub(super) fn publish_nodes(&mut self, nodes: BTreeMap<NodeName, NodeView>, out: &mut Vec<Out>) {
         let gone = self.nodes.keys().filter(|name| !nodes.contains_key(*name));
         out.extend(gone.map(|name| Out::Node(name.clone(), None)));
-        let news = nodes.iter().filter(|(name, view)| self.nodes.get(*name) != Some(*view));
-        out.extend(news.map(|(name, view)| Out::Node(name.clone(), Some(view.clone()))));
+        let changed = nodes.iter().filter(|(name, view)| self.nodes.get(*name) != Some(*view));
+        out.extend(changed.map(|(name, view)| Out::Node(name.clone(), Some(view.clone()))));
         self.nodes = nodes;
     }
 
-    pub(super) fn tell_the_whole(&mut self, view: AdminView, out: &mut Vec<Out>) {
+    pub(super) fn publish_summary(&mut self, view: AdminView, out: &mut Vec<Out>) {
         if self.whole.as_ref() != Some(&view) {
             out.push(Out::View(view.clone()));
             self.whole = Some(view);
@@ -51,18 +51,18 @@ impl Views {
     }
 }
 
-/// The views of these nodes. Of two of one name that one is shown that is there.
+/// The views of these nodes. Of two nodes with the same name, the existing one is shown.
 pub(super) fn of_nodes(
     now: Now,
-    stands: &[NodeStatus<'_>],
-    places: &NodePools,
+    statuses: &[NodeStatus<'_>],
+    node_pools: &NodePools,
     failures: &Failures,
-    seen: &Seen<'_>,
+    input: &ReportInput<'_>,
 ) -> BTreeMap<NodeName, NodeView> {
     let mut views: BTreeMap<NodeName, NodeView> = BTreeMap::new();
-    for (stand, places) in stands.iter().zip(places.all()) {
-        if stand.fact.is_some() || !views.contains_key(stand.name) {
-            views.insert(stand.name.clone(), of_node(now, stand, places, failures, seen));
+    for (status, node_pools) in statuses.iter().zip(node_pools.all()) {
+        if status.fact.is_some() || !views.contains_key(status.name) {
+            views.insert(status.name.clone(), of_node(now, status, node_pools, failures, input));
         }
     }
     views
@@ -70,52 +70,52 @@ pub(super) fn of_nodes(
 
 fn of_node(
     now: Now,
-    stand: &NodeStatus<'_>,
-    places: &[NodePool],
+    status: &NodeStatus<'_>,
+    node_pools: &[NodePool],
     failures: &Failures,
-    seen: &Seen<'_>,
+    input: &ReportInput<'_>,
 ) -> NodeView {
-    let backends: Vec<Backend> = match (stand.fact, stand.record) {
+    let backends: Vec<Backend> = match (status.fact, status.record) {
         (Some(fact), _) => fact.backends().collect(),
         (None, Some(record)) => record.backends().collect(),
         (None, None) => Vec::new(),
     };
-    let is_in_set = backends.iter().any(|backend| seen.set.addresses.get(backend) == Some(stand.uid));
-    let recorded = match stand.state {
+    let is_in_set = backends.iter().any(|backend| input.set.addresses.get(backend) == Some(status.uid));
+    let recorded = match status.state {
         NodeState::Held | NodeState::Recording => false,
         NodeState::Draining | NodeState::Down | NodeState::Restoring | NodeState::Gone => {
-            stand.record.is_some()
+            status.record.is_some()
         }
     };
     NodeView {
-        name: stand.name.clone(),
-        uid: stand.uid.clone(),
-        state: stand.state,
-        signals: stand.signals.clone(),
-        since: stand.since,
-        ready: stand.fact.is_some_and(|fact| fact.ready),
+        name: status.name.clone(),
+        uid: status.uid.clone(),
+        state: status.state,
+        signals: status.signals.clone(),
+        since: status.since,
+        ready: status.fact.is_some_and(|fact| fact.ready),
         backends,
-        generation: is_in_set.then_some(seen.set.generation),
+        generation: is_in_set.then_some(input.set.generation),
         recorded,
-        taint_ours: stand.record.is_some_and(|record| record.taint_ours),
-        pools: places.to_vec(),
-        retries: seen.queue.requeues(stand.uid),
-        next: failures.next(now, stand.uid),
-        last_error: failures.last(stand.uid),
+        taint_ours: status.record.is_some_and(|record| record.taint_ours),
+        pools: node_pools.to_vec(),
+        retries: input.queue.requeues(status.uid),
+        next: failures.next(now, status.uid),
+        last_error: failures.last(status.uid),
     }
 }
 
 /// The view of the whole.
-pub(super) fn of_the_whole(seen: &Seen<'_>, foreign: Foreign) -> AdminView {
+pub(super) fn summary(input: &ReportInput<'_>, foreign: ForeignStates) -> AdminView {
     AdminView {
-        role: seen.params.role,
-        switched_off: seen.switched_off,
-        generation: seen.set.generation,
-        records: seen.records.count,
-        unreadable: seen.records.unreadable.clone(),
-        refused: seen.records.refused.len(),
+        role: input.params.role,
+        switched_off: input.switched_off,
+        generation: input.set.generation,
+        records: input.records.count,
+        unreadable: input.records.unreadable.clone(),
+        refused: input.records.refused.len(),
         foreign: foreign.shown,
-        fresh: seen.records.fresh,
-        last_error: seen.records.last_error.cloned(),
+        fresh: input.records.fresh,
+        last_error: input.records.last_error.cloned(),
     }
 }

@@ -1,4 +1,4 @@
-//! The bench that the tests stand on.
+//! The bench of the tests.
 
 use std::collections::VecDeque;
 
@@ -12,48 +12,48 @@ pub(super) struct Bench {
     pub(super) now: Now,
     pub(super) machine: AdminState,
     pub(super) params: Params,
-    /// When PUTs were sent to pools.
+    /// Time of the last PUT to each pool.
     pub(super) sent: BTreeMap<PoolId, Now>,
-    /// The oldest set of which a PUT may be under way.
+    /// The oldest set whose PUT may be in flight.
     pub(super) oldest: Option<u64>,
-    /// The nodes as the cluster has them.
+    /// The nodes of the cluster.
     pub(super) cluster: BTreeMap<NodeName, NodeFact>,
     pub(super) server: Server,
-    /// What is asked about our ConfigMap and not answered yet.
+    /// Requests about our ConfigMap without an answer.
     pub(super) asks: VecDeque<(CallId, ConfigMapAsk)>,
-    /// Whether it is answered at once.
+    /// Whether they are answered at once.
     pub(super) answers: bool,
-    /// How many times it was read and written.
+    /// Number of reads and writes of it.
     pub(super) gets: usize,
     pub(super) writes: usize,
-    /// What is due at the writer, and the set that it was told.
+    /// Due updates at the writer, and the set that was sent to it.
     pub(super) due: BTreeMap<PoolId, AdminDue>,
     pub(super) set: Arc<Draining>,
-    /// Every set that was sent.
+    /// All sets that were sent.
     sets: Vec<Arc<Draining>>,
-    /// The pool of which a write has begun, whose end answers what is withdrawn meanwhile.
-    pub(super) under_way: Option<PoolId>,
+    /// The pool whose write has begun. Its end answers later withdrawals.
+    pub(super) in_flight: Option<PoolId>,
     pub(super) azure: BTreeMap<PoolId, BTreeMap<IpAddr, State>>,
-    /// The Dues that were said since they were last asked for, and how often a look was.
-    pub(super) said: Vec<(PoolId, AdminUrgency)>,
-    pub(super) looks: usize,
+    /// Due updates since the last call of [`Bench::take_due`], and the number of requested reads.
+    pub(super) requested: Vec<(PoolId, AdminUrgency)>,
+    pub(super) requested_reads: usize,
     pub(super) opened: Option<Epoch>,
     pub(super) taints: Vec<(CallId, TaintAsk)>,
     pub(super) answered: Vec<(RequestId, Answer)>,
     pub(super) released: Vec<(RequestId, Vec<NodeName>)>,
     pub(super) reports: Vec<Report>,
-    /// What the Directory was told.
+    /// The addresses that were sent to the Directory.
     pub(super) leaving: Arc<DrainingAddresses>,
 }
 
 impl Bench {
-    /// One that has heard nothing; the pool `web` of both load balancers holds the IPv4 addresses of the first nodes,
-    /// `web-ipv6` the others.
+    /// Creates a bench without any input. The pool `web` of both load balancers holds the IPv4 addresses of the first
+    /// nodes, and `web-ipv6` the IPv6 addresses.
     pub(super) fn silent(role: Role, nodes: u8) -> Bench {
-        Bench::keeping(role, Keeping::ConfigMap, nodes)
+        Bench::with_storage(role, RecordStorage::ConfigMap, nodes)
     }
 
-    pub(super) fn keeping(role: Role, keeping: Keeping, nodes: u8) -> Bench {
+    pub(super) fn with_storage(role: Role, storage: RecordStorage, nodes: u8) -> Bench {
         let of =
             |family: usize| (1..=nodes).map(|n| (ips(n)[family], State::None)).collect::<BTreeMap<_, _>>();
         let pools = LBS.iter().flat_map(|lb| [(pool(lb, "web"), of(0)), (pool(lb, "web-ipv6"), of(1))]);
@@ -64,7 +64,7 @@ impl Bench {
             only_listed: BTreeSet::new(),
             listed: BTreeSet::new(),
             max_backoff: Duration::from_secs(15),
-            keeping,
+            storage,
         };
         Bench {
             now: Now::from_millis(1_000),
@@ -79,12 +79,12 @@ impl Bench {
             due: BTreeMap::new(),
             set: Arc::default(),
             sets: vec![Arc::default()],
-            under_way: None,
+            in_flight: None,
             sent: BTreeMap::new(),
             oldest: None,
             azure: pools.collect(),
-            said: Vec::new(),
-            looks: 0,
+            requested: Vec::new(),
+            requested_reads: 0,
             opened: None,
             taints: Vec::new(),
             answered: Vec::new(),
@@ -94,31 +94,31 @@ impl Bench {
         }
     }
 
-    /// One that leads, and has seen these nodes and all pools.
+    /// Creates a leader that has observed these nodes and all pools.
     pub(super) fn new(nodes: u8) -> Bench {
-        Bench::leading(Role::On, Keeping::ConfigMap, nodes)
+        Bench::leading(Role::On, RecordStorage::ConfigMap, nodes)
     }
 
-    pub(super) fn leading(role: Role, keeping: Keeping, nodes: u8) -> Bench {
-        let mut bench = Bench::keeping(role, keeping, nodes);
+    pub(super) fn leading(role: Role, storage: RecordStorage, nodes: u8) -> Bench {
+        let mut bench = Bench::with_storage(role, storage, nodes);
         for n in 1..=nodes {
-            bench.tell(node(n, &[]));
+            bench.deliver(node(n, &[]));
         }
-        bench.look();
+        bench.observe_all();
         bench.lead(1);
         bench
     }
 
     pub(super) fn lead(&mut self, n: u64) {
         let epoch = Epoch(n);
-        self.hear(In::Confirmed(epoch));
-        self.hear(In::Opened(epoch));
-        self.wish(n, OperatorPolicy::default());
-        self.hear(In::Reporting(Some(epoch)));
-        self.hear(In::Standing(Standing::Leading { epoch, until: Now::NEVER }));
+        self.step(In::Confirmed(epoch));
+        self.step(In::Opened(epoch));
+        self.set_policy(n, OperatorPolicy::default());
+        self.step(In::Reporting(Some(epoch)));
+        self.step(In::Standing(Standing::Leading { epoch, until: Now::NEVER }));
     }
 
-    /// The process ends, and another one hears of all nodes and pools; it does not lead yet.
+    /// Replaces the process by one that knows all nodes and pools, and does not lead yet.
     pub(super) fn restart(&mut self, role: Role) {
         self.params.role = role;
         self.machine = AdminState::new(self.params.clone());
@@ -127,35 +127,35 @@ impl Bench {
         self.due.clear();
         self.asks.clear();
         for fact in self.cluster.clone().into_values() {
-            self.tell(fact);
+            self.deliver(fact);
         }
-        self.look();
-        self.said.clear();
-        self.looks = 0;
+        self.observe_all();
+        self.requested.clear();
+        self.requested_reads = 0;
     }
 
-    pub(super) fn wish(&mut self, term: u64, policy: OperatorPolicy) {
-        self.hear(In::OperatorPolicy { term: Some(Epoch(term)), policy: Arc::new(policy) });
+    pub(super) fn set_policy(&mut self, term: u64, policy: OperatorPolicy) {
+        self.step(In::OperatorPolicy { term: Some(Epoch(term)), policy: Arc::new(policy) });
     }
 
-    pub(super) fn tell(&mut self, fact: NodeFact) {
+    pub(super) fn deliver(&mut self, fact: NodeFact) {
         self.cluster.insert(fact.name.clone(), fact.clone());
-        self.hear(In::Node(fact.name.clone(), Some(Arc::new(fact))));
+        self.step(In::Node(fact.name.clone(), Some(Arc::new(fact))));
     }
 
     pub(super) fn delete(&mut self, n: u8) {
         let name = NodeName::new(format!("node-{n}"));
         self.cluster.remove(&name);
-        self.hear(In::Node(name, None));
+        self.step(In::Node(name, None));
     }
 
-    pub(super) fn hear(&mut self, input: In) {
+    pub(super) fn step(&mut self, input: In) {
         let mut out = Vec::new();
         self.machine.step(self.now, input, &mut out);
         while self.machine.deadline().is_some_and(|at| at <= self.now) {
             self.machine.tick(self.now, &mut out);
         }
-        self.obey(out);
+        self.apply_output(out);
     }
 
     pub(super) fn pass(&mut self, millis: u64) {
@@ -164,39 +164,39 @@ impl Bench {
             self.now = self.now.max(at);
             let mut out = Vec::new();
             self.machine.tick(self.now, &mut out);
-            self.obey(out);
+            self.apply_output(out);
             assert!(
                 self.machine.deadline() > Some(self.now) || self.machine.deadline().is_none(),
-                "it stands still"
+                "time does not advance"
             );
         }
         self.now = until;
     }
 
-    fn obey(&mut self, out: Vec<Out>) {
+    fn apply_output(&mut self, out: Vec<Out>) {
         assert_eq!(self.machine.check(), Ok(()));
-        for said in out {
-            match said {
+        for output in out {
+            match output {
                 Out::Draining(set) => {
                     assert!(set.generation > self.set.generation, "raised with each change");
-                    self.is_noted_before(&set);
+                    self.check_recorded(&set);
                     self.sets.push(Arc::clone(&set));
                     self.set = set;
                 }
                 Out::DrainingAddresses(leaving) => self.leaving = leaving,
                 Out::Due(pool, due) => {
                     assert_eq!(due.generation, self.set.generation, "the writer knows the set first");
-                    self.said.push((pool.clone(), due.urgency));
+                    self.requested.push((pool.clone(), due.urgency));
                     self.due.insert(pool, due);
                 }
                 Out::Withdraw(pool, generation) => {
                     let was_due = self.due.remove(&pool).is_some();
-                    if was_due && self.under_way.as_ref() != Some(&pool) {
-                        self.hear(In::Withdrawn(pool, generation));
+                    if was_due && self.in_flight.as_ref() != Some(&pool) {
+                        self.step(In::Withdrawn(pool, generation));
                     }
                 }
                 Out::Opened(epoch) => self.opened = Some(epoch),
-                Out::Look => self.looks += 1,
+                Out::ReadLoadBalancers => self.requested_reads += 1,
                 Out::ConfigMap(call, ask) => {
                     match ask {
                         ConfigMapAsk::Get => self.gets += 1,
@@ -216,62 +216,62 @@ impl Bench {
         }
     }
 
-    /// Whatever goes Down is noted by then (N4).
-    fn is_noted_before(&self, set: &Draining) {
+    /// Checks that all Down backends have a record (N4).
+    fn check_recorded(&self, set: &Draining) {
         for (backend, uid) in &set.addresses {
-            if self.params.keeping == Keeping::Nothing || self.set.addresses.contains_key(backend) {
+            if self.params.storage == RecordStorage::Nothing || self.set.addresses.contains_key(backend) {
                 continue;
             }
-            let text = self.server.text(&format!("down.{uid}")).expect("it is noted");
+            let text = self.server.text(&format!("down.{uid}")).expect("it is recorded");
             assert!(text.lines().nth(1).expect("addresses").contains(&backend.to_string()), "{text}");
         }
     }
 
-    /// The API server carries out the oldest request about our ConfigMap.
+    /// Lets the API server carry out the oldest request about our ConfigMap.
     pub(super) fn answer(&mut self) {
         let (call, ask) = self.asks.pop_front().expect("something is asked");
         let answer = self.server.carry_out(self.now, &ask);
-        self.hear(In::ConfigMap(call, answer));
+        self.step(In::ConfigMap(call, answer));
     }
 
-    /// The same, if anything is asked.
+    /// The same for all requests.
     pub(super) fn answer_all(&mut self) {
         while !self.asks.is_empty() {
             self.answer();
         }
     }
 
-    /// The oldest request fails; it is carried out all the same, or not.
+    /// Fails the oldest request, whether it is carried out or not.
     pub(super) fn fail_ask(&mut self, carried_out: bool, failure: RequestFailure) {
         let (call, ask) = self.asks.pop_front().expect("something is asked");
         if carried_out {
             self.server.carry_out(self.now, &ask);
         }
-        self.hear(In::ConfigMap(call, ConfigMapAnswer::Failed(failure)));
+        self.step(In::ConfigMap(call, ConfigMapAnswer::Failed(failure)));
     }
 
-    /// What was said to be due since this was last asked.
-    pub(super) fn said(&mut self) -> Vec<(String, AdminUrgency)> {
-        let mut said: Vec<_> =
-            self.said.drain(..).map(|(pool, urgency)| (pool.to_string(), urgency)).collect();
-        said.sort();
-        said
+    /// Takes the updates that became due since the last call.
+    pub(super) fn take_due(&mut self) -> Vec<(String, AdminUrgency)> {
+        let mut due: Vec<_> =
+            self.requested.drain(..).map(|(pool, urgency)| (pool.to_string(), urgency)).collect();
+        due.sort();
+        due
     }
 
-    /// The writer carries out what is due in a pool.
+    /// Lets the writer carry out the due update of a pool.
     pub(super) fn write(&mut self, id: &PoolId) {
         self.due.remove(id);
         let set = Arc::clone(&self.set);
-        self.under_way = Some(id.clone());
+        self.in_flight = Some(id.clone());
         self.carry_out(id, &set);
         self.pass(1);
-        self.under_way = None;
+        self.in_flight = None;
         self.finished(id, set.generation, None);
-        // Whatever was withdrawn meanwhile has ended with it.
-        self.hear(In::Withdrawn(id.clone(), self.set.generation));
+        // Everything that was withdrawn meanwhile has ended with it.
+        self.step(In::Withdrawn(id.clone(), self.set.generation));
     }
 
-    /// The writer reads a pool, tells what it finds Down, and sends a PUT where this set wants one.
+    /// Reads a pool as the writer, reports Downs, and sends a PUT if this set requires one.
     pub(super) fn carry_out(&mut self, id: &PoolId, set: &Draining) {
         let entries = self.azure.entry(id.clone()).or_default();
         let is_found =
@@ -284,7 +284,7 @@ impl Bench {
             }
         }
         if !found.is_empty() {
-            self.hear(In::Found(id.clone(), self.sent.get(id).copied(), found));
+            self.step(In::Found(id.clone(), self.sent.get(id).copied(), found));
         }
         if puts {
             self.sent.insert(id.clone(), self.now);
@@ -294,10 +294,10 @@ impl Bench {
     pub(super) fn finished(&mut self, id: &PoolId, generation: u64, failure: Option<Arc<Failure>>) {
         let set = self.sets.iter().rev().find(|set| set.generation == generation).cloned();
         let result = failure.map_or_else(|| Ok(set.expect("the set was sent")), Err);
-        self.hear(In::Finished { pool: id.clone(), generation, result });
+        self.step(In::Finished { pool: id.clone(), generation, result });
     }
 
-    /// The writer fails at a pool.
+    /// Lets the writer fail at a pool.
     pub(super) fn fail(&mut self, id: &PoolId, status: u16) {
         let due = self.due.remove(id).expect("it is due");
         self.finished(id, due.generation, Some(failure(status)));
@@ -309,15 +309,15 @@ impl Bench {
         }
     }
 
-    /// Discovery reads every load balancer.
-    pub(super) fn look(&mut self) {
+    /// Delivers an observation of every load balancer.
+    pub(super) fn observe_all(&mut self) {
         self.pass(1);
         for lb in LBS {
-            self.look_at(lb, self.now);
+            self.observe_at(lb, self.now);
         }
     }
 
-    pub(super) fn look_at(&mut self, lb: &str, began: Now) {
+    pub(super) fn observe_at(&mut self, lb: &str, began: Now) {
         let lb = LbName::new(lb);
         let entry = |(ip, state): (&IpAddr, &State)| Entry {
             name: ip.to_string().into(),
@@ -340,31 +340,31 @@ impl Bench {
         let sent = self.sent.iter().filter(|(id, _)| id.lb == lb).map(|(id, at)| (id.pool.clone(), *at));
         let sent = Arc::new(sent.collect());
         let puts = OurPuts { sent, oldest: self.oldest };
-        self.hear(In::Lb(LbObservation { lb, began, facts: Some(Arc::new(facts)), puts }));
+        self.step(In::Lb(LbObservation { lb, began, facts: Some(Arc::new(facts)), puts }));
     }
 
-    /// Discovery finds that a load balancer does not exist.
-    pub(super) fn hear_absent(&mut self, lb: &str) {
+    /// Delivers the absence of a load balancer.
+    pub(super) fn step_absent(&mut self, lb: &str) {
         let (lb, began) = (LbName::new(lb), self.now);
-        self.hear(In::Lb(LbObservation { lb, began, facts: None, puts: OurPuts::default() }));
+        self.step(In::Lb(LbObservation { lb, began, facts: None, puts: OurPuts::default() }));
     }
 
-    /// Writes what is due and looks until nothing changes.
-    pub(super) fn settle(&mut self) {
+    /// Writes and reads until nothing changes.
+    pub(super) fn run_until_stable(&mut self) {
         for _ in 0..4 {
             self.answer_all();
             self.write_all();
-            self.look();
+            self.observe_all();
         }
         assert!(self.due.is_empty());
     }
 
     /// Another client sets the admin state of an entry of `lb/web`.
-    pub(super) fn somebody_sets(&mut self, n: u8, state: State) {
+    pub(super) fn set_foreign(&mut self, n: u8, state: State) {
         self.azure.get_mut(&pool("lb", "web")).expect("a pool").insert(ips(n)[0], state);
     }
 
-    /// The addresses that are Down, with how often.
+    /// The Down addresses, with the number of entries.
     pub(super) fn downs(&self) -> BTreeMap<IpAddr, usize> {
         let mut downs = BTreeMap::new();
         for (ip, state) in self.azure.values().flatten() {
@@ -381,17 +381,17 @@ impl Bench {
         uids.into_iter().map(|uid| uid.as_str().trim_start_matches("uid-of-")).collect()
     }
 
-    /// The nodes that have a record.
-    pub(super) fn noted(&self) -> Vec<&str> {
+    /// The nodes with a record.
+    pub(super) fn recorded(&self) -> Vec<&str> {
         let keys = self.server.keys().into_iter();
         keys.filter_map(|key| key.strip_prefix("down.uid-of-")).collect()
     }
 
-    /// How a node stands.
+    /// The state of a node in its view.
     pub(super) fn state(&self, n: u8) -> Option<NodeState> {
         let name = NodeName::new(format!("node-{n}"));
-        let mut stands = self.machine.nodes.stands(&self.machine.records);
-        stands.find(|stand| *stand.name == name).map(|stand| stand.state)
+        let mut statuses = self.machine.nodes.statuses(&self.machine.records);
+        statuses.find(|status| *status.name == name).map(|status| status.state)
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -1,14 +1,14 @@
-//! Nodes that wait for their turn, and those that the operator lets go (N5).
+//! Tests of held nodes, and of nodes that the operator releases (N5).
 
 use super::*;
 use model::assignment::PausedBy;
 use model::operator_request::{Done, Refusal, Stays};
 
-/// One of six nodes of which the first four leave service: three of them go.
+/// Six nodes, of which four have a signal and three are admitted.
 fn held() -> Bench {
     let mut bench = Bench::new(6);
     for n in 1..=4 {
-        bench.tell(node(n, &[SHUTDOWN]));
+        bench.deliver(node(n, &[SHUTDOWN]));
         bench.pass(1);
     }
     assert_eq!((bench.drains().len(), bench.state(4)), (3, Some(NodeState::Held)));
@@ -20,7 +20,7 @@ fn name(n: u8) -> NodeName {
 }
 
 fn release(bench: &mut Bench, scope: Scope) -> Answer {
-    bench.hear(In::Release(RequestId(7), scope));
+    bench.step(In::Release(RequestId(7), scope));
     bench.answered.pop().expect("an answer").1
 }
 
@@ -29,22 +29,22 @@ fn nothing(stays: Stays) -> Answer {
 }
 
 #[test]
-fn n5_nodes_that_are_being_noted_count() {
+fn n5_nodes_whose_record_is_being_written_count() {
     let mut bench = Bench::new(6);
     bench.answers = false;
     for n in 1..=5 {
-        bench.tell(node(n, &[SHUTDOWN]));
+        bench.deliver(node(n, &[SHUTDOWN]));
     }
     let states: Vec<_> = (1..=5).filter_map(|n| bench.state(n)).map(NodeState::as_str).collect();
     assert_eq!(states, ["recording", "recording", "recording", "held", "held"]);
-    bench.tell(node(1, &[]));
+    bench.deliver(node(1, &[]));
     assert_eq!(bench.state(4), Some(NodeState::Recording), "there is room");
     bench.answer_all();
     assert_eq!(bench.drains(), ["node-2", "node-3", "node-4"]);
 }
 
 #[test]
-fn n5_people_are_told_what_the_bound_goes_by() {
+fn n5_the_report_contains_the_numbers_behind_the_limit() {
     let mut bench = held();
     bench.pass(1_000);
     let what = model::report::EventKind::AdminHeld { down: 3, ready: 6 };
@@ -53,10 +53,10 @@ fn n5_people_are_told_what_the_bound_goes_by() {
 }
 
 #[test]
-fn n5_what_is_recorded_goes_on_at_once_whatever_else_is_down() {
+fn n5_a_recorded_node_goes_down_at_once_whatever_else_is_down() {
     let mut bench = held();
     release(&mut bench, Scope::Node(name(4)));
-    bench.settle();
+    bench.run_until_stable();
     for n in [5, 6] {
         bench.delete(n);
     }
@@ -66,7 +66,7 @@ fn n5_what_is_recorded_goes_on_at_once_whatever_else_is_down() {
 }
 
 #[test]
-fn n5_a_person_lets_a_node_go() {
+fn n5_the_operator_releases_a_node() {
     let mut bench = held();
     let done = Answer::Done(Done::Released { pools: Vec::new(), nodes: vec![name(4)] });
     assert_eq!(release(&mut bench, Scope::Node(name(4))), done);
@@ -74,8 +74,8 @@ fn n5_a_person_lets_a_node_go() {
     assert_eq!(release(&mut bench, Scope::Node(name(4))), nothing(Stays::NodeNotHeld));
     assert_eq!(release(&mut bench, Scope::Node(name(5))), nothing(Stays::NodeNotHeld));
     assert_eq!(release(&mut bench, Scope::Node(name(9))), Answer::Refused(Refusal::Unknown));
-    // It takes room: no other client has any.
-    bench.tell(node(5, &[SHUTDOWN]));
+    // It counts for the limit, which leaves no room for others.
+    bench.deliver(node(5, &[SHUTDOWN]));
     assert_eq!(bench.state(5), Some(NodeState::Held));
 }
 
@@ -84,24 +84,24 @@ fn n5_a_released_node_stays_released_until_its_signals_end() {
     let mut bench = held();
     bench.answers = false;
     release(&mut bench, Scope::Node(name(4)));
-    // Another term begins before it was noted.
+    // Another term begins before its record is written.
     bench.asks.clear();
-    bench.hear(In::Standing(Standing::Standby));
+    bench.step(In::Standing(Standing::Standby));
     bench.answers = true;
     bench.lead(2);
     bench.pass(7_000);
     assert_eq!(bench.drains().len(), 4);
-    bench.tell(node(4, &[]));
-    bench.settle();
-    bench.tell(node(4, &[SHUTDOWN]));
+    bench.deliver(node(4, &[]));
+    bench.run_until_stable();
+    bench.deliver(node(4, &[SHUTDOWN]));
     assert_eq!(bench.state(4), Some(NodeState::Held));
 }
 
 #[test]
 fn n5_a_release_of_everything_is_passed_on_with_the_nodes_that_go() {
     let mut bench = held();
-    bench.tell(node(5, &[SHUTDOWN]));
-    bench.hear(In::Release(RequestId(3), Scope::Everything));
+    bench.deliver(node(5, &[SHUTDOWN]));
+    bench.step(In::Release(RequestId(3), Scope::Everything));
     assert_eq!(bench.released, [(RequestId(3), vec![name(4), name(5)])]);
     assert_eq!((bench.drains().len(), bench.answered.len()), (5, 0), "the Directory answers");
 }
@@ -113,20 +113,20 @@ fn n5_only_who_cuts_nodes_out_lets_them_go() {
         Answer::Refused(refusal) => refusal,
         Answer::Done(done) => panic!("{done:?}"),
     };
-    bench.wish(1, OperatorPolicy { mode: Mode::Observe, ..OperatorPolicy::default() });
+    bench.set_policy(1, OperatorPolicy { mode: Mode::Observe, ..OperatorPolicy::default() });
     assert_eq!(refused(&mut bench), Refusal::Paused(PausedBy::Mode));
-    bench.wish(1, OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() });
+    bench.set_policy(1, OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() });
     assert_eq!(refused(&mut bench), Refusal::Paused(PausedBy::Everything));
-    bench.hear(In::Release(RequestId(3), Scope::Everything));
+    bench.step(In::Release(RequestId(3), Scope::Everything));
     assert_eq!(bench.released.pop(), Some((RequestId(3), vec![])), "the Directory says why not");
-    bench.wish(1, OperatorPolicy::default());
-    bench.hear(In::Standing(Standing::Standby));
+    bench.set_policy(1, OperatorPolicy::default());
+    bench.step(In::Standing(Standing::Standby));
     assert_eq!(refused(&mut bench), Refusal::NotLeading);
     assert_eq!(bench.state(4), Some(NodeState::Held));
-    let mut bench = Bench::leading(Role::On, Keeping::Nothing, 6);
+    let mut bench = Bench::leading(Role::On, RecordStorage::Nothing, 6);
     assert_eq!(release(&mut bench, Scope::Node(name(4))), Answer::Refused(Refusal::DryRun));
-    let mut bench = Bench::leading(Role::Silent, Keeping::ConfigMap, 6);
+    let mut bench = Bench::leading(Role::Silent, RecordStorage::ConfigMap, 6);
     assert_eq!(release(&mut bench, Scope::Node(name(4))), nothing(Stays::NodeNotHeld));
-    bench.hear(In::Release(RequestId(3), Scope::Everything));
+    bench.step(In::Release(RequestId(3), Scope::Everything));
     assert_eq!(bench.released, [(RequestId(3), vec![])], "the request is answered");
 }

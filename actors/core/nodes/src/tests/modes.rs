@@ -1,4 +1,4 @@
-//! Ways to run: switched off, dry, paused; and what a write has missed.
+//! Tests of the modes (switched off, dry run, paused), and of missed backends.
 
 use super::*;
 
@@ -6,65 +6,72 @@ fn off() -> OperatorPolicy {
     OperatorPolicy { admin_state_off: true, ..OperatorPolicy::default() }
 }
 
-/// One that has cut out two of eight nodes, of which one is gone; another client has set a third one Down.
+/// Two of eight nodes are Down, of which one is deleted. Another client has set a third one Down.
 fn busy() -> Bench {
     let mut bench = Bench::new(8);
-    bench.somebody_sets(5, State::Down);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.tell(node(2, &[SHUTDOWN]));
-    bench.settle();
+    bench.set_foreign(5, State::Down);
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.deliver(node(2, &[SHUTDOWN]));
+    bench.run_until_stable();
     bench.delete(2);
-    bench.look();
-    bench.said();
-    assert_eq!((bench.downs().len(), bench.noted()), (5, vec!["node-1", "node-2"]));
+    bench.observe_all();
+    bench.take_due();
+    assert_eq!((bench.downs().len(), bench.recorded()), (5, vec!["node-1", "node-2"]));
     bench
 }
 
 #[test]
-fn n4_switched_off_it_takes_back_what_is_ours_and_then_does_nothing() {
+fn n4_switched_off_it_restores_what_is_ours_and_then_does_nothing() {
     let mut bench = busy();
     bench.restart(Role::Off);
     bench.lead(2);
-    assert_eq!(bench.said(), all(RESTORE), "though the taint is still there");
-    bench.settle();
+    assert_eq!(bench.take_due(), all(RESTORE), "though the taint is still there");
+    bench.run_until_stable();
     assert_eq!(
         bench.downs(),
         [(ips(5)[0], 1)].into(),
         "also of the node that is gone, and nothing of others"
     );
-    assert!(bench.noted().is_empty() && bench.is_idle());
-    let (gets, writes, looks) = (bench.gets, bench.writes, bench.looks);
-    bench.tell(node(3, &[SHUTDOWN, OUT_OF_SERVICE]));
+    assert!(bench.recorded().is_empty() && bench.is_idle());
+    let (gets, writes, looks) = (bench.gets, bench.writes, bench.requested_reads);
+    bench.deliver(node(3, &[SHUTDOWN, OUT_OF_SERVICE]));
     bench.pass(600_000);
-    bench.look();
-    assert_eq!((bench.gets, bench.writes, bench.looks, bench.said().len()), (gets, writes, looks, 0));
-    bench.hear(In::Standing(Standing::Standby));
+    bench.observe_all();
+    assert_eq!(
+        (bench.gets, bench.writes, bench.requested_reads, bench.take_due().len()),
+        (gets, writes, looks, 0)
+    );
+    bench.step(In::Standing(Standing::Standby));
     bench.lead(3);
-    bench.look();
+    bench.observe_all();
     bench.pass(600_000);
-    assert_eq!((bench.gets, bench.writes, bench.looks), (gets + 1, writes, looks), "one read in each term");
+    assert_eq!(
+        (bench.gets, bench.writes, bench.requested_reads),
+        (gets + 1, writes, looks),
+        "one read in each term"
+    );
     assert_eq!(bench.set.addresses.len() + bench.set.restorable.len(), 0);
 }
 
 #[test]
 fn n4_a_note_switches_off_until_it_goes() {
     let mut bench = busy();
-    bench.tell(node(3, &[SHUTDOWN]));
+    bench.deliver(node(3, &[SHUTDOWN]));
     bench.answers = false;
-    bench.tell(node(4, &[SHUTDOWN]));
+    bench.deliver(node(4, &[SHUTDOWN]));
     assert_eq!(bench.state(4), Some(NodeState::Recording));
-    bench.said();
-    bench.wish(1, off());
+    bench.take_due();
+    bench.set_policy(1, off());
     assert_eq!((bench.state(4), bench.state(3)), (None, Some(NodeState::Restoring)));
     assert!(bench.set.addresses.is_empty());
-    bench.settle();
+    bench.run_until_stable();
     bench.answer_all();
-    assert_eq!((bench.downs(), bench.noted()), ([(ips(5)[0], 1)].into(), vec![]));
-    bench.tell(node(6, &[SHUTDOWN]));
+    assert_eq!((bench.downs(), bench.recorded()), ([(ips(5)[0], 1)].into(), vec![]));
+    bench.deliver(node(6, &[SHUTDOWN]));
     bench.pass(60_000);
     assert_eq!((bench.state(6), bench.asks.len()), (None, 0));
     bench.answers = true;
-    bench.wish(1, OperatorPolicy::default());
+    bench.set_policy(1, OperatorPolicy::default());
     assert_eq!(bench.drains(), ["node-1", "node-3", "node-4"], "signals count again");
     assert_eq!(bench.state(6), Some(NodeState::Held));
 }
@@ -72,25 +79,29 @@ fn n4_a_note_switches_off_until_it_goes() {
 #[test]
 fn n4_without_records_nothing_is_called_in_any_role() {
     for role in [Role::On, Role::Off] {
-        let mut bench = Bench::leading(role, Keeping::ConfigMap, 4);
+        let mut bench = Bench::leading(role, RecordStorage::ConfigMap, 4);
         for n in 1..=4 {
-            bench.tell(NodeFact { ready: n % 2 == 0, ..node(n, &["node.kubernetes.io/unreachable"]) });
-            bench.look();
+            bench.deliver(NodeFact { ready: n % 2 == 0, ..node(n, &["node.kubernetes.io/unreachable"]) });
+            bench.observe_all();
         }
-        bench.somebody_sets(3, State::Down);
-        bench.look();
+        bench.set_foreign(3, State::Down);
+        bench.observe_all();
         bench.pass(600_000);
-        assert_eq!((bench.gets, bench.writes, bench.looks, bench.said().len()), (1, 0, 0, 0), "{role:?}");
+        assert_eq!(
+            (bench.gets, bench.writes, bench.requested_reads, bench.take_due().len()),
+            (1, 0, 0, 0),
+            "{role:?}"
+        );
         assert_eq!((bench.set.generation, bench.machine.deadline()), (0, None));
     }
 }
 
 #[test]
 fn c4_a_dry_run_writes_nothing_and_counts_withheld_work_as_done() {
-    let mut bench = Bench::leading(Role::On, Keeping::Nothing, 4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    assert_eq!((bench.said(), bench.gets, bench.writes), (all(DOWN), 0, 0), "it counts as noted");
-    // The writer withholds its PUTs, and says that it is done.
+    let mut bench = Bench::leading(Role::On, RecordStorage::Nothing, 4);
+    bench.deliver(node(1, &[SHUTDOWN]));
+    assert_eq!((bench.take_due(), bench.gets, bench.writes), (all(DOWN), 0, 0), "it counts as recorded");
+    // The writer withholds its PUTs, and reports success.
     let withhold = |bench: &mut Bench| {
         let generation = bench.set.generation;
         for pool in std::mem::take(&mut bench.due).into_keys() {
@@ -100,16 +111,16 @@ fn c4_a_dry_run_writes_nothing_and_counts_withheld_work_as_done() {
     withhold(&mut bench);
     for _ in 0..5 {
         bench.pass(60_000);
-        bench.look();
+        bench.observe_all();
     }
-    assert_eq!((bench.said().len(), bench.state(1)), (0, Some(NodeState::Down)), "no GET per minute");
-    bench.tell(node(2, &[SHUTDOWN]));
-    assert_eq!(bench.said(), all(DOWN), "another set is shown again");
+    assert_eq!((bench.take_due().len(), bench.state(1)), (0, Some(NodeState::Down)), "no GET per minute");
+    bench.deliver(node(2, &[SHUTDOWN]));
+    assert_eq!(bench.take_due(), all(DOWN), "another set is shown again");
     withhold(&mut bench);
-    bench.tell(node(1, &[]));
-    bench.tell(node(2, &[]));
-    bench.look();
-    bench.look();
+    bench.deliver(node(1, &[]));
+    bench.deliver(node(2, &[]));
+    bench.observe_all();
+    bench.observe_all();
     assert_eq!((bench.state(1), bench.gets, bench.writes, bench.taints.len()), (None, 0, 0, 0));
     assert!(bench.is_idle());
 }
@@ -117,49 +128,49 @@ fn c4_a_dry_run_writes_nothing_and_counts_withheld_work_as_done() {
 #[test]
 fn g6_while_everything_is_paused_no_record_is_made_and_the_set_shrinks() {
     let mut bench = Bench::new(8);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     bench.write(&pool("lb", "web"));
-    bench.wish(1, OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() });
-    let (writes, looks) = (bench.writes, bench.looks);
-    bench.said();
-    bench.tell(node(2, &[SHUTDOWN]));
-    bench.tell(node(1, &[]));
-    assert!(bench.set.addresses.is_empty(), "a write that is let go later goes by the newest set");
-    bench.look();
+    bench.set_policy(1, OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() });
+    let (writes, looks) = (bench.writes, bench.requested_reads);
+    bench.take_due();
+    bench.deliver(node(2, &[SHUTDOWN]));
+    bench.deliver(node(1, &[]));
+    assert!(bench.set.addresses.is_empty(), "a write that is released later uses the newest set");
+    bench.observe_all();
     bench.pass(600_000);
-    assert_eq!((bench.writes, bench.looks, bench.said().len()), (writes, looks, 0));
-    assert_eq!((bench.state(2), bench.noted()), (Some(NodeState::Held), vec!["node-1"]));
-    bench.wish(1, OperatorPolicy::default());
-    bench.settle();
-    assert_eq!((bench.downs().len(), bench.noted()), (2, vec!["node-2"]), "it goes on by itself");
+    assert_eq!((bench.writes, bench.requested_reads, bench.take_due().len()), (writes, looks, 0));
+    assert_eq!((bench.state(2), bench.recorded()), (Some(NodeState::Held), vec!["node-1"]));
+    bench.set_policy(1, OperatorPolicy::default());
+    bench.run_until_stable();
+    assert_eq!((bench.downs().len(), bench.recorded()), (2, vec!["node-2"]), "it goes on by itself");
 }
 
 #[test]
-fn n2_what_a_write_of_an_older_set_has_added_is_cut_out_at_once() {
+fn n2_an_addition_of_an_older_set_goes_down_at_once() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
-    bench.said();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
+    bench.take_due();
     let shop = pool("lb", "shop");
     let began = bench.now;
     bench.pass(10);
     let missed = |bench: &mut Bench| {
-        bench.hear(In::Missed(shop.clone(), [ips(1)[0].into()].into()));
+        bench.step(In::Missed(shop.clone(), [ips(1)[0].into()].into()));
     };
     missed(&mut bench);
-    assert_eq!(bench.said(), [("lb/shop".to_owned(), DOWN)], "of a pool that was never seen");
+    assert_eq!(bench.take_due(), [("lb/shop".to_owned(), DOWN)], "of a pool that was never seen");
     assert_eq!(bench.state(1), Some(NodeState::Draining));
-    bench.look_at("lb", began);
+    bench.observe_at("lb", began);
     assert!(bench.due.contains_key(&shop), "an older observation says nothing about it");
     bench.azure.insert(shop.clone(), [(ips(1)[0], State::None)].into());
-    bench.settle();
+    bench.run_until_stable();
     assert_eq!((bench.downs()[&ips(1)[0]], bench.state(1)), (3, Some(NodeState::Down)));
-    // It may be in the pool already, as far as is known.
+    // The machine must assume that it is in the pool already.
     bench.azure.get_mut(&shop).expect("a pool").insert(ips(1)[0], State::None);
-    bench.said();
+    bench.take_due();
     missed(&mut bench);
-    assert_eq!(bench.said(), [("lb/shop".to_owned(), DOWN)]);
+    assert_eq!(bench.take_due(), [("lb/shop".to_owned(), DOWN)]);
     bench.azure.remove(&shop);
-    bench.look();
+    bench.observe_all();
     assert!(bench.due.is_empty(), "a newer one does");
 }

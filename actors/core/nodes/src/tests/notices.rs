@@ -1,4 +1,5 @@
-//! Notices of eviction: a node goes Down by one, its record says that the taint is ours before that is added (N1).
+//! Tests of eviction notices: the node goes Down, and its record says that the taint is ours before the taint is
+//! added (N1).
 
 use super::*;
 use model::ids::EventKey;
@@ -23,58 +24,58 @@ fn event(n: u8) -> In {
 fn n1_a_notice_sets_its_node_down_and_the_taint_follows_its_record() {
     let mut bench = Bench::new(4);
     bench.answers = false;
-    bench.hear(event(1));
+    bench.step(event(1));
     assert_eq!((bench.state(1), bench.taints.len()), (Some(NodeState::Recording), 0));
     bench.answer();
-    assert!(bench.server.text("down.uid-of-node-1").expect("noted").ends_with("taint: ours\n"));
-    assert_eq!((bench.said(), bench.writes), (all(DOWN), 1), "the Down does not wait for the taint");
+    assert!(bench.server.text("down.uid-of-node-1").expect("recorded").ends_with("taint: ours\n"));
+    assert_eq!((bench.take_due(), bench.writes), (all(DOWN), 1), "the Down does not wait for the taint");
     let (call, ask) = bench.taints.pop().expect("a patch");
     assert_eq!((ask.uid, ask.edit), (uid("node-1"), TaintEdit::AddFirst));
-    bench.hear(In::Tainted(call, TaintAnswer::Done));
-    bench.tell(node(1, &[DRAINING]));
-    bench.settle();
+    bench.step(In::Tainted(call, TaintAnswer::Done));
+    bench.deliver(node(1, &[DRAINING]));
+    bench.run_until_stable();
     assert_eq!((bench.state(1), bench.taints.len()), (Some(NodeState::Down), 0));
-    // The operator clears it.
-    bench.tell(node(1, &[]));
-    bench.settle();
-    assert!(bench.noted().is_empty() && bench.downs().is_empty());
+    // The operator removes the taint.
+    bench.deliver(node(1, &[]));
+    bench.run_until_stable();
+    assert!(bench.recorded().is_empty() && bench.downs().is_empty());
 }
 
 #[test]
-fn n1_a_notice_for_a_node_that_is_down_is_noted_before_the_taint() {
+fn n1_a_notice_for_a_down_node_is_recorded_before_the_taint() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
     bench.answers = false;
-    bench.hear(event(1));
+    bench.step(event(1));
     assert_eq!((bench.asks.len(), bench.taints.len()), (1, 0));
     bench.answer();
     assert_eq!(bench.taints.len(), 1);
-    assert!(bench.server.text("down.uid-of-node-1").expect("noted").ends_with("taint: ours\n"));
+    assert!(bench.server.text("down.uid-of-node-1").expect("recorded").ends_with("taint: ours\n"));
 }
 
 #[test]
 fn n1_a_successor_knows_by_the_record_that_the_taint_is_ours() {
     let mut bench = Bench::new(4);
-    bench.hear(event(1));
+    bench.step(event(1));
     let (call, _) = bench.taints.pop().expect("a patch");
-    bench.hear(In::Tainted(call, TaintAnswer::Done));
-    bench.tell(node(1, &[DRAINING]));
-    bench.settle();
+    bench.step(In::Tainted(call, TaintAnswer::Done));
+    bench.deliver(node(1, &[DRAINING]));
+    bench.run_until_stable();
     bench.restart(Role::On);
     bench.lead(2);
-    bench.settle();
+    bench.run_until_stable();
     assert_eq!((bench.state(1), bench.taints.len()), (Some(NodeState::Down), 0));
-    // Nor does it know when the notice passes.
+    // The process does not know either when the notice passes.
     bench.pass(629_000);
     assert_eq!(bench.taints.len(), 0);
     bench.pass(2_000);
     let (call, ask) = bench.taints.pop().expect("a patch");
     assert_eq!(ask.edit, TaintEdit::Remove { at: 0 });
-    bench.hear(In::Tainted(call, TaintAnswer::Done));
-    bench.tell(node(1, &[]));
-    bench.settle();
-    assert!(bench.noted().is_empty() && bench.downs().is_empty() && bench.is_idle());
+    bench.step(In::Tainted(call, TaintAnswer::Done));
+    bench.deliver(node(1, &[]));
+    bench.run_until_stable();
+    assert!(bench.recorded().is_empty() && bench.downs().is_empty() && bench.is_idle());
 }
 
 #[test]
@@ -82,11 +83,11 @@ fn n1_a_notice_that_came_on_standby_counts_for_a_minute() {
     for (waits, drains) in [(30_000, 1), (90_000, 0)] {
         let mut bench = Bench::silent(Role::On, 4);
         for n in 1..=4 {
-            bench.tell(node(n, &[]));
+            bench.deliver(node(n, &[]));
         }
-        bench.hear(event(1));
+        bench.step(event(1));
         bench.pass(waits);
-        bench.look();
+        bench.observe_all();
         assert_eq!(bench.gets + bench.writes, 0);
         bench.lead(1);
         assert_eq!((bench.drains().len(), bench.taints.len()), (drains, drains), "after {waits} ms");
@@ -95,8 +96,8 @@ fn n1_a_notice_that_came_on_standby_counts_for_a_minute() {
 
 #[test]
 fn n4_switched_off_a_notice_is_none() {
-    let mut bench = Bench::leading(Role::Off, Keeping::ConfigMap, 4);
-    bench.hear(event(1));
+    let mut bench = Bench::leading(Role::Off, RecordStorage::ConfigMap, 4);
+    bench.step(event(1));
     bench.pass(60_000);
     assert_eq!((bench.state(1), bench.writes, bench.taints.len()), (None, 0, 0));
 }

@@ -1,13 +1,13 @@
-//! Whatever happens, also while our ConfigMap answers late or not at all and processes end: no Down without a signal, and
-//! none before it was noted; no foreign Down taken back; and in the end every entry is right, and only what is Down is
-//! noted.
+//! Property tests, also with late or lost answers about our ConfigMap and with restarts. There is no Down without a
+//! signal, or before its record, and no foreign Down is restored. In the end, every entry is in sync, and only Down
+//! nodes have records.
 
 use proptest::prelude::*;
 
 use super::*;
 use model::object::RequestFailure;
 
-/// What happens.
+/// Something that happens.
 #[derive(Clone, Debug)]
 enum Event {
     Node(u8, NodeEvent),
@@ -22,11 +22,11 @@ enum Event {
 
 #[derive(Clone, Debug)]
 enum NodeEvent {
-    /// It has these taints now.
+    /// Its taints change to these.
     Taints(u8),
-    /// It becomes Ready, or ceases to be.
+    /// It becomes Ready, or NotReady.
     Ready(bool),
-    /// Its object goes, or comes back as another one.
+    /// It is deleted, or created again.
     Replaced,
     Deleted,
     /// The operator releases it.
@@ -35,20 +35,20 @@ enum NodeEvent {
 
 #[derive(Clone, Debug)]
 enum WriteEvent {
-    /// The writer writes the pool of this place among those that are due, or fails at it.
+    /// The writer writes the due pool at this index, or fails at it.
     Done(usize),
     Fails(usize, u16),
-    /// It begins: what is withdrawn from now on is carried out all the same, and ends later.
+    /// The write begins. It is carried out even if it is withdrawn from now on, and ends later.
     Begins(usize),
     Ends,
 }
 
-/// What our ConfigMap does.
+/// Behaviour of our ConfigMap.
 #[derive(Clone, Debug)]
 enum ServerEvent {
     /// It answers the oldest request.
     Answers,
-    /// It fails, where a write may be carried out all the same.
+    /// It fails. A write may be carried out nevertheless.
     Fails {
         carried_out: bool,
         denied: bool,
@@ -62,7 +62,7 @@ enum TermEvent {
     Leads,
     Paused(bool),
     Off(bool),
-    /// The process ends, and a request that was under way is carried out or not; another one takes over.
+    /// The process ends, and its request in flight is carried out or not. Another process takes over.
     Restarts {
         carried_out: bool,
     },
@@ -111,13 +111,13 @@ fn event() -> impl Strategy<Value = Event> {
 
 struct World {
     bench: Bench,
-    /// What the cluster says of each node; `None`: it is gone.
+    /// The nodes of the cluster. `None`: deleted.
     nodes: BTreeMap<u8, Option<NodeFact>>,
     replaced: u32,
     term: u64,
-    /// The write that has begun, with the set that it carries out, and a withdrawal that came since.
+    /// The current write, its set, and a later withdrawal.
     begun: Option<(PoolId, Arc<Draining>)>,
-    /// The entries that another client has set Down, and that was seen, while nothing was noted of their address.
+    /// Entries that another client has set Down, observed while no record had their address.
     foreign: BTreeSet<(PoolId, IpAddr)>,
 }
 
@@ -132,7 +132,7 @@ impl World {
     fn change(&mut self, n: u8, change: impl FnOnce(&mut NodeFact)) {
         let Some(Some(fact)) = self.nodes.get_mut(&n) else { return };
         change(fact);
-        self.bench.tell(fact.clone());
+        self.bench.deliver(fact.clone());
     }
 
     fn nth_due(&self, at: usize) -> Option<PoolId> {
@@ -140,34 +140,34 @@ impl World {
         due.keys().nth(at % due.len().max(1)).cloned()
     }
 
-    /// In a term of its own everything that is due is carried out, retries and looks too.
+    /// Carries out everything that is due in a term of its own, including retries and reads.
     fn comes_to_rest(&mut self) {
         self.bench.answers = true;
         self.lead();
         self.bench.pass(60_000);
-        self.bench.look();
-        self.bench.settle();
+        self.bench.observe_all();
+        self.bench.run_until_stable();
     }
 
-    /// A term begins, in this process or another one: what is noted counts. A record that was on its way when the last one
-    /// ended may lack what was seen meanwhile.
+    /// Starts a term, in this process or another one, in which the records count. A record in flight at the end of
+    /// the last term may lack later observations.
     fn lead(&mut self) {
         self.term += 1;
-        self.bench.hear(In::Standing(Standing::Standby));
+        self.bench.step(In::Standing(Standing::Standby));
         self.bench.answer_all();
-        let noted = |ip: &IpAddr, pool: &PoolId| {
+        let recorded = |ip: &IpAddr, pool: &PoolId| {
             let texts = self.bench.server.data.iter().flatten().map(|(_, text)| &text.text);
             let mut of_it = texts.filter(|text| text.contains(&ip.to_string()));
             of_it.any(|text| !text.contains(&pool.to_string()))
         };
-        let lost: Vec<_> = self.foreign.iter().filter(|(pool, ip)| noted(ip, pool)).cloned().collect();
+        let lost: Vec<_> = self.foreign.iter().filter(|(pool, ip)| recorded(ip, pool)).cloned().collect();
         for known in lost {
             self.foreign.remove(&known);
         }
         self.bench.lead(self.term);
     }
 
-    /// Another client sets an entry, and that is seen.
+    /// Another client sets an entry, which is observed.
     fn set(&mut self, at: usize, n: u8, down: bool) {
         let (id, entries) = self.bench.azure.iter_mut().nth(at).expect("four pools");
         let id = id.clone();
@@ -176,19 +176,19 @@ impl World {
         for (ip, of) in entries.iter_mut().filter(|(ip, _)| ips(n).contains(ip)) {
             set.push((*ip, std::mem::replace(of, state)));
         }
-        self.bench.look_at(id.lb.as_str(), self.bench.now);
+        self.bench.observe_at(id.lb.as_str(), self.bench.now);
         for (ip, before) in set {
             let texts = self.bench.server.data.iter().flatten().map(|(_, text)| &text.text);
-            let is_noted = texts.into_iter().any(|text| text.contains(&ip.to_string()));
+            let is_recorded = texts.into_iter().any(|text| text.contains(&ip.to_string()));
             if !down {
                 self.foreign.remove(&(id.clone(), ip));
-            } else if before != State::Down && !is_noted {
+            } else if before != State::Down && !is_recorded {
                 self.foreign.insert((id.clone(), ip));
             }
         }
     }
 
-    /// No write has taken back what another client has set.
+    /// Checks that no write has restored what another client has set.
     fn no_foreign_down_is_taken_back(&self) {
         for (pool, ip) in &self.foreign {
             let state = self.bench.azure[pool].get(ip);
@@ -196,17 +196,17 @@ impl World {
         }
     }
 
-    /// The write that has begun is carried out by the set that it began with.
+    /// Carries out the current write with the set that it began with.
     fn end(&mut self) {
         let Some((id, set)) = self.begun.take() else { return };
-        self.bench.under_way = None;
+        self.bench.in_flight = None;
         self.bench.oldest = None;
         self.bench.carry_out(&id, &set);
         self.bench.pass(1);
         self.bench.finished(&id, set.generation, None);
-        // Whatever was withdrawn meanwhile has ended with it.
+        // Everything that was withdrawn meanwhile has ended with it.
         let generation = self.bench.set.generation;
-        self.bench.hear(In::Withdrawn(id, generation));
+        self.bench.step(In::Withdrawn(id, generation));
     }
 
     fn happen(&mut self, event: Event) {
@@ -221,7 +221,7 @@ impl World {
             }
             Event::Look(at) => {
                 self.bench.pass(1);
-                self.bench.look_at(LBS[at], self.bench.now);
+                self.bench.observe_at(LBS[at], self.bench.now);
             }
             Event::Pass(millis) => self.bench.pass(millis.into()),
         }
@@ -243,7 +243,7 @@ impl World {
                 let other = uid(&format!("node-{n}-{}", self.replaced));
                 let fact = NodeFact { uid: other, ..node(n, &[]) };
                 self.nodes.insert(n, Some(fact.clone()));
-                self.bench.tell(fact);
+                self.bench.deliver(fact);
             }
             NodeEvent::Deleted => {
                 self.nodes.insert(n, None);
@@ -251,7 +251,7 @@ impl World {
             }
             NodeEvent::Released => {
                 let name = NodeName::new(format!("node-{n}"));
-                self.bench.hear(In::Release(RequestId(1), Scope::Node(name)));
+                self.bench.step(In::Release(RequestId(1), Scope::Node(name)));
             }
         }
     }
@@ -268,7 +268,7 @@ impl World {
                 let busy = self.begun.as_ref().map(|(id, _)| id);
                 let Some(id) = self.nth_due(at).filter(|id| Some(id) != busy) else { return };
                 if code == 404 {
-                    // It was deleted, and is made again.
+                    // It was deleted, and is created again.
                     let entries = self.bench.azure.entry(id.clone()).or_default();
                     entries.values_mut().for_each(|state| *state = State::None);
                     self.foreign.retain(|(pool, _)| *pool != id);
@@ -278,7 +278,7 @@ impl World {
             WriteEvent::Begins(at) => {
                 if let Some(id) = self.nth_due(at).filter(|_| self.begun.is_none()) {
                     self.bench.due.remove(&id);
-                    self.bench.under_way = Some(id.clone());
+                    self.bench.in_flight = Some(id.clone());
                     self.bench.oldest = Some(self.bench.set.generation);
                     self.begun = Some((id, Arc::clone(&self.bench.set)));
                 }
@@ -304,10 +304,10 @@ impl World {
     fn term(&mut self, event: TermEvent) {
         match event {
             TermEvent::Standby => {
-                // What is under way ends before another term begins.
+                // The current write ends before another term begins.
                 self.end();
                 self.bench.due.clear();
-                self.bench.hear(In::Standing(Standing::Standby));
+                self.bench.step(In::Standing(Standing::Standby));
             }
             TermEvent::Leads => {
                 self.end();
@@ -316,10 +316,11 @@ impl World {
             }
             TermEvent::Paused(is) => {
                 let everything = is.then(Pause::default);
-                self.bench.wish(self.term, OperatorPolicy { everything, ..OperatorPolicy::default() });
+                self.bench.set_policy(self.term, OperatorPolicy { everything, ..OperatorPolicy::default() });
             }
             TermEvent::Off(admin_state_off) => {
-                self.bench.wish(self.term, OperatorPolicy { admin_state_off, ..OperatorPolicy::default() });
+                self.bench
+                    .set_policy(self.term, OperatorPolicy { admin_state_off, ..OperatorPolicy::default() });
             }
             TermEvent::Restarts { carried_out } => {
                 self.end();
@@ -354,7 +355,7 @@ proptest! {
         }
         world.end();
         world.bench.due.clear();
-        // In the end all nodes are Ready, few of them drain, and the writer does its work.
+        // In the end all nodes are Ready, few of them drain, and the writer works.
         for n in 1..=NODES {
             if let Some(Some(mut fact)) = world.nodes.get(&n).cloned() {
                 fact.ready = true;
@@ -362,7 +363,7 @@ proptest! {
                     fact.taints.clear();
                 }
                 world.nodes.insert(n, Some(fact.clone()));
-                world.bench.tell(fact);
+                world.bench.deliver(fact);
             }
         }
         world.comes_to_rest();
@@ -375,10 +376,10 @@ proptest! {
                 }
             }
         }
-        // A node that has returned is not noted any more, and one that leaves service is.
+        // A node that has returned has no record any more, and a draining one has.
         for fact in world.nodes.values().flatten() {
-            let is_noted = bench.server.text(&format!("down.{}", fact.uid)).is_some();
-            prop_assert_eq!(is_noted, !fact.taints.is_empty(), "{:?}: {:?}", fact, bench.server.keys());
+            let is_recorded = bench.server.text(&format!("down.{}", fact.uid)).is_some();
+            prop_assert_eq!(is_recorded, !fact.taints.is_empty(), "{:?}: {:?}", fact, bench.server.keys());
         }
         world.no_foreign_down_is_taken_back();
         prop_assert!(bench.is_idle(), "{:?}", bench.machine.queue);
@@ -399,7 +400,7 @@ proptest! {
         for n in 1..=NODES {
             let fact = NodeFact { uid: uid(&format!("node-{n}-last")), ..node(n, &[]) };
             let fact = world.nodes.get(&n).cloned().flatten().map_or(fact, |known| NodeFact { taints: Vec::new(), ..known });
-            world.bench.tell(fact);
+            world.bench.deliver(fact);
         }
         world.comes_to_rest();
         prop_assert_eq!(world.bench.downs(), BTreeMap::new());

@@ -1,4 +1,4 @@
-//! The API server, as far as it has our ConfigMap.
+//! The API server of the tests, with our ConfigMap.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapF
 use model::machine::{Now, Wall};
 use model::object::ResourceVersion;
 
-/// Noon of some day at the clock's start.
+/// The wall clock, which starts at noon of some day.
 pub(super) fn wall(now: Now) -> Wall {
     Wall::from_micros(1_700_000_000_000_000 + i64::try_from(now.as_micros()).expect("a short test"))
 }
 
-/// The ConfigMap as it is.
+/// The ConfigMap.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Server {
     pub(super) data: Option<BTreeMap<Arc<str>, Text>>,
     pub(super) binary: BTreeSet<Arc<str>>,
     version: u64,
-    /// Keys that it silently does not take.
+    /// Keys that it drops silently.
     pub(super) drops: bool,
 }
 

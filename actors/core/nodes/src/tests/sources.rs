@@ -1,6 +1,6 @@
-//! A pool that is filled from a source, and nodes of it that leave service: the machine beside the Directory, the pool and
-//! the plan of each write (X2, N4). An entry is Down where its node leaves service, where the source calls it draining, or
-//! where the operator has set it; and writes come to an end.
+//! Tests of a pool that is filled from a source and has draining nodes: the machine with the Directory, the pool and
+//! the plan of each write (X2, N4). An entry is Down if its node drains, if the source drains it, or if the operator
+//! has set it. Writes come to an end.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ use model::xds::assignment::{LoadAssignment, Priority, Standing};
 use model::xds::name::Name;
 use model::xds::remark::Diagnostic;
 use model::xds::source::{Assigned, Note, SourceFact};
-use writer::plan::{Change, Plan, plan};
+use writer::plan::{Plan, PoolChange, plan};
 
 const UP: Standing = Standing::Healthy;
 const DRAINS: Standing = Standing::Draining;
@@ -31,7 +31,7 @@ fn web() -> PoolId {
     pool("lb", "web")
 }
 
-/// `lb/web` is filled from a source; the nodes of these numbers are behind its addresses.
+/// `lb/web` is filled from a source. Its addresses belong to these nodes.
 struct World {
     bench: Bench,
     directory: Directory,
@@ -40,11 +40,11 @@ struct World {
     due: bool,
     term: u64,
     attempts: u64,
-    /// How many PUTs were made of the pool.
+    /// Number of PUTs to the pool.
     puts: usize,
-    /// The departures that were last sent to the Directory.
+    /// The draining addresses that were last sent to the Directory.
     leaving: Option<Arc<DrainingAddresses>>,
-    /// What the source says, if anything is known of it.
+    /// The state of each node's endpoint in the source. `None`: the source is not known.
     says: Option<BTreeMap<u8, Standing>>,
 }
 
@@ -80,7 +80,7 @@ fn queue_of() -> PoolQueue {
 }
 
 impl World {
-    /// All nodes are in the pool and in service, and the source says so.
+    /// All nodes are in the pool and in service, also in the source.
     fn new() -> World {
         let mut world = World::unknown();
         world.source(&[(1, UP), (2, UP), (3, UP)]);
@@ -88,12 +88,12 @@ impl World {
         world
     }
 
-    /// Nothing is known of the source.
+    /// The source is not known.
     fn unknown() -> World {
         World::excluding(None)
     }
 
-    /// The same, with such a pool left out.
+    /// The same, with this pool excluded.
     fn excluding(excluded: Option<PoolId>) -> World {
         let mut bench = Bench::silent(Role::On, NODES);
         bench.params.listed = [web()].into();
@@ -111,24 +111,24 @@ impl World {
             leaving: None,
             says: None,
         };
-        (1..=NODES).for_each(|n| world.bench.tell(node(n, &[])));
+        (1..=NODES).for_each(|n| world.bench.deliver(node(n, &[])));
         world.begin();
         world
     }
 
     fn begin(&mut self) {
         self.term += 1;
-        self.tell(directory::In::ListsSynced);
-        self.tell(directory::In::DiscoverySynced);
+        self.deliver(directory::In::ListsSynced);
+        self.deliver(directory::In::DiscoverySynced);
         let policy = Arc::new(OperatorPolicy::default());
-        self.tell(directory::In::OperatorPolicy { term: Some(Epoch(self.term)), policy });
-        self.tell(directory::In::Confirmed(Epoch(self.term)));
-        self.tell(directory::In::Reporting(Some(Epoch(self.term))));
+        self.deliver(directory::In::OperatorPolicy { term: Some(Epoch(self.term)), policy });
+        self.deliver(directory::In::Confirmed(Epoch(self.term)));
+        self.deliver(directory::In::Reporting(Some(Epoch(self.term))));
         self.bench.lead(self.term);
-        self.look();
+        self.observe_all();
     }
 
-    /// The process ends, and another one takes over, which knows what is noted and nothing of the source.
+    /// Replaces the process by one that knows the records, but not the source.
     fn restart(&mut self) {
         self.bench.restart(Role::On);
         (self.directory, self.queue) = (directory_of(), queue_of());
@@ -136,23 +136,23 @@ impl World {
         self.begin();
     }
 
-    fn tell(&mut self, input: directory::In) {
+    fn deliver(&mut self, input: directory::In) {
         let mut out = Vec::new();
         self.directory.step(self.bench.now, input, &mut out);
         self.directory.tick(self.bench.now, &mut out);
-        self.directory_said(out);
+        self.on_directory_output(out);
     }
 
-    fn directory_said(&mut self, out: Vec<directory::Out>) {
-        for said in out {
-            match said {
+    fn on_directory_output(&mut self, out: Vec<directory::Out>) {
+        for output in out {
+            match output {
                 directory::Out::Assign(assignment) => {
                     self.assigned = Some(Arc::clone(&assignment));
                     self.pool(queue::In::Assigned(assignment));
                 }
                 directory::Out::Observe(_, observation) => self.pool(queue::In::Observed(observation)),
                 directory::Out::SourceAdminStates(pool, word) => {
-                    self.bench.hear(In::SourceAdminStates(pool, word))
+                    self.bench.step(In::SourceAdminStates(pool, word))
                 }
                 directory::Out::Forget(_)
                 | directory::Out::Rewrite(_)
@@ -173,12 +173,12 @@ impl World {
     fn pool(&mut self, input: queue::In) {
         let mut out = Vec::new();
         self.queue.step(self.bench.now, input, &mut out);
-        self.pool_said(out);
+        self.on_queue_output(out);
     }
 
-    fn pool_said(&mut self, out: Vec<queue::Out>) {
-        for said in out {
-            match said {
+    fn on_queue_output(&mut self, out: Vec<queue::Out>) {
+        for output in out {
+            match output {
                 queue::Out::Due(..) => self.due = true,
                 queue::Out::Withdraw(_) => self.due = false,
                 queue::Out::Taken(_, attempt, Some(taken)) => self.write(attempt, &taken.level),
@@ -208,7 +208,7 @@ impl World {
         PoolFacts::at_rest(web(), self.bench.azure[&web()].iter().map(entry).collect())
     }
 
-    /// One write of the pool, with what is due of the admin state.
+    /// One write of the pool, with the due admin part.
     fn write(&mut self, attempt: AttemptId, level: &Level) {
         let members = self.facts().members();
         let set = Arc::clone(&self.bench.set);
@@ -216,7 +216,7 @@ impl World {
             Plan::Unchanged => Outcome::Unchanged { members },
             Plan::Edit(change) => {
                 self.put(&change);
-                let Change { members, added, removed, .. } = *change;
+                let PoolChange { members, added, removed, .. } = *change;
                 Outcome::Written { members, added, removed, record: Arc::default() }
             }
         };
@@ -227,7 +227,7 @@ impl World {
         self.pool(queue::In::Finished(attempt, outcome));
     }
 
-    fn put(&mut self, change: &Change) {
+    fn put(&mut self, change: &PoolChange) {
         let facts = self.facts();
         let pool = self.bench.azure.get_mut(&web()).expect("it is there");
         for at in &change.edit.remove {
@@ -243,9 +243,9 @@ impl World {
         self.puts += 1;
     }
 
-    /// What is due at the writer is done, and the Directory hears which nodes leave.
+    /// Carries out due updates at the writer, and delivers draining addresses to the Directory.
     fn work(&mut self) {
-        self.tell_departures();
+        self.send_departures();
         self.bench.answer_all();
         if std::mem::take(&mut self.due) {
             self.attempts += 1;
@@ -256,20 +256,20 @@ impl World {
             self.bench.write(&id);
             self.puts += usize::from(before != self.bench.azure[&web()]);
         }
-        self.tell_departures();
+        self.send_departures();
     }
 
-    /// Sends a fact if it has changed.
-    fn tell_departures(&mut self) {
+    /// Sends the draining addresses if they have changed.
+    fn send_departures(&mut self) {
         let leaving = Some(Arc::clone(&self.bench.leaving));
         if self.leaving != leaving {
             self.leaving = leaving;
-            self.tell(directory::In::DrainingAddresses(Arc::clone(&self.bench.leaving)));
+            self.deliver(directory::In::DrainingAddresses(Arc::clone(&self.bench.leaving)));
         }
     }
 
-    fn look(&mut self) {
-        self.bench.look();
+    fn observe_all(&mut self) {
+        self.bench.observe_all();
         let facts = LbFacts {
             lb: web().lb,
             etag: None,
@@ -279,10 +279,10 @@ impl World {
             rules: Vec::new(),
         };
         let (lb, began, facts) = (web().lb, self.bench.now, Some(Arc::new(facts)));
-        self.tell(directory::In::Lb(LbObservation { lb, began, facts, puts: Default::default() }));
+        self.deliver(directory::In::Lb(LbObservation { lb, began, facts, puts: Default::default() }));
     }
 
-    /// So many seconds, with work whenever there is any.
+    /// Advances the clock by this many seconds, with all due work.
     fn pass(&mut self, seconds: u16) {
         for _ in 0..seconds {
             self.bench.pass(1_000);
@@ -290,32 +290,32 @@ impl World {
             if self.directory.deadline().is_some_and(|at| at <= now) {
                 let mut out = Vec::new();
                 self.directory.tick(now, &mut out);
-                self.directory_said(out);
+                self.on_directory_output(out);
             }
             if self.queue.deadline().is_some_and(|at| at <= now) {
                 let mut out = Vec::new();
                 self.queue.tick(now, &mut out);
-                self.pool_said(out);
+                self.on_queue_output(out);
             }
             self.work();
         }
     }
 
-    /// Some minutes with their looks.
+    /// Some minutes with observations.
     fn rest(&mut self) {
         for _ in 0..5 {
             self.pass(60);
-            self.look();
+            self.observe_all();
         }
     }
 
     fn source(&mut self, endpoints: &[(u8, Standing)]) {
         self.says = Some(endpoints.iter().copied().collect());
-        let addresses = endpoints.iter().map(|(n, stands)| (ips(*n)[0], *stands)).collect();
+        let addresses = endpoints.iter().map(|(n, statuses)| (ips(*n)[0], *statuses)).collect();
         let priorities = vec![Priority { addresses, weighted: false }];
         let assigned = Assigned::Usable(Arc::new(LoadAssignment { priorities, ..LoadAssignment::default() }));
         let note = Note::Node("replica-1".into());
-        self.tell(directory::In::Source(
+        self.deliver(directory::In::Source(
             shop(),
             SourceFact { assigned, provenance: Provenance::Watch, note },
         ));
@@ -323,7 +323,7 @@ impl World {
     }
 
     fn node(&mut self, n: u8, leaves: bool) {
-        self.bench.tell(node(n, if leaves { &[SHUTDOWN] } else { &[] }));
+        self.bench.deliver(node(n, if leaves { &[SHUTDOWN] } else { &[] }));
         self.work();
     }
 
@@ -332,7 +332,7 @@ impl World {
         (1..=NODES).filter(|n| self.bench.azure[&web()].get(&ips(*n)[0]) == Some(&State::Down)).collect()
     }
 
-    /// How many members are shown to be Down by another client's doing.
+    /// Number of members that are shown as set Down by another client.
     fn told(&self) -> usize {
         let assignment = self.assigned.as_ref().expect("it is assigned");
         let Source::Xds { remarks, .. } = &assignment.source else { panic!("it has a source") };
@@ -342,7 +342,7 @@ impl World {
         remarks.iter().find_map(told).unwrap_or(0)
     }
 
-    /// Nothing is written any more, whatever is looked at.
+    /// Checks that observations cause no more writes.
     fn is_quiet(&mut self) {
         let before = (self.puts, self.attempts);
         self.rest();
@@ -364,7 +364,7 @@ fn n4_x2_a_down_of_the_source_outlives_its_node_and_writes_end() {
     world.rest();
     assert_eq!((world.down(), world.puts), (vec![2], puts), "it drains");
     world.is_quiet();
-    assert!(world.bench.noted().is_empty(), "the source has it from now on");
+    assert!(world.bench.recorded().is_empty(), "the source has it from now on");
     world.source(&[(1, UP), (2, UP), (3, UP)]);
     world.rest();
     assert_eq!((world.down(), world.told()), (vec![], 0));
@@ -389,22 +389,22 @@ fn x2_n4_a_node_that_leaves_stays_down_when_the_source_lifts_its_down() {
     assert_eq!((world.down(), world.told()), (vec![2], 0));
     world.node(2, false);
     world.rest();
-    assert_eq!(world.down(), [], "it is noted as ours");
+    assert_eq!(world.down(), [], "it is recorded as ours");
     world.is_quiet();
 }
 
 #[test]
 fn n4_x2_an_exception_ends_when_the_source_turns_out_to_account_for_it() {
     let mut world = World::unknown();
-    world.bench.somebody_sets(2, State::Down);
-    world.look();
+    world.bench.set_foreign(2, State::Down);
+    world.observe_all();
     world.node(2, true);
     world.rest();
-    let text = world.bench.server.text("down.uid-of-node-2").expect("it is noted");
+    let text = world.bench.server.text("down.uid-of-node-2").expect("it is recorded");
     assert!(text.contains("foreign: lb/web"), "{text}");
     world.source(&[(1, UP), (2, DRAINS), (3, UP)]);
     world.rest();
-    let text = world.bench.server.text("down.uid-of-node-2").expect("it is noted");
+    let text = world.bench.server.text("down.uid-of-node-2").expect("it is recorded");
     assert!(!text.contains("foreign"), "{text}");
     world.source(&[(1, UP), (2, UP), (3, UP)]);
     world.node(2, false);
@@ -423,10 +423,10 @@ fn n4_x2_a_down_that_outlives_its_node_ends_where_the_source_assigns_it() {
     world.rest();
     assert_eq!((world.down(), world.told()), (vec![], 0));
     world.is_quiet();
-    // Where the operator had set it before, it is theirs.
+    // The operator had set it before, so that it is theirs.
     let mut world = World::new();
-    world.bench.somebody_sets(2, State::Down);
-    world.look();
+    world.bench.set_foreign(2, State::Down);
+    world.observe_all();
     world.node(2, true);
     world.rest();
     world.bench.delete(2);
@@ -443,29 +443,29 @@ fn n2_x2_in_an_excluded_pool_a_foreign_down_outlives_its_node() {
     world.node(2, true);
     world.rest();
     assert_eq!(world.down(), []);
-    // A PUT of ours: what is Down after it could be ours.
+    // A Down after our PUT could be ours.
     world.source(&[(1, UP), (2, UP)]);
     world.rest();
-    world.bench.somebody_sets(2, State::Down);
-    world.look();
+    world.bench.set_foreign(2, State::Down);
+    world.observe_all();
     world.bench.delete(2);
     world.rest();
     assert_eq!(world.down(), [2]);
-    assert_eq!(world.bench.noted().len(), 1, "it is Down in other pools");
+    assert_eq!(world.bench.recorded().len(), 1, "it is Down in other pools");
     world.is_quiet();
 }
 
 #[test]
-fn x3_n4_what_is_never_taken_back_waits_for_no_source() {
+fn x3_n4_a_down_that_is_never_restored_waits_for_no_source() {
     let mut world = World::unknown();
-    world.bench.somebody_sets(2, State::Down);
-    world.look();
+    world.bench.set_foreign(2, State::Down);
+    world.observe_all();
     world.node(2, true);
     world.rest();
-    assert_eq!(world.bench.noted().len(), 1);
+    assert_eq!(world.bench.recorded().len(), 1);
     world.node(2, false);
     world.rest();
-    assert_eq!((world.down(), world.bench.noted().len()), (vec![2], 0));
+    assert_eq!((world.down(), world.bench.recorded().len()), (vec![2], 0));
     world.is_quiet();
 }
 
@@ -478,8 +478,8 @@ fn x3_n4_the_source_of_an_unread_load_balancer_is_not_known() {
             directory.step(Now::ZERO, input, &mut out);
         }
         directory.tick(Now::ZERO, &mut out);
-        let word = |said: &directory::Out| {
-            if let directory::Out::SourceAdminStates(_, word) = said { Some(word.is_some()) } else { None }
+        let word = |output: &directory::Out| {
+            if let directory::Out::SourceAdminStates(_, word) = output { Some(word.is_some()) } else { None }
         };
         out.iter().filter_map(word).collect()
     };
@@ -505,11 +505,11 @@ fn x3_n4_a_down_is_not_taken_back_before_the_source_is_known() {
         world.node(2, false);
         world.rest();
         assert_eq!((world.down(), world.puts), (vec![2], puts), "the source may ask for it");
-        assert_eq!(world.bench.noted().len(), 1, "and it may not");
+        assert_eq!(world.bench.recorded().len(), 1, "and it may not");
         world.source(&[(1, UP), (2, says), (3, UP)]);
         world.rest();
         assert_eq!((world.down(), world.told()), (down.to_vec(), 0));
-        assert!(world.bench.noted().is_empty());
+        assert!(world.bench.recorded().is_empty());
         world.is_quiet();
     }
 }
@@ -528,10 +528,10 @@ fn n4_switching_off_takes_downs_back_before_the_source_is_known() {
 }
 
 #[test]
-fn n4_what_nobody_of_ours_asks_for_is_told_and_left() {
+fn n4_a_down_that_we_do_not_require_is_reported_and_left() {
     let mut world = World::new();
-    world.bench.somebody_sets(1, State::Down);
-    world.look();
+    world.bench.set_foreign(1, State::Down);
+    world.observe_all();
     let told = |world: &World| {
         let of = |report: &&Report| matches!(&report.what, EventKind::AdminForeign { .. });
         world.bench.reports.iter().filter(of).count()
@@ -539,12 +539,12 @@ fn n4_what_nobody_of_ours_asks_for_is_told_and_left() {
     assert_eq!((world.told(), told(&world)), (1, 1));
     world.is_quiet();
     assert_eq!(world.down(), [1]);
-    // The same of an endpoint that came back into service while no process was there.
+    // The same for an endpoint that returned to service while no process ran.
     world.source(&[(1, UP), (2, DRAINS), (3, UP)]);
     world.rest();
     assert_eq!((world.down(), world.told()), (vec![1, 2], 1));
     world.restart();
-    assert_eq!(told(&world), 1, "nothing is told while it is not known what the source says");
+    assert_eq!(told(&world), 1, "nothing is reported while the source is not known");
     world.source(&[(1, UP), (2, UP), (3, UP)]);
     world.rest();
     assert_eq!((world.down(), world.told(), told(&world)), (vec![1, 2], 2, 3));
@@ -557,29 +557,29 @@ fn d1_n2_where_only_listed_pools_are_ours_a_node_goes_down_in_these() {
     bench.params.listed = [web()].into();
     bench.params.only_listed = [web().lb].into();
     bench.machine = AdminState::new(bench.params.clone());
-    (1..=NODES).for_each(|n| bench.tell(node(n, &[])));
-    bench.look();
+    (1..=NODES).for_each(|n| bench.deliver(node(n, &[])));
+    bench.observe_all();
     bench.lead(1);
-    bench.hear(In::SourceAdminStates(web(), Some(Arc::default())));
-    bench.said();
+    bench.step(In::SourceAdminStates(web(), Some(Arc::default())));
+    bench.take_due();
     let others: BTreeMap<IpAddr, State> = bench.azure[&pool("lb", "web-ipv6")].clone();
     for (signals, urgency) in [(&[SHUTDOWN][..], DOWN), (&[], RESTORE)] {
-        bench.tell(node(2, signals));
+        bench.deliver(node(2, signals));
         let mut ours = all(urgency);
         ours.retain(|(pool, _)| pool != "lb/web-ipv6");
-        assert_eq!(bench.said(), ours);
-        bench.settle();
+        assert_eq!(bench.take_due(), ours);
+        bench.run_until_stable();
         assert_eq!(bench.azure[&pool("lb", "web-ipv6")], others, "another client's");
     }
-    assert!(bench.downs().is_empty() && bench.noted().is_empty() && bench.is_idle());
+    assert!(bench.downs().is_empty() && bench.recorded().is_empty() && bench.is_idle());
 }
 
-/// What happens.
+/// Something that happens.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Node(u8, bool),
     Says([u8; 3]),
-    /// The operator sets an entry Down, or takes that back.
+    /// The operator sets an entry Down, or restores it.
     Hand(u8, bool),
     Restart,
     Look,
@@ -597,13 +597,13 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What an outsider knows.
+/// An independent model of the Downs.
 struct Outsider {
     world: World,
     leaves: BTreeSet<u8>,
-    /// Whose Down the operator has set, while nothing here asked for it.
+    /// Downs that the operator has set while nothing else required them.
     by_hand: BTreeSet<u8>,
-    /// Those whose Down may be anyone's: nothing was noted of it, and the process has ended.
+    /// Downs of unknown origin: there was no record when the process ended.
     unknown: BTreeSet<u8>,
 }
 
@@ -629,37 +629,37 @@ impl Outsider {
                 };
                 let says: Vec<(u8, Standing)> = (1..=NODES).zip(states).filter_map(of).collect();
                 world.source(&says);
-                for (n, _) in says.iter().filter(|(_, stands)| *stands == DRAINS) {
+                for (n, _) in says.iter().filter(|(_, statuses)| *statuses == DRAINS) {
                     self.by_hand.remove(n);
                     self.unknown.remove(n);
                 }
             }
             Event::Hand(n, down) => {
-                // Everything that is ours has ended long ago, and that was seen.
+                // All our updates have ended long ago, and were observed.
                 world.rest();
                 world.rest();
-                let noted = !world.bench.noted().is_empty();
+                let recorded = !world.bench.recorded().is_empty();
                 let known = world.says.as_ref().is_some_and(|says| says.get(&n) == Some(&UP));
                 let is_there = world.bench.azure[&web()].contains_key(&ips(n)[0]);
-                if !is_there || !known || noted {
+                if !is_there || !known || recorded {
                     return;
                 }
                 if down && !world.down().contains(&n) {
-                    world.bench.somebody_sets(n, State::Down);
+                    world.bench.set_foreign(n, State::Down);
                     self.by_hand.insert(n);
                 } else if !down {
-                    world.bench.somebody_sets(n, State::None);
+                    world.bench.set_foreign(n, State::None);
                     self.by_hand.remove(&n);
                     self.unknown.remove(&n);
                 }
-                world.look();
+                world.observe_all();
             }
             Event::Restart => {
-                let noted = |n: &u8| world.bench.noted().contains(&format!("node-{n}").as_str());
-                self.unknown.extend(world.down().into_iter().filter(|n| !noted(n)));
+                let recorded = |n: &u8| world.bench.recorded().contains(&format!("node-{n}").as_str());
+                self.unknown.extend(world.down().into_iter().filter(|n| !recorded(n)));
                 world.restart();
             }
-            Event::Look => world.look(),
+            Event::Look => world.observe_all(),
             Event::Pass(seconds) => world.pass(seconds),
         }
         let there = &self.world.bench.azure[&web()];
@@ -670,7 +670,7 @@ impl Outsider {
         assert!(self.by_hand.iter().all(|n| down.contains(n)), "the operator's Down is taken back");
     }
 
-    /// Liveness: once nothing happens any more, everything is as it is to be, and nothing is written.
+    /// Checks liveness: without further events, everything becomes in sync, and writes end.
     fn come_to_rest(&mut self) {
         if self.world.says.is_none() {
             self.happen(Event::Says([2, 2, 2]));
@@ -689,7 +689,7 @@ impl Outsider {
             assert!(!is_down || leaves || drains || theirs, "{n} is Down without a reason");
             foreign += usize::from(is_down && !leaves && !drains);
         }
-        assert_eq!(self.world.told(), foreign, "what none of our sources asks for is told");
+        assert_eq!(self.world.told(), foreign, "a Down that no source requires is reported");
     }
 }
 

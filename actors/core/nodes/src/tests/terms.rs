@@ -1,15 +1,15 @@
-//! Terms: what counts at the beginning of one is what is noted, and not what a process remembers (N4, W8).
+//! Tests of terms: at the start of a term the records count, not the memory of the process (N4, W8).
 
 use super::*;
 use model::object::RequestFailure;
 
-/// One that has heard of everything, and whose requests about our ConfigMap wait.
+/// A standby with all inputs, whose requests about our ConfigMap wait.
 fn standby(nodes: u8) -> Bench {
     let mut bench = Bench::silent(Role::On, nodes);
     for n in 1..=nodes {
-        bench.tell(node(n, &[]));
+        bench.deliver(node(n, &[]));
     }
-    bench.look();
+    bench.observe_all();
     bench.answers = false;
     bench
 }
@@ -18,29 +18,29 @@ fn standby(nodes: u8) -> Bench {
 fn w8_a_term_begins_when_our_config_map_was_read_since_it_was_confirmed() {
     let mut bench = standby(4);
     assert!(bench.asks.is_empty(), "a standby asks nothing");
-    bench.hear(In::Confirmed(Epoch(1)));
+    bench.step(In::Confirmed(Epoch(1)));
     assert!(matches!(bench.asks.front(), Some((_, ConfigMapAsk::Get))));
-    bench.hear(In::Opened(Epoch(1)));
+    bench.step(In::Opened(Epoch(1)));
     assert_eq!(bench.opened, None);
-    // What is under way for an older term is too old.
-    bench.hear(In::Confirmed(Epoch(2)));
-    bench.hear(In::Opened(Epoch(2)));
+    // The request in flight is of an older term.
+    bench.step(In::Confirmed(Epoch(2)));
+    bench.step(In::Opened(Epoch(2)));
     bench.answer();
     assert_eq!(bench.opened, None);
     bench.answer();
     assert_eq!(bench.opened, Some(Epoch(2)));
-    bench.hear(In::Confirmed(Epoch(3)));
+    bench.step(In::Confirmed(Epoch(3)));
     bench.answer();
     assert_eq!(bench.opened, Some(Epoch(2)), "the Directory is not ready");
-    bench.hear(In::Opened(Epoch(3)));
+    bench.step(In::Opened(Epoch(3)));
     assert_eq!((bench.opened, bench.asks.len()), (Some(Epoch(3)), 0));
 }
 
 #[test]
 fn w8_no_term_begins_while_our_config_map_cannot_be_read() {
     let mut bench = standby(4);
-    bench.hear(In::Confirmed(Epoch(1)));
-    bench.hear(In::Opened(Epoch(1)));
+    bench.step(In::Confirmed(Epoch(1)));
+    bench.step(In::Opened(Epoch(1)));
     let failures =
         [(RequestFailure::Other("500".into()), 100), (RequestFailure::Denied("403".into()), 15_000)];
     for (failure, after) in failures {
@@ -57,15 +57,15 @@ fn w8_no_term_begins_while_our_config_map_cannot_be_read() {
 fn n4_what_a_successor_does_follows_from_records_and_signals() {
     let mut bench = Bench::new(10);
     for n in 1..=4 {
-        bench.tell(node(n, &[SHUTDOWN]));
+        bench.deliver(node(n, &[SHUTDOWN]));
     }
-    bench.somebody_sets(7, State::Down);
-    bench.settle();
-    // While no replica leads, one is no longer signalled, one is gone, and one more is.
-    bench.hear(In::Standing(Standing::Standby));
-    bench.tell(node(2, &[]));
+    bench.set_foreign(7, State::Down);
+    bench.run_until_stable();
+    // While no replica leads, one signal ends, one node is deleted, and another one gets a signal.
+    bench.step(In::Standing(Standing::Standby));
+    bench.deliver(node(2, &[]));
     bench.delete(3);
-    bench.tell(node(6, &[SHUTDOWN]));
+    bench.deliver(node(6, &[SHUTDOWN]));
     bench.restart(Role::On);
     bench.lead(2);
     let states = [1, 2, 4, 6, 7].map(|n| bench.state(n));
@@ -73,62 +73,65 @@ fn n4_what_a_successor_does_follows_from_records_and_signals() {
     assert_eq!(states, [Some(Draining), Some(Restoring), Some(Draining), Some(Draining), None]);
     assert_eq!(bench.drains(), ["node-1", "node-4", "node-6"]);
     assert_eq!(bench.state(3), Some(NodeState::Gone));
-    bench.settle();
+    bench.run_until_stable();
     let down: Vec<IpAddr> = bench.downs().into_keys().collect();
     let mut expected: Vec<IpAddr> = [1, 3, 4, 6].map(ips).into_iter().flatten().chain([ips(7)[0]]).collect();
     expected.sort();
     assert_eq!(down, expected, "only ours are taken back");
-    assert_eq!(bench.noted(), ["node-1", "node-3", "node-4", "node-6"]);
+    assert_eq!(bench.recorded(), ["node-1", "node-3", "node-4", "node-6"]);
 }
 
 #[test]
-fn n4_the_set_of_the_recorded_is_told_before_the_term_begins() {
+fn n4_the_set_of_recorded_nodes_is_sent_before_the_term_begins() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
     bench.restart(Role::On);
-    bench.hear(In::Confirmed(Epoch(2)));
+    bench.step(In::Confirmed(Epoch(2)));
     assert_eq!((bench.set.generation, bench.opened), (0, None));
-    bench.hear(In::Opened(Epoch(2)));
+    bench.step(In::Opened(Epoch(2)));
     assert_eq!((bench.drains(), bench.opened), (vec!["node-1"], Some(Epoch(2))));
-    assert!(bench.said().is_empty() && bench.looks == 0, "and nothing more, until this process leads");
+    assert!(
+        bench.take_due().is_empty() && bench.requested_reads == 0,
+        "and nothing more, until this process leads"
+    );
 }
 
 #[test]
 fn n4_a_crash_between_record_and_put_costs_no_put() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    assert_eq!((bench.noted(), bench.due.len()), (vec!["node-1"], 4));
-    bench.hear(In::Standing(Standing::Standby));
-    bench.tell(node(1, &[]));
+    bench.deliver(node(1, &[SHUTDOWN]));
+    assert_eq!((bench.recorded(), bench.due.len()), (vec!["node-1"], 4));
+    bench.step(In::Standing(Standing::Standby));
+    bench.deliver(node(1, &[]));
     bench.restart(Role::On);
     bench.lead(2);
-    assert!(bench.said().is_empty() && bench.looks == 1, "one look at everything");
-    bench.look();
-    assert_eq!((bench.noted(), bench.state(1)), (vec![], None));
+    assert!(bench.take_due().is_empty() && bench.requested_reads == 1, "one read of everything");
+    bench.observe_all();
+    assert_eq!((bench.recorded(), bench.state(1)), (vec![], None));
     // With the signal, it goes Down without another record.
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     let writes = bench.writes;
     bench.restart(Role::On);
     bench.lead(2);
-    assert_eq!((bench.said(), bench.writes), (all(DOWN), writes));
+    assert_eq!((bench.take_due(), bench.writes), (all(DOWN), writes));
 }
 
 #[test]
-fn n4_a_node_that_moved_without_a_leader_is_noted_with_its_new_addresses() {
+fn n4_a_node_that_moved_without_a_leader_is_recorded_at_new_addresses() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
     let web = bench.azure.get_mut(&pool("lb", "web")).expect("a pool");
     web.insert(ips(9)[0], State::None);
-    bench.hear(In::Standing(Standing::Standby));
+    bench.step(In::Standing(Standing::Standby));
     let mut moved = node(1, &[SHUTDOWN]);
     moved.ips = ips(9).into_iter().collect();
-    bench.tell(moved);
+    bench.deliver(moved);
     bench.restart(Role::On);
     bench.lead(2);
-    bench.settle();
+    bench.run_until_stable();
     assert_eq!(bench.downs().get(&ips(9)[0]), Some(&1), "{:?}", bench.downs());
 }
 
@@ -137,42 +140,42 @@ fn n2_a_pool_that_is_excluded_since_keeps_no_record() {
     let mut bench = Bench::new(4);
     let shop = pool("lb", "shop");
     bench.azure.insert(shop.clone(), [(ips(1)[0], State::None)].into());
-    bench.look();
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
+    bench.observe_all();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
     bench.delete(1);
     bench.params.excluded.insert(shop.pool.clone());
     bench.restart(Role::On);
     bench.lead(2);
     bench.azure.retain(|pool, _| *pool == shop);
-    bench.settle();
-    assert_eq!((bench.downs().len(), bench.noted()), (1, vec![]), "its Down has no owner any more");
+    bench.run_until_stable();
+    assert_eq!((bench.downs().len(), bench.recorded()), (1, vec![]), "its Down has no owner any more");
 }
 
 #[test]
 fn n4_exceptions_outlive_the_process() {
     let mut bench = Bench::new(4);
-    bench.somebody_sets(1, State::Down);
-    bench.look();
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
+    bench.set_foreign(1, State::Down);
+    bench.observe_all();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
     bench.restart(Role::On);
     bench.lead(2);
-    bench.settle();
-    bench.tell(node(1, &[]));
-    bench.settle();
+    bench.run_until_stable();
+    bench.deliver(node(1, &[]));
+    bench.run_until_stable();
     assert_eq!(bench.downs(), [(ips(1)[0], 1)].into());
-    assert!(bench.noted().is_empty());
+    assert!(bench.recorded().is_empty());
 }
 
 #[test]
-fn n4_a_process_that_leads_again_goes_by_what_others_have_noted_meanwhile() {
+fn n4_a_process_that_leads_again_uses_the_records_of_others() {
     let mut bench = Bench::new(8);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.tell(node(2, &[SHUTDOWN]));
-    bench.settle();
-    bench.hear(In::Standing(Standing::Standby));
-    // Another one has restored node-1, and cut node-3 out.
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.deliver(node(2, &[SHUTDOWN]));
+    bench.run_until_stable();
+    bench.step(In::Standing(Standing::Standby));
+    // Another replica has restored node-1, and set node-3 Down.
     for entries in bench.azure.values_mut() {
         for (ip, state) in entries.iter_mut() {
             if ips(1).contains(ip) {
@@ -184,39 +187,39 @@ fn n4_a_process_that_leads_again_goes_by_what_others_have_noted_meanwhile() {
     }
     bench.server.remove("down.uid-of-node-1");
     bench.server.put("down.uid-of-node-3", "node-3\nips: 10.0.0.3 fd00::3\n");
-    bench.tell(node(1, &[]));
-    bench.look();
+    bench.deliver(node(1, &[]));
+    bench.observe_all();
     bench.lead(2);
     assert_eq!(
         [1, 2, 3].map(|n| bench.state(n)),
         [None, Some(NodeState::Draining), Some(NodeState::Restoring)]
     );
-    bench.settle();
-    assert_eq!((bench.downs().len(), bench.noted()), (2, vec!["node-2"]));
+    bench.run_until_stable();
+    assert_eq!((bench.downs().len(), bench.recorded()), (2, vec!["node-2"]));
     assert!(bench.is_idle());
 }
 
 #[test]
 fn w8_who_does_not_lead_writes_nothing() {
     let mut bench = standby(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.hear(In::Confirmed(Epoch(1)));
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.step(In::Confirmed(Epoch(1)));
     bench.answer();
-    bench.hear(In::Opened(Epoch(1)));
-    bench.wish(1, OperatorPolicy::default());
+    bench.step(In::Opened(Epoch(1)));
+    bench.set_policy(1, OperatorPolicy::default());
     bench.pass(60_000);
     assert_eq!((bench.asks.len(), bench.writes, bench.state(1)), (0, 0, Some(NodeState::Held)));
-    bench.hear(In::Standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER }));
+    bench.step(In::Standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER }));
     assert_eq!((bench.asks.len(), bench.writes), (1, 1));
-    // It ceases to lead while it writes: what comes of that is for its successor.
-    bench.hear(In::Standing(Standing::Standby));
+    // Leadership ends during its write. The successor handles the result.
+    bench.step(In::Standing(Standing::Standby));
     bench.answer();
     bench.pass(60_000);
     assert_eq!((bench.asks.len(), bench.set.generation), (0, 0));
-    // Nor does it where a newer term is confirmed already.
-    bench.hear(In::Confirmed(Epoch(2)));
-    bench.hear(In::Standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER }));
-    bench.tell(node(2, &[SHUTDOWN]));
+    // The same if a newer term is confirmed already.
+    bench.step(In::Confirmed(Epoch(2)));
+    bench.step(In::Standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER }));
+    bench.deliver(node(2, &[SHUTDOWN]));
     bench.answer_all();
     assert_eq!((bench.writes, bench.set.generation), (1, 0));
 }

@@ -204,7 +204,7 @@ impl Watchdog {
                 | nodes::Out::Due(..)
                 | nodes::Out::Withdraw(..)
                 | nodes::Out::Opened(_)
-                | nodes::Out::Look
+                | nodes::Out::ReadLoadBalancers
                 | nodes::Out::NoticeIgnored(..)
                 | nodes::Out::ConfigMap(_, ConfigMapAsk::Get)
                 | nodes::Out::Node(..)

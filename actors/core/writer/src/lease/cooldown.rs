@@ -1,89 +1,90 @@
-//! How long the shared Lease is left to others after a hold (docs/design/writer.md, W7).
+//! The cooldown: how long the shared Lease is left to others after a hold (docs/design/writer.md, W7).
 //!
-//! It is left to them for 60 s more when the cloud-controller-manager shows that it waits (W7). That is time for
-//! its next try, whose moment it alone knows; once it has had the Lease and has left it alone for a while, what it
-//! waited for is done, and so the addition ends then.
+//! A sign that the cloud-controller-manager waits adds 60 s. That is time for its next try, which we cannot predict.
+//! The addition ends early when the cloud-controller-manager has held the Lease, released it, and left it alone for a
+//! while: then its work is done.
 
 use std::time::Duration;
 
 use model::machine::Now;
 
-/// The longest time off for a hold.
+/// Longest cooldown after a hold.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// For how long another holder that was seen counts.
+/// Time for which the observation of another holder counts.
 const REMEMBERED: Duration = Duration::from_secs(60 * 60);
 
-/// What a sign that the cloud-controller-manager waits adds.
+/// Addition for a sign that the cloud-controller-manager waits.
 const EXTRA: Duration = Duration::from_secs(60);
 
-/// How far apart two such additions are at least.
+/// Shortest interval between two additions.
 const EXTRA_APART: Duration = Duration::from_secs(5 * 60);
 
-/// When the Lease may be taken again, and what that follows from.
+/// Earliest time of the next take, and its reasons.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cooldown {
-    /// Until when it is left to others, because it was ours before.
+    /// End of the cooldown after our last hold.
     until: Now,
-    /// Until when it is left to them besides, because they wait.
+    /// Addition for clients that wait.
     added: Option<Added>,
-    /// When another holder was last seen.
+    /// Time at which another holder was last observed.
     other: Option<Now>,
-    /// When the last addition was made.
+    /// Time of the last addition.
     extra: Option<Now>,
-    /// Whether an addition is to be made at the end of the present hold.
-    owed: bool,
+    /// Whether an addition follows at the end of the current hold.
+    addition_due: bool,
 }
 
-/// Time that is left to others because they wait.
+/// An addition to the cooldown.
 #[derive(Clone, Copy, Debug)]
 struct Added {
-    /// When it ends at the latest.
+    /// Latest end.
     latest: Now,
-    /// When it ends, since another client has held the Lease in it and released it.
+    /// Early end, after another client has held the Lease and released it.
     done: Option<Now>,
 }
 
 impl Cooldown {
-    /// Until when it is left to others; `None`: it may be taken.
+    /// End of the cooldown. `None`: the Lease may be taken.
     pub(super) fn until(&self, now: Now) -> Option<Now> {
         let added = self.added.map(|added| added.done.map_or(added.latest, |done| done.min(added.latest)));
         let until = added.map_or(self.until, |added| added.max(self.until));
         (now < until).then_some(until)
     }
 
-    /// Notes that another client has released it: unless it takes it again within this time, it waits no longer.
-    pub(super) fn other_let_go(&mut self, now: Now, within: Duration) {
-        self.other_seen(now);
+    /// Records a release by another client. If that client does not take the Lease again within this time, it waits
+    /// no longer.
+    pub(super) fn on_foreign_release(&mut self, now: Now, within: Duration) {
+        self.on_foreign_holder(now);
         if let Some(added) = &mut self.added {
             added.done = Some(now.plus(within));
         }
     }
 
-    /// Notes that another client has it, or just had.
-    pub(super) fn other_seen(&mut self, now: Now) {
+    /// Records that another client holds the Lease, or just did.
+    pub(super) fn on_foreign_holder(&mut self, now: Now) {
         self.other = Some(now);
     }
 
-    /// A hold has ended: it is left to others for as long as it was held, where there are others.
+    /// Starts the cooldown after a hold: as long as the hold, if there are other holders.
     pub(super) fn hold_ended(&mut self, now: Now, held: Duration, least: Duration) {
         if self.other.is_some_and(|seen| now < seen.plus(REMEMBERED)) {
             self.until = self.until.max(now.plus(held.max(least).min(LONGEST)));
         }
-        if std::mem::take(&mut self.owed) {
+        if std::mem::take(&mut self.addition_due) {
             self.add(now);
         }
     }
 
-    /// Another client waits for it: that counts once, for the present hold where there is one, and at most once
-    /// in five minutes. Says whether it did.
-    pub(super) fn others_wait(&mut self, now: Now, held: bool) -> bool {
+    /// Applies a sign that another client waits. It counts once, for the current hold if there is one, and at most
+    /// once in five minutes. Returns whether it counted.
+    pub(super) fn on_contention(&mut self, now: Now, held: bool) -> bool {
         if self.extra.is_some_and(|last| now < last.plus(EXTRA_APART)) {
             return false;
         }
         self.extra = Some(now);
         if held {
-            self.owed = true;
+            self.addition_due = true;
         } else {
             self.add(now);
         }
@@ -106,18 +107,18 @@ mod tests {
     }
 
     fn off_after(held: u64, other: Option<u64>) -> Option<u64> {
-        let mut off = Cooldown::default();
+        let mut cooldown = Cooldown::default();
         if let Some(other) = other {
-            off.other_seen(at(other));
+            cooldown.on_foreign_holder(at(other));
         }
-        off.hold_ended(at(10_000), Duration::from_secs(held), LEAST);
-        off.until(at(10_000)).map(|until| until.since(at(10_000)).as_secs())
+        cooldown.hold_ended(at(10_000), Duration::from_secs(held), LEAST);
+        cooldown.until(at(10_000)).map(|until| until.since(at(10_000)).as_secs())
     }
 
     #[test]
     fn w7_it_is_off_as_long_as_it_was_held_at_least_5_at_most_60_seconds() {
-        for (held, off) in [(0, 5), (4, 5), (5, 5), (17, 17), (60, 60), (75, 60)] {
-            assert_eq!(off_after(held, Some(9_000)), Some(off), "held for {held} s");
+        for (held, cooldown) in [(0, 5), (4, 5), (5, 5), (17, 17), (60, 60), (75, 60)] {
+            assert_eq!(off_after(held, Some(9_000)), Some(cooldown), "held for {held} s");
         }
     }
 
@@ -130,50 +131,54 @@ mod tests {
 
     #[test]
     fn w7_a_sign_of_a_waiting_ccm_adds_60_s_once_in_5_minutes() {
-        let mut off = Cooldown::default();
-        off.hold_ended(at(1_000), LEAST, LEAST);
-        assert!(off.others_wait(at(1_000), false));
-        assert!(!off.others_wait(at(1_000), false));
-        assert_eq!(off.until(at(1_000)), Some(at(1_060)));
-        assert!(!off.others_wait(at(1_299), false));
-        assert_eq!(off.until(at(1_299)), None);
-        assert!(off.others_wait(at(1_300), false));
-        assert_eq!(off.until(at(1_300)), Some(at(1_360)));
+        let mut cooldown = Cooldown::default();
+        cooldown.hold_ended(at(1_000), LEAST, LEAST);
+        assert!(cooldown.on_contention(at(1_000), false));
+        assert!(!cooldown.on_contention(at(1_000), false));
+        assert_eq!(cooldown.until(at(1_000)), Some(at(1_060)));
+        assert!(!cooldown.on_contention(at(1_299), false));
+        assert_eq!(cooldown.until(at(1_299)), None);
+        assert!(cooldown.on_contention(at(1_300), false));
+        assert_eq!(cooldown.until(at(1_300)), Some(at(1_360)));
     }
 
     #[test]
     fn w7_the_addition_ends_when_another_holder_has_had_the_lease() {
-        let mut off = Cooldown::default();
-        off.other_seen(at(900));
-        off.hold_ended(at(1_000), Duration::from_secs(20), LEAST);
-        assert!(off.others_wait(at(1_000), false));
-        assert_eq!(off.until(at(1_000)), Some(at(1_080)));
-        off.other_let_go(at(1_003), LEAST);
-        assert_eq!(off.until(at(1_003)), Some(at(1_020)), "it is off as long as it was held all the same");
-        off.other_let_go(at(1_018), LEAST);
-        assert_eq!(off.until(at(1_018)), Some(at(1_023)), "it has come again");
-        off.other_let_go(at(1_078), LEAST);
-        assert_eq!(off.until(at(1_078)), Some(at(1_080)), "in any case it is no more than 60 s");
-        assert_eq!(off.until(at(1_080)), None);
+        let mut cooldown = Cooldown::default();
+        cooldown.on_foreign_holder(at(900));
+        cooldown.hold_ended(at(1_000), Duration::from_secs(20), LEAST);
+        assert!(cooldown.on_contention(at(1_000), false));
+        assert_eq!(cooldown.until(at(1_000)), Some(at(1_080)));
+        cooldown.on_foreign_release(at(1_003), LEAST);
+        assert_eq!(
+            cooldown.until(at(1_003)),
+            Some(at(1_020)),
+            "it is off as long as it was held all the same"
+        );
+        cooldown.on_foreign_release(at(1_018), LEAST);
+        assert_eq!(cooldown.until(at(1_018)), Some(at(1_023)), "it has come again");
+        cooldown.on_foreign_release(at(1_078), LEAST);
+        assert_eq!(cooldown.until(at(1_078)), Some(at(1_080)), "in any case it is no more than 60 s");
+        assert_eq!(cooldown.until(at(1_080)), None);
     }
 
     #[test]
-    fn w7_the_addition_is_whole_where_the_other_holder_let_go_before_the_sign() {
-        let mut off = Cooldown::default();
-        off.other_let_go(at(900), LEAST);
-        assert_eq!(off.until(at(900)), None);
-        off.hold_ended(at(1_000), Duration::from_secs(20), LEAST);
-        assert!(off.others_wait(at(1_000), false));
-        assert_eq!(off.until(at(1_000)), Some(at(1_080)));
+    fn w7_the_addition_is_full_if_the_release_came_before_the_sign() {
+        let mut cooldown = Cooldown::default();
+        cooldown.on_foreign_release(at(900), LEAST);
+        assert_eq!(cooldown.until(at(900)), None);
+        cooldown.hold_ended(at(1_000), Duration::from_secs(20), LEAST);
+        assert!(cooldown.on_contention(at(1_000), false));
+        assert_eq!(cooldown.until(at(1_000)), Some(at(1_080)));
     }
 
     #[test]
     fn w7_a_sign_that_comes_during_a_hold_counts_at_its_end() {
-        let mut off = Cooldown::default();
-        off.other_seen(at(990));
-        assert!(off.others_wait(at(1_000), true));
-        assert_eq!(off.until(at(1_000)), None);
-        off.hold_ended(at(1_010), Duration::from_secs(10), LEAST);
-        assert_eq!(off.until(at(1_010)), Some(at(1_080)));
+        let mut cooldown = Cooldown::default();
+        cooldown.on_foreign_holder(at(990));
+        assert!(cooldown.on_contention(at(1_000), true));
+        assert_eq!(cooldown.until(at(1_000)), None);
+        cooldown.hold_ended(at(1_010), Duration::from_secs(10), LEAST);
+        assert_eq!(cooldown.until(at(1_010)), Some(at(1_080)));
     }
 }

@@ -1,4 +1,4 @@
-//! What the writer wants of the shared Lease, and what it does with and without it (docs/design/writer.md, W7; W8).
+//! What the writer needs of the shared Lease, and what it does with and without it (docs/design/writer.md, W7, W8).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,41 +10,41 @@ use model::sample::{Caller, GateClass, Metric};
 
 use super::super::budget::Need;
 use super::super::lane::{Eligible, Lane};
-use super::super::write::{Exclusion, Phase as Step, PollStep};
+use super::super::write::{Exclusion, PollStep, WritePhase as Step};
 use super::super::{Life, Out, Writer};
-use super::{LET_GO_LIMIT, SharedLease};
+use super::{RELEASE_LIMIT, SharedLease};
 
-/// How long a Down waits for the Lease before it goes without it, where that is allowed (W7).
+/// Time after which a Down may go without the Lease, if that is allowed (W7).
 const BYPASS_AFTER: Duration = Duration::from_secs(2);
 
-/// How long a read may wait for a token before its write counts as held up.
+/// Longest wait for a read token with which a write still relies on the Lease.
 const SHORT_WAIT: Duration = Duration::from_secs(1);
 
-/// What is wanted of the Lease now.
+/// The current need for the Lease.
 #[derive(Clone, Debug)]
 pub(crate) struct Demand {
-    /// Whether this process leads for certain.
+    /// Whether this process certainly leads.
     pub leads: bool,
-    /// Whether it leads and goes on, so that what is known of the Lease is kept current.
+    /// Whether the Lease is observed: this process leads and is not shutting down.
     pub watches: bool,
-    /// Whether a write could begin if it were ours.
+    /// Whether a write could begin with the Lease.
     pub grant: bool,
-    /// Who waits for it because of that.
+    /// Callers of such writes.
     pub callers: BTreeSet<Caller>,
-    /// Whether a write under way relies on it.
+    /// Whether a current write relies on the Lease.
     pub used: bool,
-    /// Whether a PUT that was sent under it is unanswered.
+    /// Whether a PUT sent under the Lease is unanswered.
     pub putting: bool,
 }
 
 impl SharedLease {
-    /// When a Down that still waits then may go without it; `None`: nothing waits, or that is not allowed.
+    /// Time at which a waiting Down may go without the Lease. `None`: no Down waits, or that is not allowed.
     pub(super) fn bypass_at(&self) -> Option<Now> {
         let since = self.wanted_since.filter(|_| self.params.bypass_for_drain)?;
         Some(since.plus(BYPASS_AFTER))
     }
 
-    /// Whether a Down may go without it, and how long ago it must have been due for that.
+    /// Latest due time of a Down that may go without the Lease now. `None`: no Down may.
     fn bypasses(&self, now: Now) -> Option<Now> {
         self.bypass_at().filter(|at| *at <= now).map(|_| now.minus(BYPASS_AFTER))
     }
@@ -71,18 +71,18 @@ impl Writer {
         }
     }
 
-    /// Whether the Lease lets writes start; always, where it is not used.
+    /// Whether writes may start. Always, if the shared Lease is not used.
     pub(crate) fn lock_may_start(&self, now: Now) -> bool {
         self.shared_lease.as_ref().is_none_or(|lease| lease.may_start(now))
     }
 
-    /// Until when a PUT may be sent under the Lease; `None`: none may (W8).
+    /// Time until which a PUT may be sent under the Lease. `None`: no PUT may (W8).
     pub(crate) fn lock_send_before(&self) -> Option<Now> {
         self.shared_lease.as_ref().map_or(Some(Now::NEVER), SharedLease::send_before)
     }
 
-    /// Tells the lock what is wanted of it, and lets it act.
-    pub(crate) fn advance_shared_lease(&mut self, now: Now, out: &mut Vec<Out>) {
+    /// Passes the current demand to the Lease and reconciles it.
+    pub(crate) fn reconcile_shared_lease(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.life == Life::Quiet {
             return;
         }
@@ -90,23 +90,23 @@ impl Writer {
         let leads = self.standing.leads_for_certain(now);
         let grant = self.could_grant(now);
         let waits = grant && !lease.may_start(now);
-        let wants = Demand {
+        let demand = Demand {
             leads,
             watches: leads && self.life == Life::Running,
             grant,
             callers: if waits { self.callers(now) } else { BTreeSet::new() },
-            // A process that may not write does not hold it; a PUT that was sent is still waited for.
-            used: self.is_let()
+            // A process that may not write does not hold the Lease. It still waits for the PUTs in flight.
+            used: self.is_write_allowed()
                 && lease
                     .taken()
                     .is_some_and(|taken| self.lanes.values().any(|lane| self.relies_on(now, taken, lane))),
             putting: self.calls.puts() > 0 && self.lanes.values().any(is_putting_under_lease),
         };
-        lease.advance(now, &wants, out);
+        lease.reconcile(now, &demand, out);
         self.shared_lease = Some(lease);
     }
 
-    /// Whether a lane's write relies on the Lease. What is held up by a closed gate or a dry budget does not, nor
+    /// Whether a lane's write relies on the Lease. A write that waits for a gate or for budget does not, and neither
     /// does an operation of an earlier hold.
     fn relies_on(&self, now: Now, taken: Now, lane: &Lane) -> bool {
         let Some(write) = lane.write.as_ref().filter(|write| !write.bypasses()) else { return false };
@@ -119,18 +119,18 @@ impl Writer {
             Step::Taking => reads_go(),
             Step::Reading => self.calls.is_reading(&write.pool) || reads_go(),
             Step::Polling(polling) => {
-                let asked = match polling.step {
+                let open_request = match polling.step {
                     PollStep::Until(_) | PollStep::Glancing => false,
-                    PollStep::Asked | PollStep::ReadingBack | PollStep::LastLook => {
+                    PollStep::Polling | PollStep::ReadingBack | PollStep::LastRead => {
                         self.calls.is_reading(&write.pool)
                     }
                 };
-                taken <= write.granted && (asked || reads_go())
+                taken <= write.granted && (open_request || reads_go())
             }
         }
     }
 
-    /// Lets Downs go that have waited for the Lease for long enough; [`Exclusion::AtRest`] is what they go by (W7).
+    /// Grants Downs that have waited for the Lease long enough, under [`Exclusion::AtRest`] (W7).
     pub(crate) fn grant_bypasses(&mut self, now: Now, out: &mut Vec<Out>) {
         let Some(due_by) = self.shared_lease.as_ref().and_then(|lease| lease.bypasses(now)) else { return };
         let lbs: Vec<_> = self.ready.iter().cloned().collect();
@@ -149,11 +149,11 @@ impl Writer {
         }
     }
 
-    /// Whether nothing of the shared Lease is ours any more, or giving it back was tried for long enough.
-    pub(crate) fn has_let_go(&mut self, now: Now) -> bool {
+    /// Whether the Lease is released, or the time for the release is over.
+    pub(crate) fn has_released(&mut self, now: Now) -> bool {
         let Some(lease) = &self.shared_lease else { return true };
-        let by = *self.let_go_by.get_or_insert(now.plus(LET_GO_LIMIT));
-        lease.is_let_go() || now >= by
+        let by = *self.release_by.get_or_insert(now.plus(RELEASE_LIMIT));
+        lease.is_released() || now >= by
     }
 }
 

@@ -1,5 +1,5 @@
-//! Whether what is known of the shared Lease may be relied on, and what may yet become of requests whose answers are
-//! not waited for any more (docs/design/writer.md, W7; W8).
+//! Whether the observed state of the shared Lease is reliable, and which abandoned requests may still be carried out
+//! (docs/design/writer.md, W7, W8).
 
 use std::time::Duration;
 
@@ -7,77 +7,79 @@ use model::ids::CallId;
 use model::machine::Now;
 use model::object::ResourceVersion;
 
-use super::requests::Asked;
-use super::{Phase, SharedLease};
+use super::requests::OpenRequest;
+use super::{HoldPhase, SharedLease};
 
-/// How long a request that has got no answer may still be carried out.
+/// Time for which an unanswered request may still be carried out.
 const LATE: Duration = Duration::from_secs(60);
 
-/// A request that may yet be carried out, though its answer is not waited for any more.
+/// An abandoned request that may still be carried out.
 #[derive(Clone, Debug)]
 pub(super) struct LostRequest {
-    /// The version that it replaces: once the Lease has another one, it fails. `None`: it makes the Lease.
+    /// The version that it replaces. It fails once the Lease has another one. `None`: it creates the Lease.
     base: Option<ResourceVersion>,
-    /// Until when.
+    /// Time until which it may be carried out.
     until: Now,
 }
 
-/// Whether what is known of the Lease may be relied on.
+/// Whether the observed state is reliable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Freshness {
-    /// A term begins: the Lease must be read before anything, and whatever is in our name then is a predecessor's.
+    /// A term begins. The Lease must be read first, and a hold in our name is a predecessor's.
     TermBegins,
-    /// It must be read again, by a request after this one.
-    Doubted {
-        /// The last request that was sent when the doubt arose.
+    /// The Lease must be read by a later request than this one.
+    Stale {
+        /// Number of the last request sent before the doubt arose.
         after: u64,
     },
-    /// It may.
-    Sure,
+    /// Reliable.
+    Fresh,
 }
 
 impl SharedLease {
-    /// The API server has said how the Lease stands, in answer to this request.
+    /// Records that the API server answered this request with the state of the Lease.
     pub(super) fn has_read(&mut self, call: CallId) {
-        self.trust = match self.trust {
-            Freshness::Doubted { after } if call.0 <= after => Freshness::Doubted { after },
-            Freshness::TermBegins | Freshness::Doubted { .. } | Freshness::Sure => Freshness::Sure,
+        self.freshness = match self.freshness {
+            Freshness::Stale { after } if call.0 <= after => Freshness::Stale { after },
+            Freshness::TermBegins | Freshness::Stale { .. } | Freshness::Fresh => Freshness::Fresh,
         };
     }
 
-    /// It must be read before what is known of it is relied on.
-    pub(super) fn distrust(&mut self) {
-        self.trust = match self.trust {
+    /// Requires a new read before the observed state is reliable again.
+    pub(super) fn require_read(&mut self) {
+        self.freshness = match self.freshness {
             Freshness::TermBegins => Freshness::TermBegins,
-            Freshness::Doubted { .. } | Freshness::Sure => Freshness::Doubted { after: self.last },
+            Freshness::Stale { .. } | Freshness::Fresh => Freshness::Stale { after: self.last },
         };
     }
 
-    /// Whether it must be read first.
-    pub(super) fn must_look(&self) -> bool {
-        match self.trust {
-            Freshness::TermBegins | Freshness::Doubted { .. } => true,
-            Freshness::Sure => false,
+    /// Whether a read is required first.
+    pub(super) fn must_read(&self) -> bool {
+        match self.freshness {
+            Freshness::TermBegins | Freshness::Stale { .. } => true,
+            Freshness::Fresh => false,
         }
     }
 
-    /// The hold is not relied on until a later request than the last one has told of it.
-    pub(super) fn doubt(&mut self) {
+    /// Stops relying on the hold until the answer to a later request confirms it.
+    pub(super) fn doubt_hold(&mut self) {
         match &mut self.phase {
-            Phase::Held(hold) => hold.doubt = Some(self.last),
-            Phase::Apart | Phase::DrainingAddresses(_) => {}
+            HoldPhase::Held(hold) => hold.doubted = Some(self.last),
+            HoldPhase::NotHeld | HoldPhase::Releasing(_) => {}
         }
     }
 
-    /// What became of a request is not known: it may be carried out yet, as long as no other write came first.
-    pub(super) fn note_lost(&mut self, now: Now, asked: &Asked) {
-        if asked.what.makes_it_ours() {
-            self.lost = Some(LostRequest { base: asked.base.clone(), until: now.plus(LATE) });
+    /// Records an abandoned request. It may still be carried out, unless another write comes first.
+    pub(super) fn record_lost_request(&mut self, now: Now, open_request: &OpenRequest) {
+        if open_request.kind.claims_lease() {
+            self.lost_request = Some(LostRequest { base: open_request.base.clone(), until: now.plus(LATE) });
         }
     }
 
-    /// Whether such a request may make the state ours that follows the newest one that is known.
+    /// Whether such a request may make the next state ours.
     pub(super) fn may_yet_be_ours(&self, now: Now) -> bool {
-        self.lost.as_ref().is_some_and(|lost| now < lost.until && lost.base.as_ref() == self.known.version())
+        self.lost_request.as_ref().is_some_and(|lost_request| {
+            now < lost_request.until && lost_request.base.as_ref() == self.observed.version()
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of the shared Lease, and whose it is by that (docs/design/writer.md, W7).
+//! The last observed state of the shared Lease, and its holder (docs/design/writer.md, W7).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,90 +11,90 @@ use model::view::Whose;
 
 use super::HOLD;
 
-/// How long a hold of the shared Lease by another client lasts after its renewal, whatever the Lease itself says (W7).
+/// Time after its renewal for which another client's hold lasts, whatever the Lease itself says (W7).
 pub const FOREIGN_HOLD: Duration = Duration::from_secs(900);
 
-/// The name by which the cloud-controller-manager holds it, whichever of its processes does.
+/// Holder name of the cloud-controller-manager, the same for all of its processes.
 const FOREIGN_NAME: &str = "cloud-controller-manager";
 
-/// For how long a state must have been looked at before the time that is noted in it is believed: the clocks of
-/// two machines differ.
-const LOOKED_AT: Duration = Duration::from_secs(30);
+/// Time for which a state must have been observed before the time noted in it counts, because the clocks of two
+/// machines differ.
+const MIN_OBSERVED: Duration = Duration::from_secs(30);
 
-/// What is known of the Lease.
+/// The last observation of the Lease.
 #[derive(Clone, Debug)]
 pub(super) enum ObservedSharedLease {
-    /// Nothing that could be relied on.
+    /// Nothing reliable.
     Nothing,
-    /// It did not exist at this moment.
+    /// The Lease did not exist at this time.
     Absent(Now),
-    /// Its newest state.
-    State(State),
+    /// The newest state.
+    State(LeaseState),
 }
 
 /// A state of the Lease.
 #[derive(Clone, Debug)]
-pub(super) struct State {
-    /// The Lease as it was seen last in this state.
+pub(super) struct LeaseState {
+    /// The Lease, as last observed in this state.
     pub facts: Arc<LeaseFacts>,
-    /// Who has made this state, where it is in our name.
-    pub maker: Maker,
-    /// When it was first seen in this state.
+    /// Author of this state, if it is in our name.
+    pub author: LeaseAuthor,
+    /// Time at which this state was first observed.
     pub since: Now,
-    /// When it was first seen in the hands of this holder; renewals do not count.
+    /// Time at which this holder was first observed, regardless of renewals.
     pub held_since: Now,
-    /// The number of the last request that was sent before.
+    /// Number of the last request sent before that.
     pub after: u64,
-    /// When it was seen last.
+    /// Time of the last observation.
     seen: Now,
 }
 
-/// How a state of the Lease came to be known.
+/// How a state of the Lease became known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Heard {
+pub(super) enum LeaseProvenance {
     /// By the watch, which may lag behind.
     Watched,
-    /// By a look.
-    Looked(CallId),
+    /// By a read.
+    Read(CallId),
     /// By the answer to the write that made it.
-    Made(CallId),
+    Written(CallId),
 }
 
-impl Heard {
-    /// Whether it is the answer to a request that was sent once this state was known: then it is how the Lease
-    /// stands, also when its version is an older one. Storage that was restored from a backup counts again.
-    pub(super) fn is_of_later_than(self, state: &State) -> bool {
+impl LeaseProvenance {
+    /// Whether this is the answer to a request that was sent when `state` was known already. Then it is current, even
+    /// with an older version: storage that was restored from a backup counts again.
+    pub(super) fn is_later_than(self, state: &LeaseState) -> bool {
         match self {
-            Heard::Watched => false,
-            Heard::Looked(call) | Heard::Made(call) => call.0 > state.after,
+            LeaseProvenance::Watched => false,
+            LeaseProvenance::Read(call) | LeaseProvenance::Written(call) => call.0 > state.after,
         }
     }
 }
 
-/// Who has made a state that is in our name.
+/// The author of a state in our name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Maker {
+pub(super) enum LeaseAuthor {
     /// This process, or a predecessor.
     Us,
-    /// This process, if the request of this number, which is under way, is carried out.
+    /// This process, if the request of this number, still in flight, was carried out.
     Request(CallId),
     /// An unknown process that uses our name, or the operator.
     Stranger,
 }
 
-/// Whose the Lease is.
+/// The holder of the Lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Holder {
-    /// It has no holder.
+    /// No holder.
     Nobody,
-    /// Ours: of this process or of another replica, which share a name.
+    /// This process or another replica, under our shared name.
     Ours,
-    /// Another client's.
+    /// Another client.
     Other,
 }
 
 impl Holder {
-    /// Whose the Lease is in a state of it; names compare without regard to case, as upstream does it.
+    /// The holder in a state of the Lease. Names compare without case, as in the cloud-controller-manager.
     pub(super) fn of(facts: &LeaseFacts, ours: &str) -> Holder {
         match &facts.holder {
             None => Holder::Nobody,
@@ -105,7 +105,7 @@ impl Holder {
 }
 
 impl ObservedSharedLease {
-    /// The version of its newest state.
+    /// Version of the newest state.
     pub(super) fn version(&self) -> Option<&ResourceVersion> {
         match self {
             ObservedSharedLease::State(state) => Some(&state.facts.version),
@@ -114,18 +114,18 @@ impl ObservedSharedLease {
     }
 }
 
-impl State {
-    /// A state that is seen for the first time, after the request of this number was sent.
-    pub(super) fn new(now: Now, facts: Arc<LeaseFacts>, maker: Maker, after: u64) -> State {
-        State { facts, maker, since: now, held_since: now, after, seen: now }
+impl LeaseState {
+    /// Creates a state that is observed for the first time, after the request of this number was sent.
+    pub(super) fn new(now: Now, facts: Arc<LeaseFacts>, author: LeaseAuthor, after: u64) -> LeaseState {
+        LeaseState { facts, author, since: now, held_since: now, after, seen: now }
     }
 
-    /// Who holds it in this state.
+    /// The holder of this state.
     pub(super) fn whose(&self, ours: &str) -> Whose {
-        match (Holder::of(&self.facts, ours), self.maker) {
+        match (Holder::of(&self.facts, ours), self.author) {
             (Holder::Nobody, _) => Whose::Nobody,
-            (Holder::Ours, Maker::Us | Maker::Request(_)) => Whose::Us,
-            (Holder::Ours, Maker::Stranger) => Whose::Namesake,
+            (Holder::Ours, LeaseAuthor::Us | LeaseAuthor::Request(_)) => Whose::Us,
+            (Holder::Ours, LeaseAuthor::Stranger) => Whose::Namesake,
             (Holder::Other, _) if Holder::of(&self.facts, FOREIGN_NAME) == Holder::Ours => {
                 Whose::CloudControllerManager
             }
@@ -133,8 +133,8 @@ impl State {
         }
     }
 
-    /// Follows another state of the Lease: the same holder has had it since before.
-    pub(super) fn follows(mut self, before: &ObservedSharedLease, ours: &str) -> State {
+    /// Links the state to the previous one: the same holder keeps its start time.
+    pub(super) fn follows(mut self, before: &ObservedSharedLease, ours: &str) -> LeaseState {
         if let ObservedSharedLease::State(before) = before
             && before.facts.holder == self.facts.holder
             && before.whose(ours) == self.whose(ours)
@@ -144,30 +144,30 @@ impl State {
         self
     }
 
-    /// From when on a hold in our name may be taken over, or given back: at once, but for one of a stranger, which
-    /// must have been seen unchanged for as long as ours last.
-    pub(super) fn own_name_is_free(&self) -> Now {
-        match self.maker {
-            Maker::Us | Maker::Request(_) => self.since,
-            Maker::Stranger => self.since.plus(HOLD),
+    /// Time from which a hold in our name may be taken over or released. A stranger's hold must first be unchanged
+    /// for as long as our holds last; any other is free at once.
+    pub(super) fn takeover_at(&self) -> Now {
+        match self.author {
+            LeaseAuthor::Us | LeaseAuthor::Request(_) => self.since,
+            LeaseAuthor::Stranger => self.since.plus(HOLD),
         }
     }
 
-    /// The same state, seen once more.
-    pub(super) fn seen_again(&mut self, now: Now, facts: Arc<LeaseFacts>) {
+    /// Records another observation of the same state.
+    pub(super) fn observe_again(&mut self, now: Now, facts: Arc<LeaseFacts>) {
         self.facts = facts;
         self.seen = now;
     }
 
-    /// When a hold of another client in this state has ended without being given back: it was seen unchanged for
-    /// as long as a hold lasts, or it is as old as that by its own account and was looked at for a while.
+    /// Time at which a foreign hold ends without a release. Either it was observed unchanged for the duration of a
+    /// hold, or its own time is as old as that and it was observed for a while.
     pub(super) fn foreign_hold_ends(&self) -> Now {
-        let looked_at = self.since.plus(FOREIGN_HOLD);
+        let apply_read = self.since.plus(FOREIGN_HOLD);
         match self.facts.renewed_ago {
-            None => looked_at,
+            None => apply_read,
             Some(ago) => {
                 let by_its_account = self.seen.plus(FOREIGN_HOLD.saturating_sub(ago));
-                looked_at.min(by_its_account.max(self.since.plus(LOOKED_AT)))
+                apply_read.min(by_its_account.max(self.since.plus(MIN_OBSERVED)))
             }
         }
     }
@@ -179,7 +179,7 @@ mod tests {
     use model::arm::Document;
     use model::lease::{GateTimes, LeaseName};
 
-    fn held_since(ago: Option<u64>) -> State {
+    fn held_since(ago: Option<u64>) -> LeaseState {
         let facts = LeaseFacts {
             lease: LeaseName::Shared,
             holder: Some("cloud-controller-manager".into()),
@@ -191,7 +191,7 @@ mod tests {
             out_of_sync: Arc::default(),
             document: Document::new(()),
         };
-        State::new(Now::from_millis(1_000_000), Arc::new(facts), Maker::Us, 0)
+        LeaseState::new(Now::from_millis(1_000_000), Arc::new(facts), LeaseAuthor::Us, 0)
     }
 
     #[test]
@@ -214,33 +214,34 @@ mod tests {
     fn w7_a_clock_that_goes_back_does_not_prolong_a_hold_beyond_900_s() {
         let mut state = held_since(Some(500));
         let again = held_since(Some(0)).facts;
-        state.seen_again(Now::from_millis(1_600_000), again);
+        state.observe_again(Now::from_millis(1_600_000), again);
         assert_eq!(state.foreign_hold_ends(), Now::from_millis(1_900_000));
     }
 
     #[test]
     fn w7_a_holder_is_known_by_name_and_a_renewal_is_no_new_hold() {
-        let named = |holder: Option<&str>, maker, second: u64| {
+        let named = |holder: Option<&str>, author, second: u64| {
             let facts = LeaseFacts { holder: holder.map(Arc::from), ..(*held_since(None).facts).clone() };
-            State::new(Now::from_millis(second * 1_000), Arc::new(facts), maker, 0)
+            LeaseState::new(Now::from_millis(second * 1_000), Arc::new(facts), author, 0)
         };
-        for (holder, maker, whose) in [
-            (None, Maker::Us, Whose::Nobody),
-            (Some("ours"), Maker::Us, Whose::Us),
-            (Some("ours"), Maker::Stranger, Whose::Namesake),
-            (Some("Cloud-Controller-Manager"), Maker::Us, Whose::CloudControllerManager),
-            (Some("aks-rp"), Maker::Us, Whose::Stranger),
+        for (holder, author, whose) in [
+            (None, LeaseAuthor::Us, Whose::Nobody),
+            (Some("ours"), LeaseAuthor::Us, Whose::Us),
+            (Some("ours"), LeaseAuthor::Stranger, Whose::Namesake),
+            (Some("Cloud-Controller-Manager"), LeaseAuthor::Us, Whose::CloudControllerManager),
+            (Some("aks-rp"), LeaseAuthor::Us, Whose::Stranger),
         ] {
-            let state = named(holder, maker, 1);
+            let state = named(holder, author, 1);
             assert_eq!(state.whose("ours"), whose, "{holder:?}");
-            let renewed = named(holder, maker, 5).follows(&ObservedSharedLease::State(state.clone()), "ours");
+            let renewed =
+                named(holder, author, 5).follows(&ObservedSharedLease::State(state.clone()), "ours");
             assert_eq!((renewed.since, renewed.held_since), (Now::from_millis(5_000), state.since));
             let other =
-                named(Some("other"), Maker::Us, 9).follows(&ObservedSharedLease::State(state), "ours");
+                named(Some("other"), LeaseAuthor::Us, 9).follows(&ObservedSharedLease::State(state), "ours");
             assert_eq!(other.held_since, Now::from_millis(9_000));
         }
-        let ours = ObservedSharedLease::State(named(Some("ours"), Maker::Us, 1));
-        let namesake = named(Some("ours"), Maker::Stranger, 5).follows(&ours, "ours");
+        let ours = ObservedSharedLease::State(named(Some("ours"), LeaseAuthor::Us, 1));
+        let namesake = named(Some("ours"), LeaseAuthor::Stranger, 5).follows(&ours, "ours");
         assert_eq!(namesake.held_since, namesake.since, "our own hold is no part of a namesake's");
     }
 

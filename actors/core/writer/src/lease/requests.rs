@@ -1,5 +1,5 @@
-//! What the lock asks about the shared Lease, one request at a time beside a watch that goes on, and how long it
-//! waits for the answers (docs/design/writer.md, W7; A3).
+//! The requests about the shared Lease, one at a time beside a watch, and the delays between them
+//! (docs/design/writer.md, W7; A3).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,27 +11,27 @@ use model::object::{GIVE_UP_AFTER, ResourceVersion};
 use model::sample::Caller;
 
 use super::observed::{Holder, ObservedSharedLease};
-use super::{Demand, HOLD, Out, Phase, SharedLease};
+use super::{Demand, HOLD, HoldPhase, Out, SharedLease};
 
-/// The time between two renewals (W7).
+/// Interval between renewals (W7).
 const RENEW_EVERY: Duration = Duration::from_secs(15);
 
-/// The duration that the Lease says when it has no holder: what all other clients expect there (W7).
+/// Duration in a Lease without a holder, which all other clients expect there (W7).
 const RESTORED: Duration = Duration::from_secs(900);
 
-/// How long a watch lasts.
+/// Duration of a watch.
 const WATCH_SPAN: Duration = Duration::from_secs(60);
 
-/// How long after a watch that failed the next one begins; the Lease is looked at meanwhile.
+/// Delay of the next watch after a failed one. Meanwhile, the Lease is read.
 const WATCH_AGAIN: Duration = Duration::from_secs(5);
 
-/// How far apart two watches begin at least, where the first has brought nothing.
+/// Shortest interval between the starts of two watches if the first brought nothing.
 const WATCHES_APART: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether a Lease that did not exist exists by now.
+/// Interval between reads of a Lease that does not exist.
 const ABSENT_AGAIN: Duration = Duration::from_secs(30);
 
-/// How long the next request waits after failures in a row; the last one repeats (W7).
+/// Delays after consecutive failures. The last one repeats (W7).
 const FAILURE_DELAYS: [Duration; 6] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
@@ -41,80 +41,80 @@ const FAILURE_DELAYS: [Duration; 6] = [
     Duration::from_secs(30),
 ];
 
-/// How many times in a row another client may be faster before the next request waits.
-const MOST_OUTRUN: u32 = 3;
+/// Most lost races in a row before the next request is delayed.
+const MAX_LOST_RACES: u32 = 3;
 
-/// How long the next taking waits after more races in a row than that were lost to others; the last one repeats (W7).
-/// They are no failures: a client that takes and releases it all the time leaves gaps that must be tried for.
+/// Delays of the next take after more lost races than that. The last one repeats (W7). A lost race is no failure:
+/// between the holds of a client that takes and releases the Lease all the time there are gaps to use.
 const LOST_RACE_DELAYS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 
-/// A request that is under way.
+/// A request in flight.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct OpenRequest {
     /// Its id.
     pub id: CallId,
-    /// When it was sent.
+    /// Time at which it was sent.
     pub sent: Now,
-    /// What was asked.
-    pub what: SharedLeaseRequest,
-    /// The version that was the newest known when it was sent; a write replaces this one. `None`: none was known.
+    /// Its kind.
+    pub kind: SharedLeaseRequest,
+    /// Newest known version when it was sent, which a write replaces. `None`: no version was known.
     pub base: Option<ResourceVersion>,
-    /// Whether the Lease was in our name already, by a predecessor or by a request that was given up.
+    /// Whether the Lease was in our name already, by a predecessor or by an abandoned request.
     pub from_ours: bool,
 }
 
-/// What is asked.
+/// The kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SharedLeaseRequest {
-    /// How it stands.
-    Look,
-    /// To have it.
+    /// Reads the Lease.
+    Read,
+    /// Takes the Lease.
     Take,
-    /// To have it for longer.
+    /// Renews the hold.
     Renew,
-    /// To give it back.
+    /// Releases the Lease.
     Release,
 }
 
 impl SharedLeaseRequest {
-    /// Whether what it does puts our name into the Lease.
-    pub(super) fn makes_it_ours(self) -> bool {
+    /// Whether its success puts our name into the Lease.
+    pub(super) fn claims_lease(self) -> bool {
         match self {
             SharedLeaseRequest::Take | SharedLeaseRequest::Renew => true,
-            SharedLeaseRequest::Look | SharedLeaseRequest::Release => false,
+            SharedLeaseRequest::Read | SharedLeaseRequest::Release => false,
         }
     }
 }
 
-/// The watch that keeps what is known current.
+/// The watch on the Lease.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watch {
     open: Option<OpenWatch>,
-    /// Not before this moment.
+    /// Earliest start of the next watch.
     not_before: Now,
 }
 
-/// A watch that goes on.
+/// An open watch.
 #[derive(Clone, Debug)]
 pub(super) struct OpenWatch {
     id: CallId,
     sent: Now,
-    /// The version after which it tells of the next one.
+    /// The version after which it reports the next one.
     pub from: ResourceVersion,
 }
 
 impl Watch {
-    /// Ends it, when this answer is its own.
+    /// Closes the watch, if this is its answer.
     pub(super) fn close(&mut self, call: CallId) -> Option<OpenWatch> {
         self.open.take_if(|open| open.id == call)
     }
 
-    /// After a failure: later again.
+    /// Delays the next watch after a failure.
     pub(super) fn put_off(&mut self, now: Now) {
         self.not_before = now.plus(WATCH_AGAIN);
     }
 
-    /// After a watch that has brought nothing: not at once, where it has ended at once.
+    /// Delays the next watch after one that ended at once without a change.
     pub(super) fn brought_nothing(&mut self, open: &OpenWatch) {
         self.not_before = open.sent.plus(WATCHES_APART);
     }
@@ -124,62 +124,64 @@ impl Watch {
     }
 }
 
-/// How long the next request waits, after failures.
+/// Delays of the next request after failures and lost races.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Patience {
-    /// Failures in a row.
+pub(super) struct RequestDelays {
+    /// Consecutive failures.
     failures: u32,
-    /// Those of writes among them, which a look that succeeds does not make good.
+    /// Failed writes among them. A successful read does not reset these.
     unwritten: u32,
-    /// How often another client was faster since a write has succeeded, or the server has refused one as if.
-    outrun: u32,
-    /// Which version a taking was to replace that has met another one, as long as no look has told which: `Some(None)`
-    /// if none was known.
+    /// Consecutive lost races, and refusals by the server that look like one.
+    lost_races: u32,
+    /// Version that a take tried to replace when it met another one, until a read shows which. `Some(None)`: no
+    /// version was known.
     met_another: Option<Option<ResourceVersion>>,
-    /// Not before this moment.
+    /// Earliest time of the next request.
     not_before: Now,
-    /// No taking before this moment.
+    /// Earliest time of the next take.
     take_not_before: Now,
 }
 
-impl Patience {
-    /// A write has succeeded, or what failed before does not matter any more.
+impl RequestDelays {
+    /// Resets all delays, after a successful write or when earlier failures do not matter any more.
     pub(super) fn reset(&mut self, now: Now) {
-        *self = Patience { not_before: now, ..Patience::default() };
+        *self = RequestDelays { not_before: now, ..RequestDelays::default() };
     }
 
-    /// A look has succeeded, and has found this version; `None`: the Lease does not exist. It tells what a taking that
-    /// failed has met: another state, so that the race was lost, or the one that it knew, so that the server refuses.
-    pub(super) fn has_looked(&mut self, now: Now, found: Option<&ResourceVersion>) {
+    /// Applies a successful read of this version; `None`: the Lease does not exist. The version shows why a take met
+    /// a conflict: another version means a lost race, the same version means that the server refuses writes.
+    pub(super) fn on_read(&mut self, now: Now, found: Option<&ResourceVersion>) {
         self.failures = self.unwritten;
         match self.met_another.take() {
-            Some(known) if known.as_ref() == found => self.outrun(now, SharedLeaseRequest::Take),
+            Some(observed) if observed.as_ref() == found => {
+                self.on_unexpected_state(now, SharedLeaseRequest::Take)
+            }
             Some(_) => self.lost_race(now),
             None => {}
         }
     }
 
-    /// A taking has met another version than this one, as the server says.
-    pub(super) fn met_another(&mut self, known: Option<ResourceVersion>) {
-        self.met_another = Some(known);
+    /// Records that a take met another version than this one.
+    pub(super) fn met_another(&mut self, observed: Option<ResourceVersion>) {
+        self.met_another = Some(observed);
     }
 
     fn lost_race(&mut self, now: Now) {
-        self.outrun = self.outrun.saturating_add(1);
-        if let Some(waits) = self.outrun.checked_sub(MOST_OUTRUN + 1) {
+        self.lost_races = self.lost_races.saturating_add(1);
+        if let Some(waits) = self.lost_races.checked_sub(MAX_LOST_RACES + 1) {
             self.take_not_before = now.plus(step_of(&LOST_RACE_DELAYS, waits));
         }
     }
 
-    /// Another client has released it: now is the time for the next taking, however many were lost.
-    pub(super) fn somebody_let_go(&mut self, now: Now) {
+    /// Allows the next take at once, because another client released the Lease.
+    pub(super) fn on_foreign_release(&mut self, now: Now) {
         self.take_not_before = now;
     }
 
-    /// A request has failed: the next one waits, longer each time.
-    pub(super) fn failed(&mut self, now: Now, what: SharedLeaseRequest) {
-        match what {
-            SharedLeaseRequest::Look => {}
+    /// Delays the next request after a failure, longer each time.
+    pub(super) fn failed(&mut self, now: Now, kind: SharedLeaseRequest) {
+        match kind {
+            SharedLeaseRequest::Read => {}
             SharedLeaseRequest::Take | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => {
                 self.unwritten = self.unwritten.saturating_add(1)
             }
@@ -188,151 +190,155 @@ impl Patience {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// A write has met another state than was known, or has not made the one that it should: the next look is at
-    /// once, unless that goes on.
-    pub(super) fn outrun(&mut self, now: Now, what: SharedLeaseRequest) {
-        self.outrun = self.outrun.saturating_add(1);
-        if self.outrun > MOST_OUTRUN {
-            self.failed(now, what);
+    /// Records a write that met an unknown state, or did not make the intended one. The next read follows at once,
+    /// unless that happens repeatedly.
+    pub(super) fn on_unexpected_state(&mut self, now: Now, kind: SharedLeaseRequest) {
+        self.lost_races = self.lost_races.saturating_add(1);
+        if self.lost_races > MAX_LOST_RACES {
+            self.failed(now, kind);
         }
     }
 
-    /// The next request does not wait.
-    fn hurry(&mut self, now: Now) {
+    /// Allows the next request at once.
+    fn skip_delay(&mut self, now: Now) {
         self.not_before = now;
     }
 }
 
 impl SharedLease {
-    /// Gives up requests whose answers never came.
-    pub(crate) fn give_up_overdue(&mut self, now: Now) {
-        if let Some(asked) = self.asked.take_if(|asked| asked.sent.plus(GIVE_UP_AFTER) <= now) {
-            self.failed(now, &asked, "no answer in time");
+    /// Abandons requests that were not answered in time.
+    pub(crate) fn abandon_overdue(&mut self, now: Now) {
+        if let Some(open_request) =
+            self.open_request.take_if(|open_request| open_request.sent.plus(GIVE_UP_AFTER) <= now)
+        {
+            self.failed(now, &open_request, "no answer in time");
         } else if self.forced_end_of_wait().is_some_and(|at| at <= now) {
-            // The hold ends whatever becomes of it: of two writes of one version, one fails.
-            let asked = self.asked.take();
-            asked.into_iter().for_each(|asked| self.note_lost(now, &asked));
+            // The hold ends in any case: of two writes that replace the same version, one fails.
+            let open_request = self.open_request.take();
+            open_request.into_iter().for_each(|open_request| self.record_lost_request(now, &open_request));
         }
         if self.watch.deadline().is_some_and(|at| at <= now) {
             self.watch.open = None;
             self.watch.put_off(now);
             self.watch_failures.failed("no answer in time".into());
-            self.distrust();
+            self.require_read();
         }
-        if self.signs.give_up_overdue(now) {
-            self.off.other_seen(now);
+        if self.contention.abandon_overdue(now) {
+            self.cooldown.on_foreign_holder(now);
         }
     }
 
-    /// When a request that was sent during a hold is not waited for any longer, since the hold must end.
+    /// Time at which a request of a hold is abandoned, because the hold must end.
     fn forced_end_of_wait(&self) -> Option<Now> {
-        let asked = self.asked.as_ref().filter(|asked| match asked.what {
-            SharedLeaseRequest::Look | SharedLeaseRequest::Renew => true,
+        let open_request = self.open_request.as_ref().filter(|open_request| match open_request.kind {
+            SharedLeaseRequest::Read | SharedLeaseRequest::Renew => true,
             SharedLeaseRequest::Take | SharedLeaseRequest::Release => false,
         })?;
         match &self.phase {
-            Phase::Held(hold) | Phase::DrainingAddresses(hold) => {
-                Some(hold.forced_end()).filter(|end| asked.sent < *end)
+            HoldPhase::Held(hold) | HoldPhase::Releasing(hold) => {
+                Some(hold.forced_end()).filter(|end| open_request.sent < *end)
             }
-            Phase::Apart => None,
+            HoldPhase::NotHeld => None,
         }
     }
 
-    /// Does what the present wishes and the time ask for.
-    pub(crate) fn advance(&mut self, now: Now, wants: &Demand, out: &mut Vec<Out>) {
-        // Also at an input of that very moment: no deadline that has come may be passed over.
-        self.give_up_overdue(now);
-        self.goes_on = wants.watches;
-        if wants.grant && !self.may_start(now) {
+    /// Reconciles the Lease with the demand.
+    pub(crate) fn reconcile(&mut self, now: Now, demand: &Demand, out: &mut Vec<Out>) {
+        // An input may arrive at the very time of a deadline, which must not be missed.
+        self.abandon_overdue(now);
+        self.may_take_again = demand.watches;
+        if demand.grant && !self.may_start(now) {
             self.wanted_since = self.wanted_since.or(Some(now));
         } else {
             self.wanted_since = None;
         }
         let waits_since = |caller: &Caller| self.callers_since.get(caller).copied().unwrap_or(now);
-        self.callers_since = wants.callers.iter().map(|caller| (*caller, waits_since(caller))).collect();
-        if self.asked.is_none() {
-            self.let_go_where_due(now, wants, out);
-            if now >= self.patience.not_before
-                && let Some(what) = self.next(now, wants)
+        self.callers_since = demand.callers.iter().map(|caller| (*caller, waits_since(caller))).collect();
+        if self.open_request.is_none() {
+            self.release_if_due(now, demand, out);
+            if now >= self.delays.not_before
+                && let Some(kind) = self.next(now, demand)
             {
-                self.ask(now, what, out);
+                self.ask(now, kind, out);
             }
         }
-        self.keep_watching(now, wants, out);
+        self.keep_watching(now, demand, out);
         self.count_failures(now, out);
-        self.tell(now, out);
-        self.wake = self.next_wake(now, wants);
+        self.report_stranger(now, out);
+        self.wake = self.next_wake(now, demand);
         self.publish(now, out);
     }
 
-    /// When time alone changes something next.
+    /// Time of the next change without input.
     pub(crate) fn deadline(&self) -> Option<Now> {
         self.wake
     }
 
-    /// Ends a hold that nothing uses, that has lasted for too long, or that is not certain any more.
-    fn let_go_where_due(&mut self, now: Now, wants: &Demand, out: &mut Vec<Out>) {
+    /// Starts the release of a hold that is unused, too old, or no longer certain.
+    fn release_if_due(&mut self, now: Now, demand: &Demand, out: &mut Vec<Out>) {
         match &self.phase {
-            Phase::Apart => return,
-            Phase::Held(hold) | Phase::DrainingAddresses(hold) if now >= hold.certain_until() => {
-                self.distrust();
+            HoldPhase::NotHeld => return,
+            HoldPhase::Held(hold) | HoldPhase::Releasing(hold) if now >= hold.certain_until() => {
+                self.require_read();
                 self.end_hold(now, out);
                 return;
             }
-            // It may be the successor's by now.
-            Phase::Held(hold) | Phase::DrainingAddresses(hold) if !wants.leads && !hold.made => {
+            // The Lease may be the successor's by now.
+            HoldPhase::Held(hold) | HoldPhase::Releasing(hold) if !demand.leads && !hold.made => {
                 self.end_hold(now, out);
                 return;
             }
-            Phase::DrainingAddresses(_) => return,
-            Phase::Held(hold) => {
-                // Which version is to be given back is found out first, as long as there is time.
-                let stays = wants.used || self.must_look();
-                if wants.leads && stays && now < hold.forced_end() {
+            HoldPhase::Releasing(_) => return,
+            HoldPhase::Held(hold) => {
+                // The version to release is read first, as long as there is time.
+                let stays = demand.used || self.must_read();
+                if demand.leads && stays && now < hold.forced_end() {
                     return;
                 }
                 if now >= hold.forced_end() {
-                    self.patience.hurry(now);
+                    self.delays.skip_delay(now);
                 }
             }
         }
-        if let Phase::Held(hold) = std::mem::replace(&mut self.phase, Phase::Apart) {
-            self.phase = Phase::DrainingAddresses(hold);
+        if let HoldPhase::Held(hold) = std::mem::replace(&mut self.phase, HoldPhase::NotHeld) {
+            self.phase = HoldPhase::Releasing(hold);
         }
     }
 
-    /// What is to be asked now, if anything.
-    fn next(&self, now: Now, wants: &Demand) -> Option<SharedLeaseRequest> {
+    /// The next request, if any.
+    fn next(&self, now: Now, demand: &Demand) -> Option<SharedLeaseRequest> {
         match &self.phase {
-            Phase::DrainingAddresses(hold) => {
-                return (!wants.putting || now >= hold.forced_end()).then_some(SharedLeaseRequest::Release);
+            HoldPhase::Releasing(hold) => {
+                return (!demand.putting || now >= hold.forced_end()).then_some(SharedLeaseRequest::Release);
             }
-            Phase::Held(_) if self.must_look() => return wants.leads.then_some(SharedLeaseRequest::Look),
-            Phase::Held(hold) => {
-                let due = wants.leads && now >= hold.renewed.plus(RENEW_EVERY);
+            HoldPhase::Held(_) if self.must_read() => {
+                return demand.leads.then_some(SharedLeaseRequest::Read);
+            }
+            HoldPhase::Held(hold) => {
+                let due = demand.leads && now >= hold.renewed.plus(RENEW_EVERY);
                 return due.then_some(SharedLeaseRequest::Renew);
             }
-            Phase::Apart => {}
+            HoldPhase::NotHeld => {}
         }
-        if !wants.watches {
+        if !demand.watches {
             return None;
         }
-        if self.must_look() {
-            return Some(SharedLeaseRequest::Look);
+        if self.must_read() {
+            return Some(SharedLeaseRequest::Read);
         }
-        let take = wants.grant && self.off.until(now).is_none() && !self.signs.is_counting();
-        let races = take && now >= self.patience.take_not_before;
-        match &self.known {
-            ObservedSharedLease::Nothing => Some(SharedLeaseRequest::Look),
+        let take = demand.grant && self.cooldown.until(now).is_none() && !self.contention.is_counting();
+        let races = take && now >= self.delays.take_not_before;
+        match &self.observed {
+            ObservedSharedLease::Nothing => Some(SharedLeaseRequest::Read),
             ObservedSharedLease::Absent(_) if races => Some(SharedLeaseRequest::Take),
             ObservedSharedLease::Absent(at) => {
-                (now >= at.plus(ABSENT_AGAIN)).then_some(SharedLeaseRequest::Look)
+                (now >= at.plus(ABSENT_AGAIN)).then_some(SharedLeaseRequest::Read)
             }
             ObservedSharedLease::State(state) => match Holder::of(&state.facts, &self.params.holder) {
-                Holder::Ours if now < state.own_name_is_free() => None,
-                // A predecessor's, or ours by a request that was given up.
+                Holder::Ours if now < state.takeover_at() => None,
+                // A predecessor's hold, or ours by an abandoned request.
                 Holder::Ours if take => Some(SharedLeaseRequest::Take),
-                Holder::Ours => (!wants.putting).then_some(SharedLeaseRequest::Release),
+                Holder::Ours => (!demand.putting).then_some(SharedLeaseRequest::Release),
                 Holder::Nobody => races.then_some(SharedLeaseRequest::Take),
                 Holder::Other => {
                     (races && now >= state.foreign_hold_ends()).then_some(SharedLeaseRequest::Take)
@@ -341,9 +347,9 @@ impl SharedLease {
         }
     }
 
-    fn ask(&mut self, now: Now, what: SharedLeaseRequest, out: &mut Vec<Out>) {
-        let ask = match what {
-            SharedLeaseRequest::Look => LeaseAsk::Get,
+    fn ask(&mut self, now: Now, kind: SharedLeaseRequest, out: &mut Vec<Out>) {
+        let ask = match kind {
+            SharedLeaseRequest::Read => LeaseAsk::Get,
             SharedLeaseRequest::Take => self.replace(None, self.taken_edit()),
             SharedLeaseRequest::Renew => self.replace(self.own_state(), self.held_edit()),
             SharedLeaseRequest::Release => self.replace(self.own_state(), self.released_edit()),
@@ -351,21 +357,21 @@ impl SharedLease {
         self.last += 1;
         let id = CallId(self.last);
         let from_ours = matches!(self.holder(), Some(Holder::Ours));
-        let base = self.known.version().cloned();
-        self.asked = Some(Asked { id, sent: now, what, base, from_ours });
+        let base = self.observed.version().cloned();
+        self.open_request = Some(OpenRequest { id, sent: now, kind, base, from_ours });
         out.push(Out::Lease(id, ask));
     }
 
-    /// The state that our last request has made.
+    /// The state of the Lease after our last request.
     fn own_state(&self) -> Option<Arc<LeaseFacts>> {
         match &self.phase {
-            Phase::Held(hold) | Phase::DrainingAddresses(hold) => Some(Arc::clone(&hold.facts)),
-            Phase::Apart => None,
+            HoldPhase::Held(hold) | HoldPhase::Releasing(hold) => Some(Arc::clone(&hold.facts)),
+            HoldPhase::NotHeld => None,
         }
     }
 
     fn replace(&self, own: Option<Arc<LeaseFacts>>, edit: LeaseEdit) -> LeaseAsk {
-        let newest = match &self.known {
+        let newest = match &self.observed {
             ObservedSharedLease::State(state) => Some(Arc::clone(&state.facts)),
             ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => None,
         };
@@ -395,21 +401,22 @@ impl SharedLease {
         LeaseEdit { acquired: true, transition, ..self.held_edit() }
     }
 
-    /// Without a holder, with the duration that others expect; our name stays behind where we may have written (W7).
+    /// Clears the holder and restores the duration that others expect. Names us as the previous holder if we may have
+    /// written (W7).
     fn released_edit(&self) -> LeaseEdit {
         let wrote = match &self.phase {
-            Phase::Held(hold) | Phase::DrainingAddresses(hold) => hold.wrote,
-            Phase::Apart => true,
+            HoldPhase::Held(hold) | HoldPhase::Releasing(hold) => hold.wrote,
+            HoldPhase::NotHeld => true,
         };
         let previous_holder = wrote.then(|| Arc::clone(&self.params.holder));
         LeaseEdit { holder: None, duration: RESTORED, previous_holder, ..self.held_edit() }
     }
 
-    fn keep_watching(&mut self, now: Now, wants: &Demand, out: &mut Vec<Out>) {
-        if !wants.watches || self.watch.open.is_some() || now < self.watch.not_before {
+    fn keep_watching(&mut self, now: Now, demand: &Demand, out: &mut Vec<Out>) {
+        if !demand.watches || self.watch.open.is_some() || now < self.watch.not_before {
             return;
         }
-        if let ObservedSharedLease::State(state) = &self.known {
+        if let ObservedSharedLease::State(state) = &self.observed {
             let from = state.facts.version.clone();
             self.last += 1;
             let id = CallId(self.last);
@@ -418,46 +425,46 @@ impl SharedLease {
         }
     }
 
-    fn next_wake(&self, now: Now, wants: &Demand) -> Option<Now> {
+    fn next_wake(&self, now: Now, demand: &Demand) -> Option<Now> {
         let mut moments = vec![
             self.watch.deadline(),
-            self.signs.deadline(),
-            self.off.until(now),
-            wants.watches.then_some(self.watch.not_before),
+            self.contention.deadline(),
+            self.cooldown.until(now),
+            demand.watches.then_some(self.watch.not_before),
         ];
-        match &self.asked {
-            Some(asked) => {
-                moments.extend([Some(asked.sent.plus(GIVE_UP_AFTER)), self.forced_end_of_wait()]);
+        match &self.open_request {
+            Some(open_request) => {
+                moments.extend([Some(open_request.sent.plus(GIVE_UP_AFTER)), self.forced_end_of_wait()]);
             }
             None => {
-                moments.extend([Some(self.patience.not_before), Some(self.patience.take_not_before)]);
+                moments.extend([Some(self.delays.not_before), Some(self.delays.take_not_before)]);
                 match &self.phase {
-                    Phase::Held(hold) => moments.extend([
-                        wants.leads.then(|| hold.renewed.plus(RENEW_EVERY)),
+                    HoldPhase::Held(hold) => moments.extend([
+                        demand.leads.then(|| hold.renewed.plus(RENEW_EVERY)),
                         Some(hold.forced_end()),
                         Some(hold.certain_until()),
                     ]),
-                    Phase::DrainingAddresses(hold) => {
+                    HoldPhase::Releasing(hold) => {
                         moments.extend([Some(hold.forced_end()), Some(hold.certain_until())]);
                     }
-                    Phase::Apart => moments.push(match &self.known {
+                    HoldPhase::NotHeld => moments.push(match &self.observed {
                         ObservedSharedLease::State(state) => {
                             match Holder::of(&state.facts, &self.params.holder) {
-                                Holder::Ours => wants.watches.then(|| state.own_name_is_free()),
-                                Holder::Other => wants.grant.then(|| state.foreign_hold_ends()),
+                                Holder::Ours => demand.watches.then(|| state.takeover_at()),
+                                Holder::Other => demand.grant.then(|| state.foreign_hold_ends()),
                                 Holder::Nobody => None,
                             }
                         }
-                        ObservedSharedLease::Absent(at) => wants.watches.then(|| at.plus(ABSENT_AGAIN)),
+                        ObservedSharedLease::Absent(at) => demand.watches.then(|| at.plus(ABSENT_AGAIN)),
                         ObservedSharedLease::Nothing => None,
                     }),
                 }
             }
         }
-        // For a Down that goes without it.
+        // A Down may go without the Lease then.
         moments.push(self.bypass_at());
-        moments.push(self.tell_at());
-        // What lies in the past was done, or waits for something else.
+        moments.push(self.report_stranger_at());
+        // Anything in the past is done, or waits for another event.
         moments.into_iter().map(|at| at.filter(|at| *at > now)).fold(None, earliest)
     }
 }

@@ -1,4 +1,4 @@
-//! What operators see of the shared Lease (H3), and what they are told of one who is not known (W7).
+//! Views of the shared Lease (H3), and events about an unknown holder (W7).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use model::view::{SharedLeaseView, Whose};
 
 use super::observed::{Holder, ObservedSharedLease};
 use super::requests::SharedLeaseRequest;
-use super::{Out, Phase, SharedLease};
+use super::{HoldPhase, Out, SharedLease};
 
-/// How long a write must have waited, without a break, for an unknown holder until operators are told of that.
-const TOLD_AFTER: Duration = Duration::from_secs(60);
+/// Time for which a write must wait without a break for an unknown holder before that is reported.
+const REPORT_AFTER: Duration = Duration::from_secs(60);
 
 impl SharedLease {
-    /// Until when a hold in our name that an unknown client has made is waited for, unless it changes.
+    /// Latest time until which a stranger's hold in our name delays us, unless it changes.
     fn stranger_until(&self, now: Now) -> Option<Now> {
-        match (&self.known, &self.phase, self.holder()) {
-            (ObservedSharedLease::State(state), Phase::Apart, Some(Holder::Ours)) => {
-                Some(state.own_name_is_free()).filter(|until| now < *until)
+        match (&self.observed, &self.phase, self.holder()) {
+            (ObservedSharedLease::State(state), HoldPhase::NotHeld, Some(Holder::Ours)) => {
+                Some(state.takeover_at()).filter(|until| now < *until)
             }
             (
                 ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing,
@@ -29,15 +29,15 @@ impl SharedLease {
         }
     }
 
-    /// Shows what has changed.
+    /// Publishes a changed view.
     pub(super) fn publish(&mut self, now: Now, out: &mut Vec<Out>) {
         let (state, until) = self.state(now);
         let since = match &self.shown {
             Some(shown) if shown.state == state => shown.since,
             Some(_) | None => now,
         };
-        let holder = match &self.known {
-            ObservedSharedLease::State(known) => known.facts.holder.clone(),
+        let holder = match &self.observed {
+            ObservedSharedLease::State(observed) => observed.facts.holder.clone(),
             ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => None,
         };
         let view = SharedLeaseView {
@@ -56,9 +56,9 @@ impl SharedLease {
         }
     }
 
-    /// Whose it is, as last seen.
+    /// The last known holder.
     fn whose(&self) -> Whose {
-        match &self.known {
+        match &self.observed {
             ObservedSharedLease::Nothing => Whose::Unknown,
             ObservedSharedLease::Absent(_) => Whose::Nobody,
             ObservedSharedLease::State(state) => state.whose(&self.params.holder),
@@ -66,19 +66,19 @@ impl SharedLease {
     }
 
     fn held_since(&self) -> Option<Now> {
-        match &self.known {
+        match &self.observed {
             ObservedSharedLease::Nothing | ObservedSharedLease::Absent(_) => None,
             ObservedSharedLease::State(state) => Some(state.held_since),
         }
     }
 
-    /// When operators are to be told of an unknown holder for which a write waits; `None`: they have been told, or
-    /// there is none.
-    pub(super) fn tell_at(&self) -> Option<Now> {
+    /// Time at which an unknown holder is reported, if a write waits for it. `None`: already reported, or no such
+    /// holder.
+    pub(super) fn report_stranger_at(&self) -> Option<Now> {
         let held_since = self.held_since()?;
         match self.whose() {
-            Whose::Stranger if self.told_of != Some(held_since) => {
-                Some(self.wanted_since?.max(held_since).plus(TOLD_AFTER))
+            Whose::Stranger if self.reported_since != Some(held_since) => {
+                Some(self.wanted_since?.max(held_since).plus(REPORT_AFTER))
             }
             Whose::Unknown
             | Whose::Nobody
@@ -89,17 +89,17 @@ impl SharedLease {
         }
     }
 
-    /// Tells operators of an unknown holder, once for as long as it has the Lease.
-    pub(super) fn tell(&mut self, now: Now, out: &mut Vec<Out>) {
-        if self.told && self.told_holder_is_gone() {
-            self.told = false;
+    /// Reports an unknown holder, once for each of its holds.
+    pub(super) fn report_stranger(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.is_reported && self.reported_holder_is_gone() {
+            self.is_reported = false;
             out.push(Out::Ended(Ended::of(Condition::LeaseHeld)));
         }
-        if self.tell_at().is_none_or(|at| now < at) {
+        if self.report_stranger_at().is_none_or(|at| now < at) {
             return;
         }
-        (self.told_of, self.told) = (self.held_since(), true);
-        if let ObservedSharedLease::State(state) = &self.known
+        (self.reported_since, self.is_reported) = (self.held_since(), true);
+        if let ObservedSharedLease::State(state) = &self.observed
             && let Some(holder) = &state.facts.holder
         {
             let what = Told::LeaseHeld { holder: Arc::clone(holder) };
@@ -107,29 +107,29 @@ impl SharedLease {
         }
     }
 
-    /// Whether the Lease has another holder than the unknown one that was reported, or none.
-    fn told_holder_is_gone(&self) -> bool {
+    /// Whether the reported unknown holder does not hold the Lease any more.
+    fn reported_holder_is_gone(&self) -> bool {
         match self.whose() {
-            Whose::Stranger => self.told_of != self.held_since(),
+            Whose::Stranger => self.reported_since != self.held_since(),
             Whose::Unknown | Whose::Nobody | Whose::Us | Whose::Namesake | Whose::CloudControllerManager => {
                 true
             }
         }
     }
 
-    /// The word for what we do, and when that ends at the latest.
+    /// Our state for the operator, and the latest time of its end.
     fn state(&self, now: Now) -> (&'static str, Option<Now>) {
         match &self.phase {
-            Phase::Held(hold) => return ("held", Some(hold.forced_end())),
-            Phase::DrainingAddresses(hold) => return ("releasing", Some(hold.certain_until())),
-            Phase::Apart => {}
+            HoldPhase::Held(hold) => return ("held", Some(hold.forced_end())),
+            HoldPhase::Releasing(hold) => return ("releasing", Some(hold.certain_until())),
+            HoldPhase::NotHeld => {}
         }
-        match self.asked.as_ref().map(|asked| asked.what) {
+        match self.open_request.as_ref().map(|open_request| open_request.kind) {
             Some(SharedLeaseRequest::Take) => return ("acquiring", None),
             Some(SharedLeaseRequest::Release) => return ("releasing", None),
-            Some(SharedLeaseRequest::Look | SharedLeaseRequest::Renew) | None => {}
+            Some(SharedLeaseRequest::Read | SharedLeaseRequest::Renew) | None => {}
         }
-        if let Some(until) = self.off.until(now) {
+        if let Some(until) = self.cooldown.until(now) {
             return ("off", Some(until));
         }
         if self.wanted_since.is_none() {
@@ -138,7 +138,7 @@ impl SharedLease {
         if let Some(until) = self.stranger_until(now) {
             return ("waiting", Some(until));
         }
-        match (&self.known, self.holder()) {
+        match (&self.observed, self.holder()) {
             (ObservedSharedLease::State(state), Some(Holder::Other)) => {
                 ("waiting", Some(state.foreign_hold_ends()))
             }

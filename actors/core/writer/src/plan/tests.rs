@@ -1,4 +1,4 @@
-//! What the plan does in each case, and what it can never do in any.
+//! Tests of the plan, with property tests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,14 +36,14 @@ fn draining(addresses: &[u8], restorable: &[u8]) -> Draining {
     }
 }
 
-fn edit(facts: &PoolFacts, level: Option<&Level>, draining: &Draining) -> Change {
+fn edit(facts: &PoolFacts, level: Option<&Level>, draining: &Draining) -> PoolChange {
     match plan(facts, level, draining, None) {
-        Plan::Unchanged => Change::default(),
+        Plan::Unchanged => PoolChange::default(),
         Plan::Edit(change) => *change,
     }
 }
 
-fn names(change: &Change) -> Vec<&str> {
+fn names(change: &PoolChange) -> Vec<&str> {
     change.edit.add.iter().map(|new| new.name.as_str()).collect()
 }
 
@@ -113,7 +113,7 @@ fn w3_a_member_on_a_draining_node_is_down_at_birth() {
 }
 
 #[test]
-fn n4_draining_beats_up_and_only_a_down_of_ours_is_taken_back() {
+fn n4_draining_overrides_up_and_only_our_down_is_restored() {
     let state = |name: &str, last: u8, admin_state| Entry { admin_state, ..entry(name, Some(ip(last))) };
     let facts = pool(vec![
         state("up-draining", 1, AdminState::Up),
@@ -158,7 +158,7 @@ fn state(last: u8, admin_state: AdminState) -> Entry {
     Entry { admin_state, ..entry(&format!("n{last}"), Some(ip(last))) }
 }
 
-/// The same level, where its source says this of admin states.
+/// The same level with these admin states from its source.
 fn saying(level: Level, down: &[u8], lifted: &[u8]) -> Level {
     let of = |last: &[u8]| last.iter().map(|last| ip(*last)).collect();
     Level { states: States { down: of(down), lifted: of(lifted) }, ..level }
@@ -207,14 +207,14 @@ fn x2_n4_a_down_that_the_source_wants_is_taken_back_in_other_pools() {
 }
 
 #[test]
-fn n4_a_node_that_leaves_service_is_down_whatever_the_source_says() {
+fn n4_a_draining_node_is_down_whatever_the_source_sets() {
     let facts =
         pool(vec![state(1, AdminState::Down), state(2, AdminState::None), state(3, AdminState::Down)]);
     let wanted = saying(level(&[(1, "n1"), (2, "n2"), (3, "n3")], &[]), &[], &[1, 2, 3]);
     let change = edit(&facts, Some(&wanted), &draining(&[1, 2], &[]));
     let expected = BTreeMap::from([(1, AdminState::Down), (2, AdminState::None)]);
     assert_eq!(change.edit.set_admin, expected, "only 3 comes back");
-    // Also where the Down was there before the node left: nothing else would set it again.
+    // Also if the Down existed before the node drained: nothing else would set it again.
     let exception = (facts.id.clone(), Backend::from(ip(1)));
     let set = Draining { foreign: BTreeSet::from([exception]), ..draining(&[1], &[]) };
     let change = edit(&facts, Some(&wanted), &set);
@@ -225,7 +225,7 @@ fn n4_a_node_that_leaves_service_is_down_whatever_the_source_says() {
 }
 
 #[test]
-fn n2_x2_in_a_pool_that_is_left_out_only_the_source_counts() {
+fn n2_x2_in_an_excluded_pool_only_the_source_counts() {
     let facts =
         pool(vec![state(1, AdminState::Down), state(2, AdminState::None), state(3, AdminState::None)]);
     let wanted = saying(level(&[(1, "n1"), (2, "n2")], &[3]), &[3], &[1]);
@@ -324,7 +324,7 @@ prop_compose! {
         network in prop::option::of(Just(NetworkId::new("at-pool"))),
     ) -> PoolFacts {
         let entries = raw.iter().enumerate().map(|(at, (name, last, admin_state, networked))| Entry {
-            // Names are unique in what ARM returns.
+            // Names are unique in ARM's answers.
             name: Arc::from(if name % 3 == 0 { format!("n{at}") } else { format!("a-10-0-0-{at}") }),
             ip: last.map(ip),
             admin_state: *admin_state,
@@ -375,11 +375,11 @@ proptest! {
     fn w3_a_plan_makes_the_pool_right_once_and_touches_nothing_else(
         facts in any_pool(), wanted in any_level(), mut set in any_draining(), network in any::<bool>(),
     ) {
-        // What the source of the pool wants Down is known to those who give back.
+        // The Downs that the source of the pool requires are known when Downs are restored.
         set.kept = wanted.states.down.iter().map(|ip| (facts.id.clone(), Backend::from(*ip))).collect();
         let network = network.then(|| NetworkId::new("configured"));
         let planned = plan(&facts, Some(&wanted), &set, network.as_ref());
-        let change = match planned { Plan::Unchanged => Change::default(), Plan::Edit(change) => *change };
+        let change = match planned { Plan::Unchanged => PoolChange::default(), Plan::Edit(change) => *change };
         let after = PoolFacts {
             entries: apply(&facts.entries, &change.edit),
             network: facts.network.clone().or(change.edit.pool_network.clone()),

@@ -1,8 +1,8 @@
-//! The breaker (W10): its rules, how the writer keeps to them, and what holds whatever fails.
+//! Tests of the breaker (W10) and its use in the writer, with property tests.
 
 use proptest::prelude::*;
 
-use super::super::breaker::{Breaker, Opened, Part};
+use super::super::breaker::{OpenedBreaker, WriteBreaker, WriteKind};
 use super::super::lane::Eligible;
 use super::*;
 use model::report::{EventKind, Report, Subject};
@@ -17,26 +17,27 @@ fn lb(name: &str) -> LbName {
     LbName::new(name)
 }
 
-/// One pool after another fails alike, each on the load balancer named; gives what the last failure opened.
-fn fails(breaker: &mut Breaker, millis: u64, lbs: &[&str]) -> Option<Opened> {
+/// Fails one pool after another with the same fault, each on the named load balancer. Returns the stop of the last
+/// failure.
+fn fails(breaker: &mut WriteBreaker, millis: u64, lbs: &[&str]) -> Option<OpenedBreaker> {
     let mut opened = None;
     for (number, name) in lbs.iter().enumerate() {
         let failed = pool(name, &format!("p{millis}-{number}"));
-        opened = breaker.failed(at(millis), &failed, &denied(), Part::Members);
+        opened = breaker.failed(at(millis), &failed, &denied(), WriteKind::Members);
     }
     opened
 }
 
-fn stops(breaker: &Breaker, millis: u64, name: &str) -> bool {
+fn stops(breaker: &WriteBreaker, millis: u64, name: &str) -> bool {
     breaker.admits(at(millis), &lb(name)) != Some(Eligible::Any)
 }
 
 #[test]
 fn w10_five_pools_that_fail_alike_within_two_minutes_stop_everything_once() {
-    let mut breaker = Breaker::default();
+    let mut breaker = WriteBreaker::default();
     assert_eq!(fails(&mut breaker, 0, &["a", "a", "b", "b"]), None);
     let opened = fails(&mut breaker, 120_000, &["c"]).expect("the fifth opens it");
-    assert_eq!((opened.lb, &*opened.words), (None, "HTTP 403 AuthorizationFailed"));
+    assert_eq!((opened.lb, &*opened.description), (None, "HTTP 403 AuthorizationFailed"));
     assert!(stops(&breaker, 120_000, "a") && stops(&breaker, 120_000, "z"));
     assert_eq!(fails(&mut breaker, 120_001, &["d", "e", "f", "g", "h", "i"]), None, "one event");
     assert_eq!(breaker.scopes(), 1);
@@ -44,23 +45,31 @@ fn w10_five_pools_that_fail_alike_within_two_minutes_stop_everything_once() {
 
 #[test]
 fn w10_failures_of_over_2_min_another_class_or_the_same_pool_do_not_count() {
-    let mut breaker = Breaker::default();
+    let mut breaker = WriteBreaker::default();
     fails(&mut breaker, 0, &["a"]);
     assert_eq!(fails(&mut breaker, 120_001, &["a", "b", "c", "d"]), None, "too old");
     let other = failed(403, "LinkedAuthorizationFailed", RetryAfter::Absent);
-    assert_eq!(breaker.failed(at(120_002), &pool("e", "x"), &other, Part::Members), None, "another code");
+    assert_eq!(
+        breaker.failed(at(120_002), &pool("e", "x"), &other, WriteKind::Members),
+        None,
+        "another code"
+    );
     let other = failed(400, "AuthorizationFailed", RetryAfter::Absent);
-    assert_eq!(breaker.failed(at(120_002), &pool("f", "x"), &other, Part::Members), None, "another status");
+    assert_eq!(
+        breaker.failed(at(120_002), &pool("f", "x"), &other, WriteKind::Members),
+        None,
+        "another status"
+    );
     for _ in 0..9 {
         let same = pool("d", "p120001-3");
-        assert_eq!(breaker.failed(at(120_003), &same, &denied(), Part::Members), None, "the same pool");
+        assert_eq!(breaker.failed(at(120_003), &same, &denied(), WriteKind::Members), None, "the same pool");
     }
     assert!(fails(&mut breaker, 120_004, &["g"]).is_some());
 }
 
 #[test]
 fn w10_a_success_between_starts_the_count_again() {
-    let mut breaker = Breaker::default();
+    let mut breaker = WriteBreaker::default();
     fails(&mut breaker, 0, &["a", "b", "c", "d"]);
     assert!(!breaker.succeeded(&lb("z")));
     assert_eq!(fails(&mut breaker, 1, &["a", "b", "c", "d"]), None);
@@ -69,7 +78,7 @@ fn w10_a_success_between_starts_the_count_again() {
 
 #[test]
 fn w10_failures_on_one_load_balancer_stop_only_that_one() {
-    let mut breaker = Breaker::default();
+    let mut breaker = WriteBreaker::default();
     for round in 0..4 {
         assert_eq!(fails(&mut breaker, round, &["a"]), None);
         breaker.succeeded(&lb("b"));
@@ -88,7 +97,7 @@ fn w10_failures_on_one_load_balancer_stop_only_that_one() {
 
 #[test]
 fn w10_a_later_failure_elsewhere_counts_for_the_wider_scope() {
-    let mut breaker = Breaker::default();
+    let mut breaker = WriteBreaker::default();
     assert_eq!(fails(&mut breaker, 0, &["a"; 5]).and_then(|opened| opened.lb), Some(lb("a")));
     assert_eq!(fails(&mut breaker, 1, &["b"]).map(|opened| opened.lb), Some(None));
     assert!(breaker.is_consistent() && breaker.scopes() == 1 && stops(&breaker, 1, "z"));
@@ -98,22 +107,23 @@ fn w10_a_later_failure_elsewhere_counts_for_the_wider_scope() {
 
 #[test]
 fn w10_downs_pass_until_one_has_met_the_fault_itself() {
-    let mut breaker = Breaker::default();
+    let mut breaker = WriteBreaker::default();
     fails(&mut breaker, 0, &["a", "b", "c", "d", "e"]);
     assert_eq!(breaker.admits(at(1), &lb("a")), Some(Eligible::Down));
     let other = failed(400, "", RetryAfter::Absent);
-    breaker.failed(at(1), &pool("a", "x"), &other, Part::Down);
+    breaker.failed(at(1), &pool("a", "x"), &other, WriteKind::Down);
     assert_eq!(breaker.admits(at(1), &lb("a")), Some(Eligible::Down), "that was another fault");
-    breaker.failed(at(2), &pool("a", "x"), &denied(), Part::Down);
+    breaker.failed(at(2), &pool("a", "x"), &denied(), WriteKind::Down);
     assert_eq!(breaker.admits(at(2), &lb("a")), None);
     assert_eq!(breaker.admits(at(30_000), &lb("a")), Some(Eligible::Any), "and are tried as all are");
 }
 
 #[test]
 fn w10_what_admin_parts_meet_alone_stops_admin_parts_and_never_membership() {
-    let mut breaker = Breaker::default();
-    let refuse =
-        |breaker: &mut Breaker, name: &str| breaker.failed(at(0), &pool(name, "nics"), &denied(), Part::Down);
+    let mut breaker = WriteBreaker::default();
+    let refuse = |breaker: &mut WriteBreaker, name: &str| {
+        breaker.failed(at(0), &pool(name, "nics"), &denied(), WriteKind::Down)
+    };
     for name in ["a", "b", "c", "d"] {
         assert_eq!(refuse(&mut breaker, name), None);
     }
@@ -127,9 +137,9 @@ fn w10_what_admin_parts_meet_alone_stops_admin_parts_and_never_membership() {
     assert_eq!((opened.caller, breaker.admits(at(4), &lb("a"))), (Caller::Membership, None));
 
     assert_eq!(breaker.admits(at(30_000), &lb("a")), Some(Eligible::Down));
-    breaker.granted(at(30_000), &lb("a"), Part::Down);
+    breaker.granted(at(30_000), &lb("a"), WriteKind::Down);
     assert_eq!(breaker.admits(at(30_003), &lb("a")), Some(Eligible::Members), "its try is not spent");
-    breaker.granted(at(30_003), &lb("b"), Part::Members);
+    breaker.granted(at(30_003), &lb("b"), WriteKind::Members);
     assert_eq!(breaker.admits(at(30_003), &lb("a")), None);
     assert_eq!(
         breaker.admits(at(60_000), &lb("a")),
@@ -142,9 +152,9 @@ fn w10_what_admin_parts_meet_alone_stops_admin_parts_and_never_membership() {
 
 #[test]
 fn w10_refused_admin_parts_on_one_load_balancer_stop_only_there() {
-    let mut breaker = Breaker::default();
+    let mut breaker = WriteBreaker::default();
     for number in 0..5 {
-        breaker.failed(at(0), &pool("a", &format!("p{number}")), &denied(), Part::Restore);
+        breaker.failed(at(0), &pool("a", &format!("p{number}")), &denied(), WriteKind::Restore);
     }
     assert_eq!(breaker.admits(at(1), &lb("a")), Some(Eligible::Members));
     assert_eq!(breaker.admits(at(1), &lb("b")), Some(Eligible::Any));
@@ -155,42 +165,44 @@ fn w10_refused_admin_parts_on_one_load_balancer_stop_only_there() {
     assert_eq!(breaker.admin_probe_at(&lb("b"), false), Some(at(30_002)), "a restore has time");
 }
 
-/// What came of a grant.
+/// Denies the PUT of a grant.
 fn deny(bench: &mut Bench, pool: &PoolId, attempt: AttemptId) -> Vec<Out> {
-    let read = bench.bring(pool, attempt, &[1]);
+    let read = bench.take_level(pool, attempt, &[1]);
     bench.fail(read, denied())
 }
 
-fn reports(said: &[Out]) -> Vec<Report> {
-    said.iter()
-        .filter_map(|said| if let Out::Report(report) = said { Some(report.clone()) } else { None })
+fn reports(output: &[Out]) -> Vec<Report> {
+    output
+        .iter()
+        .filter_map(|output| if let Out::Report(report) = output { Some(report.clone()) } else { None })
         .collect()
 }
 
-/// Five pools on these load balancers have been denied at second 0.
+/// Five pools on these load balancers were denied at second 0.
 fn blocked(lbs: [&str; 5], params: Params) -> (Bench, Vec<Out>) {
     let mut bench = Bench::leading(params);
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     for (number, name) in lbs.into_iter().enumerate() {
         let denied = pool(name, &format!("denied{number}"));
         let attempt = take(&bench.due(&denied, due(0, Class::Add)));
-        said.extend(deny(&mut bench, &denied, attempt));
+        output.extend(deny(&mut bench, &denied, attempt));
     }
-    (bench, said)
+    (bench, output)
 }
 
 fn scopes(bench: &Bench) -> Vec<u64> {
-    let of =
-        |said: &Out| if let Out::Metric(Metric::Blocked { scopes }) = said { Some(*scopes) } else { None };
+    let of = |output: &Out| {
+        if let Out::Metric(Metric::Blocked { scopes }) = output { Some(*scopes) } else { None }
+    };
     bench.shown.iter().filter_map(of).collect()
 }
 
 #[test]
 fn w10_while_open_one_is_tried_every_30_s_on_the_next_load_balancer() {
-    let (mut bench, said) = blocked(["a", "b", "c", "d", "e"], params());
-    let words: Arc<str> = Arc::from("HTTP 403 AuthorizationFailed");
-    let what = EventKind::Blocked { caller: Caller::Membership, fault: Arc::clone(&words), lb: None };
-    assert_eq!(reports(&said), [Report { subjects: vec![Subject::Controller], what, note: None }]);
+    let (mut bench, output) = blocked(["a", "b", "c", "d", "e"], params());
+    let description: Arc<str> = Arc::from("HTTP 403 AuthorizationFailed");
+    let what = EventKind::Blocked { caller: Caller::Membership, fault: Arc::clone(&description), lb: None };
+    assert_eq!(reports(&output), [Report { subjects: vec![Subject::Controller], what, note: None }]);
     assert_eq!(scopes(&bench), [1]);
     for name in ["a", "b", "c"] {
         for number in 0..2 {
@@ -200,21 +212,21 @@ fn w10_while_open_one_is_tried_every_30_s_on_the_next_load_balancer() {
     let mut tried = Vec::new();
     for seconds in [30, 60, 90, 120] {
         assert!(bench.until(seconds * 1_000 - 1).is_empty(), "nothing is spent, nothing is reported");
-        let said = bench.until(seconds * 1_000);
-        let (probe, attempt) = takes(&said)[0].clone();
-        assert_eq!(takes(&said).len(), 1);
+        let output = bench.until(seconds * 1_000);
+        let (probe, attempt) = takes(&output)[0].clone();
+        assert_eq!(takes(&output).len(), 1);
         tried.push(probe.lb.as_str().to_owned());
-        let said = deny(&mut bench, &probe, attempt);
-        assert!(matches!(outcome(&said, attempt), Outcome::Terminal { .. }) && reports(&said).is_empty());
+        let output = deny(&mut bench, &probe, attempt);
+        assert!(matches!(outcome(&output, attempt), Outcome::Terminal { .. }) && reports(&output).is_empty());
     }
     assert_eq!(tried, ["a", "b", "c", "a"]);
-    let lane = |said: &Out| if let Out::Lane(view) = said { Some(view.clone()) } else { None };
+    let lane = |output: &Out| if let Out::Lane(view) = output { Some(view.clone()) } else { None };
     let view: LaneView = bench.shown.iter().rev().find_map(lane).expect("the lanes are shown");
-    assert_eq!(view.blocked_by, Some(words));
-    let said = bench.until(150_000);
-    let (probe, attempt) = takes(&said)[0].clone();
-    let said = nothing_to_do(&mut bench, &probe, attempt);
-    assert_eq!(takes(&said).len(), 1, "one success ends it for all that wait");
+    assert_eq!(view.blocked_by, Some(description));
+    let output = bench.until(150_000);
+    let (probe, attempt) = takes(&output)[0].clone();
+    let output = nothing_to_do(&mut bench, &probe, attempt);
+    assert_eq!(takes(&output).len(), 1, "one success ends it for all that wait");
     assert_eq!(scopes(&bench), [1, 0]);
     bench.until(151_000);
     let view: LaneView = bench.shown.iter().rev().find_map(lane).expect("the lanes are shown");
@@ -232,10 +244,10 @@ fn w10_if_nothing_waits_the_next_pool_that_comes_due_is_tried_at_once() {
 
 #[test]
 fn w10_one_load_balancer_in_trouble_stops_no_other() {
-    let (mut bench, said) = blocked(["a"; 5], params());
+    let (mut bench, output) = blocked(["a"; 5], params());
     let fault = Arc::from("HTTP 403 AuthorizationFailed");
     assert_eq!(
-        reports(&said)[0].what,
+        reports(&output)[0].what,
         EventKind::Blocked { caller: Caller::Membership, fault, lb: Some(lb("a")) }
     );
     assert!(bench.due(&pool("a", "waits"), due(0, Class::Revive)).is_empty());
@@ -252,36 +264,36 @@ fn w10_one_load_balancer_in_trouble_stops_no_other() {
 fn n3_a_down_passes_an_open_breaker_until_it_has_met_the_fault() {
     let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
     let web = pool("a", "web");
-    bench.hear(In::Draining(drains(2)));
+    bench.step(In::Draining(drains(2)));
     assert!(bench.due(&web, due(0, Class::Add)).is_empty());
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(0) };
-    assert!(bench.hear(In::AdminDue(pool("b", "restored"), restore)).is_empty(), "a restore has time");
-    let said = bench.hear(In::AdminDue(web.clone(), down(0)));
-    assert!(takes(&said).is_empty(), "its membership waits");
-    let (call, edit, _) = put(&bench.answer(get(&said, &web), read_of(holds(&web, &[2]), "W/1")), &web);
+    assert!(bench.step(In::AdminDue(pool("b", "restored"), restore)).is_empty(), "a restore has time");
+    let output = bench.step(In::AdminDue(web.clone(), down(0)));
+    assert!(takes(&output).is_empty(), "its membership waits");
+    let (call, edit, _) = put(&bench.answer(get(&output, &web), read_of(pool_with(&web, &[2]), "W/1")), &web);
     assert!(edit.add.is_empty() && edit.remove.is_empty() && edit.set_admin.len() == 1);
-    let said = bench.fail(call, denied());
-    assert!(matches!(&said[..], [Out::AdminFinished { result: Err(_), .. }]), "{said:?}");
-    assert!(bench.hear(In::AdminDue(web.clone(), down(1))).is_empty(), "now it waits, too");
-    let said = bench.until(30_000);
-    assert_eq!((takes(&said).len(), calls(&said).len()), (1, 1), "a try of each: {said:?}");
+    let output = bench.fail(call, denied());
+    assert!(matches!(&output[..], [Out::AdminFinished { result: Err(_), .. }]), "{output:?}");
+    assert!(bench.step(In::AdminDue(web.clone(), down(1))).is_empty(), "now it waits, too");
+    let output = bench.until(30_000);
+    assert_eq!((takes(&output).len(), calls(&output).len()), (1, 1), "a try of each: {output:?}");
 }
 
-/// A Down is refused on five load balancers at second 0, and asked for again.
+/// A Down was refused on five load balancers at second 0, and is requested again.
 fn refused() -> (Bench, Vec<Out>) {
     let mut bench = Bench::leading(params());
-    bench.hear(In::Draining(drains(2)));
-    let mut said = Vec::new();
+    bench.step(In::Draining(drains(2)));
+    let mut output = Vec::new();
     for name in ["a", "b", "c", "d", "e"] {
         let nics = pool(name, "nics");
-        let read = get(&bench.hear(In::AdminDue(nics.clone(), down(0))), &nics);
-        said.extend(bench.fail(read, refusal()));
+        let read = get(&bench.step(In::AdminDue(nics.clone(), down(0))), &nics);
+        output.extend(bench.fail(read, refusal()));
     }
     for name in ["a", "b", "c", "d", "e"] {
         let again = AdminDue { again: true, ..down(0) };
-        assert!(bench.hear(In::AdminDue(pool(name, "nics"), again)).is_empty(), "it waits");
+        assert!(bench.step(In::AdminDue(pool(name, "nics"), again)).is_empty(), "it waits");
     }
-    (bench, said)
+    (bench, output)
 }
 
 fn refusal() -> Arc<Failure> {
@@ -290,10 +302,10 @@ fn refusal() -> Arc<Failure> {
 
 #[test]
 fn w10_refused_admin_states_hold_up_no_membership() {
-    let (mut bench, said) = refused();
+    let (mut bench, output) = refused();
     let fault = Arc::from("HTTP 400 AdminStateNotSupported");
     let what = EventKind::Blocked { caller: Caller::AdminState, fault, lb: None };
-    assert_eq!(reports(&said), [Report { subjects: vec![Subject::Controller], what, note: None }]);
+    assert_eq!(reports(&output), [Report { subjects: vec![Subject::Controller], what, note: None }]);
     for name in ["a", "b", "c", "d", "e"] {
         let attempt = take(&bench.due(&pool(name, "web"), due(0, Class::Add)));
         deny(&mut bench, &pool(name, "web"), attempt);
@@ -303,10 +315,10 @@ fn w10_refused_admin_states_hold_up_no_membership() {
     }
     for seconds in [30, 60] {
         assert!(bench.until(seconds * 1_000 - 1).is_empty());
-        let said = bench.until(seconds * 1_000);
-        assert_eq!((takes(&said).len(), calls(&said).len()), (1, 1), "a try of each: {said:?}");
-        let (tried, attempt) = takes(&said)[0].clone();
-        let read = calls(&said)[0].id;
+        let output = bench.until(seconds * 1_000);
+        assert_eq!((takes(&output).len(), calls(&output).len()), (1, 1), "a try of each: {output:?}");
+        let (tried, attempt) = takes(&output)[0].clone();
+        let read = calls(&output)[0].id;
         bench.fail(read, refusal());
         deny(&mut bench, &tried, attempt);
     }
@@ -316,23 +328,23 @@ fn w10_refused_admin_states_hold_up_no_membership() {
 fn w10_a_refused_admin_state_that_is_not_repeated_is_tried_first() {
     let (mut bench, _) = refused();
     let web = pool("a", "web");
-    assert!(bench.hear(In::AdminDue(web.clone(), down(0))).is_empty());
+    assert!(bench.step(In::AdminDue(web.clone(), down(0))).is_empty());
     let read = get(&bench.until(30_000), &web);
-    let call = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/1")), &web).0;
-    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert_eq!(calls(&said).len(), 5, "one success ends it for all: {said:?}");
+    let call = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web).0;
+    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert_eq!(calls(&output).len(), 5, "one success ends it for all: {output:?}");
 }
 
 #[test]
 fn n3_a_down_that_goes_through_closes_the_breaker() {
     let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
     let web = pool("a", "web");
-    bench.hear(In::Draining(drains(2)));
+    bench.step(In::Draining(drains(2)));
     bench.due(&web, due(0, Class::Add));
-    let read = get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
-    let call = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/1")), &web).0;
-    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert_eq!(takes(&said)[0].0, web, "the membership that had to wait");
+    let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+    let call = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web).0;
+    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert_eq!(takes(&output)[0].0, web, "the membership that had to wait");
 }
 
 #[test]
@@ -347,17 +359,17 @@ fn n3_a_down_whose_pool_has_its_attempt_open_takes_it_along() {
         deny(&mut bench, &denied, attempt);
     }
     assert!(takes(&bench.until(20_000)).is_empty(), "its retry waits as well");
-    assert_eq!(take(&bench.hear(In::AdminDue(web.clone(), down(0)))), attempt);
-    let read = bench.bring(&web, attempt, &[1]);
-    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
-    assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { .. }));
+    assert_eq!(take(&bench.step(In::AdminDue(web.clone(), down(0)))), attempt);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
+    assert!(matches!(outcome(&output, attempt), Outcome::Unchanged { .. }));
 }
 
 #[test]
 fn w10_a_new_term_starts_closed() {
     let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
     bench.due(&pool("a", "web"), due(0, Class::Add));
-    bench.hear(In::Standing(Standing::Standby));
+    bench.step(In::Standing(Standing::Standby));
     assert_eq!(scopes(&bench), [1, 0]);
     take(&bench.lead(2));
 }
@@ -399,9 +411,9 @@ fn w10_what_ends_neither_well_nor_for_good_counts_for_nothing() {
     {
         let web = pool("a", &format!("p{number}"));
         let (_, read) = bench.begin(&web, &[1]);
-        let mut said = bench.fail(read, Arc::clone(&problem));
-        while let Some(again) = calls(&said).first().map(|call| call.id) {
-            said = bench.fail(again, Arc::clone(&problem));
+        let mut output = bench.fail(read, Arc::clone(&problem));
+        while let Some(again) = calls(&output).first().map(|call| call.id) {
+            output = bench.fail(again, Arc::clone(&problem));
         }
     }
     assert!(scopes(&bench).is_empty());
@@ -409,12 +421,12 @@ fn w10_what_ends_neither_well_nor_for_good_counts_for_nothing() {
 
 #[test]
 fn c2_without_the_breaker_nothing_is_stopped() {
-    let (mut bench, said) = blocked(["a", "b", "c", "d", "e"], Params { breaker: false, ..params() });
-    assert!(reports(&said).is_empty() && scopes(&bench).is_empty());
+    let (mut bench, output) = blocked(["a", "b", "c", "d", "e"], Params { breaker: false, ..params() });
+    assert!(reports(&output).is_empty() && scopes(&bench).is_empty());
     take(&bench.due(&pool("a", "web"), due(0, Class::Add)));
 }
 
-/// What ARM answers on each load balancer.
+/// ARM's answers on a load balancer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mood {
     Well,
@@ -422,15 +434,15 @@ enum Mood {
     Trouble,
 }
 
-/// Pools that are due again and again, and an ARM of moods.
+/// Pools that are due again and again, and an ARM with changing answers.
 struct Play {
     bench: Bench,
     moods: [Mood; LBS],
-    /// Pools that failed or are right, and when they are due again.
+    /// Pools that failed or are in sync, and the time at which they are due again.
     again: BTreeMap<PoolId, u64>,
-    /// When each pool was last granted.
+    /// Time of the last grant of each pool.
     granted: BTreeMap<PoolId, u64>,
-    /// When a scope that is stopped was last tried: everything, or one load balancer.
+    /// Time of the last probe of each stopped scope: everything, or one load balancer.
     tried: BTreeMap<Option<LbName>, u64>,
 }
 
@@ -458,7 +470,7 @@ impl Play {
         self.moods[number]
     }
 
-    /// The scope in which a load balancer is stopped before it is granted.
+    /// The scope in which a load balancer is stopped before its grant.
     fn scope(&self, name: &LbName) -> Option<Option<LbName>> {
         self.bench.writer.breaker.blocked_by(name)?;
         let all = (0..LBS).all(|n| self.bench.writer.breaker.blocked_by(&lb(&format!("lb{n}"))).is_some());
@@ -466,27 +478,27 @@ impl Play {
         Some(one.then(|| name.clone()))
     }
 
-    fn take_in(&mut self, said: Vec<Out>) {
+    fn apply_output(&mut self, output: Vec<Out>) {
         let now = self.bench.now;
-        let mut open = self.note_grants(&said);
+        let mut open = self.record_grants(&output);
         while let Some((granted, attempt)) = open.pop() {
-            let read = self.bench.bring(&granted, attempt, &[1]);
+            let read = self.bench.take_level(&granted, attempt, &[1]);
             let answer = match self.mood(&granted.lb) {
-                Mood::Well => read_of(holds(&granted, &[1]), "W/1"),
+                Mood::Well => read_of(pool_with(&granted, &[1]), "W/1"),
                 Mood::Denied => ArmAnswer::Failed(denied()),
                 Mood::Trouble => ArmAnswer::Failed(failed(400, "Odd", RetryAfter::Absent)),
             };
             let pause = if self.mood(&granted.lb) == Mood::Well { 20_000 } else { 60_000 };
             self.again.insert(granted, now + pause);
-            let said = self.bench.answer(read, answer);
-            open.extend(self.note_grants(&said));
+            let output = self.bench.answer(read, answer);
+            open.extend(self.record_grants(&output));
         }
     }
 
-    /// Takes in what one step has granted, before anything else happens.
-    fn note_grants(&mut self, said: &[Out]) -> Vec<(PoolId, AttemptId)> {
+    /// Records the grants of one step, before anything else happens.
+    fn record_grants(&mut self, output: &[Out]) -> Vec<(PoolId, AttemptId)> {
         let now = self.bench.now;
-        let granted = takes(said);
+        let granted = takes(output);
         for (pool, _) in &granted {
             self.granted.insert(pool.clone(), now);
             if let Some(scope) = self.scope(&pool.lb) {
@@ -506,14 +518,14 @@ impl Play {
                 .collect();
             for pool in due {
                 let now = self.bench.now;
-                let said = self.bench.due(&pool, due_at(now));
-                self.take_in(said);
+                let output = self.bench.due(&pool, due_at(now));
+                self.apply_output(output);
             }
-            // Never past a moment at which something is granted: that is the moment that counts.
+            // Never past the time of a grant, which is the time that counts.
             let wakes = self.bench.writer.deadline().map_or(millis, |at| at.as_micros().div_ceil(1_000));
             let next = wakes.min(self.bench.now + 500).min(millis);
-            let said = self.bench.until(next);
-            self.take_in(said);
+            let output = self.bench.until(next);
+            self.apply_output(output);
         }
     }
 }
@@ -538,7 +550,7 @@ proptest! {
         }
         play.moods = [Mood::Well; LBS];
         let healed = play.bench.now;
-        // At most until the next try of each scope, and until each pool is due again after its failure.
+        // At most until the next probe of each scope, and until each pool is due again after its failure.
         play.until(healed + 30_000 + 61_000);
         for number in 0..LBS {
             prop_assert_eq!(play.bench.writer.breaker.blocked_by(&lb(&format!("lb{number}"))), None);

@@ -1,4 +1,4 @@
-//! The budget (W9) and the interval that it stretches (Q2): rules, and what holds whatever happens to it.
+//! Tests of the budget (W9) and of the interval that it stretches (Q2), with property tests.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use model::lease::LeaseAsk;
 const READS: GateClass = GateClass::Reads;
 const WRITES: GateClass = GateClass::Writes;
 
-/// How many calls are allowed one after another at a moment.
+/// Number of calls that are allowed one after another at this time.
 fn spree(budget: &mut Budget, now: Now, need: Need, class: GateClass) -> u32 {
     let mut made = 0;
     while budget.allows(now, need) {
@@ -110,7 +110,7 @@ fn w9_calls_begun_before_a_429_do_not_halve_the_budget_again() {
 }
 
 #[test]
-fn w9_discovery_keeps_to_two_fifths_of_what_is_left_of_the_reads() {
+fn w9_discovery_uses_at_most_two_fifths_of_the_remaining_reads() {
     let of = |lower: fn(&mut Budget)| {
         let mut budget = Budget::new(5_000, 500, None);
         lower(&mut budget);
@@ -150,7 +150,7 @@ fn w9_budgets_too_small_for_a_whole_call_of_reserve_have_none() {
     }
     let mut budget = Budget::new(5_000, 5, None);
     assert_eq!(spree(&mut budget, Now::ZERO, Need::Membership, WRITES), 4);
-    // At a tenth of five calls, one is still made at a time.
+    // At a tenth of five calls, one call at a time is still made.
     for second in 1..10 {
         budget.throttled(secs(second), WRITES, secs(second).minus(Duration::from_millis(1)));
     }
@@ -160,7 +160,7 @@ fn w9_budgets_too_small_for_a_whole_call_of_reserve_have_none() {
 }
 
 #[test]
-fn w9_a_bucket_holds_at_most_half_of_what_arm_says_is_left_for_everybody() {
+fn w9_a_bucket_holds_at_most_half_of_arms_remaining_calls() {
     let mut budget = Budget::new(5_000, 500, None);
     budget.headroom(secs(1), WRITES, 199);
     assert_eq!(budget.shown(secs(1), WRITES), (99.5, 99.5));
@@ -231,7 +231,7 @@ fn q2_the_interval_grows_from_half_of_the_writes_to_1_min_at_the_reserve() {
 }
 
 #[test]
-fn q2_a_budget_that_is_lowered_and_full_stretches_nothing() {
+fn q2_a_full_but_lowered_budget_stretches_no_interval() {
     let mut budget = Budget::new(5_000, 500, None);
     budget.headroom(secs(1), WRITES, 100);
     assert_eq!(budget.stretched(secs(1), Duration::ZERO), None);
@@ -242,31 +242,32 @@ fn q2_a_budget_that_is_lowered_and_full_stretches_nothing() {
 }
 
 #[test]
-fn q2_a_pool_is_told_its_stretched_interval_before_its_outcome() {
+fn q2_a_pool_gets_its_stretched_interval_before_its_outcome() {
     let mut bench = Bench::leading(Params { writes_per_5_minutes: 10, ..params() });
     let mut told = Vec::new();
     for number in 0..8 {
         let web = pool("lb", &format!("p{number}"));
         let (attempt, call) = bench.begin_put(&web, &[1]);
-        let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-        outcome(&said, attempt);
-        let finished = said.iter().position(|said| matches!(said, Out::Finished(..))).expect("it ended");
-        told.push(match finished.checked_sub(1).map(|before| &said[before]) {
+        let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+        outcome(&output, attempt);
+        let finished =
+            output.iter().position(|output| matches!(output, Out::Finished(..))).expect("it ended");
+        told.push(match finished.checked_sub(1).map(|before| &output[before]) {
             Some(Out::Pace(paced, interval)) if *paced == web => Some(interval.as_secs()),
             _ => None,
         });
         assert_eq!(
-            said.iter().filter(|said| matches!(said, Out::Pace(..))).count(),
+            output.iter().filter(|output| matches!(output, Out::Pace(..))).count(),
             told.iter().rev().take(1).flatten().count()
         );
     }
     assert_eq!(told, [None, None, None, None, None, Some(23), Some(41), Some(60)]);
     let web = pool("lb", "interrupted");
-    bench.hear(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), down(0)));
     bench.until(60_000);
     take(&bench.due(&pool("b", "other"), due(0, Class::Add)));
-    let said = bench.hear(In::Standing(Standing::Standby));
-    assert!(said.iter().all(|said| !matches!(said, Out::Pace(..))), "no interval begins: {said:?}");
+    let output = bench.step(In::Standing(Standing::Standby));
+    assert!(output.iter().all(|output| !matches!(output, Out::Pace(..))), "no interval begins: {output:?}");
 }
 
 #[test]
@@ -278,11 +279,11 @@ fn w9_membership_leaves_the_reserve_to_the_admin_parts_of_any_lane() {
     let (plain, mixed) = (pool("x", "plain"), pool("x", "mixed"));
     assert!(bench.due(&plain, due(0, Class::Revive)).is_empty());
     assert!(bench.due(&mixed, due(0, Class::Remove)).is_empty());
-    let said =
-        bench.hear(In::AdminDue(mixed.clone(), AdminDue { urgency: AdminUrgency::Restore, ..down(0) }));
-    assert_eq!(takes(&said)[0].0, mixed, "with its membership, before what is more urgent");
-    bench.bring(&mixed, takes(&said)[0].1, &[1]);
-    assert!(bench.hear(In::AdminDue(pool("y", "late"), down(0))).is_empty(), "the reserve has an end");
+    let output =
+        bench.step(In::AdminDue(mixed.clone(), AdminDue { urgency: AdminUrgency::Restore, ..down(0) }));
+    assert_eq!(takes(&output)[0].0, mixed, "with its membership, before what is more urgent");
+    bench.take_level(&mixed, takes(&output)[0].1, &[1]);
+    assert!(bench.step(In::AdminDue(pool("y", "late"), down(0))).is_empty(), "the reserve has an end");
     assert!(bench.until(59_999).is_empty());
     get(&bench.until(60_000), &pool("y", "late"));
 }
@@ -295,13 +296,13 @@ fn w9_repeated_requests_leave_the_reserve_to_first_ones() {
     }
     let again = |urgency| AdminDue { urgency, again: true, ..down(0) };
     let (failed, back, fresh) = (pool("x", "failed"), pool("x", "back"), pool("x", "fresh"));
-    assert!(bench.hear(In::AdminDue(failed.clone(), again(AdminUrgency::Down))).is_empty());
-    assert!(bench.hear(In::AdminDue(back, again(AdminUrgency::Restore))).is_empty());
+    assert!(bench.step(In::AdminDue(failed.clone(), again(AdminUrgency::Down))).is_empty());
+    assert!(bench.step(In::AdminDue(back, again(AdminUrgency::Restore))).is_empty());
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(0) };
-    let read = get(&bench.hear(In::AdminDue(fresh.clone(), restore)), &fresh);
-    // It needs no PUT, and gives its token back: one is left, which is the reserve's.
-    let said = bench.answer(read, read_of(holds(&fresh, &[1]), "W/own"));
-    assert!(calls(&said).is_empty(), "{said:?}");
+    let read = get(&bench.step(In::AdminDue(fresh.clone(), restore)), &fresh);
+    // It needs no PUT, and returns its token: one is left, which belongs to the reserve.
+    let output = bench.answer(read, read_of(pool_with(&fresh, &[1]), "W/own"));
+    assert!(calls(&output).is_empty(), "{output:?}");
     assert!(bench.until(59_999).is_empty());
     get(&bench.until(60_000), &failed);
 }
@@ -313,33 +314,33 @@ fn w9_a_lane_is_granted_only_with_the_read_before_its_put() {
     bench.begin(&pool("x", "first"), &[1]);
     let first = take(&bench.due(&one, due(0, Class::Add)));
     let second = take(&bench.due(&two, due(0, Class::Add)));
-    // Two reads are left, and set aside for lanes that have not brought their levels yet.
+    // Two reads are left, and reserved for lanes without their levels.
     assert!(bench.due(&late, due(0, Class::Add)).is_empty());
-    assert!(bench.hear(In::AdminDue(late.clone(), down(0))).is_empty(), "nor is a Down granted for them");
-    bench.bring(&one, first, &[1]);
-    let said = bench.hear(In::Taken(two, second, None));
-    assert_eq!(takes(&said)[0].0, late, "the second lane did not need its own");
+    assert!(bench.step(In::AdminDue(late.clone(), down(0))).is_empty(), "nor is a Down granted for them");
+    bench.take_level(&one, first, &[1]);
+    let output = bench.step(In::Taken(two, second, None));
+    assert_eq!(takes(&output)[0].0, late, "the second lane did not need its own");
 }
 
 #[test]
 fn w9_a_token_pays_for_one_of_two_downs_that_are_granted_at_one_moment() {
     let mut bench = Bench::leading(Params { reads_per_5_minutes: 100, ..params() });
-    bench.hear(In::Headroom(READS, 0));
+    bench.step(In::Headroom(READS, 0));
     for lb in ["a", "b"] {
-        assert!(bench.hear(In::AdminDue(pool(lb, "web"), down(0))).is_empty());
+        assert!(bench.step(In::AdminDue(pool(lb, "web"), down(0))).is_empty());
     }
     get(&bench.until(3_000), &pool("a", "web"));
     assert_eq!(bench.writer.lanes.values().filter(|lane| lane.write.is_some()).count(), 1);
     get(&bench.until(6_000), &pool("b", "web"));
 }
 
-/// A leader whose pools, each on a load balancer of its own, are due again as soon as they were written, with the
-/// shared Lease, for an hour; ARM and the API server answer within milliseconds.
+/// A leader for an hour, with the shared Lease. Its pools, each on a load balancer of its own, are due again as soon
+/// as they are written. ARM and the API server answer within milliseconds.
 struct Hour {
     bench: Bench,
-    /// The version of the shared Lease.
+    /// Version of the shared Lease.
     version: u64,
-    /// How often each pool was written.
+    /// Number of writes of each pool.
     written: BTreeMap<PoolId, u32>,
     reads: u32,
 }
@@ -347,26 +348,26 @@ struct Hour {
 impl Hour {
     fn spend(lanes: u32, params: Params) -> Hour {
         let mut hour = Hour { bench: Bench::new(params), version: 1, written: BTreeMap::new(), reads: 0 };
-        let mut said = hour.bench.lead(1);
+        let mut output = hour.bench.lead(1);
         for number in 0..lanes {
             let web = pool(&format!("lb{number:02}"), "web");
-            said.extend(hour.bench.due(&web, due(0, Class::Add)));
+            output.extend(hour.bench.due(&web, due(0, Class::Add)));
             hour.written.insert(web, 0);
         }
         while hour.bench.now < 3_600_000 {
-            said = if said.is_empty() {
+            output = if output.is_empty() {
                 let next = hour.bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
                 hour.bench.until(next)
             } else {
-                said.into_iter().flat_map(|said| hour.answer(said)).collect()
+                output.into_iter().flat_map(|output| hour.answer(output)).collect()
             };
         }
         hour
     }
 
-    /// Answers a word of the writer; gives what follows.
-    fn answer(&mut self, said: Out) -> Vec<Out> {
-        match said {
+    /// Answers one output of the writer, and returns the resulting output.
+    fn answer(&mut self, output: Out) -> Vec<Out> {
+        match output {
             Out::Lease(id, ask) => {
                 let holder = match ask {
                     LeaseAsk::Await(..) => return Vec::new(),
@@ -377,21 +378,21 @@ impl Hour {
                     }
                 };
                 self.bench.now += 5;
-                self.bench.hear(In::Lease(id, super::lease::state(self.version, holder.as_deref())))
+                self.bench.step(In::Lease(id, super::lease::state(self.version, holder.as_deref())))
             }
-            Out::CountLockFailures { call, .. } => self.bench.hear(In::LockFailures(call, Some(0))),
+            Out::CountLockFailures { call, .. } => self.bench.step(In::LockFailures(call, Some(0))),
             Out::Take(pool, id) => {
-                let level = wants(&pool, &[1]);
-                self.bench.hear(In::Taken(pool, id, Some(level)))
+                let level = taken_level(&pool, &[1]);
+                self.bench.step(In::Taken(pool, id, Some(level)))
             }
             Out::Call(ArmCall { id, request }) => {
                 let answer = match request {
                     ArmRequest::GetPool(pool) => {
                         self.reads += 1;
-                        read_of(holds(&pool, &[]), "W/1")
+                        read_of(pool_with(&pool, &[]), "W/1")
                     }
                     ArmRequest::PutPool { .. } => accepted(Provisioning::Succeeded, RetryAfter::Absent),
-                    ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => panic!("it is not asked for"),
+                    ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => panic!("it is not requested"),
                 };
                 self.bench.answer(id, answer)
             }
@@ -440,20 +441,21 @@ fn w1_w9_a_small_read_budget_is_shared_evenly_by_all_lanes() {
 fn w9_the_admin_api_shows_what_a_lowered_budget_can_hold() {
     let mut bench = Bench::leading(params());
     let shown = |bench: &Bench| {
-        let gate = |said: &Out| if let Out::Gate(WRITES, view) = said { Some(view.clone()) } else { None };
+        let gate =
+            |output: &Out| if let Out::Gate(WRITES, view) = output { Some(view.clone()) } else { None };
         bench.shown.iter().rev().find_map(gate).expect("it was shown")
     };
     assert_eq!(shown(&bench).capacity, 500.0);
-    bench.hear(In::Headroom(WRITES, 300));
+    bench.step(In::Headroom(WRITES, 300));
     assert_eq!((shown(&bench).capacity, shown(&bench).tokens), (150.0, 150.0));
     bench.until(1_000_000);
-    bench.hear(In::Headroom(READS, 1_000_000));
+    bench.step(In::Headroom(READS, 1_000_000));
     assert_eq!(shown(&bench).capacity, 500.0);
     let (_, call) = bench.begin_put(&pool("lb", "web"), &[1]);
     bench.until(1_001_000);
     bench.fail(call, failed(429, "SubscriptionRequestsThrottled", RetryAfter::In(Duration::from_secs(1))));
     assert_eq!(shown(&bench).capacity, 250.0);
-    let left = |said: &&Out| matches!(said, Out::Metric(Metric::BudgetLeft { class: WRITES, .. }));
+    let left = |output: &&Out| matches!(output, Out::Metric(Metric::BudgetLeft { class: WRITES, .. }));
     assert!(bench.shown.iter().filter(left).count() > 0);
 }
 
@@ -472,7 +474,7 @@ fn w9_only_a_quota_429_of_arm_lowers_the_budget() {
     }
 }
 
-/// A rate of the cloud configuration: so many calls a second, one at once.
+/// A rate limit of the cloud configuration: this many calls a second, one at once.
 fn one_at_once(reads_per_second: f64, writes_per_second: f64) -> RateLimit {
     RateLimit { reads_per_second, reads_at_once: 1, writes_per_second, writes_at_once: 1 }
 }
@@ -490,24 +492,24 @@ fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
         attempts.push(attempt);
         refused.push((pool.clone(), call));
     }
-    // Each PUT is refused: how many have been sent at each moment, and under which attempts.
+    // Each PUT is refused. Records the number of PUTs at each time, and their attempts.
     let mut sent = refused.len();
     let mut continued = std::collections::BTreeSet::new();
     while bench.now <= 90_000 {
-        let mut said: Vec<Out> = Vec::new();
+        let mut output: Vec<Out> = Vec::new();
         for (_, call) in std::mem::take(&mut refused) {
-            said.extend(bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent)));
+            output.extend(bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent)));
         }
-        while !said.is_empty() {
+        while !output.is_empty() {
             let mut next = Vec::new();
-            for (pool, attempt) in takes(&said) {
+            for (pool, attempt) in takes(&output) {
                 continued.insert(attempt);
-                next.extend(bench.hear(In::Taken(pool.clone(), attempt, Some(wants(&pool, &[1])))));
+                next.extend(bench.step(In::Taken(pool.clone(), attempt, Some(taken_level(&pool, &[1])))));
             }
-            for call in calls(&said) {
+            for call in calls(&output) {
                 match &call.request {
                     ArmRequest::GetPool(pool) => {
-                        next.extend(bench.answer(call.id, read_of(holds(pool, &[]), "W/1")));
+                        next.extend(bench.answer(call.id, read_of(pool_with(pool, &[]), "W/1")));
                     }
                     ArmRequest::PutPool { pool, .. } => {
                         sent += 1;
@@ -516,7 +518,7 @@ fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
                     ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => {}
                 }
             }
-            said = next;
+            output = next;
         }
         let allowed = 3.0 + 0.1 * f64::from(u32::try_from(bench.now / 1_000).expect("a minute"));
         assert!(f64::from(u32::try_from(sent).expect("few")) <= allowed, "{sent} PUTs by {} ms", bench.now);
@@ -525,10 +527,10 @@ fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
             let woken = bench.until(next);
             for (pool, attempt) in takes(&woken) {
                 continued.insert(attempt);
-                let read = bench.bring(&pool, attempt, &[1]);
-                let said = bench.answer(read, read_of(holds(&pool, &[]), "W/1"));
+                let read = bench.take_level(&pool, attempt, &[1]);
+                let output = bench.answer(read, read_of(pool_with(&pool, &[]), "W/1"));
                 sent += 1;
-                refused.push((pool.clone(), put(&said, &pool).0));
+                refused.push((pool.clone(), put(&output, &pool).0));
             }
         }
     }
@@ -536,10 +538,10 @@ fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
     assert_eq!(continued, attempts.into_iter().collect(), "and continues under its own id");
 }
 
-/// What was told to wait for a rate of the cloud configuration.
+/// The calls that were counted as delayed by a rate limit of the cloud configuration.
 fn limited(bench: &Bench) -> Vec<ArmVerb> {
     let verb =
-        |said: &Out| if let Out::Metric(Metric::RateLimited(verb)) = said { Some(*verb) } else { None };
+        |output: &Out| if let Out::Metric(Metric::RateLimited(verb)) = output { Some(*verb) } else { None };
     bench.shown.iter().filter_map(verb).collect()
 }
 
@@ -549,19 +551,19 @@ fn e2_a_read_that_waits_for_a_configured_rate_is_counted_once() {
     bench.begin(&pool("a", "web"), &[1]);
     assert!(limited(&bench).is_empty(), "it had a token");
     let call = CallId(7);
-    bench.hear(In::Read { call, lb: LbName::new("x") });
+    bench.step(In::Read { call, lb: LbName::new("x") });
     for _ in 0..3 {
-        bench.hear(In::Headroom(READS, 1_000_000));
+        bench.step(In::Headroom(READS, 1_000_000));
     }
     assert_eq!(limited(&bench), [ArmVerb::GetLoadBalancer]);
     assert_eq!(calls(&bench.until(100)).len(), 1, "it goes as soon as there is a token");
     bench.until(1_000);
     assert_eq!(limited(&bench).len(), 1);
-    // One that goes in front of it waits for itself, and the one behind is not counted again.
+    // A call in front of it waits for itself, and the one behind is not counted again.
     bench.begin(&pool("b", "web"), &[1]);
-    bench.hear(In::Read { call: CallId(8), lb: LbName::new("x") });
-    let said = bench.until(1_150);
-    assert_eq!(calls(&said).len(), 1);
+    bench.step(In::Read { call: CallId(8), lb: LbName::new("x") });
+    let output = bench.until(1_150);
+    assert_eq!(calls(&output).len(), 1);
     assert_eq!(limited(&bench), [ArmVerb::GetLoadBalancer; 2]);
 }
 
@@ -582,11 +584,11 @@ fn e2_a_grant_that_waits_for_a_configured_rate_is_counted_once() {
         let mut read = 0;
         while read < 2 {
             let next = bench.writer.deadline().expect("they go on").as_micros().div_ceil(1_000);
-            let mut said = bench.until(next);
-            for (pool, attempt) in takes(&said) {
-                said.extend(bench.hear(In::Taken(pool.clone(), attempt, Some(wants(&pool, &[1])))));
+            let mut output = bench.until(next);
+            for (pool, attempt) in takes(&output) {
+                output.extend(bench.step(In::Taken(pool.clone(), attempt, Some(taken_level(&pool, &[1])))));
             }
-            read += calls(&said).len();
+            read += calls(&output).len();
         }
         assert_eq!(
             limited(&bench),
@@ -604,8 +606,8 @@ fn e2_what_waits_for_our_own_budget_alone_is_not_counted() {
         let mut bench = Bench::leading(Params { writes_per_5_minutes: 1, rate_limit, ..params() });
         bench.begin(&pool("a", "web"), &[1]);
         assert!(bench.due(&pool("b", "web"), due(0, Class::Add)).is_empty());
-        bench.hear(In::Headroom(READS, 0));
-        bench.hear(In::Read { call: CallId(7), lb: LbName::new("x") });
+        bench.step(In::Headroom(READS, 0));
+        bench.step(In::Read { call: CallId(7), lb: LbName::new("x") });
         assert!(calls(&bench.until(5)).is_empty());
         assert_eq!(limited(&bench), []);
     }
@@ -625,11 +627,11 @@ fn e2_a_grant_behind_a_closed_gate_is_not_counted_as_rate_limited() {
 /// Something that happens to a budget.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// As many calls as this are made, if they may be.
+    /// Up to this many calls are made, if they are allowed.
     Make(Need, u32),
-    /// This many PUTs are made, whether or not there are tokens.
+    /// This many PUTs are made, with or without tokens.
     Force(u32),
-    /// This many of the PUTs that were set aside are not made.
+    /// This many of the reserved PUTs are not made.
     Refund(u32),
     Throttled(GateClass, u64),
     Headroom(GateClass, u32),
@@ -654,7 +656,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What is allowed of one class, told independently of the buckets: in millionths, minute by minute.
+/// The allowance of one class, computed independently of the buckets: in millionths, minute by minute.
 #[derive(Clone, Copy)]
 struct Oracle {
     millionths: u64,
@@ -674,19 +676,19 @@ impl Oracle {
     }
 }
 
-/// What one class has seen at a moment.
+/// The calls of one class at a time.
 struct Moment {
     now: Now,
-    /// What was allowed up to it, in millionths.
+    /// Share allowed up to this time, in millionths.
     share: u64,
     made: i64,
     forced: i64,
-    /// The most that may be held from this moment on, in millionths of a call; without ARM's word, what is allowed.
+    /// Capacity from this time on, in millionths of a call; without a number from ARM, the allowance.
     room: u128,
 }
 
-/// In five minutes from any moment on, no more is made than could be held then and was filled since; what is made
-/// without tokens is a debt, paid by what follows.
+/// Checks that in any five minutes no more calls are made than the bucket could hold and gain. Calls without tokens
+/// are a debt that later tokens pay.
 fn assert_no_more_than_held_and_filled(moments: &[Moment], calls: u32) {
     for (first, start) in moments.iter().enumerate() {
         let (mut made, mut filled, mut owed) = (0, 0_u128, 0);
@@ -786,7 +788,7 @@ proptest! {
                 prop_assert!(budget.allows(ready, need), "{need:?} is not ready when it should be");
                 let early = ready.minus(Duration::from_micros(1));
                 prop_assert!(ready == now || !budget.allows(early, need), "{need:?} could be ready earlier");
-                // The worst: all that was forced is owed, a reserve stands before, and a tenth of the rate is left.
+                // The worst case: all forced calls are owed, the reserve is full, and a tenth of the rate is left.
                 let calls = u64::from(if matches!(need, Need::Membership | Need::Admin) { writes } else { 1 });
                 let calls = calls.min(u64::from(reads) * 2 / 5).max(1);
                 let most = u64::from(reads.max(writes)) / 5 + 2;
@@ -803,7 +805,8 @@ proptest! {
 fn w9_the_admin_api_shows_until_when_too_little_is_saved_up_for_a_write() {
     let mut bench = Bench::leading(Params { writes_per_5_minutes: 1, ..params() });
     let short_until = |bench: &Bench| {
-        let gate = |said: &Out| if let Out::Gate(WRITES, view) = said { Some(view.clone()) } else { None };
+        let gate =
+            |output: &Out| if let Out::Gate(WRITES, view) = output { Some(view.clone()) } else { None };
         bench.shown.iter().rev().find_map(gate).expect("it was shown").short_until
     };
     assert_eq!(short_until(&bench), None);
@@ -811,6 +814,6 @@ fn w9_the_admin_api_shows_until_when_too_little_is_saved_up_for_a_write() {
     let until = short_until(&bench).expect("its one write is spent");
     assert!((at(299_000)..=at(310_000)).contains(&until), "{until:?}");
     bench.until(320_000);
-    bench.hear(In::Headroom(READS, 1_000_000));
+    bench.step(In::Headroom(READS, 1_000_000));
     assert_eq!(short_until(&bench), None);
 }

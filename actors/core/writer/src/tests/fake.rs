@@ -1,4 +1,4 @@
-//! A small ARM for the writer's tests: pools, one entity tag per load balancer, operations that take time.
+//! A small ARM for the writer's tests: pools, one entity tag per load balancer, and operations that take time.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -50,7 +50,7 @@ pub(crate) fn failure(kind: FailureKind, code: &str, retry_after: RetryAfter) ->
     })
 }
 
-/// The entries after an edit; what a PUT of it would leave in the document.
+/// The entries after an edit, which a PUT of it would leave in the document.
 pub(crate) fn apply(entries: &[Entry], edit: &Edit) -> Vec<Entry> {
     let kept = entries.iter().enumerate().filter(|(at, _)| !edit.remove.contains(at)).map(|(at, entry)| {
         let mut entry = entry.clone();
@@ -69,7 +69,7 @@ pub(crate) fn apply(entries: &[Entry], edit: &Edit) -> Vec<Entry> {
     kept.chain(added).collect()
 }
 
-/// A pool of a Service of its own, whose name proves it.
+/// A pool of a Service of its own, whose name proves ownership.
 pub(crate) fn owned_pool(id: &PoolId, entries: Vec<Entry>) -> PoolFacts {
     let (uid, key) = owner(id);
     assert_eq!(key.pool_name(Family::V4), id.pool);
@@ -80,7 +80,7 @@ pub(crate) fn owned_pool(id: &PoolId, entries: Vec<Entry>) -> PoolFacts {
     }
 }
 
-/// How an operation is going to end.
+/// The end of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     /// It is carried out.
@@ -101,7 +101,7 @@ struct Running {
     ours: bool,
 }
 
-/// A load balancer: its pools, their one tag, and what runs on it.
+/// A load balancer: its pools, their common tag, and its operation.
 #[derive(Clone, Debug)]
 pub(crate) struct FakeLb {
     tag: u64,
@@ -110,14 +110,14 @@ pub(crate) struct FakeLb {
     ended: BTreeMap<u64, Fate>,
 }
 
-/// The whole of it.
+/// The small ARM.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FakeArm {
     pub lbs: BTreeMap<LbName, FakeLb>,
     operations: u64,
-    /// How long the next operations take; zero: they are done at once.
+    /// Duration of the next operations. Zero: they are done at once.
     pub lasts: Duration,
-    /// How the next operations end.
+    /// End of the next operations.
     pub fate: Option<Fate>,
     /// Whether the next answers to a PUT name no operation.
     pub mute: bool,
@@ -140,7 +140,7 @@ impl FakeArm {
         self.lbs[lb].running.as_ref().is_some_and(|running| running.ours)
     }
 
-    /// When the next operation ends.
+    /// Time at which the next operation ends.
     pub(crate) fn next_end(&self) -> Option<Now> {
         self.lbs.values().filter_map(|lb| lb.running.as_ref().map(|running| running.ends)).min()
     }
@@ -154,12 +154,12 @@ impl FakeArm {
         }
     }
 
-    /// Another client writes a pool, or begins to; it supersedes what runs.
+    /// Another client writes a pool, or begins to. It supersedes the current operation.
     pub(crate) fn foreign_write(&mut self, now: Now, id: &PoolId, entries: Vec<Entry>, lasts: Duration) {
         self.write(now, id, entries, lasts, false);
     }
 
-    /// Another process of ours writes a pool, or begins to, where nothing runs.
+    /// Another process of ours writes a pool, or begins to, if nothing runs.
     pub(crate) fn predecessor_write(&mut self, now: Now, id: &PoolId, entries: Vec<Entry>, lasts: Duration) {
         if self.lbs[&id.lb].running.is_none() {
             self.write(now, id, entries, lasts, true);
@@ -185,7 +185,7 @@ impl FakeArm {
         self.advance(now);
     }
 
-    /// Answers a request as ARM would at this moment.
+    /// Answers a request as ARM would at this time.
     pub(crate) fn handle(&mut self, now: Now, request: &ArmRequest) -> ArmAnswer {
         self.advance(now);
         match request {
@@ -292,7 +292,7 @@ impl FakeLb {
         if self.running.is_some() { Provisioning::Updating } else { Provisioning::Succeeded }
     }
 
-    /// A pool shows only those on itself.
+    /// A pool shows only operations on itself.
     fn facts(&self, pool: &PoolFacts) -> PoolFacts {
         let updating = self.running.as_ref().is_some_and(|running| running.pool == pool.id.pool);
         let provisioning = if updating { Provisioning::Updating } else { Provisioning::Succeeded };

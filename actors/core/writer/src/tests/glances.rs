@@ -1,8 +1,8 @@
-//! Glances at a pool between two polls of its operation (docs/design/writer.md, W2).
+//! Tests of glances at a pool between two polls of its operation (docs/design/writer.md, W2).
 
 use super::*;
 
-/// A write whose operation runs, and is not to be asked for before 10 s have passed.
+/// A write whose operation runs, and is not polled before 10 s have passed.
 fn slow(params: Params) -> (Bench, PoolId, AttemptId) {
     let mut bench = Bench::leading(params);
     let web = pool("lb", "web");
@@ -11,13 +11,13 @@ fn slow(params: Params) -> (Bench, PoolId, AttemptId) {
     (bench, web, attempt)
 }
 
-/// The pool while its operation runs, as it will be.
+/// The pool during its operation, with its future members.
 fn updating(pool: &PoolId) -> PoolFacts {
-    PoolFacts { provisioning: Provisioning::Updating, ..holds(pool, &[1]) }
+    PoolFacts { provisioning: Provisioning::Updating, ..pool_with(pool, &[1]) }
 }
 
-fn ended(said: &[Out]) -> bool {
-    said.iter().any(|said| matches!(said, Out::Finished(..)))
+fn ended(output: &[Out]) -> bool {
+    output.iter().any(|output| matches!(output, Out::Finished(..)))
 }
 
 #[test]
@@ -27,8 +27,8 @@ fn w2_a_write_ends_as_soon_as_its_pool_is_seen_as_written() {
     assert!(!ended(&bench.answer(read, read_of(updating(&web), "W/2"))), "it still runs");
     bench.until(1_100);
     let read = get(&bench.until(2_000), &web);
-    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/3"));
-    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/3"));
+    assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
     let next = bench.begin(&web, &[2]);
     assert!(next.0 != attempt, "its lane is free");
 }
@@ -40,14 +40,14 @@ fn w2_a_glance_that_does_not_show_the_end_delays_no_poll() {
         ArmAnswer::Failed(failed(500, "InternalServerError", RetryAfter::Absent)),
         ArmAnswer::Failed(failed(404, "NotFound", RetryAfter::Absent)),
         read_of(updating(&web), "W/2"),
-        read_of(PoolFacts { provisioning: Provisioning::Failed, ..holds(&web, &[1]) }, "W/2"),
-        read_of(holds(&web, &[]), "W/2"),
+        read_of(PoolFacts { provisioning: Provisioning::Failed, ..pool_with(&web, &[1]) }, "W/2"),
+        read_of(pool_with(&web, &[]), "W/2"),
     ];
     let mut asked = None;
     let mut glances = 0;
     for now in (1_000..=10_000).step_by(500) {
-        let said = bench.until(now);
-        for call in calls(&said) {
+        let output = bench.until(now);
+        for call in calls(&output) {
             match &call.request {
                 ArmRequest::GetPool(_) => {
                     let answer = states[glances % states.len()].clone();
@@ -59,10 +59,10 @@ fn w2_a_glance_that_does_not_show_the_end_delays_no_poll() {
             }
         }
     }
-    let (when, call) = asked.expect("the operation is asked for");
+    let (when, call) = asked.expect("the operation is polled");
     assert_eq!((when, glances > 0), (10_000, true));
-    let said = bench.answer(call, ArmAnswer::Operation(OperationState::Succeeded));
-    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+    let output = bench.answer(call, ArmAnswer::Operation(OperationState::Succeeded));
+    assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }
 
 #[test]
@@ -80,8 +80,8 @@ fn w2_a_late_glance_delays_no_poll_and_still_counts() {
     let read = get(&bench.until(1_000), &web);
     let call = poll(&bench.until(10_000));
     bench.answer(call, running(RetryAfter::In(Duration::from_secs(10))));
-    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/3"));
-    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/3"));
+    assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn w9_no_glances_while_less_than_half_of_the_read_budget_is_left() {
     let mut reads = 0;
     let mut polled = None;
     while polled.is_none() && bench.now < 60_000 {
-        let said = bench.until(bench.now + 500);
-        for call in calls(&said) {
+        let output = bench.until(bench.now + 500);
+        for call in calls(&output) {
             match &call.request {
                 ArmRequest::GetPool(_) => {
                     reads += 1;
@@ -117,8 +117,8 @@ fn w9_all_lanes_together_glance_ten_times_a_second_at_most() {
     }
     let mut glances = 0;
     for now in (100..20_000).step_by(100) {
-        let said = bench.until(now);
-        for call in calls(&said) {
+        let output = bench.until(now);
+        for call in calls(&output) {
             if let ArmRequest::GetPool(read) = &call.request {
                 glances += 1;
                 bench.answer(call.id, read_of(updating(read), "W/2"));

@@ -1,4 +1,4 @@
-//! Invariants across pools that end the process in every build (A4): each test breaks one, on purpose.
+//! Tests of invariants across pools that end the process in every build (A4). Each test breaks one on purpose.
 
 use super::*;
 use crate::in_flight::Purpose;
@@ -9,9 +9,9 @@ fn a4_a_second_put_at_once_on_one_load_balancer_ends_the_process() {
     let mut bench = Bench::leading(params());
     let other = pool("lb", "other");
     let (attempt, read) = bench.begin(&other, &[1]);
-    // A PUT that the lane does not know of.
+    // A PUT that the lane does not know.
     bench.writer.calls.open(at(0), Purpose::Put(pool("lb", "web"), attempt));
-    bench.answer(read, read_of(holds(&other, &[]), "W/1"));
+    bench.answer(read, read_of(pool_with(&other, &[]), "W/1"));
 }
 
 #[test]
@@ -19,5 +19,5 @@ fn a4_a_second_put_at_once_on_one_load_balancer_ends_the_process() {
 fn a4_more_busy_lanes_than_turns_end_the_process() {
     let mut bench = Bench::leading(Params { turns: 2, ..params() });
     bench.writer.busy = 3;
-    bench.hear(In::Withdraw(pool("lb", "web")));
+    bench.step(In::Withdraw(pool("lb", "web")));
 }

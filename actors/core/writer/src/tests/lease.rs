@@ -1,4 +1,4 @@
-//! The shared Lease in the writer: when it is asked for, held, renewed and released, and what that means for writes
+//! Tests of the shared Lease in the writer: taking, holding, renewing and releasing it, and the effect on writes
 //! (docs/design/writer.md, W7; W8).
 
 use super::*;
@@ -8,9 +8,9 @@ use model::object::{RequestFailure, ResourceVersion};
 use model::sample::Caller;
 
 mod bypass;
+mod freshness;
 mod holds;
 mod troubles;
-mod trust;
 
 const OURS: &str = "azure-backend-pool-controller";
 const CCM: &str = "cloud-controller-manager";
@@ -43,47 +43,48 @@ fn lost() -> LeaseAnswer {
     LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))
 }
 
-/// What was asked about the Lease.
-fn asks(said: &[Out]) -> Vec<(CallId, LeaseAsk)> {
-    said.iter()
-        .filter_map(|said| if let Out::Lease(id, ask) = said { Some((*id, ask.clone())) } else { None })
+/// The requests about the Lease in the output.
+fn lease_requests(output: &[Out]) -> Vec<(CallId, LeaseAsk)> {
+    output
+        .iter()
+        .filter_map(|output| if let Out::Lease(id, ask) = output { Some((*id, ask.clone())) } else { None })
         .collect()
 }
 
-fn look(said: &[Out]) -> CallId {
-    let found = asks(said).into_iter().find(|(_, ask)| matches!(ask, LeaseAsk::Get));
-    found.unwrap_or_else(|| panic!("no read of the Lease: {said:?}")).0
+fn lease_read(output: &[Out]) -> CallId {
+    let found = lease_requests(output).into_iter().find(|(_, ask)| matches!(ask, LeaseAsk::Get));
+    found.unwrap_or_else(|| panic!("no read of the Lease: {output:?}")).0
 }
 
-fn awaits(said: &[Out]) -> CallId {
-    let found = asks(said).into_iter().find(|(_, ask)| matches!(ask, LeaseAsk::Await(..)));
-    found.unwrap_or_else(|| panic!("no watch of the Lease: {said:?}")).0
+fn lease_watch(output: &[Out]) -> CallId {
+    let found = lease_requests(output).into_iter().find(|(_, ask)| matches!(ask, LeaseAsk::Await(..)));
+    found.unwrap_or_else(|| panic!("no watch of the Lease: {output:?}")).0
 }
 
-/// The one replacement: its id, the version that it replaces, and the edit.
-fn replaces(said: &[Out]) -> (CallId, u64, LeaseEdit) {
-    let mut found = asks(said).into_iter().filter_map(|(id, ask)| match ask {
+/// The only replacement: its id, the version that it replaces, and the edit.
+fn replaces(output: &[Out]) -> (CallId, u64, LeaseEdit) {
+    let mut found = lease_requests(output).into_iter().filter_map(|(id, ask)| match ask {
         LeaseAsk::Replace(facts, edit) => Some((id, facts.version.0.parse().expect("a number"), edit)),
         LeaseAsk::Get | LeaseAsk::Create(_) | LeaseAsk::Await(..) => None,
     });
-    let one = found.next().unwrap_or_else(|| panic!("nothing is replaced: {said:?}"));
+    let one = found.next().unwrap_or_else(|| panic!("nothing is replaced: {output:?}"));
     assert!(found.next().is_none());
     one
 }
 
-fn none_replaced(said: &[Out]) -> bool {
-    asks(said).iter().all(|(_, ask)| matches!(ask, LeaseAsk::Get | LeaseAsk::Await(..)))
+fn none_replaced(output: &[Out]) -> bool {
+    lease_requests(output).iter().all(|(_, ask)| matches!(ask, LeaseAsk::Get | LeaseAsk::Await(..)))
 }
 
-fn counted(said: &[Out]) -> (CallId, Now) {
-    let found = said.iter().find_map(|said| {
-        if let Out::CountLockFailures { call, since } = said { Some((*call, *since)) } else { None }
+fn counted(output: &[Out]) -> (CallId, Now) {
+    let found = output.iter().find_map(|output| {
+        if let Out::CountLockFailures { call, since } = output { Some((*call, *since)) } else { None }
     });
-    found.unwrap_or_else(|| panic!("no count: {said:?}"))
+    found.unwrap_or_else(|| panic!("no count: {output:?}"))
 }
 
-fn send_before(said: &[Out]) -> Now {
-    let found = calls(said).into_iter().find_map(|call| match &call.request {
+fn send_before(output: &[Out]) -> Now {
+    let found = calls(output).into_iter().find_map(|call| match &call.request {
         ArmRequest::PutPool { permit, .. } => Some(permit.send_before),
         ArmRequest::GetPool(_) | ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => None,
     });
@@ -91,31 +92,31 @@ fn send_before(said: &[Out]) -> Now {
 }
 
 impl Bench {
-    /// A leader that has seen the Lease in this state.
+    /// A leader that has observed the Lease in this state.
     fn with_lease(params: Params, version: u64, holder: Option<&str>) -> (Bench, CallId) {
         let mut bench = Bench::new(params);
-        let said = bench.lead(1);
-        let said = bench.lease(look(&said), state(version, holder));
-        let watch = awaits(&said);
+        let output = bench.lead(1);
+        let output = bench.lease(lease_read(&output), state(version, holder));
+        let watch = lease_watch(&output);
         (bench, watch)
     }
 
     fn lease(&mut self, call: CallId, answer: LeaseAnswer) -> Vec<Out> {
-        self.hear(In::Lease(call, answer))
+        self.step(In::Lease(call, answer))
     }
 
-    /// Answers the count that was asked for, if one was: no client has waited. Gives all that was said.
-    fn nobody_waited(&mut self, mut said: Vec<Out>) -> Vec<Out> {
+    /// Answers a requested count with zero lock failures. Returns all output.
+    fn answer_count_with_zero(&mut self, mut output: Vec<Out>) -> Vec<Out> {
         let count =
-            |said: &Out| if let Out::CountLockFailures { call, .. } = said { Some(*call) } else { None };
-        if let Some(call) = said.iter().find_map(count) {
-            said.extend(self.hear(In::LockFailures(call, Some(0))));
+            |output: &Out| if let Out::CountLockFailures { call, .. } = output { Some(*call) } else { None };
+        if let Some(call) = output.iter().find_map(count) {
+            output.extend(self.step(In::LockFailures(call, Some(0))));
         }
-        said
+        output
     }
 
-    /// One that has it, in the state of this version, with a pool that was asked for its level.
-    fn holding(params: Params) -> (Bench, PoolId, AttemptId) {
+    /// A holder, in the state of this version, that has asked a pool for its level.
+    fn with_hold(params: Params) -> (Bench, PoolId, AttemptId) {
         let (mut bench, _) = Bench::with_lease(params, 1, None);
         let web = pool("lb", "web");
         let (take, _, _) = replaces(&bench.due(&web, due(0, Class::Add)));
@@ -123,19 +124,19 @@ impl Bench {
         (bench, web, attempt)
     }
 
-    /// One that has it, in the state of version 2, with a write of `lb/web` whose GET is under way; and the watch of the
-    /// Lease, and that GET.
+    /// A holder, in the state of version 2, with the GET of `lb/web` in flight. Also returns the watch of the Lease,
+    /// and that GET.
     fn reading() -> (Bench, CallId, CallId) {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
         let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
         let attempt = super::take(&bench.lease(taking, state(2, Some(OURS))));
-        let read = bench.bring(&web, attempt, &[1]);
+        let read = bench.take_level(&web, attempt, &[1]);
         (bench, watch, read)
     }
 
     fn leads_until(&mut self, epoch: u64, until: u64) -> Vec<Out> {
-        self.hear(In::Standing(Standing::Leading { epoch: Epoch(epoch), until: at(until) }))
+        self.step(In::Standing(Standing::Leading { epoch: Epoch(epoch), until: at(until) }))
     }
 }
 
@@ -152,26 +153,26 @@ fn w7_a_write_begins_once_the_lease_is_ours_and_it_is_released_after() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     bench.now = 1_000;
-    let said = bench.due(&web, due(900, Class::Add));
-    assert!(takes(&said).is_empty(), "nothing is granted without it");
-    let (call, version, edit) = replaces(&said);
+    let output = bench.due(&web, due(900, Class::Add));
+    assert!(takes(&output).is_empty(), "nothing is granted without it");
+    let (call, version, edit) = replaces(&output);
     assert_eq!(version, 1);
     assert_eq!((edit.holder.as_deref(), edit.duration), (Some(OURS), Duration::from_secs(60)));
     assert!(edit.acquired && edit.transition && edit.previous_holder.is_none() && edit.gates.is_none());
     bench.now = 1_010;
     let attempt = take(&bench.lease(call, state(2, Some(OURS))));
     assert_eq!(waits(&bench), [(Caller::Membership, 10)]);
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.now = 1_210;
-    let said = bench.answer(put, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    let (call, version, edit) = replaces(&said);
+    let output = bench.answer(put, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let (call, version, edit) = replaces(&output);
     assert_eq!((version, edit.holder, edit.duration), (2, None, Duration::from_secs(900)));
     assert_eq!(edit.previous_holder.as_deref(), Some(OURS), "the CCM must read its pools again");
     assert!(!edit.acquired && !edit.transition);
     bench.now = 1_220;
-    let said = bench.lease(call, state(3, None));
-    assert_eq!(counted(&said).1, at(1_000), "lock failures count from the taking on");
+    let output = bench.lease(call, state(3, None));
+    assert_eq!(counted(&output).1, at(1_000), "lock failures count from the taking on");
     assert_eq!(
         bench.samples(|s| if let Metric::LeaseHeld(held) = s { Some(held.as_millis()) } else { None }),
         [220]
@@ -180,7 +181,7 @@ fn w7_a_write_begins_once_the_lease_is_ours_and_it_is_released_after() {
 
 #[test]
 fn w7_who_has_put_nothing_leaves_no_name_behind() {
-    let (mut bench, web, attempt) = Bench::holding(leased());
+    let (mut bench, web, attempt) = Bench::with_hold(leased());
     let (_, _, edit) = replaces(&nothing_to_do(&mut bench, &web, attempt));
     assert_eq!((edit.holder, edit.previous_holder), (None, None));
 }
@@ -188,33 +189,33 @@ fn w7_who_has_put_nothing_leaves_no_name_behind() {
 #[test]
 fn w7_a_lease_that_does_not_exist_is_created() {
     let mut bench = Bench::new(leased());
-    let call = look(&bench.lead(1));
+    let call = lease_read(&bench.lead(1));
     bench.lease(call, LeaseAnswer::Absent);
-    let said = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
     let made: Vec<_> =
-        asks(&said).into_iter().filter(|(_, ask)| matches!(ask, LeaseAsk::Create(_))).collect();
-    assert_eq!(made.len(), 1, "{said:?}");
-    let said = bench.lease(made[0].0, state(1, Some(OURS)));
-    take(&said);
-    awaits(&said);
+        lease_requests(&output).into_iter().filter(|(_, ask)| matches!(ask, LeaseAsk::Create(_))).collect();
+    assert_eq!(made.len(), 1, "{output:?}");
+    let output = bench.lease(made[0].0, state(1, Some(OURS)));
+    take(&output);
+    lease_watch(&output);
 }
 
 #[test]
 fn w7_another_holder_is_waited_for_and_its_release_wakes_the_lanes() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
-    let said = bench.due(&pool("lb", "web"), due(0, Class::Add));
-    assert!(asks(&said).is_empty() && takes(&said).is_empty());
-    assert!(asks(&bench.until(50_000)).is_empty(), "it is not asked for again and again");
-    let said = bench.lease(watch, state(2, None));
-    assert!(said.iter().any(|said| matches!(said, Out::ForeignRelease)));
-    assert_eq!(replaces(&said).1, 2, "at once");
+    let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    assert!(lease_requests(&output).is_empty() && takes(&output).is_empty());
+    assert!(lease_requests(&bench.until(50_000)).is_empty(), "it is not requested again and again");
+    let output = bench.lease(watch, state(2, None));
+    assert!(output.iter().any(|output| matches!(output, Out::ForeignRelease)));
+    assert_eq!(replaces(&output).1, 2, "at once");
 }
 
 #[test]
 fn w7_an_unseen_take_and_release_counts_as_a_foreign_release() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-    let said = bench.lease(watch, state(3, None));
-    assert!(said.iter().any(|said| matches!(said, Out::ForeignRelease)));
+    let output = bench.lease(watch, state(3, None));
+    assert!(output.iter().any(|output| matches!(output, Out::ForeignRelease)));
 }
 
 #[test]
@@ -223,17 +224,17 @@ fn w7_our_own_release_is_no_foreign_one_whichever_answer_is_first() {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
         let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
-        let said = bench.lease(watch, state(2, Some(OURS)));
-        let watch = awaits(&said);
+        let output = bench.lease(watch, state(2, Some(OURS)));
+        let watch = lease_watch(&output);
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
         let (release, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
-        let mut said = Vec::new();
+        let mut output = Vec::new();
         if by_watch {
-            said.extend(bench.lease(watch, state(3, None)));
+            output.extend(bench.lease(watch, state(3, None)));
         }
-        said.extend(bench.lease(release, state(3, None)));
-        assert!(!said.iter().any(|said| matches!(said, Out::ForeignRelease)), "{said:?}");
-        assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_let_go());
+        output.extend(bench.lease(release, state(3, None)));
+        assert!(!output.iter().any(|output| matches!(output, Out::ForeignRelease)), "{output:?}");
+        assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_released());
     }
 }
 
@@ -242,10 +243,10 @@ fn w7_a_foreign_hold_ends_900_seconds_after_its_state_was_first_seen() {
     let (mut bench, mut watch) = Bench::with_lease(leased(), 1, Some(CCM));
     bench.due(&pool("lb", "web"), due(0, Class::Add));
     for second in 1..900 {
-        let said = bench.until(second * 1_000);
-        assert!(none_replaced(&said), "after {second} s");
+        let output = bench.until(second * 1_000);
+        assert!(none_replaced(&output), "after {second} s");
         if second % 60 == 0 {
-            watch = awaits(&bench.lease(watch, LeaseAnswer::Unchanged));
+            watch = lease_watch(&bench.lease(watch, LeaseAnswer::Unchanged));
         }
     }
     assert_eq!(replaces(&bench.until(900_000)).1, 1);
@@ -257,9 +258,9 @@ fn w7_a_hold_of_our_predecessor_is_taken_over_at_once() {
     let web = pool("lb", "web");
     let mut second = Bench::new(leased());
     second.due(&web, due(0, Class::Add));
-    let call = look(&second.lead(2));
-    let said = second.lease(call, state(7, Some("Azure-Backend-Pool-Controller")));
-    let (call, version, edit) = replaces(&said);
+    let call = lease_read(&second.lead(2));
+    let output = second.lease(call, state(7, Some("Azure-Backend-Pool-Controller")));
+    let (call, version, edit) = replaces(&output);
     assert_eq!((version, edit.acquired, edit.transition), (7, true, false));
     let attempt = take(&second.lease(call, state(8, Some(OURS))));
     let (_, _, edit) = replaces(&nothing_to_do(&mut second, &web, attempt));
@@ -268,76 +269,76 @@ fn w7_a_hold_of_our_predecessor_is_taken_over_at_once() {
 }
 
 #[test]
-fn w7_a_hold_of_our_predecessor_that_nobody_wants_is_given_back() {
+fn w7_an_unused_hold_of_our_predecessor_is_released() {
     let mut bench = Bench::new(leased());
-    let call = look(&bench.lead(2));
+    let call = lease_read(&bench.lead(2));
     let (_, version, edit) = replaces(&bench.lease(call, state(7, Some(OURS))));
     assert_eq!((version, edit.holder, edit.previous_holder.as_deref()), (7, None, Some(OURS)));
 }
 
 #[test]
 fn w7_it_is_renewed_every_15_s_and_released_60_s_after_the_taking() {
-    let (mut bench, web, attempt) = Bench::holding(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let (mut bench, web, attempt) = Bench::with_hold(leased());
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(60))));
     let mut version = 2;
     for second in [15, 30, 45] {
-        let said = bench.until(second * 1_000 - 1);
-        assert!(none_replaced(&said), "before {second} s");
+        let output = bench.until(second * 1_000 - 1);
+        assert!(none_replaced(&output), "before {second} s");
         let (call, replaced, edit) = replaces(&bench.until(second * 1_000));
         assert_eq!((replaced, edit.holder.as_deref(), edit.acquired), (version, Some(OURS), false));
         assert_eq!(edit.duration, Duration::from_secs(60));
         version += 1;
         bench.lease(call, state(version, Some(OURS)));
     }
-    let said = bench.until(60_000);
-    let (_, replaced, edit) = replaces(&said);
+    let output = bench.until(60_000);
+    let (_, replaced, edit) = replaces(&output);
     assert_eq!((replaced, edit.holder), (version, None), "the operation still runs");
     assert!(bench.writer.lanes.values().any(|lane| lane.write.is_some()));
 }
 
 #[test]
 fn w7_starts_end_20_seconds_after_the_taking_and_what_runs_keeps_it() {
-    let (mut bench, web, attempt) = Bench::holding(leased());
-    let read = bench.bring(&web, attempt, &[1]);
+    let (mut bench, web, attempt) = Bench::with_hold(leased());
+    let read = bench.take_level(&web, attempt, &[1]);
     let (renewal, ..) = replaces(&bench.until(19_999));
     bench.lease(renewal, state(3, Some(OURS)));
     let other = pool("other", "api");
     let early = take(&bench.due(&other, due(19_999, Class::Add)));
     nothing_to_do(&mut bench, &other, early);
     bench.until(20_000);
-    let said = bench.due(&other, due(20_000, Class::Add));
-    assert!(takes(&said).is_empty() && none_replaced(&said), "the other write goes on under it");
-    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
-    assert_eq!(replaces(&said).2.holder, None, "it is released though something waits");
+    let output = bench.due(&other, due(20_000, Class::Add));
+    assert!(takes(&output).is_empty() && none_replaced(&output), "the other write goes on under it");
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
+    assert_eq!(replaces(&output).2.holder, None, "it is released though something waits");
 }
 
 #[test]
 fn w7_after_a_hold_it_is_off_as_long_as_it_was_held() {
-    for (other_seen, off) in [(true, 12_000), (false, 0)] {
-        let (mut bench, watch) = Bench::with_lease(leased(), 1, other_seen.then_some(CCM));
+    for (on_foreign_holder, off) in [(true, 12_000), (false, 0)] {
+        let (mut bench, watch) = Bench::with_lease(leased(), 1, on_foreign_holder.then_some(CCM));
         let web = pool("lb", "web");
-        let said = bench.due(&web, due(0, Class::Add));
-        let said = if other_seen { bench.lease(watch, state(2, None)) } else { said };
-        let (call, ..) = replaces(&said);
+        let output = bench.due(&web, due(0, Class::Add));
+        let output = if on_foreign_holder { bench.lease(watch, state(2, None)) } else { output };
+        let (call, ..) = replaces(&output);
         let attempt = take(&bench.lease(call, state(3, Some(OURS))));
         bench.until(9_000);
-        let read = bench.bring(&web, attempt, &[1]);
+        let read = bench.take_level(&web, attempt, &[1]);
         bench.until(12_000);
         bench.due(&pool("lb", "api"), due(12_000, Class::Add));
-        let said = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
-        // The next write begins in the same hold; nothing is left when it ends.
-        let attempt = take(&said);
-        let said = nothing_to_do(&mut bench, &pool("lb", "api"), attempt);
-        let (call, ..) = replaces(&said);
-        let said = bench.lease(call, state(4, None));
-        bench.nobody_waited(said);
-        let said = bench.due(&web, due(12_000, Class::Add));
+        let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
+        // The next write begins in the same hold. No write is left when the hold ends.
+        let attempt = take(&output);
+        let output = nothing_to_do(&mut bench, &pool("lb", "api"), attempt);
+        let (call, ..) = replaces(&output);
+        let output = bench.lease(call, state(4, None));
+        bench.answer_count_with_zero(output);
+        let output = bench.due(&web, due(12_000, Class::Add));
         if off == 0 {
-            assert_eq!(replaces(&said).1, 4);
+            assert_eq!(replaces(&output).1, 4);
         } else {
-            assert!(none_replaced(&said) && none_replaced(&bench.until(12_000 + off - 1)));
+            assert!(none_replaced(&output) && none_replaced(&bench.until(12_000 + off - 1)));
             assert_eq!(replaces(&bench.until(12_000 + off)).1, 4);
         }
     }
@@ -345,16 +346,16 @@ fn w7_after_a_hold_it_is_off_as_long_as_it_was_held() {
 
 #[test]
 fn w7_lock_failures_during_our_hold_add_60_seconds_off() {
-    let (mut bench, web, attempt) = Bench::holding(leased());
+    let (mut bench, web, attempt) = Bench::with_hold(leased());
     let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
     let (count, _) = counted(&bench.lease(call, state(3, None)));
-    assert!(none_replaced(&bench.hear(In::LockFailures(count, Some(2)))));
+    assert!(none_replaced(&bench.step(In::LockFailures(count, Some(2)))));
     let failures = |s: &Metric| if let Metric::ForeignLockFailures(n) = s { Some(*n) } else { None };
     assert_eq!(bench.samples(failures), [2]);
-    let said = bench.due(&web, due(0, Class::Add));
-    assert!(none_replaced(&said) && none_replaced(&bench.until(59_999)));
+    let output = bench.due(&web, due(0, Class::Add));
+    assert!(none_replaced(&output) && none_replaced(&bench.until(59_999)));
     assert_eq!(replaces(&bench.until(60_000)).1, 3);
-    bench.hear(In::LockFailures(count, Some(2)));
+    bench.step(In::LockFailures(count, Some(2)));
     assert_eq!((bench.samples(failures), bench.unmatched()), (vec![2], 1), "an answer counts once");
 }
 
@@ -367,26 +368,29 @@ fn w7_the_addition_ends_when_another_holder_leaves_it_for_5_s() {
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
         let (count, _) = counted(&bench.lease(call, state(3, None)));
-        bench.hear(In::LockFailures(count, Some(1)));
+        bench.step(In::LockFailures(count, Some(1)));
         bench.due(&web, due(0, Class::Add));
         assert!(none_replaced(&bench.until(7_000)));
-        // The CCM takes it and releases it; the watch shows the latter alone.
-        let said = bench.lease(watch, state(5, None));
-        assert!(none_replaced(&said));
-        let said = match again {
+        // The cloud-controller-manager takes and releases it. The watch shows only the release.
+        let output = bench.lease(watch, state(5, None));
+        assert!(none_replaced(&output));
+        let output = match again {
             None => bench.until(off - 1),
             Some(until) => {
-                assert!(none_replaced(&said) && none_replaced(&bench.until(8_000)));
-                let watch = awaits(&said);
-                let said = bench.lease(watch, state(6, Some(CCM)));
-                assert!(none_replaced(&said) && none_replaced(&bench.until(until)), "the CCM takes it again");
-                let watch = awaits(&said);
-                let said = bench.lease(watch, state(7, None));
-                assert!(none_replaced(&said));
+                assert!(none_replaced(&output) && none_replaced(&bench.until(8_000)));
+                let watch = lease_watch(&output);
+                let output = bench.lease(watch, state(6, Some(CCM)));
+                assert!(
+                    none_replaced(&output) && none_replaced(&bench.until(until)),
+                    "the CCM takes it again"
+                );
+                let watch = lease_watch(&output);
+                let output = bench.lease(watch, state(7, None));
+                assert!(none_replaced(&output));
                 bench.until(off - 1)
             }
         };
-        assert!(none_replaced(&said));
+        assert!(none_replaced(&output));
         assert!(!none_replaced(&bench.until(off)), "{again:?}");
     }
 }
@@ -394,14 +398,14 @@ fn w7_the_addition_ends_when_another_holder_leaves_it_for_5_s() {
 #[test]
 fn w7_a_service_without_ingress_at_the_end_of_the_hold_adds_60_s() {
     for (awaiting, off) in [(Some(1), 60_000), (None, 0)] {
-        let (mut bench, web, attempt) = Bench::holding(leased());
-        bench.hear(In::AwaitingIngress(Some(1)));
-        bench.hear(In::AwaitingIngress(awaiting));
+        let (mut bench, web, attempt) = Bench::with_hold(leased());
+        bench.step(In::AwaitingIngress(Some(1)));
+        bench.step(In::AwaitingIngress(awaiting));
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
-        let said = bench.lease(call, state(3, None));
-        bench.nobody_waited(said);
-        let said = bench.due(&web, due(0, Class::Add));
-        assert_eq!(none_replaced(&said), off > 0);
+        let output = bench.lease(call, state(3, None));
+        bench.answer_count_with_zero(output);
+        let output = bench.due(&web, due(0, Class::Add));
+        assert_eq!(none_replaced(&output), off > 0);
         if off > 0 {
             assert!(none_replaced(&bench.until(off - 1)));
             assert_eq!(replaces(&bench.until(off)).1, 3);
@@ -412,24 +416,24 @@ fn w7_a_service_without_ingress_at_the_end_of_the_hold_adds_60_s() {
 #[test]
 fn w8_a_put_needs_25_s_of_leadership_and_of_the_hold() {
     for (leads_until, sent_until) in [(1_000_000, 35_000), (45_000, 20_000), (60_000, 35_000)] {
-        let (mut bench, web, attempt) = Bench::holding(leased());
+        let (mut bench, web, attempt) = Bench::with_hold(leased());
         bench.leads_until(1, leads_until);
-        let read = bench.bring(&web, attempt, &[1]);
-        let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
-        assert_eq!(send_before(&said), at(sent_until), "leading until {leads_until}");
+        let read = bench.take_level(&web, attempt, &[1]);
+        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+        assert_eq!(send_before(&output), at(sent_until), "leading until {leads_until}");
     }
 }
 
 #[test]
 fn w8_a_standing_of_the_same_term_moves_the_permit() {
-    let (mut bench, web, attempt) = Bench::holding(leased());
+    let (mut bench, web, attempt) = Bench::with_hold(leased());
     bench.leads_until(1, 30_000);
     bench.until(4_000);
-    let said = bench.leads_until(1, 49_000);
-    assert!(said.iter().all(|said| !matches!(said, Out::Finished(..))));
-    let read = bench.bring(&web, attempt, &[1]);
-    let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
-    assert_eq!(send_before(&said), at(24_000));
+    let output = bench.leads_until(1, 49_000);
+    assert!(output.iter().all(|output| !matches!(output, Out::Finished(..))));
+    let read = bench.take_level(&web, attempt, &[1]);
+    let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+    assert_eq!(send_before(&output), at(24_000));
 }
 
 #[test]
@@ -439,15 +443,15 @@ fn w8_a_refused_permit_is_not_granted_and_sends_nothing() {
         let web = pool("lb", "web");
         let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
         let attempt = take(&bench.lease(call, state(2, Some(OURS))));
-        let read = bench.bring(&web, attempt, &[1]);
+        let read = bench.take_level(&web, attempt, &[1]);
         if stolen {
             bench.lease(watch, state(3, Some(CCM)));
         } else {
             bench.until(35_001);
         }
-        let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
-        assert!(calls(&said).is_empty(), "{said:?}");
-        assert!(matches!(outcome(&said, attempt), Outcome::NotGranted));
+        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+        assert!(calls(&output).is_empty(), "{output:?}");
+        assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
     }
 }
 
@@ -456,7 +460,7 @@ fn e2_the_wait_for_the_lease_is_measured_for_each_caller() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let (drained, web) = (pool("a", "drained"), pool("b", "web"));
     bench.now = 1_000;
-    let (call, ..) = replaces(&bench.hear(In::AdminDue(drained, down(900))));
+    let (call, ..) = replaces(&bench.step(In::AdminDue(drained, down(900))));
     bench.now = 1_004;
     bench.due(&web, due(1_003, Class::Add));
     bench.now = 1_010;
@@ -465,9 +469,9 @@ fn e2_the_wait_for_the_lease_is_measured_for_each_caller() {
 
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
-    bench.hear(In::Withdraw(web.clone()));
+    bench.step(In::Withdraw(web.clone()));
     bench.now = 5;
-    bench.hear(In::AdminDue(web, down(0)));
+    bench.step(In::AdminDue(web, down(0)));
     bench.now = 7;
     bench.lease(call, state(2, Some(OURS)));
     assert_eq!(waits(&bench), [(Caller::AdminState, 2)], "the other one does not wait any more");
@@ -477,55 +481,60 @@ fn e2_the_wait_for_the_lease_is_measured_for_each_caller() {
 fn n3_a_down_whose_permit_was_refused_stays_due_and_goes_in_the_next_hold() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
-    bench.hear(In::Draining(drains(1)));
-    let (call, ..) = replaces(&bench.hear(In::AdminDue(web.clone(), down(0))));
+    bench.step(In::Draining(drains(1)));
+    let (call, ..) = replaces(&bench.step(In::AdminDue(web.clone(), down(0))));
     let read = get(&bench.lease(call, state(2, Some(OURS))), &web);
-    let said = bench.lease(watch, state(3, Some(CCM)));
-    let watch = awaits(&bench.nobody_waited(said));
-    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
-    assert!(said.iter().all(|said| !matches!(said, Out::AdminFinished { .. } | Out::Call(_))), "{said:?}");
+    let output = bench.lease(watch, state(3, Some(CCM)));
+    let watch = lease_watch(&bench.answer_count_with_zero(output));
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
+    assert!(
+        output.iter().all(|output| !matches!(output, Out::AdminFinished { .. } | Out::Call(_))),
+        "{output:?}"
+    );
     bench.until(5_000);
     let (call, ..) = replaces(&bench.lease(watch, state(4, None)));
     let read = get(&bench.lease(call, state(5, Some(OURS))), &web);
-    put(&bench.answer(read, read_of(holds(&web, &[1]), "W/1")), &web);
+    put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/1")), &web);
 }
 
 #[test]
 fn w7_a_conflict_on_a_renewal_ends_permits_until_a_read() {
     for holder in [OURS, CCM] {
-        let (mut bench, web, attempt) = Bench::holding(leased());
-        let read = bench.bring(&web, attempt, &[1]);
-        // A renewal without an answer is carried out late, and the next one meets what it made.
+        let (mut bench, web, attempt) = Bench::with_hold(leased());
+        let read = bench.take_level(&web, attempt, &[1]);
+        // An unanswered renewal is carried out late, and the next one meets its result.
         let (call, ..) = replaces(&bench.until(15_000));
         bench.lease(call, lost());
-        let said = bench.until(16_000);
-        let said = bench.lease(look(&said), state(2, Some(OURS)));
-        let said = bench.lease(replaces(&said).0, LeaseAnswer::Conflict);
-        let call = look(&said);
+        let output = bench.until(16_000);
+        let output = bench.lease(lease_read(&output), state(2, Some(OURS)));
+        let output = bench.lease(replaces(&output).0, LeaseAnswer::Conflict);
+        let call = lease_read(&output);
         let other = pool("other", "api");
         assert!(takes(&bench.due(&other, due(16_000, Class::Add))).is_empty(), "no write starts in doubt");
         let granted = takes(&bench.lease(call, state(9, Some(holder))));
         assert_eq!(granted.len(), usize::from(holder == OURS));
-        let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
-        assert_eq!(calls(&said).len(), usize::from(holder == OURS));
+        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+        assert_eq!(calls(&output).len(), usize::from(holder == OURS));
     }
 }
 
 #[test]
 fn w7_a_hold_with_failing_renewals_ends_60_s_after_the_last_good_one() {
-    let (mut bench, web, attempt) = Bench::holding(leased());
-    bench.bring(&web, attempt, &[1]);
+    let (mut bench, web, attempt) = Bench::with_hold(leased());
+    bench.take_level(&web, attempt, &[1]);
     let mut waits = Vec::new();
     let mut at = 15_000;
-    let mut said = bench.until(at);
+    let mut output = bench.until(at);
     while at < 60_000 {
-        let (call, _) = asks(&said).into_iter().next_back().expect("it is asked again");
+        let (call, _) = lease_requests(&output).into_iter().next_back().expect("it is asked again");
         bench.lease(call, lost());
         let next = bench.writer.deadline().expect("it goes on").as_micros() / 1_000;
-        said = bench.until(next);
-        while asks(&said).iter().all(|(_, ask)| matches!(ask, LeaseAsk::Await(..))) && bench.now < 60_000 {
+        output = bench.until(next);
+        while lease_requests(&output).iter().all(|(_, ask)| matches!(ask, LeaseAsk::Await(..)))
+            && bench.now < 60_000
+        {
             let next = bench.writer.deadline().expect("it goes on").as_micros() / 1_000;
-            said = bench.until(next);
+            output = bench.until(next);
         }
         waits.push((bench.now - at) / 1_000);
         at = bench.now;
@@ -537,19 +546,19 @@ fn w7_a_hold_with_failing_renewals_ends_60_s_after_the_last_good_one() {
 
 #[test]
 fn w7_a_release_with_a_lost_answer_is_repeated_and_nothing_starts() {
-    let (mut bench, web, attempt) = Bench::holding(leased());
+    let (mut bench, web, attempt) = Bench::with_hold(leased());
     let (call, version, _) = replaces(&nothing_to_do(&mut bench, &web, attempt));
     assert_eq!(version, 2);
     bench.lease(call, lost());
     assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty(), "it may have another holder by now");
     let (call, version, edit) = replaces(&bench.until(1_000));
     assert_eq!((version, edit.holder), (2, None), "the same state is given back");
-    let said = bench.lease(call, LeaseAnswer::Conflict);
-    let looking = look(&said);
-    bench.nobody_waited(said);
-    let said = bench.lease(looking, state(3, None));
-    let said = bench.nobody_waited(said);
-    assert_eq!(replaces(&said).1, 3, "the first one was carried out");
+    let output = bench.lease(call, LeaseAnswer::Conflict);
+    let looking = lease_read(&output);
+    bench.answer_count_with_zero(output);
+    let output = bench.lease(looking, state(3, None));
+    let output = bench.answer_count_with_zero(output);
+    assert_eq!(replaces(&output).1, 3, "the first one was carried out");
 }
 
 #[test]
@@ -558,9 +567,9 @@ fn w7_an_acquisition_whose_answer_was_lost_is_found_and_made_again() {
     let web = pool("lb", "web");
     let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
     bench.lease(call, lost());
-    let said = bench.until(1_000);
-    let said = bench.lease(look(&said), state(2, Some(OURS)));
-    let (call, version, _) = replaces(&said);
+    let output = bench.until(1_000);
+    let output = bench.lease(lease_read(&output), state(2, Some(OURS)));
+    let (call, version, _) = replaces(&output);
     assert_eq!(version, 2);
     let late = bench.lease(CallId(2), state(2, Some(OURS)));
     assert!(takes(&late).is_empty(), "a request that was given up has no answer");
@@ -572,10 +581,10 @@ fn w7_an_acquisition_whose_answer_was_lost_is_found_and_made_again() {
 fn w7_an_acquisition_that_was_overtaken_is_none() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
     let (call, ..) = replaces(&bench.due(&pool("lb", "web"), due(0, Class::Add)));
-    let said = bench.lease(watch, state(3, Some(CCM)));
-    assert!(none_replaced(&said));
-    let said = bench.lease(call, state(2, Some(OURS)));
-    assert!(takes(&said).is_empty(), "the newer state has another holder");
+    let output = bench.lease(watch, state(3, Some(CCM)));
+    assert!(none_replaced(&output));
+    let output = bench.lease(call, state(2, Some(OURS)));
+    assert!(takes(&output).is_empty(), "the newer state has another holder");
 }
 
 #[test]
@@ -590,7 +599,7 @@ fn a3_late_doubled_and_unknown_answers_about_the_lease_are_counted() {
     }
     bench.lease(watch, LeaseAnswer::Unchanged);
     assert!(bench.lease(watch, state(6, Some(OURS))).is_empty());
-    assert!(bench.hear(In::LockFailures(CallId(1), Some(7))).is_empty());
+    assert!(bench.step(In::LockFailures(CallId(1), Some(7))).is_empty());
     assert_eq!(bench.unmatched(), 5);
     let mut dry = Bench::leading(params());
     assert!(dry.lease(CallId(1), LeaseAnswer::Absent).is_empty());
@@ -601,120 +610,123 @@ fn a3_late_doubled_and_unknown_answers_about_the_lease_are_counted() {
 fn w7_an_answer_that_never_comes_counts_as_a_failure_after_6_seconds() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     replaces(&bench.due(&pool("lb", "web"), due(0, Class::Add)));
-    assert!(asks(&bench.until(6_999)).is_empty(), "after the failure it waits for a second");
-    look(&bench.until(7_000));
+    assert!(lease_requests(&bench.until(6_999)).is_empty(), "after the failure it waits for a second");
+    lease_read(&bench.until(7_000));
 }
 
 #[test]
-fn w7_it_is_let_go_of_before_waits() {
-    // For a foreign operation, and for one of the client's tries.
+fn w7_it_is_released_before_waits() {
+    // For a foreign operation, and for a client retry.
     for foreign in [true, false] {
-        let (mut bench, web, attempt) = Bench::holding(leased());
-        let read = bench.bring(&web, attempt, &[1]);
-        let said = if foreign {
-            let facts = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, &[]) };
+        let (mut bench, web, attempt) = Bench::with_hold(leased());
+        let read = bench.take_level(&web, attempt, &[1]);
+        let output = if foreign {
+            let facts = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&web, &[]) };
             bench.answer(read, read_of(facts, "W/1"))
         } else {
             bench.fail(read, failed(503, "", RetryAfter::Absent))
         };
-        assert_eq!(replaces(&said).2.holder, None, "foreign operation: {foreign}");
+        assert_eq!(replaces(&output).2.holder, None, "foreign operation: {foreign}");
     }
 }
 
 #[test]
 fn w7_a_gate_that_closes_lets_it_go_though_an_operation_runs() {
-    let (mut bench, web, attempt) = Bench::holding(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
-    let said = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(1))));
-    assert!(none_replaced(&said), "polling keeps it");
+    let (mut bench, web, attempt) = Bench::with_hold(leased());
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    let output = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(1))));
+    assert!(none_replaced(&output), "polling keeps it");
     let poll = poll(&bench.until(1_000));
-    let said = bench.fail(poll, failed(429, "TooManyRequests", RetryAfter::In(Duration::from_secs(300))));
-    assert_eq!(replaces(&said).2.holder, None);
+    let output = bench.fail(poll, failed(429, "TooManyRequests", RetryAfter::In(Duration::from_secs(300))));
+    assert_eq!(replaces(&output).2.holder, None);
 }
 
 #[test]
 fn w7_a_budget_that_runs_dry_lets_it_go() {
     let mut leased = leased();
     leased.reads_per_5_minutes = 2;
-    let (mut bench, web, attempt) = Bench::holding(leased);
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let (mut bench, web, attempt) = Bench::with_hold(leased);
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(1))));
     let poll = poll(&bench.until(1_000));
-    let said = bench.answer(poll, running(RetryAfter::In(Duration::from_secs(1))));
-    assert_eq!(replaces(&said).2.holder, None, "the next poll waits for minutes");
+    let output = bench.answer(poll, running(RetryAfter::In(Duration::from_secs(1))));
+    assert_eq!(replaces(&output).2.holder, None, "the next poll waits for minutes");
 }
 
 #[test]
 fn w8_without_leadership_it_is_released_once_no_put_is_open() {
-    let (mut bench, web, attempt) = Bench::holding(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
-    let said = bench.hear(In::Standing(Standing::Standby));
-    assert!(matches!(outcome(&said, attempt), Outcome::Interrupted));
-    assert!(none_replaced(&said) && none_replaced(&bench.until(16_000)), "no renewal, and the PUT is open");
-    let said = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent));
-    let (call, version, edit) = replaces(&said);
+    let (mut bench, web, attempt) = Bench::with_hold(leased());
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    let output = bench.step(In::Standing(Standing::Standby));
+    assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
+    assert!(none_replaced(&output) && none_replaced(&bench.until(16_000)), "no renewal, and the PUT is open");
+    let output = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent));
+    let (call, version, edit) = replaces(&output);
     assert_eq!((version, edit.holder), (2, None));
-    assert!(asks(&bench.lease(call, LeaseAnswer::Conflict)).is_empty(), "it is the successor's now");
-    assert!(asks(&bench.until(200_000)).is_empty(), "a standby asks for nothing");
+    assert!(
+        lease_requests(&bench.lease(call, LeaseAnswer::Conflict)).is_empty(),
+        "it is the successor's now"
+    );
+    assert!(lease_requests(&bench.until(200_000)).is_empty(), "a standby asks for nothing");
 }
 
 #[test]
-fn w8_a_term_that_begins_anew_relies_on_no_hold_of_the_one_before() {
-    let (mut bench, web, attempt) = Bench::holding(leased());
-    let said = bench.lead(2);
-    assert!(matches!(outcome(&said, attempt), Outcome::Interrupted));
+fn w8_a_new_term_relies_on_no_hold_of_the_previous_one() {
+    let (mut bench, web, attempt) = Bench::with_hold(leased());
+    let output = bench.lead(2);
+    assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
     assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty());
-    let said = bench.lease(look(&said), state(4, Some(OURS)));
-    let (call, version, _) = replaces(&said);
+    let output = bench.lease(lease_read(&output), state(4, Some(OURS)));
+    let (call, version, _) = replaces(&output);
     assert_eq!(version, 4, "it is taken over from the holder with our name");
     take(&bench.lease(call, state(5, Some(OURS))));
 }
 
 #[test]
 fn w8_a_shutdown_lets_it_go_before_it_is_quiet() {
-    let (mut bench, web, attempt) = Bench::holding(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
-    let quiet = |said: &[Out]| said.iter().any(|said| matches!(said, Out::Quiet { .. }));
-    let said = bench.hear(In::Shutdown);
-    assert!(none_replaced(&said) && !quiet(&said), "the PUT is waited for");
+    let (mut bench, web, attempt) = Bench::with_hold(leased());
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    let quiet = |output: &[Out]| output.iter().any(|output| matches!(output, Out::Quiet { .. }));
+    let output = bench.step(In::Shutdown);
+    assert!(none_replaced(&output) && !quiet(&output), "the PUT is waited for");
     let (call, ..) = replaces(&bench.until(15_000));
     bench.lease(call, state(3, Some(OURS)));
-    let said = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent));
-    let (call, version, edit) = replaces(&said);
+    let output = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent));
+    let (call, version, edit) = replaces(&output);
     assert_eq!((version, edit.holder), (3, None));
-    assert!(!quiet(&said));
-    let said = bench.lease(call, state(4, None));
-    assert!(said.iter().any(|said| matches!(said, Out::Quiet { shared_is_free: true })));
-    assert!(asks(&bench.until(100_000)).is_empty());
+    assert!(!quiet(&output));
+    let output = bench.lease(call, state(4, None));
+    assert!(output.iter().any(|output| matches!(output, Out::Quiet { shared_is_free: true })));
+    assert!(lease_requests(&bench.until(100_000)).is_empty());
 }
 
 #[test]
 fn w8_a_shutdown_tries_to_let_it_go_for_three_seconds_at_most() {
-    let (mut bench, web, attempt) = Bench::holding(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (call, ..) = replaces(&bench.hear(In::Shutdown));
+    let (mut bench, web, attempt) = Bench::with_hold(leased());
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (call, ..) = replaces(&bench.step(In::Shutdown));
     bench.fail(read, failed(503, "", RetryAfter::Absent));
     bench.lease(call, lost());
     let (call, ..) = replaces(&bench.until(1_000));
     bench.lease(call, lost());
-    let quiet = |said: &[Out]| said.iter().any(|said| matches!(said, Out::Quiet { .. }));
+    let quiet = |output: &[Out]| output.iter().any(|output| matches!(output, Out::Quiet { .. }));
     assert!(!quiet(&bench.until(2_999)));
-    let said = bench.until(3_000);
-    assert!(said.iter().any(|said| matches!(said, Out::Quiet { shared_is_free: false })), "it lapses");
+    let output = bench.until(3_000);
+    assert!(output.iter().any(|output| matches!(output, Out::Quiet { shared_is_free: false })), "it lapses");
 }
 
 #[test]
 fn w8_a_shutdown_without_the_lease_is_quiet_at_once() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
-    assert!(bench.hear(In::Shutdown).iter().any(|said| matches!(said, Out::Quiet { .. })));
+    assert!(bench.step(In::Shutdown).iter().any(|output| matches!(output, Out::Quiet { .. })));
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let (call, ..) = replaces(&bench.due(&pool("lb", "web"), due(0, Class::Add)));
-    let quiet = |said: &[Out]| said.iter().any(|said| matches!(said, Out::Quiet { .. }));
-    assert!(!quiet(&bench.hear(In::Shutdown)), "it may be ours in a moment");
+    let quiet = |output: &[Out]| output.iter().any(|output| matches!(output, Out::Quiet { .. }));
+    assert!(!quiet(&bench.step(In::Shutdown)), "it may be ours in a moment");
     let (call, ..) = replaces(&bench.lease(call, state(2, Some(OURS))));
     assert!(quiet(&bench.lease(call, state(3, None))));
 }
@@ -724,11 +736,11 @@ fn c4_a_dry_run_asks_nothing_about_the_lease() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (_, call) = bench.begin_put(&web, &[1]);
-    let said = bench.answer(call, ArmAnswer::Withheld);
-    assert!(asks(&said).is_empty() && asks(&bench.until(100_000)).is_empty());
+    let output = bench.answer(call, ArmAnswer::Withheld);
+    assert!(lease_requests(&output).is_empty() && lease_requests(&bench.until(100_000)).is_empty());
 }
 
-/// A bench on which another client holds the Lease, and a Down may go without it; and the watch of the Lease.
+/// Another client holds the Lease, and a Down may go without it. Also returns the watch of the Lease.
 fn bypassing(bypass_for_drain: bool) -> (Bench, CallId) {
     let mut params = Params { if_match: false, ..leased() };
     if let Some(lease) = &mut params.lease {
@@ -737,10 +749,11 @@ fn bypassing(bypass_for_drain: bool) -> (Bench, CallId) {
     Bench::with_lease(params, 1, Some(CCM))
 }
 
-/// The load balancer `lb` with two pools, as a GET with this tag saw it.
+/// The load balancer `lb` with two pools, in a GET with this tag.
 fn lb_with(tag: &str, lb: Provisioning, neighbour: Provisioning) -> ArmAnswer {
-    let other = PoolFacts { provisioning: neighbour, ..holds(&pool("lb", "api"), &[5]) };
-    let ArmAnswer::LoadBalancer(mut facts) = lb_of("lb", lb, vec![holds(&pool("lb", "web"), &[1]), other])
+    let other = PoolFacts { provisioning: neighbour, ..pool_with(&pool("lb", "api"), &[5]) };
+    let ArmAnswer::LoadBalancer(mut facts) =
+        lb_of("lb", lb, vec![pool_with(&pool("lb", "web"), &[1]), other])
     else {
         panic!("it is a load balancer");
     };
@@ -752,7 +765,7 @@ fn lb_with(tag: &str, lb: Provisioning, neighbour: Provisioning) -> ArmAnswer {
 fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
     use Provisioning::{Failed, Succeeded, Updating};
     let web = pool("lb", "web");
-    // The load balancer, another pool of it, the pool itself, and the tag of the pool's GET; whether it goes.
+    // The load balancer, another pool of it, the pool itself, and the tag of the pool's GET; whether the Down goes.
     for (balancer, neighbour, own, tag, goes) in [
         (Succeeded, Succeeded, Succeeded, "W/9", true),
         (Updating, Succeeded, Succeeded, "W/9", false),
@@ -760,76 +773,76 @@ fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
         (Succeeded, Updating, Succeeded, "W/9", false),
         (Succeeded, Succeeded, Updating, "W/9", false),
         (Succeeded, Succeeded, Failed, "W/9", false),
-        // Another client has begun to write between the two.
+        // Another client has begun to write between the two reads.
         (Succeeded, Succeeded, Succeeded, "W/10", false),
     ] {
         let case = format!("{balancer:?} {neighbour:?} {own:?} {tag}");
         let (mut bench, _) = bypassing(true);
-        bench.hear(In::Draining(drains(1)));
+        bench.step(In::Draining(drains(1)));
         bench.due(&web, due(0, Class::Add));
-        bench.hear(In::AdminDue(web.clone(), down(0)));
+        bench.step(In::AdminDue(web.clone(), down(0)));
         assert!(calls(&bench.until(1_999)).is_empty());
-        let said = bench.until(2_000);
-        assert!(takes(&said).is_empty(), "membership waits");
-        let mut said = bench.answer(super::look(&said, "lb"), lb_with("W/9", balancer, neighbour));
-        if let [ArmCall { id, request: ArmRequest::GetPool(_) }] = calls(&said)[..] {
+        let output = bench.until(2_000);
+        assert!(takes(&output).is_empty(), "membership waits");
+        let mut output = bench.answer(super::lb_read(&output, "lb"), lb_with("W/9", balancer, neighbour));
+        if let [ArmCall { id, request: ArmRequest::GetPool(_) }] = calls(&output)[..] {
             let id = *id;
-            said = bench.answer(id, read_of(PoolFacts { provisioning: own, ..holds(&web, &[1]) }, tag));
+            output = bench.answer(id, read_of(PoolFacts { provisioning: own, ..pool_with(&web, &[1]) }, tag));
         }
         if !goes {
-            assert!(calls(&said).is_empty(), "{case}");
+            assert!(calls(&output).is_empty(), "{case}");
             assert!(calls(&bench.until(6_999)).is_empty(), "{case}: it is not asked again at once");
-            // Longer each time: other Downs need the reads, too.
+            // Longer each time, because other Downs need the reads, too.
             for then in [7_000, 17_000, 37_000, 67_000] {
                 assert!(calls(&bench.until(then - 1)).is_empty(), "{case}");
-                let again = super::look(&bench.until(then), "lb");
+                let again = super::lb_read(&bench.until(then), "lb");
                 assert!(calls(&bench.answer(again, lb_with("W/9", Updating, Succeeded))).is_empty());
             }
             continue;
         }
-        let (call, edit, if_match) = put(&said, &web);
+        let (call, edit, if_match) = put(&output, &web);
         assert_eq!((edit.set_admin.len(), if_match), (1, Some(Etag::new("W/9"))), "with its tag, always");
-        let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-        assert!(said.iter().any(|said| matches!(said, Out::AdminFinished { result: Ok(_), .. })));
-        assert!(takes(&said).is_empty(), "membership still waits");
+        let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+        assert!(output.iter().any(|output| matches!(output, Out::AdminFinished { result: Ok(_), .. })));
+        assert!(takes(&output).is_empty(), "membership still waits");
     }
     let (mut bench, _) = bypassing(false);
-    bench.hear(In::Draining(drains(1)));
-    bench.hear(In::AdminDue(web, down(0)));
+    bench.step(In::Draining(drains(1)));
+    bench.step(In::AdminDue(web, down(0)));
     assert!(calls(&bench.until(60_000)).is_empty(), "it is an option");
 }
 
 #[test]
 fn w7_what_goes_without_the_lease_takes_no_node_back_into_traffic() {
     let web = pool("lb", "web");
-    let finished = |said: &[Out]| said.iter().any(|said| matches!(said, Out::AdminFinished { .. }));
-    // Whether the second node is well again in place of the first one, or beside it.
+    let finished = |output: &[Out]| output.iter().any(|output| matches!(output, Out::AdminFinished { .. }));
+    // Whether the second node returns instead of the first one, or in addition to it.
     for both in [true, false] {
         let (mut bench, watch) = bypassing(true);
-        bench.hear(In::Draining(drains(1)));
-        bench.hear(In::AdminDue(web.clone(), down(0)));
-        let said = bench.until(2_000);
+        bench.step(In::Draining(drains(1)));
+        bench.step(In::AdminDue(web.clone(), down(0)));
+        let output = bench.until(2_000);
         let at_rest = lb_with("W/9", Provisioning::Succeeded, Provisioning::Succeeded);
-        let said = bench.answer(super::look(&said, "lb"), at_rest);
-        let read = get(&said, &web);
+        let output = bench.answer(super::lb_read(&output, "lb"), at_rest);
+        let read = get(&output, &web);
         let restored = Draining { generation: 2, restorable: [ip(2).into()].into(), ..Draining::default() };
         let addresses = if both { drains(1).addresses.clone() } else { BTreeMap::new() };
-        bench.hear(In::Draining(Arc::new(Draining { addresses, ..restored })));
-        let mut facts = holds(&web, &[1, 2]);
+        bench.step(In::Draining(Arc::new(Draining { addresses, ..restored })));
+        let mut facts = pool_with(&web, &[1, 2]);
         facts.entries[1].admin_state = AdminState::Down;
-        let mut said = bench.answer(read, read_of(facts.clone(), "W/9"));
+        let mut output = bench.answer(read, read_of(facts.clone(), "W/9"));
         if both {
-            let (call, edit, _) = put(&said, &web);
+            let (call, edit, _) = put(&output, &web);
             assert_eq!(edit.set_admin, [(0, AdminState::Down)].into());
-            said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+            output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
             facts.entries[0].admin_state = AdminState::Down;
         }
-        assert!(calls(&said).is_empty() && !finished(&said), "the restore is not done");
+        assert!(calls(&output).is_empty() && !finished(&output), "the restore is not done");
         assert!(calls(&bench.until(60_000)).is_empty(), "it waits for the Lease");
-        let said = bench.lease(watch, state(2, None));
-        let said = bench.lease(replaces(&said).0, state(3, Some(OURS)));
-        let said = bench.answer(get(&said, &web), read_of(facts, "W/11"));
-        let (call, edit, _) = put(&said, &web);
+        let output = bench.lease(watch, state(2, None));
+        let output = bench.lease(replaces(&output).0, state(3, Some(OURS)));
+        let output = bench.answer(get(&output, &web), read_of(facts, "W/11"));
+        let (call, edit, _) = put(&output, &web);
         assert_eq!(edit.set_admin, [(1, AdminState::None)].into());
         assert!(finished(&bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent))));
     }
@@ -840,15 +853,15 @@ fn h3_the_state_of_the_lease_is_shown_as_it_changes() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
     let web = pool("lb", "web");
     bench.due(&web, due(0, Class::Add));
-    let said = bench.lease(watch, state(2, None));
-    let said = bench.lease(replaces(&said).0, state(3, Some(OURS)));
-    let said = nothing_to_do(&mut bench, &web, take(&said));
-    bench.lease(replaces(&said).0, state(4, None));
+    let output = bench.lease(watch, state(2, None));
+    let output = bench.lease(replaces(&output).0, state(3, Some(OURS)));
+    let output = nothing_to_do(&mut bench, &web, take(&output));
+    bench.lease(replaces(&output).0, state(4, None));
     bench.until(5_000);
     let views: Vec<&SharedLeaseView> = bench
         .shown
         .iter()
-        .filter_map(|said| if let Out::SharedLease(view) = said { Some(view) } else { None })
+        .filter_map(|output| if let Out::SharedLease(view) = output { Some(view) } else { None })
         .collect();
     let mut words: Vec<&str> = views.iter().map(|view| view.state).collect();
     words.dedup();

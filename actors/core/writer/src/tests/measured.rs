@@ -1,4 +1,4 @@
-//! What is measured of grants and of admin parts (docs/design/reporting.md, E2).
+//! Tests of the metrics of grants and admin parts (docs/design/reporting.md, E2).
 
 use super::*;
 use model::sample::Caller;
@@ -15,7 +15,7 @@ fn waits(bench: &Bench) -> Vec<(Caller, u128)> {
     })
 }
 
-/// The ends of admin parts so far: whether a node was to be cut out, after how many milliseconds, whether it failed.
+/// The ended admin parts so far: whether a Down, the duration in milliseconds, whether it failed.
 fn ends(bench: &Bench) -> Vec<(bool, u128, bool)> {
     bench.samples(|sample| {
         let Metric::AdminEnded { down, took, failed } = sample else { return None };
@@ -26,11 +26,11 @@ fn ends(bench: &Bench) -> Vec<(bool, u128, bool)> {
 #[test]
 fn e2_each_part_of_a_slot_measures_how_long_it_has_waited_for_its_lane() {
     let mut bench = Bench::leading(params());
-    bench.hear(In::Standing(Standing::Standby));
+    bench.step(In::Standing(Standing::Standby));
     let web = pool("lb", "web");
     bench.due(&web, due(500, Class::Add));
-    bench.hear(In::AdminDue(web.clone(), down(1_000)));
-    bench.hear(In::AdminDue(pool("other", "web"), down(2_000)));
+    bench.step(In::AdminDue(web.clone(), down(1_000)));
+    bench.step(In::AdminDue(pool("other", "web"), down(2_000)));
     bench.until(4_500);
     bench.lead(2);
     let waited = waits(&bench);
@@ -48,9 +48,9 @@ fn e2_an_admin_part_measures_its_wait_at_its_first_grant() {
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.fail(read, failing());
     bench.until(1_000);
-    let said = bench.hear(In::AdminDue(web.clone(), down(900)));
-    assert_eq!(take(&said), attempt, "it joins the write that waits for its next try");
-    let read = bench.bring(&web, attempt, &[1]);
+    let output = bench.step(In::AdminDue(web.clone(), down(900)));
+    assert_eq!(take(&output), attempt, "it joins the write that waits for its next try");
+    let read = bench.take_level(&web, attempt, &[1]);
     bench.fail(read, failing());
     assert_eq!(take(&bench.until(20_000)), attempt);
     assert_eq!(waits(&bench), [(Caller::Membership, 0), (Caller::AdminState, 100)]);
@@ -60,16 +60,16 @@ fn e2_an_admin_part_measures_its_wait_at_its_first_grant() {
 fn e2_an_attempt_with_an_admin_part_is_measured_once() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.hear(In::Draining(drains(1)));
-    let read = get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
+    bench.step(In::Draining(drains(1)));
+    let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
     bench.now = 20;
-    let call = put(&bench.answer(read, read_of(holds(&web, &[1]), "W/1")), &web).0;
+    let call = put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/1")), &web).0;
     bench.now = 120;
     bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(120) };
-    let read = get(&bench.hear(In::AdminDue(web.clone(), restore)), &web);
+    let read = get(&bench.step(In::AdminDue(web.clone(), restore)), &web);
     bench.now = 150;
-    bench.answer(read, read_of(holds(&web, &[2]), "W/2"));
+    bench.answer(read, read_of(pool_with(&web, &[2]), "W/2"));
     assert_eq!(ends(&bench), [(true, 120, false), (false, 30, false)]);
 }
 
@@ -77,11 +77,11 @@ fn e2_an_attempt_with_an_admin_part_is_measured_once() {
 fn e2_each_try_of_an_admin_part_is_one_observation() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.hear(In::Draining(drains(1)));
-    let read = get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
+    bench.step(In::Draining(drains(1)));
+    let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
     bench.until(700);
     bench.fail(read, failing());
-    let read = get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
+    let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
     bench.fail(read, failed(404, "NotFound", RetryAfter::Absent));
     assert_eq!(ends(&bench), [(true, 700, true), (true, 0, false)]);
 }
@@ -98,29 +98,29 @@ fn n3_a_404_of_an_admin_write_is_stale_for_the_pool_or_its_parent() {
     for (code, is_failure) in codes {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
-        bench.hear(In::Draining(drains(1)));
-        let read = get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
-        let call = put(&bench.answer(read, read_of(holds(&web, &[1]), "W/1")), &web).0;
+        bench.step(In::Draining(drains(1)));
+        let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+        let call = put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/1")), &web).0;
         bench.fail(call, failed(404, code, RetryAfter::Absent));
         assert_eq!(ends(&bench), [(true, 0, is_failure)], "{code}");
     }
 }
 
 #[test]
-fn e2_an_admin_part_that_is_due_as_before_is_not_measured() {
+fn e2_an_admin_part_that_stays_due_is_not_measured() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.hear(In::Draining(drains(1)));
-    get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
-    bench.hear(In::Standing(Standing::Standby));
+    bench.step(In::Draining(drains(1)));
+    get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+    bench.step(In::Standing(Standing::Standby));
     assert!(ends(&bench).is_empty(), "interrupted");
-    let read = get(&bench.hear(In::Standing(Standing::Leading { epoch: Epoch(2), until: at(30_000) })), &web);
+    let read = get(&bench.step(In::Standing(Standing::Leading { epoch: Epoch(2), until: at(30_000) })), &web);
     bench.until(5_001);
-    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
-    assert!(calls(&said).is_empty(), "its permit was refused: {said:?}");
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
+    assert!(calls(&output).is_empty(), "its permit was refused: {output:?}");
     assert!(ends(&bench).is_empty(), "not granted");
     let read = get(&bench.lead(3), &web);
-    let call = put(&bench.answer(read, read_of(holds(&web, &[1]), "W/1")), &web).0;
+    let call = put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/1")), &web).0;
     bench.answer(call, ArmAnswer::Withheld);
     assert!(ends(&bench).is_empty(), "nothing was sent");
 }

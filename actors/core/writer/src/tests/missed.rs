@@ -1,26 +1,26 @@
-//! What PUTs of older draining sets have left in their pools, and the admin state cannot know of (docs/design/nodes.md,
-//! N2).
+//! Tests of backends that PUTs of older draining sets have left in their pools, unknown to the admin state
+//! (docs/design/nodes.md, N2).
 
 use super::*;
 use model::arm::{AdminState, Backend};
 
-/// A set in which these drain.
+/// A set in which these backends drain.
 fn draining(generation: u64, backends: &[u8]) -> Draining {
     let addresses = backends.iter().map(|last| (ip(*last).into(), NodeUid::new("uid"))).collect();
     Draining { generation, addresses, ..Draining::default() }
 }
 
 fn drain(bench: &mut Bench, generation: u64, backends: &[u8]) {
-    assert!(bench.hear(In::Draining(Arc::new(draining(generation, backends)))).is_empty());
+    assert!(bench.step(In::Draining(Arc::new(draining(generation, backends)))).is_empty());
 }
 
-/// What was missed.
-fn missed(said: &[Out]) -> Vec<BTreeSet<Backend>> {
-    let missed = |said: &Out| {
-        let Out::AdminMissed(_, backends) = said else { return None };
+/// The reported missed backends.
+fn missed(output: &[Out]) -> Vec<BTreeSet<Backend>> {
+    let missed = |output: &Out| {
+        let Out::AdminMissed(_, backends) = output else { return None };
         Some(backends.clone())
     };
-    said.iter().filter_map(missed).collect()
+    output.iter().filter_map(missed).collect()
 }
 
 fn of(backends: &[u8]) -> BTreeSet<Backend> {
@@ -38,10 +38,10 @@ fn n2_members_added_by_a_put_that_drain_by_now_are_missed() {
     let (attempt, call) = bench.begin_put(&web, &[1, 2, 3]);
     drain(&mut bench, 1, &[1]);
     drain(&mut bench, 2, &[1, 2, 9]);
-    let said = bench.answer(call, done());
-    assert!(matches!(said.first(), Some(Out::AdminMissed(pool, ..)) if *pool == web), "{said:?}");
-    assert_eq!(missed(&said), [of(&[1, 2])]);
-    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+    let output = bench.answer(call, done());
+    assert!(matches!(output.first(), Some(Out::AdminMissed(pool, ..)) if *pool == web), "{output:?}");
+    assert_eq!(missed(&output), [of(&[1, 2])]);
+    assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }
 
 #[test]
@@ -55,12 +55,12 @@ fn n2_members_that_came_in_down_or_need_not_be_down_are_not_missed() {
         (draining(1, &[]), excluded),
     ] {
         let mut bench = Bench::leading(params());
-        bench.hear(In::Draining(Arc::new(before.clone())));
+        bench.step(In::Draining(Arc::new(before.clone())));
         let (attempt, call) = bench.begin_put(&web, &[1, 2]);
-        bench.hear(In::Draining(Arc::new(after.clone())));
-        let said = bench.answer(call, done());
-        assert!(missed(&said).is_empty(), "{before:?} {after:?}");
-        assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+        bench.step(In::Draining(Arc::new(after.clone())));
+        let output = bench.answer(call, done());
+        assert!(missed(&output).is_empty(), "{before:?} {after:?}");
+        assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
     }
 }
 
@@ -69,9 +69,9 @@ fn n2_what_a_put_has_restored_is_missed_when_its_node_drains_again() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let restored = Draining { restorable: of(&[1]), ..draining(1, &[]) };
-    bench.hear(In::Draining(Arc::new(restored)));
+    bench.step(In::Draining(Arc::new(restored)));
     let (_, read) = bench.begin(&web, &[1, 2]);
-    let mut facts = holds(&web, &[1]);
+    let mut facts = pool_with(&web, &[1]);
     facts.entries[0].admin_state = AdminState::Down;
     let (call, edit, _) = put(&bench.answer(read, read_of(facts, "W/1")), &web);
     assert_eq!(edit.set_admin, [(0, AdminState::None)].into());
@@ -80,23 +80,23 @@ fn n2_what_a_put_has_restored_is_missed_when_its_node_drains_again() {
 }
 
 #[test]
-fn n2_it_is_told_before_the_admin_part_and_the_attempt_are_answered() {
+fn n2_it_is_reported_before_the_admin_part_and_the_attempt_end() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.hear(In::Standing(Standing::Standby));
+    bench.step(In::Standing(Standing::Standby));
     drain(&mut bench, 1, &[9]);
-    bench.hear(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), down(0)));
     bench.due(&web, due(0, Class::Add));
     let attempt = take(&bench.lead(2));
-    let read = bench.bring(&web, attempt, &[1, 9]);
-    let (call, ..) = put(&bench.answer(read, read_of(holds(&web, &[9]), "W/1")), &web);
+    let read = bench.take_level(&web, attempt, &[1, 9]);
+    let (call, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[9]), "W/1")), &web);
     drain(&mut bench, 2, &[1, 9]);
-    let said = bench.answer(call, done());
-    let place = |what: fn(&Out) -> bool| said.iter().position(what).expect("it is said");
-    let told = place(|said| matches!(said, Out::AdminMissed(..)));
-    assert!(told < place(|said| matches!(said, Out::AdminFinished { generation: 1, result: Ok(_), .. })));
-    assert!(told < place(|said| matches!(said, Out::Finished(..))));
-    assert_eq!(missed(&said), [of(&[1])], "the other one went Down with this PUT");
+    let output = bench.answer(call, done());
+    let place = |what: fn(&Out) -> bool| output.iter().position(what).expect("it is said");
+    let told = place(|output| matches!(output, Out::AdminMissed(..)));
+    assert!(told < place(|output| matches!(output, Out::AdminFinished { generation: 1, result: Ok(_), .. })));
+    assert!(told < place(|output| matches!(output, Out::Finished(..))));
+    assert_eq!(missed(&output), [of(&[1])], "the other one went Down with this PUT");
 }
 
 #[test]
@@ -124,29 +124,29 @@ fn n2_a_failed_put_has_missed_something_if_it_may_have_succeeded() {
             call = poll(&bench.until(1_000));
             answer = ArmAnswer::Operation(OperationState::Failed(why));
         }
-        let said = bench.answer(call, answer);
-        outcome(&said, attempt);
+        let output = bench.answer(call, answer);
+        outcome(&output, attempt);
         let expected = if may_be_there { vec![of(&[1])] } else { Vec::new() };
-        assert_eq!(missed(&said), expected, "{kind:?}");
+        assert_eq!(missed(&output), expected, "{kind:?}");
     }
 }
 
 #[test]
-fn n2_what_an_unanswered_put_may_have_added_is_told_once_per_set() {
+fn n2_possible_additions_of_an_unanswered_put_are_reported_once_per_set() {
     for newer in [false, true] {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
         let (attempt, call) = bench.begin_put(&web, &[1, 2]);
         drain(&mut bench, 1, &[1]);
-        let said = bench.fail(call, failed(500, "", RetryAfter::Absent));
-        assert_eq!(missed(&said), [of(&[1])], "while it waits for its next try");
+        let output = bench.fail(call, failed(500, "", RetryAfter::Absent));
+        assert_eq!(missed(&output), [of(&[1])], "while it waits for its next try");
         assert_eq!(take(&bench.until(6_000)), attempt);
         if newer {
             drain(&mut bench, 2, &[1, 2]);
         }
-        // The members are not wanted any more, so that what is there is not read.
-        let said = bench.hear(In::Taken(web.clone(), attempt, None));
-        assert_eq!(missed(&said), if newer { vec![of(&[1, 2])] } else { Vec::new() });
+        // The members are not needed any more, so that the pool is not read.
+        let output = bench.step(In::Taken(web.clone(), attempt, None));
+        assert_eq!(missed(&output), if newer { vec![of(&[1, 2])] } else { Vec::new() });
     }
 }
 
@@ -158,20 +158,20 @@ fn n2_what_the_next_read_finds_as_wanted_is_not_missed() {
     bench.fail(call, failed(500, "", RetryAfter::Absent));
     assert_eq!(take(&bench.until(6_000)), attempt);
     drain(&mut bench, 1, &[1]);
-    let read = bench.bring(&web, attempt, &[1, 2]);
-    let mut facts = holds(&web, &[1, 2]);
+    let read = bench.take_level(&web, attempt, &[1, 2]);
+    let mut facts = pool_with(&web, &[1, 2]);
     facts.entries[0].admin_state = AdminState::Down;
-    let said = bench.answer(read, read_of(facts, "W/2"));
-    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
-    assert!(missed(&said).is_empty(), "{said:?}");
+    let output = bench.answer(read, read_of(facts, "W/2"));
+    assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
+    assert!(missed(&output).is_empty(), "{output:?}");
 }
 
 #[test]
-fn w8_a_put_of_an_earlier_term_tells_what_it_has_missed_all_the_same() {
+fn w8_a_put_of_an_earlier_term_still_reports_what_it_missed() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (_, call) = bench.begin_put(&web, &[1]);
-    bench.hear(In::Standing(Standing::Standby));
+    bench.step(In::Standing(Standing::Standby));
     drain(&mut bench, 1, &[1]);
     assert_eq!(missed(&bench.answer(call, done())), [of(&[1])]);
 }

@@ -1,4 +1,4 @@
-//! What operators wish: nothing is written against it, and the operator's request for an attempt (G6, D1, H3).
+//! Tests of the operator's policy and requests for an attempt: no write violates the policy (G6, D1, H3).
 
 use super::*;
 use model::assignment::PausedBy;
@@ -6,7 +6,7 @@ use model::operator_request::{Answer, Done, Effect, Refusal, RequestId};
 use model::policy::{Mode, OperatorPolicy, Pause};
 
 fn policy(bench: &mut Bench, policy: OperatorPolicy) -> Vec<Out> {
-    bench.hear(In::OperatorPolicy { term: Some(Epoch(1)), policy: Arc::new(policy) })
+    bench.step(In::OperatorPolicy { term: Some(Epoch(1)), policy: Arc::new(policy) })
 }
 
 fn paused() -> OperatorPolicy {
@@ -17,54 +17,54 @@ fn observe() -> OperatorPolicy {
     OperatorPolicy { mode: Mode::Observe, ..OperatorPolicy::default() }
 }
 
-fn puts(said: &[Out]) -> usize {
+fn puts(output: &[Out]) -> usize {
     let is_put = |call: &&ArmCall| matches!(call.request, ArmRequest::PutPool { .. });
-    calls(said).into_iter().filter(is_put).count()
+    calls(output).into_iter().filter(is_put).count()
 }
 
 #[test]
-fn g6_nothing_is_granted_in_a_term_for_which_nobodys_wishes_are_known() {
+fn g6_no_grant_in_a_term_without_a_policy() {
     let mut bench = Bench { writer: Writer::new(params()), ..Bench::new(params()) };
-    bench.hear(In::OperatorPolicy { term: None, policy: Arc::default() });
+    bench.step(In::OperatorPolicy { term: None, policy: Arc::default() });
     bench.lead(2);
     let web = pool("lb", "web");
     assert!(takes(&bench.due(&web, due(0, Class::Revive))).is_empty());
-    bench.hear(In::AdminDue(pool("lb", "y-drained"), down(0)));
+    bench.step(In::AdminDue(pool("lb", "y-drained"), down(0)));
     assert!(bench.until(60_000).is_empty());
     let policy = Arc::default();
     assert!(
-        takes(&bench.hear(In::OperatorPolicy { term: Some(Epoch(1)), policy })).is_empty(),
+        takes(&bench.step(In::OperatorPolicy { term: Some(Epoch(1)), policy })).is_empty(),
         "of an older term"
     );
-    take(&bench.hear(In::OperatorPolicy { term: Some(Epoch(2)), policy: Arc::default() }));
+    take(&bench.step(In::OperatorPolicy { term: Some(Epoch(2)), policy: Arc::default() }));
 }
 
 #[test]
 fn g6_the_answer_about_a_pause_is_passed_on_whatever_this_process_is() {
     let answer = Answer::Done(Done::Paused(Effect::WhenRead));
-    let effect = |said: &[Out]| match said {
+    let effect = |output: &[Out]| match output {
         [Out::Answer(RequestId(7), Answer::Done(Done::Paused(effect)))] => Some(*effect),
         _ => None,
     };
     let mut bench = Bench { writer: Writer::new(params()), ..Bench::new(params()) };
-    let said = bench.hear(In::PassOn(RequestId(7), answer.clone()));
-    assert_eq!(effect(&said), Some(Effect::WhenRead), "it stands by");
+    let output = bench.step(In::PassOn(RequestId(7), answer.clone()));
+    assert_eq!(effect(&output), Some(Effect::WhenRead), "it stands by");
     bench.lead(2);
-    let said = bench.hear(In::PassOn(RequestId(7), answer.clone()));
-    assert_eq!(effect(&said), Some(Effect::Now), "it leads");
+    let output = bench.step(In::PassOn(RequestId(7), answer.clone()));
+    assert_eq!(effect(&output), Some(Effect::Now), "it leads");
     let resumed = Answer::Done(Done::Resumed { was: true, effect: Effect::WhenRead });
-    let said = bench.hear(In::PassOn(RequestId(7), resumed));
-    let now = |said: &[Out]| {
-        matches!(said, [Out::Answer(_, Answer::Done(Done::Resumed { was: true, effect: Effect::Now }))])
+    let output = bench.step(In::PassOn(RequestId(7), resumed));
+    let now = |output: &[Out]| {
+        matches!(output, [Out::Answer(_, Answer::Done(Done::Resumed { was: true, effect: Effect::Now }))])
     };
-    assert!(now(&said), "{said:?}");
+    assert!(now(&output), "{output:?}");
     let until = Now::from_millis(bench.now + 1_000);
-    bench.hear(In::Standing(Standing::Leading { epoch: Epoch(2), until }));
+    bench.step(In::Standing(Standing::Leading { epoch: Epoch(2), until }));
     bench.until(60_000);
-    let said = bench.hear(In::PassOn(RequestId(7), answer.clone()));
-    assert_eq!(effect(&said), Some(Effect::WhenRead), "it does not know that it leads any more");
-    bench.hear(In::Shutdown);
-    assert!(effect(&bench.hear(In::PassOn(RequestId(7), answer))).is_some(), "it ends");
+    let output = bench.step(In::PassOn(RequestId(7), answer.clone()));
+    assert_eq!(effect(&output), Some(Effect::WhenRead), "it does not know that it leads any more");
+    bench.step(In::Shutdown);
+    assert!(effect(&bench.step(In::PassOn(RequestId(7), answer))).is_some(), "it ends");
 }
 
 #[test]
@@ -74,12 +74,12 @@ fn g6_while_everything_is_paused_nothing_is_granted_and_then_all_is() {
         policy(&mut bench, wish);
         let web = pool("lb", "web");
         assert!(bench.due(&web, due(0, Class::Revive)).is_empty());
-        bench.hear(In::Draining(drains(1)));
-        assert!(calls(&bench.hear(In::AdminDue(pool("other", "web"), down(0)))).is_empty());
+        bench.step(In::Draining(drains(1)));
+        assert!(calls(&bench.step(In::AdminDue(pool("other", "web"), down(0)))).is_empty());
         assert!(bench.until(600_000).is_empty());
-        let said = policy(&mut bench, OperatorPolicy::default());
-        assert_eq!(takes(&said).len(), 1);
-        assert_eq!(calls(&said).len(), 1, "and the GET of the Down: {said:?}");
+        let output = policy(&mut bench, OperatorPolicy::default());
+        assert_eq!(takes(&output).len(), 1);
+        assert_eq!(calls(&output).len(), 1, "and the GET of the Down: {output:?}");
     }
 }
 
@@ -89,24 +89,24 @@ fn g6_what_was_granted_when_a_pause_comes_sends_no_put_and_spends_nothing() {
     let (asked, reading) = (pool("a", "web"), pool("b", "web"));
     let taking = take(&bench.due(&asked, due(0, Class::Add)));
     let (attempt, read) = bench.begin(&reading, &[1]);
-    let said = policy(&mut bench, paused());
-    assert!(matches!(outcome(&said, taking), Outcome::NotGranted));
-    assert!(matches!(outcome(&said, attempt), Outcome::NotGranted));
-    let said = bench.answer(read, read_of(holds(&reading, &[]), "W/1"));
-    assert!(calls(&said).is_empty());
-    let late = In::Taken(asked.clone(), taking, Some(wants(&asked, &[1])));
-    assert!(calls(&bench.hear(late)).is_empty());
+    let output = policy(&mut bench, paused());
+    assert!(matches!(outcome(&output, taking), Outcome::NotGranted));
+    assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
+    let output = bench.answer(read, read_of(pool_with(&reading, &[]), "W/1"));
+    assert!(calls(&output).is_empty());
+    let late = In::Taken(asked.clone(), taking, Some(taken_level(&asked, &[1])));
+    assert!(calls(&bench.step(late)).is_empty());
     assert!(bench.writer.lanes.values().all(|lane| lane.write.is_none()));
 }
 
 #[test]
-fn g6_a_write_that_waits_for_its_next_try_is_let_go_of_by_a_pause() {
+fn g6_a_pause_cancels_a_write_that_waits_for_its_next_try() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.fail(read, failed(503, "", RetryAfter::Absent));
-    let said = policy(&mut bench, paused());
-    assert!(matches!(outcome(&said, attempt), Outcome::Interrupted));
+    let output = policy(&mut bench, paused());
+    assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
     assert!(calls(&bench.until(600_000)).is_empty());
 }
 
@@ -117,12 +117,12 @@ fn g6_a_put_that_was_sent_is_followed_to_its_end_and_nothing_follows_it() {
     let (attempt, put) = bench.begin_put(&web, &[1]);
     assert!(policy(&mut bench, paused()).is_empty());
     bench.due(&pool("lb", "next"), due(0, Class::Revive));
-    let said = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(1))));
-    assert!(takes(&said).is_empty());
+    let output = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(1))));
+    assert!(takes(&output).is_empty());
     let poll = poll(&bench.until(1_000));
-    let said = bench.answer(poll, ArmAnswer::Operation(OperationState::Succeeded));
-    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
-    assert!(takes(&said).is_empty());
+    let output = bench.answer(poll, ArmAnswer::Operation(OperationState::Succeeded));
+    assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
+    assert!(takes(&output).is_empty());
     assert_eq!(puts(&bench.until(600_000)), 0);
 }
 
@@ -132,10 +132,11 @@ fn g6_after_a_throttled_put_or_a_moved_etag_no_put_follows_in_a_pause() {
     let web = pool("lb", "web");
     let (attempt, put) = bench.begin_put(&web, &[1]);
     policy(&mut bench, paused());
-    let said = bench.fail(put, failed(412, "", RetryAfter::Absent));
-    let ended =
-        said.iter().any(|said| matches!(said, Out::Finished(_, id, Outcome::NotGranted) if *id == attempt));
-    assert!(ended && calls(&said).is_empty(), "{said:?}");
+    let output = bench.fail(put, failed(412, "", RetryAfter::Absent));
+    let ended = output
+        .iter()
+        .any(|output| matches!(output, Out::Finished(_, id, Outcome::NotGranted) if *id == attempt));
+    assert!(ended && calls(&output).is_empty(), "{output:?}");
 }
 
 #[test]
@@ -150,14 +151,14 @@ fn d1_members_paused_since_the_take_are_not_written_but_their_down_is() {
         let mut bench = Bench::leading(params());
         let (attempt, read) = bench.begin(&web, &[1]);
         assert!(policy(&mut bench, wish.clone()).is_empty());
-        let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
-        assert!(matches!(outcome(&said, attempt), Outcome::NotGranted));
-        assert_eq!(puts(&said), 0);
-        bench.hear(In::Withdraw(web.clone()));
+        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+        assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
+        assert_eq!(puts(&output), 0);
+        bench.step(In::Withdraw(web.clone()));
 
-        bench.hear(In::Draining(drains(2)));
-        let read = get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
-        let (_, edit, _) = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/2")), &web);
+        bench.step(In::Draining(drains(2)));
+        let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+        let (_, edit, _) = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/2")), &web);
         assert!(edit.add.is_empty() && edit.remove.is_empty() && edit.set_admin.len() == 1);
     }
 }
@@ -168,20 +169,20 @@ fn g6_add_only_adds_and_removes_nothing() {
     policy(&mut bench, OperatorPolicy { mode: Mode::AddOnly, ..OperatorPolicy::default() });
     let web = pool("lb", "web");
     let (_, read) = bench.begin(&web, &[1]);
-    let (call, edit, _) = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/1")), &web);
+    let (call, edit, _) = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/1")), &web);
     assert!(edit.remove.is_empty() && edit.add.len() == 1, "{edit:?}");
     bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     let (attempt, read) = bench.begin(&pool("other", "web"), &[1]);
-    let said = bench.answer(read, read_of(holds(&pool("other", "web"), &[1, 2]), "W/1"));
-    assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { .. }));
+    let output = bench.answer(read, read_of(pool_with(&pool("other", "web"), &[1, 2]), "W/1"));
+    assert!(matches!(outcome(&output, attempt), Outcome::Unchanged { .. }));
 }
 
 fn asked(bench: &mut Bench, of: &PoolId) -> Result<(), Refusal> {
-    let said = bench.hear(In::Attempt(RequestId(5), of.clone()));
-    match &said[..] {
+    let output = bench.step(In::Attempt(RequestId(5), of.clone()));
+    match &output[..] {
         [Out::Attempt(pool, RequestId(5))] if pool == of => Ok(()),
         [Out::Answer(RequestId(5), Answer::Refused(refusal))] => Err(refusal.clone()),
-        _ => panic!("neither passed on nor refused: {said:?}"),
+        _ => panic!("neither passed on nor refused: {output:?}"),
     }
 }
 
@@ -209,7 +210,7 @@ fn h3_an_attempt_is_passed_on_unless_it_could_not_begin() {
     policy(&mut bench, OperatorPolicy::default());
 
     let until = at(90_000);
-    bench.hear(In::Remembered(GateTimes { reads_until: None, writes_until: Some(until) }));
+    bench.step(In::Remembered(GateTimes { reads_until: None, writes_until: Some(until) }));
     assert_eq!(asked(&mut bench, &web), Err(Refusal::NotBefore(until)));
     bench.until(91_000);
     let (_, put) = bench.begin_put(&pool("lb", "x-other"), &[1]);

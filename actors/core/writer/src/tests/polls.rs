@@ -1,4 +1,5 @@
-//! Polls that do not show how an operation ends: the writer reads its load balancer (docs/design/writer.md, W2, W5).
+//! Tests of polls that do not show the end of an operation: the writer reads its load balancer
+//! (docs/design/writer.md, W2, W5).
 
 use super::*;
 use model::arm::AdminState;
@@ -24,15 +25,15 @@ fn without_url() -> ArmAnswer {
     ArmAnswer::Put(PutAccepted { operation: None, ..accepted })
 }
 
-/// When the writer saw the end of the operation, and when it had read the load balancer, in milliseconds.
+/// Times in milliseconds at which the writer saw the end of the operation, and at which it read the load balancer.
 struct Played {
     ended: u64,
     reads: Vec<u64>,
-    said: Vec<Out>,
+    output: Vec<Out>,
 }
 
-/// Answers each poll with `poll`, or not at all, fails each read of a pool, and answers each read of the load balancer
-/// with `balancer` of the second, until an output satisfies `ends`.
+/// Answers each poll with `poll`, or not at all, fails each read of a pool, and answers each read of the load
+/// balancer with `balancer` of the second, until an output satisfies `ends`.
 fn play(
     bench: &mut Bench,
     poll: Option<&ArmAnswer>,
@@ -42,9 +43,9 @@ fn play(
     let mut reads = Vec::new();
     while bench.now < 20 * 60_000 {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
-        let mut said = bench.until(next);
-        while let Some(call) = calls(&said).first().map(|call| (*call).clone()) {
-            said.retain(|said| !matches!(said, Out::Call(other) if other.id == call.id));
+        let mut output = bench.until(next);
+        while let Some(call) = calls(&output).first().map(|call| (*call).clone()) {
+            output.retain(|output| !matches!(output, Out::Call(other) if other.id == call.id));
             let answer = match (&call.request, poll) {
                 (ArmRequest::Poll(_), None) => continue,
                 (ArmRequest::Poll(_), Some(answer)) => answer.clone(),
@@ -55,10 +56,10 @@ fn play(
                 (ArmRequest::GetPool(_), _) => ArmAnswer::Failed(failed(500, "", RetryAfter::Absent)),
                 (ArmRequest::PutPool { .. }, _) => panic!("a second PUT"),
             };
-            said.extend(bench.answer(call.id, answer));
+            output.extend(bench.answer(call.id, answer));
         }
-        if said.iter().any(&ends) {
-            return Played { ended: next, reads, said };
+        if output.iter().any(&ends) {
+            return Played { ended: next, reads, output };
         }
     }
     panic!("the lane is never free");
@@ -71,13 +72,13 @@ fn play_attempt(
     poll: Option<&ArmAnswer>,
     balancer: impl Fn(u64) -> ArmAnswer,
 ) -> (Played, Outcome) {
-    let ends = |said: &Out| matches!(said, Out::Finished(_, id, _) if *id == attempt);
+    let ends = |output: &Out| matches!(output, Out::Finished(_, id, _) if *id == attempt);
     let played = play(bench, poll, balancer, ends);
-    let found = outcome(&played.said, attempt).clone();
+    let found = outcome(&played.output, attempt).clone();
     (played, found)
 }
 
-/// Every result of a poll that says nothing about its operation; `None`: no answer.
+/// All results of a poll without information on its operation. `None`: no answer.
 fn problems() -> Vec<Option<ArmAnswer>> {
     let later = RetryAfter::In(Duration::from_secs(60));
     let statuses = [400, 401, 403, 404, 408, 409, 410, 412, 418, 500, 501, 502, 503, 504];
@@ -114,7 +115,7 @@ fn w2_failing_polls_hold_no_lane_whose_balancer_rests() {
     for problem in problems() {
         for (members, written) in [(&[1][..], true), (&[][..], false)] {
             let (mut bench, web, attempt) = begun();
-            let rests = |_| lb_of("lb", Provisioning::Succeeded, vec![holds(&web, members)]);
+            let rests = |_| lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, members)]);
             let (played, found) = play_attempt(&mut bench, attempt, problem.as_ref(), rests);
             assert!(played.ended <= 31_000, "{problem:?}: {} ms", played.ended);
             assert_eq!(played.reads.len(), 1, "{problem:?}");
@@ -143,7 +144,7 @@ fn w2_the_third_failed_poll_reads_the_balancer() {
         }
         let asked = poll(&bench.until(22_000));
         bench.fail(asked, problem);
-        look(&bench.until(22_000), "lb");
+        lb_read(&bench.until(22_000), "lb");
     }
 }
 
@@ -154,7 +155,7 @@ fn w2_a_balancer_that_updates_keeps_its_lane_closed() {
         // The pool shows the end before the load balancer does.
         let balancer = |seconds| {
             let rests = if seconds < 300 { Provisioning::Updating } else { Provisioning::Succeeded };
-            lb_of("lb", rests, vec![holds(&web, &[1])])
+            lb_of("lb", rests, vec![pool_with(&web, &[1])])
         };
         let (played, found) = play_attempt(&mut bench, attempt, problem.as_ref(), balancer);
         assert!(matches!(found, Outcome::Written { .. }), "{problem:?}: {found:?}");
@@ -170,12 +171,12 @@ fn w2_a_balancer_that_updates_keeps_its_lane_closed() {
 fn w2_endless_running_counts_unless_the_pool_is_right() {
     for answer in runs_endlessly() {
         let (mut bench, web, attempt) = begun();
-        let right = |_| lb_of("lb", Provisioning::Succeeded, vec![holds(&web, &[1])]);
+        let right = |_| lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[1])]);
         let (played, found) = play_attempt(&mut bench, attempt, Some(&answer), right);
         assert!(played.ended <= 31_000 && matches!(found, Outcome::Written { .. }), "{found:?}");
         // The operation may not have begun yet.
         let (mut bench, web, attempt) = begun();
-        let wrong = |_| lb_of("lb", Provisioning::Succeeded, vec![holds(&web, &[])]);
+        let wrong = |_| lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[])]);
         let (played, found) = play_attempt(&mut bench, attempt, Some(&answer), wrong);
         assert_eq!(played.ended, 15 * 60_000);
         assert!(matches!(found, Outcome::Retriable { .. }), "{found:?}");
@@ -196,7 +197,7 @@ fn w2_a_long_retry_after_does_not_delay_the_read() {
                 }
                 ArmRequest::GetLoadBalancer(_) => {
                     read.push(bench.now);
-                    lb_of("lb", Provisioning::Updating, vec![holds(&web, &[])])
+                    lb_of("lb", Provisioning::Updating, vec![pool_with(&web, &[])])
                 }
                 ArmRequest::GetPool(_) | ArmRequest::PutPool { .. } => {
                     ArmAnswer::Failed(failed(500, "", RetryAfter::Absent))
@@ -211,7 +212,7 @@ fn w2_a_long_retry_after_does_not_delay_the_read() {
 #[test]
 fn w2_without_a_url_the_balancer_is_read() {
     let (mut bench, web, attempt) = begun_with(without_url());
-    let rests = |_| lb_of("lb", Provisioning::Succeeded, vec![holds(&web, &[1])]);
+    let rests = |_| lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[1])]);
     let (played, found) = play_attempt(&mut bench, attempt, None, rests);
     assert!(played.ended <= 31_000 && matches!(found, Outcome::Written { .. }), "{found:?}");
 }
@@ -221,18 +222,18 @@ fn n3_failing_polls_of_an_admin_write_hold_no_lane() {
     for problem in problems().into_iter().chain(runs_endlessly().map(Some)) {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
-        bench.hear(In::Draining(drains(1)));
-        let read = get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
-        let call = put(&bench.answer(read, read_of(holds(&web, &[1, 2]), "W/1")), &web).0;
+        bench.step(In::Draining(drains(1)));
+        let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+        let call = put(&bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1")), &web).0;
         bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
-        let mut facts = holds(&web, &[1, 2]);
+        let mut facts = pool_with(&web, &[1, 2]);
         facts.entries[0].admin_state = AdminState::Down;
         let rests = |_| lb_of("lb", Provisioning::Succeeded, vec![facts.clone()]);
-        let ends = |said: &Out| matches!(said, Out::AdminFinished { .. });
+        let ends = |output: &Out| matches!(output, Out::AdminFinished { .. });
         let played = play(&mut bench, problem.as_ref(), rests, ends);
         assert!(played.ended <= 31_000, "{problem:?}: {} ms", played.ended);
-        let went_well = |said: &Out| matches!(said, Out::AdminFinished { result: Ok(_), .. });
-        assert!(played.said.iter().any(went_well), "{problem:?}: {:?}", played.said);
+        let went_well = |output: &Out| matches!(output, Out::AdminFinished { result: Ok(_), .. });
+        assert!(played.output.iter().any(went_well), "{problem:?}: {:?}", played.output);
     }
 }
 
@@ -266,7 +267,7 @@ fn w6_no_balancer_is_read_while_reads_are_throttled() {
     let asked = poll(&bench.until(1_000));
     bench.fail(asked, failed(429, "TooManyRequests", RetryAfter::In(Duration::from_secs(120))));
     assert!(calls(&bench.until(120_900)).is_empty());
-    look(&bench.until(121_100), "lb");
+    lb_read(&bench.until(121_100), "lb");
 }
 
 #[test]
@@ -276,7 +277,7 @@ fn w2_a_balancer_that_cannot_be_read_is_read_again() {
         if seconds < 60 {
             return ArmAnswer::Failed(failed(500, "", RetryAfter::In(Duration::from_secs(60))));
         }
-        lb_of("lb", Provisioning::Succeeded, vec![holds(&web, &[1])])
+        lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[1])])
     };
     let problem = ArmAnswer::Failed(failed(500, "", RetryAfter::Absent));
     let (played, found) = play_attempt(&mut bench, attempt, Some(&problem), balancer);
@@ -302,28 +303,28 @@ fn w5_a_pool_or_balancer_that_is_gone_is_stale() {
 fn w2_a_late_end_of_the_operation_counts() {
     let (mut bench, _, attempt) = begun();
     let asked = poll(&bench.until(1_000));
-    look(&bench.until(30_000), "lb");
+    lb_read(&bench.until(30_000), "lb");
     assert!(bench.answer(asked, running(RetryAfter::Absent)).is_empty());
     let (mut bench, _, attempt_2) = begun();
     assert_eq!(attempt, attempt_2);
     let asked = poll(&bench.until(1_000));
-    look(&bench.until(30_000), "lb");
-    let said = bench.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
-    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+    lb_read(&bench.until(30_000), "lb");
+    let output = bench.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
+    assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }
 
 #[test]
 fn w2_after_the_deadline_the_lane_waits_for_rest() {
     let (mut bench, web, attempt) = begun();
-    let updates = |_| lb_of("lb", Provisioning::Updating, vec![holds(&web, &[])]);
+    let updates = |_| lb_of("lb", Provisioning::Updating, vec![pool_with(&web, &[])]);
     let problem = ArmAnswer::Failed(failed(500, "", RetryAfter::Absent));
     let ended = play_attempt(&mut bench, attempt, Some(&problem), updates).0.ended;
     assert_eq!(ended, 15 * 60_000);
     bench.at_rest = false;
     let next = pool("lb", "next");
-    let read = look(&bench.due(&next, due(ended, Class::Add)), "lb");
-    let said = bench.answer(read, lb_of("lb", Provisioning::Updating, Vec::new()));
-    assert!(takes(&said).is_empty(), "the lane stays closed");
-    let read = look(&bench.until(ended + 5_000), "lb");
+    let read = lb_read(&bench.due(&next, due(ended, Class::Add)), "lb");
+    let output = bench.answer(read, lb_of("lb", Provisioning::Updating, Vec::new()));
+    assert!(takes(&output).is_empty(), "the lane stays closed");
+    let read = lb_read(&bench.until(ended + 5_000), "lb");
     take(&bench.answer(read, lb_of("lb", Provisioning::Succeeded, Vec::new())));
 }

@@ -1,9 +1,9 @@
-//! What holds for the writer whatever happens: a random world around it, then a quiet end.
+//! Property tests of the writer in a random world, with a quiet end.
 //!
-//! Safety: one PUT at a time on a load balancer, no more busy lanes than turns, no PUT without proof, outside its
-//! term or without the etag of its GET, one Finished for each attempt that a pool has opened; and no member comes in
-//! that is to be Down and is not, without the admin state's being told. Liveness: when the faults stop, every pool
-//! becomes right within a bound.
+//! Safety: one PUT at a time on a load balancer, and no more busy lanes than turns. No PUT without proof, outside its
+//! term, or without the etag of its GET. One Finished for each attempt that a pool has opened. The admin state learns
+//! of each added member that must be Down and is not. Liveness: when the faults stop, every pool becomes in sync
+//! within a bound.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,30 +25,30 @@ const POOLS: usize = 3;
 const TURNS: usize = 2;
 const CLIENT_RETRIES: u32 = 3;
 
-/// The grants that one attempt can need: the first, the client's retries of its GET and of its PUT, the waits for a
+/// Most grants of one attempt: the first one, the client's retries of its GET and of its PUT, and the waits for a
 /// foreign operation.
 const MOST_GRANTS: u32 = 1 + 2 * CLIENT_RETRIES + 6;
 
-/// Something that happens to the world.
+/// Something that happens.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
-    /// A pool gets a level: a set of addresses by bits, and those that may stay.
+    /// A pool gets a level: a set of addresses by bits, and the tolerated ones.
     Level(usize, u8, u8),
-    /// Another client writes a pool, for so many seconds.
+    /// Another client writes a pool, for this many seconds.
     Foreign(usize, u8, u8),
-    /// The draining set changes and every pool's admin state is due.
+    /// The draining set changes, and every pool's admin state is due.
     Drain(u8, bool),
-    /// The next calls meet this.
-    Faults(Fault, u8),
-    /// Operations take so many seconds from now on, and end like this.
+    /// The next calls meet this fault.
+    Faults(FailureCause, u8),
+    /// Operations take this many seconds from now on, and end like this.
     Operations(u8, Option<Fate>, bool),
-    /// A foreign rule comes to a pool, or goes.
+    /// A foreign rule is added to a pool, or removed.
     ForeignRule(usize, bool),
     /// Leadership is lost, or won.
     Lead(bool),
-    /// A predecessor has begun to write a pool, for so many seconds, when this process leads.
+    /// A predecessor has begun to write a pool, for this many seconds, when this process leads.
     TakeOver(usize, u8, u8),
-    /// Pools answer so many seconds late.
+    /// Pools answer this many seconds late.
     Sluggish(u8),
     /// Discovery reads a load balancer.
     Discover(usize),
@@ -57,12 +57,12 @@ enum Happening {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fault {
-    /// It is carried out, and the answer never comes.
+enum FailureCause {
+    /// It is carried out, and the answer is lost.
     AnswerLost,
     /// It is not carried out, and the connection breaks.
     NotSent,
-    /// It is carried out, and a gateway loses patience.
+    /// It is carried out, and a gateway times out.
     GatewayTimeout,
     /// 429 of a quota.
     Quota,
@@ -82,16 +82,16 @@ enum Fault {
     GateClosed,
 }
 
-/// A pool's side: a level, and an attempt when one is open.
+/// A pool's side: a level, and an open attempt.
 struct FakePool {
     id: PoolId,
     level: Level,
     open: Option<AttemptId>,
-    /// Posted to its lane at this moment.
+    /// Time at which it became due in its lane.
     posted: Option<Now>,
-    /// Not right, and to be posted at this moment.
+    /// Time at which it becomes due again, because it is out of sync.
     again: Option<Now>,
-    /// What was sent to it and waits to be handled.
+    /// Messages to it that are not handled yet.
     mail: VecDeque<(Now, Out)>,
 }
 
@@ -100,24 +100,24 @@ struct World {
     writer: Writer,
     arm: FakeArm,
     pools: Vec<FakePool>,
-    /// Calls under way: when they reach ARM, and what they meet there.
-    calls: BTreeMap<CallId, (Now, ArmRequest, Option<Fault>)>,
-    faults: VecDeque<Fault>,
+    /// Calls in flight: the time at which they reach ARM, and their fault there.
+    calls: BTreeMap<CallId, (Now, ArmRequest, Option<FailureCause>)>,
+    faults: VecDeque<FailureCause>,
     slow: Duration,
     epoch: u64,
     leads: bool,
     admin_due: BTreeMap<PoolId, u64>,
-    /// The etag and facts that the last GET of each pool answered.
+    /// The etag and facts in the last GET of each pool.
     last_get: BTreeMap<PoolId, (Option<Etag>, Arc<PoolFacts>)>,
-    /// How often each attempt was granted.
+    /// Number of grants of each attempt.
     grants: BTreeMap<AttemptId, u32>,
-    /// Attempts of which a PUT has changed members.
+    /// Attempts with a PUT that has changed members.
     carried_out: BTreeSet<AttemptId>,
-    /// The members that the last PUT of each pool adds, other than Down, and the draining set that it was made of.
+    /// Members that the last PUT of each pool adds without Down, and its draining set.
     added: BTreeMap<PoolId, (u64, BTreeSet<Backend>)>,
-    /// What the admin state was told that it has missed.
+    /// The reported missed backends.
     missed: BTreeSet<(PoolId, u64, Backend)>,
-    /// Whether only we write, and everything that is accepted is carried out.
+    /// Whether only we write, and every accepted PUT is carried out.
     alone: bool,
     finished: BTreeSet<AttemptId>,
     puts: usize,
@@ -171,7 +171,7 @@ impl World {
         }
         World {
             now: Now::from_millis(1),
-            writer: super::let_write(params),
+            writer: super::writer_with_policy(params),
             arm,
             pools,
             calls: BTreeMap::new(),
@@ -193,34 +193,34 @@ impl World {
         }
     }
 
-    fn tell(&mut self, input: In) {
+    fn deliver(&mut self, input: In) {
         let mut out = Vec::new();
         self.writer.step(self.now, input, &mut out);
-        self.take_in(out);
+        self.apply_output(out);
     }
 
-    fn take_in(&mut self, out: Vec<Out>) {
+    fn apply_output(&mut self, out: Vec<Out>) {
         self.writer.check().expect("the invariants hold");
-        let is_written = |said: &Out| {
-            let Out::Finished(pool, _, Outcome::Written { .. }) = said else { return None };
+        let is_written = |output: &Out| {
+            let Out::Finished(pool, _, Outcome::Written { .. }) = output else { return None };
             Some(pool.clone())
         };
         let written: Vec<PoolId> = out.iter().filter_map(is_written).collect();
-        for said in out {
-            match said {
+        for output in out {
+            match output {
                 Out::Take(ref pool, attempt) => {
                     assert!(self.leads && attempt.epoch.0 == self.epoch, "a grant outside the term");
                     let grants = self.grants.entry(attempt).or_default();
                     *grants += 1;
                     assert!(*grants <= MOST_GRANTS, "{attempt} is tried without end");
-                    self.mail(&pool.clone(), said);
+                    self.mail(&pool.clone(), output);
                 }
                 Out::Finished(ref pool, attempt, ref outcome) => {
                     assert!(self.finished.insert(attempt), "{attempt} was finished twice: {outcome:?}");
                     let unchanged = matches!(outcome, Outcome::Unchanged { .. });
                     let overlooked = unchanged && self.alone && self.carried_out.contains(&attempt);
                     assert!(!overlooked, "{attempt} has written and does not know");
-                    self.mail(&pool.clone(), said);
+                    self.mail(&pool.clone(), output);
                 }
                 Out::AdminFinished { pool, generation, result } => {
                     let due = self.admin_due.get(&pool).copied();
@@ -230,7 +230,7 @@ impl World {
                         let since = self.now;
                         let again =
                             AdminDue { since, generation: due, urgency: AdminUrgency::Down, again: false };
-                        self.tell(In::AdminDue(pool, again));
+                        self.deliver(In::AdminDue(pool, again));
                     }
                 }
                 Out::AdminMissed(pool, backends) => {
@@ -238,7 +238,7 @@ impl World {
                     for backend in backends {
                         assert!(newest.addresses.contains_key(&backend), "{backend} does not drain");
                         let missed = (pool.clone(), newest.generation, backend);
-                        assert!(self.missed.insert(missed.clone()), "told twice: {missed:?}");
+                        assert!(self.missed.insert(missed.clone()), "reported twice: {missed:?}");
                     }
                 }
                 Out::AdminFound(pool, _, backends) => {
@@ -268,13 +268,13 @@ impl World {
             }
         }
         for pool in &written {
-            self.judge_what_was_missed(pool);
+            self.check_missed_reports(pool);
         }
     }
 
-    /// After a pool was told that it is written: what its last PUT has brought in, is to be Down by now and is not, was
-    /// told.
-    fn judge_what_was_missed(&self, pool: &PoolId) {
+    /// After a pool was reported as written, checks that each member of its last PUT that must be Down now, and is
+    /// not, was reported.
+    fn check_missed_reports(&self, pool: &PoolId) {
         let (Some((made_of, added)), newest) = (self.added.get(pool), &self.writer.draining) else { return };
         let serves = |backend: &&Backend| {
             self.arm.entries(pool).iter().any(|entry| {
@@ -285,17 +285,17 @@ impl World {
         if *made_of < newest.generation {
             for backend in added.iter().filter(drains).filter(serves) {
                 let told = self.missed.contains(&(pool.clone(), newest.generation, backend.clone()));
-                assert!(told, "it was not told that {backend} in {pool} is not Down");
+                assert!(told, "it was not reported that {backend} in {pool} is not Down");
             }
         }
     }
 
-    fn mail(&mut self, pool: &PoolId, said: Out) {
+    fn mail(&mut self, pool: &PoolId, output: Out) {
         let at = self.now.plus(self.slow);
         let found = self.pools.iter_mut().find(|found| found.id == *pool).expect("a known pool");
-        // What is sent to a pool stays in order.
+        // Messages to a pool stay in order.
         let at = found.mail.back().map_or(at, |(last, _)| at.max(*last));
-        found.mail.push_back((at, said));
+        found.mail.push_back((at, output));
     }
 
     fn send(&mut self, call: ArmCall) {
@@ -325,32 +325,36 @@ impl World {
         self.calls.insert(call.id, (self.now.plus(latency), call.request, fault));
     }
 
-    /// What a call that reaches ARM now is answered; `None`: nothing, ever.
-    fn arrive(&mut self, request: &ArmRequest, fault: Option<Fault>) -> Option<ArmAnswer> {
+    /// ARM's answer to a call that arrives now. `None`: never answered.
+    fn arrive(&mut self, request: &ArmRequest, fault: Option<FailureCause>) -> Option<ArmAnswer> {
         let header = RetryAfter::In(Duration::from_secs(7));
         let answer = match fault {
             None => self.carry_out(request),
-            Some(Fault::AnswerLost) => {
+            Some(FailureCause::AnswerLost) => {
                 self.carry_out(request);
                 return None;
             }
-            Some(Fault::GatewayTimeout) => {
+            Some(FailureCause::GatewayTimeout) => {
                 self.carry_out(request);
                 ArmAnswer::Failed(failed(504, "GatewayTimeout", RetryAfter::Absent))
             }
-            Some(Fault::NotSent) => {
+            Some(FailureCause::NotSent) => {
                 ArmAnswer::Failed(failure(FailureKind::Connection, "", RetryAfter::Absent))
             }
-            Some(Fault::Quota) => ArmAnswer::Failed(failed(429, "TooManyRequests", header)),
-            Some(Fault::Lock) => ArmAnswer::Failed(failed(429, "RetryableError", header)),
-            Some(Fault::Conflict) => ArmAnswer::Failed(failed(409, "Conflict", RetryAfter::Absent)),
-            Some(Fault::Moved) => ArmAnswer::Failed(failed(412, "PreconditionFailed", RetryAfter::Absent)),
-            Some(Fault::Broken) => ArmAnswer::Failed(failed(500, "", RetryAfter::Absent)),
-            Some(Fault::Denied) => ArmAnswer::Failed(failed(403, "AuthorizationFailed", RetryAfter::Absent)),
-            Some(Fault::NoToken) => {
+            Some(FailureCause::Quota) => ArmAnswer::Failed(failed(429, "TooManyRequests", header)),
+            Some(FailureCause::Lock) => ArmAnswer::Failed(failed(429, "RetryableError", header)),
+            Some(FailureCause::Conflict) => ArmAnswer::Failed(failed(409, "Conflict", RetryAfter::Absent)),
+            Some(FailureCause::Moved) => {
+                ArmAnswer::Failed(failed(412, "PreconditionFailed", RetryAfter::Absent))
+            }
+            Some(FailureCause::Broken) => ArmAnswer::Failed(failed(500, "", RetryAfter::Absent)),
+            Some(FailureCause::Denied) => {
+                ArmAnswer::Failed(failed(403, "AuthorizationFailed", RetryAfter::Absent))
+            }
+            Some(FailureCause::NoToken) => {
                 ArmAnswer::Failed(failure(FailureKind::Credential, "", RetryAfter::Absent))
             }
-            Some(Fault::GateClosed) => ArmAnswer::Failed(failure(
+            Some(FailureCause::GateClosed) => ArmAnswer::Failed(failure(
                 FailureKind::GateClosed,
                 "",
                 RetryAfter::In(Duration::from_secs(3)),
@@ -385,12 +389,12 @@ impl World {
         })
     }
 
-    /// A pool handles one thing sent to it, as a queue would.
-    fn handle_mail(&mut self, number: usize, said: Out) {
+    /// Lets a pool handle one message, as a queue would.
+    fn handle_mail(&mut self, number: usize, output: Out) {
         let now = self.now;
         let right = self.is_right(&self.pools[number]);
         let pool = &mut self.pools[number];
-        match said {
+        match output {
             Out::Take(id, attempt) => {
                 pool.posted = None;
                 let wanted = !right || attempt.n.is_multiple_of(3) || pool.open == Some(attempt);
@@ -403,7 +407,7 @@ impl World {
                     rewrites: false,
                     trigger: Trigger::Endpoints,
                 });
-                self.tell(In::Taken(id, attempt, taken));
+                self.deliver(In::Taken(id, attempt, taken));
             }
             Out::Finished(_, attempt, outcome) => {
                 if pool.open != Some(attempt) {
@@ -454,7 +458,7 @@ impl World {
             pool.posted = Some(self.now);
             pool.again = None;
             let (id, since) = (pool.id.clone(), self.now);
-            self.tell(In::Due(id, Due { since, class: Class::Add }));
+            self.deliver(In::Due(id, Due { since, class: Class::Add }));
         }
     }
 
@@ -466,7 +470,7 @@ impl World {
         [calls, mail, again, arm, self.writer.deadline()].into_iter().flatten().min()
     }
 
-    /// Lets everything happen that is to happen until a moment.
+    /// Runs the world until this time.
     fn run(&mut self, until: Now) {
         while let Some(next) = self.next_event().filter(|next| *next <= until) {
             self.now = self.now.max(next);
@@ -474,14 +478,14 @@ impl World {
             if let Some(id) = self.calls.iter().find(|(_, (at, ..))| *at <= self.now).map(|(id, _)| *id) {
                 let (_, request, fault) = self.calls.remove(&id).expect("it was just found");
                 if let Some(answer) = self.arrive(&request, fault) {
-                    self.tell(In::Answered(id, answer));
+                    self.deliver(In::Answered(id, answer));
                 }
                 continue;
             }
             let due = |pool: &FakePool| pool.mail.front().is_some_and(|(at, _)| *at <= self.now);
             if let Some(number) = self.pools.iter().position(due) {
-                let (_, said) = self.pools[number].mail.pop_front().expect("it was just found");
-                self.handle_mail(number, said);
+                let (_, output) = self.pools[number].mail.pop_front().expect("it was just found");
+                self.handle_mail(number, output);
                 continue;
             }
             if let Some(number) =
@@ -497,7 +501,7 @@ impl World {
             self.writer.tick(self.now, &mut out);
             let next = self.writer.deadline();
             assert!(next.is_none_or(|next| next > self.now), "the machine would wake forever");
-            self.take_in(out);
+            self.apply_output(out);
         }
         self.now = self.now.max(until);
     }
@@ -521,12 +525,12 @@ impl World {
                 let all = (0..8).map(|last| Backend::from(ip(last)));
                 let restorable = all.filter(|backend| !addresses.contains_key(backend)).collect();
                 let set = Draining { generation, addresses, restorable, ..Draining::default() };
-                self.tell(In::Draining(Arc::new(set)));
+                self.deliver(In::Draining(Arc::new(set)));
                 let urgency = if urgent { AdminUrgency::Down } else { AdminUrgency::Restore };
                 for number in 0..self.pools.len() {
                     let id = self.pools[number].id.clone();
                     self.admin_due.insert(id.clone(), generation);
-                    self.tell(In::AdminDue(
+                    self.deliver(In::AdminDue(
                         id,
                         AdminDue { since: self.now, generation, urgency, again: false },
                     ));
@@ -563,13 +567,13 @@ impl World {
             Happening::Discover(number) => {
                 self.reads += 1;
                 let lb = LbName::new(format!("lb{number}"));
-                self.tell(In::Read { call: CallId(self.reads), lb });
+                self.deliver(In::Read { call: CallId(self.reads), lb });
             }
             Happening::Withdraw(number) => {
                 let pool = &mut self.pools[number];
                 if pool.open.is_none() && pool.posted.take().is_some() {
                     let id = pool.id.clone();
-                    self.tell(In::Withdraw(id));
+                    self.deliver(In::Withdraw(id));
                 }
             }
         }
@@ -583,10 +587,10 @@ impl World {
         } else {
             Standing::Standby
         };
-        self.tell(In::Standing(standing));
+        self.deliver(In::Standing(standing));
     }
 
-    /// All faults end; everything that is wanted is asked for; long enough passes for the longest waits.
+    /// Ends all faults, makes everything due, and waits for longer than the longest waits.
     fn come_to_rest(&mut self) {
         self.faults.clear();
         for (_, _, fault) in self.calls.values_mut() {
@@ -600,7 +604,7 @@ impl World {
         if !self.leads {
             self.lead(true);
         }
-        // The next comparison finds whatever is not right (lost or foreign), and again after the slowest wait.
+        // The next comparison finds pools out of sync (lost or foreign), and again after the longest wait.
         for _ in 0..2 {
             for number in 0..self.pools.len() {
                 if !self.is_right(&self.pools[number]) {
@@ -611,7 +615,7 @@ impl World {
                     let generation = self.writer.draining.generation;
                     self.admin_due.insert(id.clone(), generation);
                     let since = self.now;
-                    self.tell(In::AdminDue(
+                    self.deliver(In::AdminDue(
                         id,
                         AdminDue { since, generation, urgency: AdminUrgency::Down, again: false },
                     ));
@@ -634,30 +638,30 @@ impl World {
     }
 }
 
-fn any_fault() -> impl Strategy<Value = Fault> {
+fn any_fault() -> impl Strategy<Value = FailureCause> {
     prop::sample::select(vec![
-        Fault::AnswerLost,
-        Fault::NotSent,
-        Fault::GatewayTimeout,
-        Fault::Quota,
-        Fault::Lock,
-        Fault::Conflict,
-        Fault::Moved,
-        Fault::Broken,
-        Fault::Denied,
-        Fault::NoToken,
-        Fault::GateClosed,
+        FailureCause::AnswerLost,
+        FailureCause::NotSent,
+        FailureCause::GatewayTimeout,
+        FailureCause::Quota,
+        FailureCause::Lock,
+        FailureCause::Conflict,
+        FailureCause::Moved,
+        FailureCause::Broken,
+        FailureCause::Denied,
+        FailureCause::NoToken,
+        FailureCause::GateClosed,
     ])
 }
 
-/// Levels, trouble on the way and slow operations, and no other client who writes.
+/// Levels, faults and slow operations, without another writer.
 fn any_trouble() -> impl Strategy<Value = Happening> {
     let fault = prop::sample::select(vec![
-        Fault::AnswerLost,
-        Fault::NotSent,
-        Fault::GatewayTimeout,
-        Fault::Broken,
-        Fault::NoToken,
+        FailureCause::AnswerLost,
+        FailureCause::NotSent,
+        FailureCause::GatewayTimeout,
+        FailureCause::Broken,
+        FailureCause::NoToken,
     ]);
     prop_oneof![
         4 => (0..LBS * POOLS, any::<u8>(), any::<u8>()).prop_map(|(n, r, t)| Happening::Level(n, r, t)),
@@ -730,7 +734,7 @@ proptest! {
             world.run(world.now.plus(Duration::from_millis(pause)));
         }
         world.slow = Duration::ZERO;
-        world.tell(In::Shutdown);
+        world.deliver(In::Shutdown);
         let puts = world.puts;
         world.run(world.now.plus(Duration::from_secs(150)));
         prop_assert_eq!(world.puts, puts, "a PUT was sent after the shutdown");

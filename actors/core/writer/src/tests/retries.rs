@@ -1,4 +1,4 @@
-//! The client's retries, a PUT whose answer was lost, and how long ARM may keep us waiting (W4, W6, W8).
+//! Tests of the client's retries, of PUTs with lost answers, and of ARM's retry times (W4, W6, W8).
 
 use super::*;
 use model::arm::AdminState;
@@ -14,30 +14,30 @@ fn no_answer() -> Arc<Failure> {
 }
 
 fn updating(pool: &PoolId) -> PoolFacts {
-    PoolFacts { provisioning: Provisioning::Updating, ..holds(pool, &[]) }
+    PoolFacts { provisioning: Provisioning::Updating, ..pool_with(pool, &[]) }
 }
 
-/// Lets time pass up to the next grant; gives it and how long it took.
+/// Advances the clock to the next grant. Returns it, and the time that passed.
 fn next_take(bench: &mut Bench) -> (AttemptId, u64) {
     let began = bench.now;
     loop {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
         assert!(next < began + 100_000, "no grant for 100 s");
-        let said = bench.until(next.max(bench.now));
-        if !takes(&said).is_empty() {
-            return (take(&said), bench.now - began);
+        let output = bench.until(next.max(bench.now));
+        if !takes(&output).is_empty() {
+            return (take(&output), bench.now - began);
         }
     }
 }
 
-/// Lets time pass up to the next call; nothing is granted meanwhile.
-fn next_look(bench: &mut Bench, latest: u64) -> CallId {
+/// Advances the clock to the next call. Nothing is granted meanwhile.
+fn next_call(bench: &mut Bench, latest: u64) -> CallId {
     loop {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
         assert!(next <= latest, "nothing is read until {latest} ms");
-        let said = bench.until(next.max(bench.now));
-        assert!(takes(&said).is_empty(), "nothing is granted in doubt");
-        if let Some(call) = calls(&said).first() {
+        let output = bench.until(next.max(bench.now));
+        assert!(takes(&output).is_empty(), "nothing is granted in doubt");
+        if let Some(call) = calls(&output).first() {
             return call.id;
         }
     }
@@ -47,9 +47,9 @@ fn assert_about(millis: u64, seconds: u64) {
     assert!((seconds * 800..=seconds * 1_200).contains(&millis), "{millis} ms, about {seconds} s");
 }
 
-/// What an attempt found, changed and removed.
-fn written(said: &[Out], attempt: AttemptId) -> (&BTreeSet<IpAddr>, &BTreeSet<IpAddr>, &BTreeSet<IpAddr>) {
-    let found = outcome(said, attempt);
+/// The members, added and removed ones of an attempt's outcome.
+fn written(output: &[Out], attempt: AttemptId) -> (&BTreeSet<IpAddr>, &BTreeSet<IpAddr>, &BTreeSet<IpAddr>) {
+    let found = outcome(output, attempt);
     let Outcome::Written { members, added, removed, .. } = found else { panic!("{found:?}") };
     (members, added, removed)
 }
@@ -74,20 +74,20 @@ fn w4_trouble_in_arm_is_retried_after_5_15_and_35_s_and_then_terminal() {
             let (again, waited) = next_take(&mut bench);
             assert_eq!(again, attempt, "the same attempt");
             assert_about(waited, seconds);
-            read = bench.bring(&web, attempt, &[1]);
+            read = bench.take_level(&web, attempt, &[1]);
         }
-        let said = bench.fail(read, failure(kind, "", GONE));
-        let found = outcome(&said, attempt);
+        let output = bench.fail(read, failure(kind, "", GONE));
+        let found = outcome(&output, attempt);
         assert!(matches!(found, Outcome::Terminal { failure } if failure.kind == kind), "{found:?}");
         assert!(bench.writer.lanes.is_empty());
     }
 }
 
-/// A call of the attempt has failed and is tried again: the GET of the next try is under way.
-fn next_read(bench: &mut Bench, said: &[Out], (pool, attempt): (&PoolId, AttemptId)) -> CallId {
-    assert!(said.is_empty(), "{said:?}");
+/// Retries a failed call of the attempt. Returns the GET of the next try.
+fn next_read(bench: &mut Bench, output: &[Out], (pool, attempt): (&PoolId, AttemptId)) -> CallId {
+    assert!(output.is_empty(), "{output:?}");
     assert_eq!(next_take(bench).0, attempt);
-    bench.bring(pool, attempt, &[1])
+    bench.take_level(pool, attempt, &[1])
 }
 
 #[test]
@@ -97,17 +97,17 @@ fn w4_get_and_put_have_retries_of_their_own_as_often_as_configured() {
         let web = pool("lb", "web");
         let (attempt, mut read) = bench.begin(&web, &[1]);
         for _ in 0..retries {
-            let said = bench.fail(read, broken());
-            read = next_read(&mut bench, &said, (&web, attempt));
+            let output = bench.fail(read, broken());
+            read = next_read(&mut bench, &output, (&web, attempt));
         }
         for puts in 0.. {
-            let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
-            let said = bench.fail(put(&said, &web).0, broken());
+            let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+            let output = bench.fail(put(&output, &web).0, broken());
             if puts == retries {
-                assert!(matches!(outcome(&said, attempt), Outcome::Terminal { .. }));
+                assert!(matches!(outcome(&output, attempt), Outcome::Terminal { .. }));
                 break;
             }
-            read = next_read(&mut bench, &said, (&web, attempt));
+            read = next_read(&mut bench, &output, (&web, attempt));
         }
         assert!(bench.writer.lanes.is_empty());
     }
@@ -119,31 +119,31 @@ fn w4_a_get_that_follows_a_failed_put_belongs_to_its_retry() {
         let mut bench = Bench::leading(Params { client_retries: retries, ..params() });
         let web = pool("lb", "web");
         let (attempt, read) = bench.begin(&web, &[1]);
-        let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
-        let mut said = bench.fail(put(&said, &web).0, broken());
+        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+        let mut output = bench.fail(put(&output, &web).0, broken());
         for _ in 0..retries {
-            let read = next_read(&mut bench, &said, (&web, attempt));
-            said = bench.fail(read, broken());
+            let read = next_read(&mut bench, &output, (&web, attempt));
+            output = bench.fail(read, broken());
         }
-        assert!(matches!(outcome(&said, attempt), Outcome::Terminal { .. }));
+        assert!(matches!(outcome(&output, attempt), Outcome::Terminal { .. }));
     }
 }
 
 #[test]
-fn w4_the_delays_of_the_put_begin_anew_after_those_of_the_get() {
+fn w4_the_delays_of_the_put_start_over_after_those_of_the_get() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, mut read) = bench.begin(&web, &[1]);
     for seconds in [5, 15] {
         bench.fail(read, broken());
         assert_about(next_take(&mut bench).1, seconds);
-        read = bench.bring(&web, attempt, &[1]);
+        read = bench.take_level(&web, attempt, &[1]);
     }
     for seconds in [5, 15, 35] {
-        let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
-        bench.fail(put(&said, &web).0, broken());
+        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+        bench.fail(put(&output, &web).0, broken());
         assert_about(next_take(&mut bench).1, seconds);
-        read = bench.bring(&web, attempt, &[1]);
+        read = bench.take_level(&web, attempt, &[1]);
     }
 }
 
@@ -156,7 +156,7 @@ fn w4_a_retry_after_takes_the_place_of_the_delay_up_to_60_seconds() {
         bench.fail(read, failed(503, "", RetryAfter::In(Duration::from_secs(asked))));
         let (attempt, waited) = next_take(&mut bench);
         assert_eq!(waited, kept);
-        read = bench.bring(&web, attempt, &[1]);
+        read = bench.take_level(&web, attempt, &[1]);
     }
 }
 
@@ -166,18 +166,18 @@ fn w4_lane_and_turn_are_free_during_a_wait_and_other_pools_are_written() {
     let (web, sibling) = (pool("lb", "web"), pool("lb", "sibling"));
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.due(&sibling, due(0, Class::Remove));
-    let said = bench.fail(read, broken());
-    assert_eq!(takes(&said)[0].0, sibling, "with the one turn and the one token that there are");
-    let next = takes(&said)[0].1;
-    let read = bench.bring(&sibling, next, &[1]);
-    let said = bench.answer(read, read_of(holds(&sibling, &[]), "W/1"));
-    let said = bench.answer(put(&said, &sibling).0, accepted(Provisioning::Succeeded, GONE));
-    assert!(matches!(outcome(&said, next), Outcome::Written { .. }));
+    let output = bench.fail(read, broken());
+    assert_eq!(takes(&output)[0].0, sibling, "with the one turn and the one token that there are");
+    let next = takes(&output)[0].1;
+    let read = bench.take_level(&sibling, next, &[1]);
+    let output = bench.answer(read, read_of(pool_with(&sibling, &[]), "W/1"));
+    let output = bench.answer(put(&output, &sibling).0, accepted(Provisioning::Succeeded, GONE));
+    assert!(matches!(outcome(&output, next), Outcome::Written { .. }));
     assert_eq!(bench.writer.busy, 0);
     bench.until(10_000);
     assert_eq!(bench.writer.lanes.len(), 1, "it waits for a token now");
-    let said = bench.until(300_000);
-    assert!(takes(&said).contains(&(web, attempt)), "{said:?}");
+    let output = bench.until(300_000);
+    assert!(takes(&output).contains(&(web, attempt)), "{output:?}");
 }
 
 #[test]
@@ -187,12 +187,12 @@ fn w4_the_next_try_has_the_newest_level_and_begins_with_a_get() {
     let (attempt, call) = bench.begin_put(&web, &[1]);
     assert!(bench.fail(call, broken()).is_empty());
     assert_eq!(next_take(&mut bench).0, attempt);
-    let read = bench.bring(&web, attempt, &[2]);
-    let (call, edit, if_match) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/8")), &web);
+    let read = bench.take_level(&web, attempt, &[2]);
+    let (call, edit, if_match) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/8")), &web);
     assert_eq!(edit.add.iter().map(|new| new.ip).collect::<Vec<_>>(), [ip(2)]);
     assert_eq!(if_match, Some(Etag::new("W/8")));
-    let said = bench.answer(call, accepted(Provisioning::Succeeded, GONE));
-    assert_eq!(written(&said, attempt), (&set(&[2]), &set(&[2]), &set(&[])));
+    let output = bench.answer(call, accepted(Provisioning::Succeeded, GONE));
+    assert_eq!(written(&output, attempt), (&set(&[2]), &set(&[2]), &set(&[])));
 }
 
 #[test]
@@ -201,9 +201,9 @@ fn w4_a_pool_that_no_longer_needs_its_write_ends_the_wait_with_nothing() {
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.fail(read, broken());
-    bench.hear(In::Withdraw(web.clone()));
+    bench.step(In::Withdraw(web.clone()));
     assert_eq!(next_take(&mut bench).0, attempt);
-    assert!(bench.hear(In::Taken(web, attempt, None)).is_empty());
+    assert!(bench.step(In::Taken(web, attempt, None)).is_empty());
     assert!(bench.writer.lanes.is_empty());
 }
 
@@ -213,24 +213,24 @@ fn w4_a_put_with_a_lost_answer_is_found_as_written_by_the_next_get() {
         let mut bench = Bench::leading(params());
         let (web, other) = (pool("lb", "web"), pool("lb", "other"));
         let (attempt, read) = bench.begin(&web, &[1, 2]);
-        let said = bench.answer(read, read_of(holds(&web, &[2, 3]), "W/1"));
-        assert!(bench.fail(put(&said, &web).0, lost).is_empty(), "nothing is told yet");
+        let output = bench.answer(read, read_of(pool_with(&web, &[2, 3]), "W/1"));
+        assert!(bench.fail(put(&output, &web).0, lost).is_empty(), "nothing is reported yet");
         assert_eq!(bench.writer.busy, 0, "the turn is free");
         assert!(bench.due(&other, due(0, Class::Revive)).is_empty(), "the lane is closed");
-        // The look that opens the lane, and the wait of the attempt, run at the same time.
+        // The probe that opens the lane, and the wait of the attempt, run at the same time.
         let look = get(&bench.until(5_000), &web);
-        let said = bench.answer(look, read_of(holds(&web, &[1, 2]), "W/2"));
-        let mut granted = takes(&said)[0].clone();
+        let output = bench.answer(look, read_of(pool_with(&web, &[1, 2]), "W/2"));
+        let mut granted = takes(&output)[0].clone();
         if granted.0 == other {
             nothing_to_do(&mut bench, &other, granted.1);
             granted.1 = next_take(&mut bench).0;
         }
         assert_eq!(granted.1, attempt);
         assert!(bench.now <= 6_000, "{}", bench.now);
-        let read = bench.bring(&web, attempt, &[1, 2]);
-        let said = bench.answer(read, read_of(holds(&web, &[1, 2]), "W/2"));
-        assert_eq!(written(&said, attempt), (&set(&[1, 2]), &set(&[1]), &set(&[3])));
-        assert!(calls(&said).iter().all(|call| !matches!(call.request, ArmRequest::PutPool { .. })));
+        let read = bench.take_level(&web, attempt, &[1, 2]);
+        let output = bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/2"));
+        assert_eq!(written(&output, attempt), (&set(&[1, 2]), &set(&[1]), &set(&[3])));
+        assert!(calls(&output).iter().all(|call| !matches!(call.request, ArmRequest::PutPool { .. })));
     }
 }
 
@@ -242,16 +242,19 @@ fn w4_a_put_that_was_never_carried_out_is_repeated() {
         let (attempt, call) = bench.begin_put(&web, &[1]);
         bench.fail(call, no_answer());
         let look = get(&bench.until(5_000), &web);
-        let said = bench.answer(look, read_of(holds(&web, &[]), "W/1"));
-        if takes(&said).is_empty() {
+        let output = bench.answer(look, read_of(pool_with(&web, &[]), "W/1"));
+        if takes(&output).is_empty() {
             next_take(&mut bench);
         }
-        let read = bench.bring(&web, attempt, level);
-        let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+        let read = bench.take_level(&web, attempt, level);
+        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
         if level.is_empty() {
-            assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { .. }), "we have written nothing");
+            assert!(
+                matches!(outcome(&output, attempt), Outcome::Unchanged { .. }),
+                "we have written nothing"
+            );
         } else {
-            put(&said, &web);
+            put(&output, &web);
         }
     }
 }
@@ -265,11 +268,11 @@ fn w4_a_disproved_put_is_not_claimed_when_another_client_writes_the_same() {
         bench.fail(call, failed(504, "", RetryAfter::In(Duration::from_secs(30))));
         let look = get(&bench.until(5_000), &web);
         let seen: &[u8] = if disproved_by_the_look { &[] } else { &[1] };
-        assert!(takes(&bench.answer(look, read_of(holds(&web, seen), "W/2"))).is_empty());
+        assert!(takes(&bench.answer(look, read_of(pool_with(&web, seen), "W/2"))).is_empty());
         next_take(&mut bench);
-        let read = bench.bring(&web, attempt, &[1]);
-        let said = bench.answer(read, read_of(holds(&web, &[1]), "W/3"));
-        let found = outcome(&said, attempt);
+        let read = bench.take_level(&web, attempt, &[1]);
+        let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/3"));
+        let found = outcome(&output, attempt);
         assert_eq!(matches!(found, Outcome::Unchanged { .. }), disproved_by_the_look, "{found:?}");
         assert_eq!(matches!(found, Outcome::Written { .. }), !disproved_by_the_look, "{found:?}");
     }
@@ -280,36 +283,36 @@ fn w4_of_several_unanswered_puts_the_one_that_the_pool_shows_counts() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
-    let mut said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+    let mut output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
     for level in [&[1, 2][..], &[1]] {
-        bench.fail(put(&said, &web).0, no_answer());
-        let look = next_look(&mut bench, 100_000);
-        let opened = bench.answer(look, read_of(holds(&web, &[1]), "W/2"));
+        bench.fail(put(&output, &web).0, no_answer());
+        let look = next_call(&mut bench, 100_000);
+        let opened = bench.answer(look, read_of(pool_with(&web, &[1]), "W/2"));
         if takes(&opened).is_empty() {
             next_take(&mut bench);
         }
-        let read = bench.bring(&web, attempt, level);
-        said = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
+        let read = bench.take_level(&web, attempt, level);
+        output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/2"));
     }
-    assert_eq!(written(&said, attempt), (&set(&[1]), &set(&[1]), &set(&[])), "the first, not the second");
+    assert_eq!(written(&output, attempt), (&set(&[1]), &set(&[1]), &set(&[])), "the first, not the second");
 }
 
 #[test]
-fn w4_a_put_found_as_written_is_told_before_the_put_of_admin_states() {
+fn w4_a_put_found_written_is_reported_before_the_put_of_admin_states() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1]);
     bench.fail(call, no_answer());
-    bench.hear(In::Draining(drains(1)));
+    bench.step(In::Draining(drains(1)));
     let look = get(&bench.until(5_000), &web);
-    let said = bench.answer(look, read_of(holds(&web, &[1]), "W/2"));
-    if takes(&said).is_empty() {
+    let output = bench.answer(look, read_of(pool_with(&web, &[1]), "W/2"));
+    if takes(&output).is_empty() {
         next_take(&mut bench);
     }
-    let read = bench.bring(&web, attempt, &[1]);
-    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
-    assert_eq!(written(&said, attempt), (&set(&[1]), &set(&[1]), &set(&[])));
-    assert_eq!(put(&said, &web).1.set_admin, BTreeMap::from([(0, AdminState::Down)]));
+    let read = bench.take_level(&web, attempt, &[1]);
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/2"));
+    assert_eq!(written(&output, attempt), (&set(&[1]), &set(&[1]), &set(&[])));
+    assert_eq!(put(&output, &web).1.set_admin, BTreeMap::from([(0, AdminState::Down)]));
 }
 
 #[test]
@@ -319,19 +322,19 @@ fn w4_while_the_lane_is_in_doubt_its_reads_count_as_tries() {
     let (attempt, call) = bench.begin_put(&web, &[1]);
     bench.fail(call, no_answer());
     bench.due(&other, due(0, Class::Revive));
-    let mut looks = 0;
+    let mut reads = 0;
     loop {
-        let look = next_look(&mut bench, 180_000);
-        looks += 1;
-        let said = bench.fail(look, failure(FailureKind::Connection, "", GONE));
-        if !said.is_empty() {
-            assert!(matches!(outcome(&said, attempt), Outcome::Terminal { .. }));
+        let look = next_call(&mut bench, 180_000);
+        reads += 1;
+        let output = bench.fail(look, failure(FailureKind::Connection, "", GONE));
+        if !output.is_empty() {
+            assert!(matches!(outcome(&output, attempt), Outcome::Terminal { .. }));
             break;
         }
     }
-    assert!(looks >= 4 && bench.now > 50_000, "{looks} looks, {} ms", bench.now);
-    let look = next_look(&mut bench, 210_000);
-    assert_eq!(takes(&bench.answer(look, read_of(holds(&web, &[]), "W/1")))[0].0, other);
+    assert!(reads >= 4 && bench.now > 50_000, "{reads} looks, {} ms", bench.now);
+    let look = next_call(&mut bench, 210_000);
+    assert_eq!(takes(&bench.answer(look, read_of(pool_with(&web, &[]), "W/1")))[0].0, other);
 }
 
 #[test]
@@ -341,10 +344,10 @@ fn w4_a_write_behind_an_endless_operation_is_retriable_after_2_min() {
     let (attempt, call) = bench.begin_put(&web, &[1]);
     bench.fail(call, no_answer());
     loop {
-        let look = next_look(&mut bench, 200_000);
-        let said = bench.answer(look, read_of(updating(&web), "W/2"));
-        if !said.is_empty() {
-            assert!(matches!(outcome(&said, attempt), Outcome::Retriable { eligible_at: None, .. }));
+        let look = next_call(&mut bench, 200_000);
+        let output = bench.answer(look, read_of(updating(&web), "W/2"));
+        if !output.is_empty() {
+            assert!(matches!(outcome(&output, attempt), Outcome::Retriable { eligible_at: None, .. }));
             break;
         }
     }
@@ -359,7 +362,7 @@ fn w4_after_the_last_retry_the_lane_stays_in_doubt() {
     assert!(matches!(outcome(&bench.fail(call, no_answer()), attempt), Outcome::Terminal { .. }));
     assert!(bench.due(&other, due(0, Class::Revive)).is_empty());
     let look = get(&bench.until(5_000), &web);
-    assert_eq!(takes(&bench.answer(look, read_of(holds(&web, &[]), "W/1")))[0].0, other);
+    assert_eq!(takes(&bench.answer(look, read_of(pool_with(&web, &[]), "W/1")))[0].0, other);
 }
 
 #[test]
@@ -369,8 +372,8 @@ fn w4_standby_or_shutdown_during_a_wait_interrupts_it() {
         let web = pool("lb", "web");
         let (attempt, read) = bench.begin(&web, &[1]);
         bench.fail(read, broken());
-        let said = bench.hear(input);
-        assert!(matches!(outcome(&said, attempt), Outcome::Interrupted));
+        let output = bench.step(input);
+        assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
         assert!(bench.until(100_000).is_empty() && bench.writer.lanes.is_empty());
     }
 }
@@ -380,21 +383,21 @@ fn w8_a_put_that_meets_trouble_during_the_shutdown_is_interrupted() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1]);
-    bench.hear(In::Shutdown);
-    let said = bench.fail(call, broken());
-    assert!(matches!(outcome(&said, attempt), Outcome::Interrupted));
-    assert!(said.iter().any(|said| matches!(said, Out::Quiet { .. })));
+    bench.step(In::Shutdown);
+    let output = bench.fail(call, broken());
+    assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
+    assert!(output.iter().any(|output| matches!(output, Out::Quiet { .. })));
 }
 
 #[test]
 fn n3_an_admin_part_alone_ends_with_its_first_failure() {
     let mut bench = Bench::leading(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
-    bench.hear(In::Draining(drains(1)));
+    bench.step(In::Draining(drains(1)));
     for n in 0..8 {
-        let read = get(&bench.hear(In::AdminDue(web.clone(), AdminDue { again: n > 0, ..down(0) })), &web);
-        let said = bench.fail(read, broken());
-        assert!(matches!(&said[..], [Out::AdminFinished { result: Err(_), .. }]), "{said:?}");
+        let read = get(&bench.step(In::AdminDue(web.clone(), AdminDue { again: n > 0, ..down(0) })), &web);
+        let output = bench.fail(read, broken());
+        assert!(matches!(&output[..], [Out::AdminFinished { result: Err(_), .. }]), "{output:?}");
     }
     bench.begin(&other, &[1]);
 }
@@ -405,16 +408,16 @@ fn n3_downs_and_membership_do_not_wait_for_each_others_retries() {
     let (web, other) = (pool("a", "web"), pool("b", "other"));
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.fail(read, broken());
-    bench.hear(In::Draining(drains(1)));
+    bench.step(In::Draining(drains(1)));
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(0) };
-    assert!(bench.hear(In::AdminDue(web.clone(), restore)).is_empty(), "a restore has time");
-    let read = get(&bench.hear(In::AdminDue(other.clone(), down(0))), &other);
+    assert!(bench.step(In::AdminDue(web.clone(), restore)).is_empty(), "a restore has time");
+    let read = get(&bench.step(In::AdminDue(other.clone(), down(0))), &other);
     bench.fail(read, broken());
     take(&bench.due(&other, due(0, Class::Add)));
 
     let (third, read) = bench.begin(&pool("c", "third"), &[1]);
     bench.fail(read, broken());
-    assert_eq!(take(&bench.hear(In::AdminDue(pool("c", "third"), down(0)))), third, "with its membership");
+    assert_eq!(take(&bench.step(In::AdminDue(pool("c", "third"), down(0)))), third, "with its membership");
     assert_eq!(next_take(&mut bench).0, attempt);
 }
 
@@ -425,7 +428,7 @@ fn w4_a_write_that_waits_to_retry_is_shown_as_such() {
     let (_, read) = bench.begin(&web, &[1]);
     bench.fail(read, broken());
     bench.until(1_000);
-    let lane = |said: &Out| if let Out::Lane(view) = said { Some(view.clone()) } else { None };
+    let lane = |output: &Out| if let Out::Lane(view) = output { Some(view.clone()) } else { None };
     let view = bench.shown.iter().rev().find_map(lane).expect("the lane was shown");
     assert_eq!(view.writing, None);
     assert_eq!(view.waiting, [(web, "waiting to retry", at(0))]);
@@ -438,7 +441,7 @@ fn e2_the_wait_for_a_retry_is_no_wait_for_the_lane() {
     let (_, read) = bench.begin(&web, &[1]);
     bench.fail(read, broken());
     next_take(&mut bench);
-    let waits = bench.shown.iter().filter(|said| matches!(said, Out::Metric(Metric::LaneWait { .. })));
+    let waits = bench.shown.iter().filter(|output| matches!(output, Out::Metric(Metric::LaneWait { .. })));
     assert_eq!(waits.count(), 1);
 }
 
@@ -457,14 +460,14 @@ fn w5_a_hopeless_poll_reads_the_load_balancer() {
         bench.answer(call, accepted(Provisioning::Updating, GONE));
         let asked = poll(&bench.until(1_000));
         assert!(bench.fail(asked, failure(kind, "", GONE)).is_empty());
-        let read = look(&bench.until(1_000), "lb");
+        let read = lb_read(&bench.until(1_000), "lb");
         let runs = lb_of("lb", Provisioning::Succeeded, vec![updating(&web)]);
         assert!(bench.answer(read, runs).is_empty(), "it still runs");
-        let read = look(&bench.until(3_000), "lb");
+        let read = lb_read(&bench.until(3_000), "lb");
         assert!(bench.fail(read, failed(403, "", GONE)).is_empty(), "a read that fails is made again");
-        let read = look(&bench.until(7_000), "lb");
-        let said = bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![holds(&web, &[1])]));
-        assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }), "{kind:?}");
+        let read = lb_read(&bench.until(7_000), "lb");
+        let output = bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[1])]));
+        assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }), "{kind:?}");
     }
 }
 
@@ -475,20 +478,20 @@ fn w6_a_retry_after_of_ages_parks_its_own_pool_for_all_of_it() {
     let (attempt, read) = bench.begin(&web, &[1]);
     let ages = Duration::from_secs(99_999_999_999);
     let header = RetryAfter::In(ages);
-    let eligible_at = |said: &[Out], attempt: AttemptId| {
-        let found = outcome(said, attempt);
+    let eligible_at = |output: &[Out], attempt: AttemptId| {
+        let found = outcome(output, attempt);
         let Outcome::Retriable { eligible_at, .. } = found else { panic!("{found:?}") };
         *eligible_at
     };
-    let said = bench.fail(read, failed(429, "TooManyRequests", header));
-    assert_eq!(eligible_at(&said, attempt), Some(at(0).plus(ages)));
+    let output = bench.fail(read, failed(429, "TooManyRequests", header));
+    assert_eq!(eligible_at(&output, attempt), Some(at(0).plus(ages)));
     // Other pools wait for an hour at most, behind a gate.
     bench.due(&other, due(0, Class::Add));
     assert!(takes(&bench.until(3_599_999)).is_empty());
     let attempt = take(&bench.until(3_600_000));
-    let read = bench.bring(&other, attempt, &[1]);
-    let said = bench.fail(read, failed(429, "RetryableError", header));
-    assert_eq!(eligible_at(&said, attempt), Some(at(3_600_000).plus(ages)));
+    let read = bench.take_level(&other, attempt, &[1]);
+    let output = bench.fail(read, failed(429, "RetryableError", header));
+    assert_eq!(eligible_at(&output, attempt), Some(at(3_600_000).plus(ages)));
     // And for ten minutes at most in a lane.
     bench.due(&web, due(0, Class::Add));
     assert!(takes(&bench.until(4_199_999)).is_empty());
@@ -501,8 +504,8 @@ fn w8_a_put_may_be_sent_for_60_s_and_none_after_its_watchdog() {
     let web = pool("lb", "web");
     bench.until(7_000);
     let (_, read) = bench.begin(&web, &[1]);
-    let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
-    let found = &calls(&said)[0].request;
+    let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+    let found = &calls(&output)[0].request;
     let ArmRequest::PutPool { permit, .. } = found else { panic!("{found:?}") };
     assert_eq!(permit.send_before, at(67_000));
 }
@@ -516,10 +519,10 @@ fn w4_an_unreadable_pool_does_not_close_its_load_balancer_forever() {
     bench.due(&other, due(0, Class::Revive));
     let mut limit = 60_000;
     let granted = loop {
-        let look = next_look(&mut bench, limit);
+        let look = next_call(&mut bench, limit);
         limit += 60_000;
-        let said = bench.fail(look, failure(FailureKind::Undecodable(200), "", GONE));
-        if let Some((granted, _)) = takes(&said).first() {
+        let output = bench.fail(look, failure(FailureKind::Undecodable(200), "", GONE));
+        if let Some((granted, _)) = takes(&output).first() {
             break granted.clone();
         }
         assert!(bench.now < 1_200_000, "still closed after {} ms", bench.now);

@@ -1,27 +1,27 @@
-//! A pool that is written although it is right, because its provisioning state stays `Failed`.
+//! Tests of a pool that is written although it is in sync, because its provisioning state stays `Failed`.
 
 use super::*;
 
-/// The PUT of a pool that is right, and whose attempt.
+/// The PUT of a pool in sync, and its attempt.
 fn rewritten(bench: &mut Bench, web: &PoolId) -> (AttemptId, CallId, Edit) {
     let attempt = take(&bench.due(web, due(bench.now, Class::Remove)));
-    let taken = Taken { rewrites: true, ..wants(web, &[1]) };
-    let read = get(&bench.hear(In::Taken(web.clone(), attempt, Some(taken))), web);
-    let facts = PoolFacts { provisioning: Provisioning::Failed, ..holds(web, &[1]) };
+    let taken = Taken { rewrites: true, ..taken_level(web, &[1]) };
+    let read = get(&bench.step(In::Taken(web.clone(), attempt, Some(taken))), web);
+    let facts = PoolFacts { provisioning: Provisioning::Failed, ..pool_with(web, &[1]) };
     let (call, edit, tag) = put(&bench.answer(read, read_of(facts, "W/1")), web);
     assert_eq!(tag, Some(Etag::new("W/1")));
     (attempt, call, edit)
 }
 
 #[test]
-fn a_right_pool_is_written_as_it_is() {
+fn a_pool_in_sync_is_written_as_it_is() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, call, edit) = rewritten(&mut bench, &web);
     assert!(edit.is_empty());
-    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    let Outcome::Written { members, added, removed, .. } = outcome(&said, attempt) else {
-        panic!("{said:?}")
+    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let Outcome::Written { members, added, removed, .. } = outcome(&output, attempt) else {
+        panic!("{output:?}")
     };
     assert_eq!((members.len(), added.len(), removed.len()), (1, 0, 0));
 }
@@ -33,15 +33,15 @@ fn a_put_without_an_answer_is_not_repeated() {
     let (attempt, call, _) = rewritten(&mut bench, &web);
     bench.fail(call, failed(503, "ServiceUnavailable", RetryAfter::Absent));
     for millis in (1_000..60_000).step_by(500) {
-        let mut said = bench.until(millis);
-        while !said.is_empty() {
+        let mut output = bench.until(millis);
+        while !output.is_empty() {
             let mut next = Vec::new();
-            for one in said {
+            for one in output {
                 if let Out::Take(pool, id) = &one {
-                    let taken = Taken { rewrites: true, ..wants(&web, &[1]) };
-                    next.extend(bench.hear(In::Taken(pool.clone(), *id, Some(taken))));
+                    let taken = Taken { rewrites: true, ..taken_level(&web, &[1]) };
+                    next.extend(bench.step(In::Taken(pool.clone(), *id, Some(taken))));
                 } else if let Out::Call(ArmCall { id, request: ArmRequest::GetPool(_) }) = &one {
-                    next.extend(bench.answer(*id, read_of(holds(&web, &[1]), "W/2")));
+                    next.extend(bench.answer(*id, read_of(pool_with(&web, &[1]), "W/2")));
                 } else if let Out::Finished(_, id, Outcome::Written { .. }) = &one {
                     assert_eq!(*id, attempt);
                     return;
@@ -49,7 +49,7 @@ fn a_put_without_an_answer_is_not_repeated() {
                     panic!("{one:?}");
                 }
             }
-            said = next;
+            output = next;
         }
     }
     panic!("it does not end");

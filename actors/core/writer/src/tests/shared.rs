@@ -1,11 +1,13 @@
-//! The writers of two processes, one ARM, and the shared Lease with a second holder that does as the
-//! cloud-controller-manager does (W7, W8), under lost, late and doubled answers, pauses, crashes and wrong clocks.
+//! Property tests with the writers of two processes, one ARM, and the shared Lease with a second holder that behaves
+//! as the cloud-controller-manager (W7, W8). Answers are lost, late or doubled, and processes pause, crash and have
+//! wrong clocks.
 //!
-//! Safety: whenever a PUT is sent, its process leads and the Lease is ours, and both for certain until the try has
-//! ended; no PUT is under way when another client has the Lease, nor when the other process sends one. Liveness: when
-//! faults end and the other holder lets go now and then, everything due is written; where it wants the Lease all the
-//! time, we have it for no more than half of it, and it never waits for long. Where operators edit or delete the Lease,
-//! or storage is restored from a backup, two holders cannot be kept apart; then requests stay few, and all is written.
+//! Safety: whenever a PUT is sent, its process leads and holds the Lease, and both are certain until the try has
+//! ended. No PUT is in flight while another client holds the Lease, or when the other process sends one. Liveness:
+//! when faults end and the other holder releases the Lease now and then, everything due is written. If it needs the
+//! Lease all the time, we hold it for at most half of the time, and it never waits for long. If the operator edits or
+//! deletes the Lease, or storage is restored from a backup, two holders cannot be kept apart; then requests stay few,
+//! and everything is written.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -26,26 +28,26 @@ use model::write_record::Trigger;
 const OURS: &str = "azure-backend-pool-controller";
 const CCM: &str = "cloud-controller-manager";
 const SOMEBODY: &str = "stranger";
-/// More requests about the Lease than this in one second are a storm.
+/// Most requests about the Lease in one second. More are a storm.
 const MOST_REQUESTS: usize = 40;
 const POOLS: usize = 4;
 const SETTLE: Duration = Duration::from_secs(20);
 const TERM: Duration = Duration::from_secs(45);
-/// How long the try of a PUT may take after it was sent.
+/// Longest duration of the try of a PUT after it was sent.
 const TRY: Duration = Duration::from_secs(20);
 
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// What happens to a request about the Lease.
+/// A fault of a request about the Lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Trouble {
     /// It never arrives, and fails.
     Lost,
-    /// It is carried out, and fails all the same.
+    /// It is carried out, and fails nevertheless.
     AnswerLost,
-    /// It is carried out, and there is no answer, ever.
+    /// It is carried out, and never answered.
     Silence,
     /// It fails, and is carried out half a minute later.
     Late,
@@ -53,36 +55,36 @@ enum Trouble {
     Doubled,
 }
 
-/// Something that happens to the world.
+/// Something that happens.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     /// A pool gets a level.
     Level(usize, u8),
-    /// The next requests about the Lease meet this.
+    /// The next requests about the Lease meet this fault.
     Troubles(Trouble, u8),
     /// The next calls to ARM are carried out and not answered.
     Mute(u8),
-    /// Operations take so many seconds.
+    /// Operations take this many seconds.
     Operations(u8),
-    /// Reads take so many seconds.
+    /// Reads take this many seconds.
     Slow(u8),
-    /// A process stands still for so many seconds.
+    /// A process is suspended for this many seconds.
     Pause(usize, u8),
     /// A process cannot renew its leadership any more.
     CutOff,
-    /// The leader dies and is started again.
+    /// The leader crashes and is started again.
     Crash,
-    /// The leader is asked to end, and is started again.
+    /// The leader shuts down and is started again.
     Restart,
-    /// The other holder wants it for so many seconds at a time, with so many between.
+    /// The other holder needs the Lease for this many seconds at a time, with this many between.
     Other(u8, u8),
     /// A Service waits for the cloud-controller-manager, or does not.
     Awaiting(Option<u64>),
-    /// The operator notes this holder in the Lease.
+    /// The operator writes this holder into the Lease.
     Person(Option<&'static str>),
     /// The operator deletes it.
     Deleted,
-    /// Storage is what it was so many states of the Lease ago.
+    /// Storage returns to the state of the Lease this many versions ago.
     Restored(usize),
 }
 
@@ -94,17 +96,17 @@ struct State {
     /// `renewTime`, by the clock of the client that wrote it, in milliseconds.
     renewed: i64,
     duration: Duration,
-    /// When the request that made it was sent.
+    /// Time at which the request that made it was sent.
     sent: Now,
     previous: Option<Arc<str>>,
 }
 
-/// What is on its way.
+/// A message in flight.
 #[derive(Clone, Debug)]
 enum Event {
     /// To a writer, of this life of its process.
     Tell(usize, u64, In),
-    /// A request about the Lease arrives; the life is that of its process.
+    /// A request about the Lease arrives. The life is that of its process.
     Lease(usize, u64, CallId, LeaseAsk, Now, Option<Trouble>),
     /// A call arrives at ARM.
     Arm(usize, u64, ArmCall, bool),
@@ -114,12 +116,12 @@ struct Process {
     writer: Writer,
     life: u64,
     paused_until: Now,
-    /// By how many milliseconds its wall clock is wrong when it writes a time.
+    /// Error of its wall clock in milliseconds when it writes a time.
     skew: i64,
-    /// And when it reads one.
+    /// The same when it reads one.
     reads_skewed: i64,
     open: BTreeMap<PoolId, AttemptId>,
-    /// PUTs without an answer: until when they may be carried out.
+    /// PUTs without an answer, and the time until which they may be carried out.
     puts: BTreeMap<CallId, Now>,
     quiet: bool,
 }
@@ -161,7 +163,7 @@ struct World {
     puts: usize,
     /// Whether a third client has changed the Lease.
     meddled: bool,
-    /// When the requests of the last second were sent.
+    /// Send times of the requests in the last second.
     requests: VecDeque<Now>,
 }
 
@@ -189,7 +191,7 @@ impl World {
             levels.push((id, level(1)));
         }
         let process = |skew| Process {
-            writer: super::let_write(params()),
+            writer: super::writer_with_policy(params()),
             life: 0,
             paused_until: Now::ZERO,
             skew,
@@ -246,10 +248,10 @@ impl World {
         self.events.insert((self.now.plus(Duration::from_millis(millis)), self.sequence), event);
     }
 
-    fn tell(&mut self, number: usize, input: In) {
+    fn deliver(&mut self, number: usize, input: In) {
         let life = self.processes[number].life;
         if matches!(input, In::Standing(_)) {
-            // A fact: one that was not heard yet is replaced by the newer one.
+            // A newer fact replaces an older one that was not delivered.
             let older = |event: &Event| matches!(event, Event::Tell(to, _, In::Standing(_)) if *to == number);
             self.events.retain(|_, event| !older(event));
         }
@@ -263,7 +265,7 @@ impl World {
         self.until = self.now.plus(TERM);
         self.renews = true;
         self.next_renewal = self.now.plus(secs(5));
-        self.tell(number, In::Standing(Standing::Leading { epoch: Epoch(self.epoch), until: self.until }));
+        self.deliver(number, In::Standing(Standing::Leading { epoch: Epoch(self.epoch), until: self.until }));
         for number in 0..POOLS {
             self.post(number);
         }
@@ -277,15 +279,15 @@ impl World {
     fn post(&mut self, number: usize) {
         let (id, leader) = (self.levels[number].0.clone(), self.leader);
         if !self.is_right(number) && !self.processes[leader].open.contains_key(&id) {
-            self.tell(leader, In::Due(id, Due { since: self.now, class: Class::Add }));
+            self.deliver(leader, In::Due(id, Due { since: self.now, class: Class::Add }));
         }
     }
 
-    fn heard(&mut self, number: usize, out: Vec<Out>) {
+    fn keep_output(&mut self, number: usize, out: Vec<Out>) {
         self.processes[number].writer.check().expect("the invariants hold");
         let life = self.processes[number].life;
-        for said in out {
-            match said {
+        for output in out {
+            match output {
                 Out::Take(pool, attempt) => {
                     self.processes[number].open.insert(pool.clone(), attempt);
                     let level =
@@ -293,7 +295,7 @@ impl World {
                     let services = BTreeMap::from([owner(&pool)]);
                     let (rewrites, trigger) = (false, Trigger::Endpoints);
                     let taken = Taken { level, family: Family::V4, services, rewrites, trigger };
-                    self.tell(number, In::Taken(pool, attempt, Some(taken)));
+                    self.deliver(number, In::Taken(pool, attempt, Some(taken)));
                 }
                 Out::Finished(pool, attempt, _) => {
                     if self.processes[number].open.get(&pool) == Some(&attempt) {
@@ -327,7 +329,7 @@ impl World {
                 Out::Call(call) => self.call(number, call),
                 Out::CountLockFailures { call, since } => {
                     let count = self.other.failures.iter().filter(|at| **at >= since).count();
-                    self.tell(number, In::LockFailures(call, u32::try_from(count).ok()));
+                    self.deliver(number, In::LockFailures(call, u32::try_from(count).ok()));
                 }
                 Out::Quiet { .. } => self.processes[number].quiet = true,
                 Out::Verified(..)
@@ -384,7 +386,7 @@ impl World {
         self.later(latency, Event::Arm(number, life, call, mute));
     }
 
-    /// No other client has the Lease while a PUT of ours may be carried out.
+    /// Checks that no other client holds the Lease while a PUT of ours may be carried out.
     fn assert_nobody_writes(&self) {
         for process in self.processes.iter().filter(|_| !self.meddled) {
             assert!(
@@ -476,7 +478,7 @@ impl World {
                 }
                 let mut out = Vec::new();
                 process.writer.step(self.now, input, &mut out);
-                self.heard(number, out);
+                self.keep_output(number, out);
             }
             Event::Lease(number, life, call, LeaseAsk::Await(from, span), _, _) => {
                 let from = from.0.parse().expect("a number");
@@ -516,11 +518,11 @@ impl World {
         }
     }
 
-    fn answer_awaits(&mut self) {
+    fn answer_watches(&mut self) {
         let now = self.now;
         for (number, life, call, from, until) in std::mem::take(&mut self.awaits) {
             let newer = self.history.iter().find(|state| state.version > from);
-            // Versions that were restored are older than what was known.
+            // Restored versions are older than the known one.
             let news = newer.or(self.lease.as_ref().filter(|state| state.version != from));
             let answer = match news {
                 Some(_) | None if self.lease.is_none() => LeaseAnswer::Absent,
@@ -577,25 +579,25 @@ impl World {
             self.next_renewal = self.now.plus(secs(5));
             let leader = self.leader;
             if self.processes[leader].quiet {
-                self.begin_again(leader);
+                self.restart(leader);
                 self.win(1 - leader);
             } else if self.now < self.processes[leader].paused_until {
-                // It does not renew while it stands still.
+                // It does not renew while it is suspended.
             } else if self.now < self.until {
                 self.until = self.now.plus(TERM);
                 let (epoch, until) = (Epoch(self.epoch), self.until);
-                self.tell(leader, In::Standing(Standing::Leading { epoch, until }));
+                self.deliver(leader, In::Standing(Standing::Leading { epoch, until }));
             }
         }
         if self.until.plus(SETTLE) <= self.now {
-            self.tell(self.leader, In::Standing(Standing::Standby));
+            self.deliver(self.leader, In::Standing(Standing::Standby));
             self.win(1 - self.leader);
         }
     }
 
-    fn begin_again(&mut self, number: usize) {
+    fn restart(&mut self, number: usize) {
         let process = &mut self.processes[number];
-        process.writer = super::let_write(params());
+        process.writer = super::writer_with_policy(params());
         process.life += 1;
         process.open.clear();
         process.quiet = false;
@@ -625,11 +627,11 @@ impl World {
                 self.ours_for += next.since(self.now);
             }
             turns = if next > self.now { 0 } else { turns + 1 };
-            assert!(turns < 1_000, "time stands still");
+            assert!(turns < 1_000, "time does not advance");
             self.now = next;
             self.leadership();
             self.other();
-            self.answer_awaits();
+            self.answer_watches();
             if let Some(first) = self.events.first_entry().filter(|first| first.key().0 <= next) {
                 let event = first.remove();
                 self.handle(event);
@@ -641,7 +643,7 @@ impl World {
                     let mut out = Vec::new();
                     process.writer.tick(next, &mut out);
                     assert!(process.writer.deadline().is_none_or(|at| at > next), "it would wake forever");
-                    self.heard(number, out);
+                    self.keep_output(number, out);
                 }
             }
         }
@@ -665,7 +667,7 @@ impl World {
             }
             Happening::CutOff => {
                 self.renews = false;
-                // It notices, in most cases.
+                // It usually notices.
                 if !self.sequence.is_multiple_of(3) {
                     let life = self.processes[self.leader].life;
                     let event = Event::Tell(self.leader, life, In::Standing(Standing::Standby));
@@ -674,9 +676,9 @@ impl World {
             }
             Happening::Crash => {
                 self.renews = false;
-                self.begin_again(self.leader);
+                self.restart(self.leader);
             }
-            Happening::Restart => self.tell(self.leader, In::Shutdown),
+            Happening::Restart => self.deliver(self.leader, In::Shutdown),
             Happening::Other(hold, rest) => {
                 self.other.hold = secs(u64::from(hold) + 1);
                 self.other.rest = secs(rest.into());
@@ -685,7 +687,7 @@ impl World {
                     self.other.wanting_since = self.now;
                 }
             }
-            Happening::Awaiting(newest) => self.tell(self.leader, In::AwaitingIngress(newest)),
+            Happening::Awaiting(newest) => self.deliver(self.leader, In::AwaitingIngress(newest)),
             Happening::Person(holder) => {
                 self.meddled = true;
                 if let Some(state) = self.lease.clone() {
@@ -713,7 +715,7 @@ impl World {
         self.happen(Happening::Operations(2));
         self.happen(Happening::Other(9, 3));
         self.happen(Happening::Awaiting(None));
-        // A holder that does not know of its hold would be waited for, for 15 minutes.
+        // The others would wait 15 minutes for a holder that does not know of its hold.
         let holder = self.lease.as_ref().and_then(|state| state.holder.as_deref());
         if holder == Some(SOMEBODY) || holder == Some(CCM) && self.other.holds_until.is_none() {
             self.happen(Happening::Person(None));
@@ -721,7 +723,7 @@ impl World {
         for process in &mut self.processes {
             process.paused_until = self.now;
         }
-        // Long enough for a take-over, for the longest waits, and for some turns of the Lease.
+        // Long enough for a take-over, for the longest waits, and for several holds of the Lease.
         for _ in 0..12 {
             self.run(self.now.plus(secs(60)));
             for number in 0..POOLS {
@@ -777,7 +779,7 @@ proptest! {
         reads_skewed in -100_000..100_000_i64,
         story in prop::collection::vec((0..30_000_u64, any_happening()), 1..50),
     ) {
-        // A hold of ours must not seem to have ended before it has: there the clocks may differ by few seconds only.
+        // Our hold must not seem to have ended early. Therefore the clocks may differ by only a few seconds.
         let mut world = World::new([skews.0, skews.1], reads_skewed);
         for (pause, happening) in story {
             world.happen(happening);

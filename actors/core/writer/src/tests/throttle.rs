@@ -1,6 +1,7 @@
-//! The throttle gates (W6): S0's cases of its ThrottleError, its client's loop, and what a predecessor has noted.
+//! Tests of the throttle gates (W6): S0's cases of its ThrottleError, its client's loop, and gate times of a
+//! predecessor.
 
-use super::super::classify::{Class as Fate, Scope, Stage, classify};
+use super::super::classify::{FailureClass as Fate, Stage, ThrottleScope, classify};
 use super::*;
 use model::operator_request::{Done, Refusal};
 
@@ -11,7 +12,7 @@ fn seconds(seconds: u64) -> RetryAfter {
     RetryAfter::In(Duration::from_secs(seconds))
 }
 
-/// The profile that restores S0's letter (C2).
+/// The profile with the exact behaviour of S0 (C2).
 fn upstream() -> Params {
     Params {
         retry_throttled: true,
@@ -23,74 +24,75 @@ fn upstream() -> Params {
     }
 }
 
-/// What S0's updater extracts of its ThrottleError: the time, if it lies in the future.
-fn eligible_at(said: &[Out], attempt: AttemptId) -> Option<Now> {
-    let found = outcome(said, attempt);
+/// The time that S0's updater extracts from its ThrottleError, if it is in the future.
+fn eligible_at(output: &[Out], attempt: AttemptId) -> Option<Now> {
+    let found = outcome(output, attempt);
     let Outcome::Retriable { eligible_at, .. } = found else { panic!("not throttled: {found:?}") };
     *eligible_at
 }
 
-fn text_of(said: &[Out], attempt: AttemptId) -> String {
-    let found = outcome(said, attempt);
+fn text_of(output: &[Out], attempt: AttemptId) -> String {
+    let found = outcome(output, attempt);
     let Outcome::Retriable { failure, .. } = found else { panic!("not throttled: {found:?}") };
     failure.to_string()
 }
 
-/// Lets S0's client go on in these attempts until each has ended: what still reaches ARM, a GET or a PUT, is answered
-/// with such a 429 again. Gives all that was said, and how many calls reached ARM.
+/// Runs S0's client in these attempts until each has ended. GETs and PUTs that still reach ARM get such a 429 again.
+/// Returns all output, and the number of calls that reached ARM.
 fn to_the_end(
     bench: &mut Bench,
-    mut said: Vec<Out>,
+    mut output: Vec<Out>,
     attempts: &[AttemptId],
     in_put: bool,
     header: RetryAfter,
 ) -> (Vec<Out>, usize) {
-    let has_ended = |said: &[Out], attempt: AttemptId| {
-        said.iter().any(|said| matches!(said, Out::Finished(_, id, _) if *id == attempt))
+    let has_ended = |output: &[Out], attempt: AttemptId| {
+        output.iter().any(|output| matches!(output, Out::Finished(_, id, _) if *id == attempt))
     };
     let (latest, mut reached) = (bench.now + 120_000, 0);
-    while !attempts.iter().all(|attempt| has_ended(&said, *attempt)) {
+    while !attempts.iter().all(|attempt| has_ended(&output, *attempt)) {
         let next = bench.writer.deadline().expect("they go on").as_micros().div_ceil(1_000);
-        assert!(next <= latest, "an attempt takes more than two minutes: {said:?}");
+        assert!(next <= latest, "an attempt takes more than two minutes: {output:?}");
         let granted = bench.until(next.max(bench.now));
         for (pool, attempt) in takes(&granted) {
-            let mut heard = bench.hear(In::Taken(pool.clone(), attempt, Some(wants(&pool, &[1]))));
-            while let Some(call) = calls(&heard).first().map(|call| (*call).clone()) {
+            let mut keep_output =
+                bench.step(In::Taken(pool.clone(), attempt, Some(taken_level(&pool, &[1]))));
+            while let Some(call) = calls(&keep_output).first().map(|call| (*call).clone()) {
                 let is_put = matches!(call.request, ArmRequest::PutPool { .. });
-                heard = if is_put == in_put {
+                keep_output = if is_put == in_put {
                     reached += 1;
                     bench.fail(call.id, failed(429, QUOTA, header))
                 } else {
-                    bench.answer(call.id, read_of(holds(&pool, &[]), "W/1"))
+                    bench.answer(call.id, read_of(pool_with(&pool, &[]), "W/1"))
                 };
             }
-            said.extend(heard);
+            output.extend(keep_output);
         }
-        said.extend(granted);
+        output.extend(granted);
     }
-    (said, reached)
+    (output, reached)
 }
 
-/// A 429 with this header answers the GET, or the PUT, of a pool at second 50, and again where the client tries again;
-/// gives what the pool is told, and how many of these calls reached ARM.
+/// Answers the GET, or the PUT, of a pool with a 429 with this header at second 50, and again on each client retry.
+/// Returns the pool's retry time, and the number of these calls that reached ARM.
 fn throttled(bench: &mut Bench, in_put: bool, header: RetryAfter) -> (Option<Now>, usize) {
     bench.until(50_000);
     let web = pool("lb", "web");
     let (attempt, call) = if in_put { bench.begin_put(&web, &[1]) } else { bench.begin(&web, &[1]) };
-    let said = bench.fail(call, failed(429, QUOTA, header));
-    let (said, again) = to_the_end(bench, said, &[attempt], in_put, header);
-    (eligible_at(&said, attempt), 1 + again)
+    let output = bench.fail(call, failed(429, QUOTA, header));
+    let (output, again) = to_the_end(bench, output, &[attempt], in_put, header);
+    (eligible_at(&output, attempt), 1 + again)
 }
 
-/// Both profiles, and whether the GET or the PUT is throttled; with the number of tries of one attempt.
+/// Both profiles, and whether the GET or the PUT is throttled, with the number of tries of one attempt.
 fn ways() -> impl Iterator<Item = (Params, bool, usize)> {
     [(params(), 1), (upstream(), 4)]
         .into_iter()
         .flat_map(|(params, tries)| [false, true].map(|in_put| (params.clone(), in_put, tries)))
 }
 
-// The spans are longer than the client's tries take together, and some are longer than a lane or a gate stays closed: what
-// a pool is told is ARM's own time, and no try but the first reaches ARM.
+// The spans are longer than all client retries together, and some are longer than a lane or a gate stays closed. The
+// pool's retry time is ARM's own, and only the first try reaches ARM.
 
 #[test]
 fn s0_throttle_1_a_429_with_whole_seconds_gives_their_end() {
@@ -105,7 +107,7 @@ fn s0_throttle_1_a_429_with_whole_seconds_gives_their_end() {
 
 #[test]
 fn s0_throttle_2_a_429_with_a_date_gives_that_moment() {
-    // The arm port tells a date as the span from the answer's own Date.
+    // The ARM port converts a date to the span from the answer's own Date.
     for (params, in_put, _) in ways() {
         for millis in [177_250, 1_234_567, 90_000_001] {
             let span = RetryAfter::In(Duration::from_millis(millis));
@@ -137,13 +139,13 @@ fn s0_throttle_4_a_429_with_an_unreadable_header_keeps_the_timer() {
         };
         let (first, call) = begin(&mut bench, &pool("a", "web"));
         let (second, later) = begin(&mut bench, &pool("b", "other"));
-        let mut said = bench.fail(call, failed(429, QUOTA, seconds(1_300)));
+        let mut output = bench.fail(call, failed(429, QUOTA, seconds(1_300)));
         bench.until(1_000);
-        said.extend(bench.fail(later, failed(429, QUOTA, RetryAfter::Invalid)));
-        let (said, again) = to_the_end(&mut bench, said, &[first, second], in_put, RetryAfter::Invalid);
+        output.extend(bench.fail(later, failed(429, QUOTA, RetryAfter::Invalid)));
+        let (output, again) = to_the_end(&mut bench, output, &[first, second], in_put, RetryAfter::Invalid);
         assert_eq!(again, 0, "the gate stops every other try");
         for attempt in [first, second] {
-            assert_eq!(eligible_at(&said, attempt), Some(at(1_300_000)));
+            assert_eq!(eligible_at(&output, attempt), Some(at(1_300_000)));
         }
     }
 }
@@ -155,19 +157,19 @@ fn s0_throttle_5_a_gate_that_closes_before_the_call_gives_its_timer() {
         let (web, other) = (pool("a", "web"), pool("b", "other"));
         let attempt = take(&bench.due(&web, due(0, Class::Add)));
         let (closer, call) = if in_put { bench.begin_put(&other, &[1]) } else { bench.begin(&other, &[1]) };
-        let read = in_put.then(|| bench.bring(&web, attempt, &[1]));
-        let mut said = bench.fail(call, failed(429, QUOTA, seconds(900)));
+        let read = in_put.then(|| bench.take_level(&web, attempt, &[1]));
+        let mut output = bench.fail(call, failed(429, QUOTA, seconds(900)));
         bench.until(3_000);
         let met = match read {
-            Some(read) => bench.answer(read, read_of(holds(&web, &[]), "W/1")),
-            None => bench.hear(In::Taken(web.clone(), attempt, Some(wants(&web, &[1])))),
+            Some(read) => bench.answer(read, read_of(pool_with(&web, &[]), "W/1")),
+            None => bench.step(In::Taken(web.clone(), attempt, Some(taken_level(&web, &[1])))),
         };
         assert!(calls(&met).is_empty(), "{met:?}");
-        said.extend(met);
-        let (said, again) = to_the_end(&mut bench, said, &[attempt, closer], in_put, seconds(900));
+        output.extend(met);
+        let (output, again) = to_the_end(&mut bench, output, &[attempt, closer], in_put, seconds(900));
         assert_eq!(again, 0, "no try of the one that met it, no other of the one that closed it");
         for attempt in [attempt, closer] {
-            assert_eq!(eligible_at(&said, attempt), Some(at(900_000)));
+            assert_eq!(eligible_at(&output, attempt), Some(at(900_000)));
         }
     }
 }
@@ -176,7 +178,7 @@ fn s0_throttle_5_a_gate_that_closes_before_the_call_gives_its_timer() {
 fn s0_throttle_6_only_a_429_and_a_closed_gate_are_throttling() {
     for stage in [Stage::Read, Stage::Put, Stage::Poll] {
         let of = |failure: Arc<Failure>| classify(&failure, stage);
-        assert_eq!(of(failed(429, QUOTA, RetryAfter::Absent)), Fate::Throttled(Scope::Subscription));
+        assert_eq!(of(failed(429, QUOTA, RetryAfter::Absent)), Fate::Throttled(ThrottleScope::Subscription));
         assert_eq!(of(failure(FailureKind::GateClosed, "", seconds(3))), Fate::GateClosed);
         assert!(of(failed(429, "RetryableError", RetryAfter::Absent)).is_throttled());
         assert!(of(failed(429, "", RetryAfter::Invalid)).is_throttled());
@@ -188,15 +190,15 @@ fn s0_throttle_6_only_a_429_and_a_closed_gate_are_throttling() {
             assert!(!of(failure(kind, "", seconds(3))).is_throttled(), "{kind:?}");
         }
     }
-    // What a pool is told is one of the two, by whichever of its tries it ends.
+    // The pool's retry time is one of the two, depending on the try that ends it.
     for (params, in_put, _) in ways() {
         for header in [RetryAfter::Absent, seconds(900)] {
             let mut bench = Bench::leading(params.clone());
             let web = pool("lb", "web");
             let (attempt, call) = if in_put { bench.begin_put(&web, &[1]) } else { bench.begin(&web, &[1]) };
-            let said = bench.fail(call, failed(429, QUOTA, header));
-            let (said, _) = to_the_end(&mut bench, said, &[attempt], in_put, header);
-            let found = outcome(&said, attempt);
+            let output = bench.fail(call, failed(429, QUOTA, header));
+            let (output, _) = to_the_end(&mut bench, output, &[attempt], in_put, header);
+            let found = outcome(&output, attempt);
             let Outcome::Retriable { failure, .. } = found else { panic!("not throttled: {found:?}") };
             assert!(classify(failure, Stage::Put).is_throttled(), "{failure}");
         }
@@ -214,18 +216,18 @@ fn s0_throttle_7_both_ways_give_the_pool_the_time_of_the_gate() {
             let (first, call) = begin(&mut bench, &pool("a", "web"));
             let (second, refused) = begin(&mut bench, &pool("b", "other"));
             let header = RetryAfter::In(Duration::from_millis(millis));
-            let mut said = bench.fail(call, failed(429, QUOTA, header));
+            let mut output = bench.fail(call, failed(429, QUOTA, header));
             bench.until(500);
-            // The port's own gate stops the other one, with what remained when it did.
+            // The port's own gate stops the other one, with the time that remained.
             let gate = match params.throttling {
                 Throttling::Bounded => millis.min(3_600_000),
                 Throttling::Upstream => millis,
             };
             let remained = RetryAfter::In(Duration::from_millis(gate - 400));
-            said.extend(bench.fail(refused, failure(FailureKind::GateClosed, "", remained)));
-            let (said, again) = to_the_end(&mut bench, said, &[first, second], in_put, header);
+            output.extend(bench.fail(refused, failure(FailureKind::GateClosed, "", remained)));
+            let (output, again) = to_the_end(&mut bench, output, &[first, second], in_put, header);
             assert_eq!(again, 0);
-            let found = [first, second].map(|attempt| eligible_at(&said, attempt));
+            let found = [first, second].map(|attempt| eligible_at(&output, attempt));
             assert_eq!(found, [Some(at(millis)), Some(at(gate))], "{millis} ms, {in_put}");
         }
     }
@@ -239,9 +241,9 @@ fn s0_throttle_8_the_text_is_the_same_whatever_the_time() {
         let attempt = take(&bench.due(&web, due(0, Class::Add)));
         let (_, read) = bench.begin(&other, &[1]);
         bench.fail(read, failed(429, QUOTA, seconds(span)));
-        let said = bench.hear(In::Taken(web.clone(), attempt, Some(wants(&web, &[1]))));
-        let (said, _) = to_the_end(&mut bench, said, &[attempt], false, seconds(span));
-        text_of(&said, attempt)
+        let output = bench.step(In::Taken(web.clone(), attempt, Some(taken_level(&web, &[1]))));
+        let (output, _) = to_the_end(&mut bench, output, &[attempt], false, seconds(span));
+        text_of(&output, attempt)
     };
     for params in [params(), upstream()] {
         assert_eq!(met(params.clone(), 170), met(params.clone(), 3_000));
@@ -261,25 +263,25 @@ fn w6_a_pool_that_met_a_gate_of_1_h_is_parked_for_1_h() {
         bench.until(3_650_000);
         let web = pool("lb", "web");
         let (attempt, call) = bench.begin_put(&web, &[1]);
-        let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-        assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+        let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+        assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
     }
 }
 
-/// Lets time pass up to the next grant, at most two minutes, and gives its attempt.
+/// Advances the clock to the next grant, at most two minutes, and returns its attempt.
 fn next_grant(bench: &mut Bench) -> AttemptId {
     let latest = bench.now + 120_000;
     loop {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
         assert!(next <= latest, "no grant for two minutes");
-        let said = bench.until(next.max(bench.now));
-        if !takes(&said).is_empty() {
-            return take(&said);
+        let output = bench.until(next.max(bench.now));
+        if !takes(&output).is_empty() {
+            return take(&output);
         }
     }
 }
 
-/// The seconds at which PUTs reach ARM, of a pool all of whose PUTs are answered with a quota's 429, and how it ends.
+/// The seconds at which PUTs of a pool reach ARM if all are answered with a quota's 429, and the end of its attempt.
 fn put_seconds(params: Params, header: RetryAfter) -> (Vec<u64>, Option<Now>, u64) {
     put_seconds_of(params, QUOTA, header)
 }
@@ -290,18 +292,18 @@ fn put_seconds_of(params: Params, code: &str, header: RetryAfter) -> (Vec<u64>, 
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1]);
     let mut sent = vec![0];
-    let mut said = bench.fail(call, failed(429, code, header));
+    let mut output = bench.fail(call, failed(429, code, header));
     loop {
-        if said.iter().any(|said| matches!(said, Out::Finished(..))) {
-            return (sent, eligible_at(&said, attempt), bench.now);
+        if output.iter().any(|output| matches!(output, Out::Finished(..))) {
+            return (sent, eligible_at(&output, attempt), bench.now);
         }
-        assert_eq!((bench.writer.busy, said.len() <= 1), (0, true), "lane and turn are free: {said:?}");
+        assert_eq!((bench.writer.busy, output.len() <= 1), (0, true), "lane and turn are free: {output:?}");
         assert_eq!(next_grant(&mut bench), attempt, "the same attempt");
-        said = bench.hear(In::Taken(web.clone(), attempt, Some(wants(&web, &[1]))));
-        if let Some(read) = calls(&said).first().map(|call| call.id) {
-            let call = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web).0;
+        output = bench.step(In::Taken(web.clone(), attempt, Some(taken_level(&web, &[1]))));
+        if let Some(read) = calls(&output).first().map(|call| call.id) {
+            let call = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web).0;
             sent.push(bench.now / 1_000);
-            said = bench.fail(call, failed(429, code, header));
+            output = bench.fail(call, failed(429, code, header));
         }
     }
 }
@@ -333,21 +335,21 @@ fn w6_retry_throttled_counts_gated_reads_as_well() {
     let mut bench = Bench::leading(upstream());
     let (web, other) = (pool("a", "web"), pool("b", "other"));
     let (first, read) = bench.begin(&web, &[1]);
-    let said = bench.fail(read, failed(429, QUOTA, seconds(300)));
-    assert!(said.iter().all(|said| matches!(said, Out::Gates { .. })), "{said:?}");
+    let output = bench.fail(read, failed(429, QUOTA, seconds(300)));
+    assert!(output.iter().all(|output| matches!(output, Out::Gates { .. })), "{output:?}");
     let attempt = take(&bench.due(&other, due(0, Class::Add)));
-    let said = bench.hear(In::Taken(other.clone(), attempt, Some(wants(&other, &[1]))));
-    assert!(said.is_empty(), "its first try has met the gate: {said:?}");
+    let output = bench.step(In::Taken(other.clone(), attempt, Some(taken_level(&other, &[1]))));
+    assert!(output.is_empty(), "its first try has met the gate: {output:?}");
     let mut ended = BTreeMap::new();
     while ended.len() < 2 {
         let next = bench.writer.deadline().expect("they go on");
-        let said = bench.until(next.as_micros().div_ceil(1_000));
-        for (granted, attempt) in takes(&said) {
-            let level = wants(&granted, &[1]);
-            let said = bench.hear(In::Taken(granted, attempt, Some(level)));
-            assert!(calls(&said).is_empty());
-            if said.iter().any(|said| matches!(said, Out::Finished(..))) {
-                ended.insert(attempt, eligible_at(&said, attempt));
+        let output = bench.until(next.as_micros().div_ceil(1_000));
+        for (granted, attempt) in takes(&output) {
+            let level = taken_level(&granted, &[1]);
+            let output = bench.step(In::Taken(granted, attempt, Some(level)));
+            assert!(calls(&output).is_empty());
+            if output.iter().any(|output| matches!(output, Out::Finished(..))) {
+                ended.insert(attempt, eligible_at(&output, attempt));
             }
         }
     }
@@ -367,7 +369,7 @@ fn w6_retry_throttled_ends_where_the_lane_is_locked_for_longer() {
     assert_eq!(
         (&sent[..], eligible, ended),
         (&[0][..], Some(at(300_000)), 0),
-        "the pool is parked, and hears why"
+        "the pool is parked, and gets the reason"
     );
     // The first delay is shorter than that, and the third longer.
     let (sent, eligible, ended) = put_seconds_of(upstream(), LOCK, seconds(3));
@@ -390,14 +392,14 @@ fn c2_upstream_a_429_of_a_lock_closes_the_gate_of_its_verb_and_no_lane() {
         let mut bench = Bench::leading(Params { retry_throttled: false, ..upstream() });
         let (web, near, other) = (pool("a", "web"), pool("a", "near"), pool("b", "other"));
         let (attempt, call) = bench.begin_put(&web, &[1]);
-        let said = bench.fail(call, failed(429, LOCK, seconds(span)));
+        let output = bench.fail(call, failed(429, LOCK, seconds(span)));
         let until = Some(at(span * 1_000));
-        assert_eq!(eligible_at(&said, attempt), until);
+        assert_eq!(eligible_at(&output, attempt), until);
         for pool in [near, other] {
             let (attempt, read) = bench.begin(&pool, &[1]);
-            let said = bench.answer(read, read_of(holds(&pool, &[]), "W/1"));
-            assert!(calls(&said).is_empty(), "{said:?}");
-            assert_eq!(eligible_at(&said, attempt), until, "reads are open, and the PUT meets the gate");
+            let output = bench.answer(read, read_of(pool_with(&pool, &[]), "W/1"));
+            assert!(calls(&output).is_empty(), "{output:?}");
+            assert_eq!(eligible_at(&output, attempt), until, "reads are open, and the PUT meets the gate");
         }
     }
 }
@@ -415,17 +417,18 @@ fn w6_a_success_in_the_loop_ends_it() {
     let (attempt, call) = bench.begin_put(&web, &[1]);
     bench.fail(call, failed(429, QUOTA, seconds(1)));
     assert_eq!(next_grant(&mut bench), attempt);
-    let read = bench.bring(&web, attempt, &[1]);
-    let call = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web).0;
-    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+    let read = bench.take_level(&web, attempt, &[1]);
+    let call = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web).0;
+    let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }
 
 #[test]
-fn w6_a_person_opens_a_gate_and_arm_is_asked_again() {
-    let opened = |said: &[Out]| -> Option<Answer> {
-        said.iter()
-            .find_map(|said| if let Out::Answer(_, answer) = said { Some(answer.clone()) } else { None })
+fn w6_the_operator_opens_a_gate_and_arm_is_called_again() {
+    let opened = |output: &[Out]| -> Option<Answer> {
+        output
+            .iter()
+            .find_map(|output| if let Out::Answer(_, answer) = output { Some(answer.clone()) } else { None })
     };
     let done = |classes: &[GateClass]| Some(Answer::Done(Done::GatesOpened(classes.to_vec())));
     let mut bench = Bench::leading(params());
@@ -433,21 +436,21 @@ fn w6_a_person_opens_a_gate_and_arm_is_asked_again() {
     let (_, call) = bench.begin_put(&web, &[1]);
     bench.fail(call, failed(429, QUOTA, seconds(3_000)));
     assert!(takes(&bench.due(&other, due(0, Class::Add))).is_empty());
-    let said = bench.hear(In::OpenGates(RequestId(1), Some(GateClass::Reads)));
-    assert_eq!((opened(&said), takes(&said).len()), (done(&[]), 0), "reads are open");
-    let said = bench.hear(In::OpenGates(RequestId(2), None));
-    assert_eq!((opened(&said), takes(&said).len()), (done(&[GateClass::Writes]), 1));
-    let open = |said: &Out| matches!(said, Out::Gates { reads_until: None, writes_until: None });
-    assert!(said.iter().any(open), "the port and our Lease hear of it: {said:?}");
-    // Where it is meant, it is closed again.
-    let attempt = take(&said);
-    let read = bench.bring(&other, attempt, &[1]);
-    let call = put(&bench.answer(read, read_of(holds(&other, &[]), "W/1")), &other).0;
+    let output = bench.step(In::OpenGates(RequestId(1), Some(GateClass::Reads)));
+    assert_eq!((opened(&output), takes(&output).len()), (done(&[]), 0), "reads are open");
+    let output = bench.step(In::OpenGates(RequestId(2), None));
+    assert_eq!((opened(&output), takes(&output).len()), (done(&[GateClass::Writes]), 1));
+    let open = |output: &Out| matches!(output, Out::Gates { reads_until: None, writes_until: None });
+    assert!(output.iter().any(open), "the port and our Lease hear of it: {output:?}");
+    // ARM closes it again if necessary.
+    let attempt = take(&output);
+    let read = bench.take_level(&other, attempt, &[1]);
+    let call = put(&bench.answer(read, read_of(pool_with(&other, &[]), "W/1")), &other).0;
     bench.fail(call, failed(429, QUOTA, seconds(3_000)));
     assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty());
-    bench.hear(In::Standing(Standing::Standby));
-    let said = bench.hear(In::OpenGates(RequestId(3), None));
-    assert_eq!(opened(&said), Some(Answer::Refused(Refusal::NotLeading)));
+    bench.step(In::Standing(Standing::Standby));
+    let output = bench.step(In::OpenGates(RequestId(3), None));
+    assert_eq!(opened(&output), Some(Answer::Refused(Refusal::NotLeading)));
 }
 
 #[test]
@@ -458,10 +461,10 @@ fn c2_where_gates_delay_no_grant_a_pool_meets_the_closed_gate_at_its_turn() {
     bench.fail(call, failed(429, QUOTA, seconds(60)));
     // Writes are closed, reads are not: S0's Get succeeds, and CreateOrUpdate meets the gate.
     let (attempt, read) = bench.begin(&other, &[1]);
-    let said = bench.answer(read, read_of(holds(&other, &[]), "W/1"));
-    assert!(calls(&said).is_empty());
-    assert_eq!(eligible_at(&said, attempt), Some(at(60_000)));
-    // A pool that is right needs no PUT and meets nothing.
+    let output = bench.answer(read, read_of(pool_with(&other, &[]), "W/1"));
+    assert!(calls(&output).is_empty());
+    assert_eq!(eligible_at(&output, attempt), Some(at(60_000)));
+    // A pool in sync needs no PUT and meets no gate.
     let attempt = take(&bench.due(&third, due(0, Class::Add)));
     assert!(matches!(
         outcome(&nothing_to_do(&mut bench, &third, attempt), attempt),
@@ -472,30 +475,30 @@ fn c2_where_gates_delay_no_grant_a_pool_meets_the_closed_gate_at_its_turn() {
 #[test]
 fn w8_gate_times_of_a_predecessor_close_the_gates() {
     use model::lease::GateTimes;
-    let gates = |said: &[Out]| -> Vec<(Option<Now>, Option<Now>)> {
-        let of = |said: &Out| {
-            if let Out::Gates { reads_until, writes_until } = said {
+    let gates = |output: &[Out]| -> Vec<(Option<Now>, Option<Now>)> {
+        let of = |output: &Out| {
+            if let Out::Gates { reads_until, writes_until } = output {
                 Some((*reads_until, *writes_until))
             } else {
                 None
             }
         };
-        said.iter().filter_map(of).collect()
+        output.iter().filter_map(of).collect()
     };
     let mut bench = Bench::leading(params());
-    let noted = |reads, writes| In::Remembered(GateTimes { reads_until: reads, writes_until: writes });
-    assert_eq!(gates(&bench.hear(noted(None, Some(at(20_000))))), [(None, Some(at(20_000)))]);
+    let recorded = |reads, writes| In::Remembered(GateTimes { reads_until: reads, writes_until: writes });
+    assert_eq!(gates(&bench.step(recorded(None, Some(at(20_000))))), [(None, Some(at(20_000)))]);
     assert!(bench.due(&pool("lb", "web"), due(0, Class::Add)).is_empty());
-    assert!(gates(&bench.hear(noted(None, Some(at(10_000))))).is_empty(), "the later time holds");
+    assert!(gates(&bench.step(recorded(None, Some(at(10_000))))).is_empty(), "the later time holds");
     assert_eq!(
-        gates(&bench.hear(noted(Some(at(5_000)), Some(at(30_000))))),
+        gates(&bench.step(recorded(Some(at(5_000)), Some(at(30_000))))),
         [(Some(at(5_000)), Some(at(30_000)))]
     );
     assert_eq!(gates(&bench.until(5_000)), [(None, Some(at(30_000)))]);
     assert!(takes(&bench.until(29_999)).is_empty());
-    let said = bench.until(30_000);
-    assert_eq!((gates(&said), takes(&said).len()), (vec![(None, None)], 1));
-    assert!(bench.hear(noted(Some(at(29_000)), None)).is_empty(), "the past closes nothing");
-    let forever = bench.hear(noted(Some(Now::NEVER), None));
+    let output = bench.until(30_000);
+    assert_eq!((gates(&output), takes(&output).len()), (vec![(None, None)], 1));
+    assert!(bench.step(recorded(Some(at(29_000)), None)).is_empty(), "the past closes nothing");
+    let forever = bench.step(recorded(Some(Now::NEVER), None));
     assert_eq!(gates(&forever), [(Some(at(3_630_000)), None)], "an hour at most");
 }

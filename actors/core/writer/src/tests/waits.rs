@@ -1,5 +1,5 @@
-//! Writes that wait, and what comes meanwhile: a newer Due, the other part of the slot, a look that shows what became
-//! of a PUT (W2, W4, W8, N3).
+//! Tests of waiting writes and concurrent events: a newer Due, the other part of the slot, a read that shows the
+//! result of a PUT (W2, W4, W8, N3).
 
 use super::*;
 
@@ -7,18 +7,18 @@ fn no_answer() -> Arc<Failure> {
     failure(FailureKind::Timeout, "", RetryAfter::Absent)
 }
 
-/// Lets time pass up to the next grant of an attempt.
+/// Advances the clock to the next grant of an attempt.
 fn next_take(bench: &mut Bench) -> AttemptId {
     loop {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
-        let said = bench.until(next.max(bench.now));
-        if !takes(&said).is_empty() {
-            return take(&said);
+        let output = bench.until(next.max(bench.now));
+        if !takes(&output).is_empty() {
+            return take(&output);
         }
-        for call in calls(&said) {
+        for call in calls(&output) {
             if let ArmRequest::GetPool(pool) = &call.request {
                 bench.fail(call.id, failed(503, "", RetryAfter::Absent));
-                assert!(bench.now < 200_000, "{pool} is looked at without end");
+                assert!(bench.now < 200_000, "{pool} is read without end");
             }
         }
     }
@@ -30,11 +30,11 @@ fn w8_a_due_posted_while_the_attempt_waited_outlives_the_interruption() {
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.fail(read, failed(503, "", RetryAfter::Absent));
-    // The pool has heard of the new term first: it has released its attempt, and is due again.
+    // The pool learned of the new term first: it has ended its attempt, and is due again.
     assert!(bench.due(&web, due(10, Class::Revive)).is_empty());
-    let said = bench.lead(2);
-    assert!(matches!(outcome(&said, attempt), Outcome::Interrupted));
-    let again = take(&said);
+    let output = bench.lead(2);
+    assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
+    let again = take(&output);
     assert_eq!(again.epoch, Epoch(2));
 }
 
@@ -56,16 +56,16 @@ fn w8_a_posted_due_outlives_the_grant_of_the_attempt_that_waited() {
     bench.fail(read, failed(503, "", RetryAfter::Absent));
     bench.due(&web, due(10, Class::Add));
     assert_eq!(next_take(&mut bench), attempt);
-    let said = bench.hear(In::Taken(web.clone(), attempt, None));
-    let again = take(&said);
+    let output = bench.step(In::Taken(web.clone(), attempt, None));
+    let again = take(&output);
     assert_ne!(again, attempt, "what was posted is another attempt's");
     // Unless it was withdrawn.
-    let read = bench.bring(&web, again, &[1]);
+    let read = bench.take_level(&web, again, &[1]);
     bench.fail(read, failed(503, "", RetryAfter::Absent));
     bench.due(&web, due(10, Class::Add));
-    bench.hear(In::Withdraw(web.clone()));
+    bench.step(In::Withdraw(web.clone()));
     assert_eq!(next_take(&mut bench), again, "an attempt that waits cannot be withdrawn");
-    assert!(takes(&bench.hear(In::Taken(web, again, None))).is_empty());
+    assert!(takes(&bench.step(In::Taken(web, again, None))).is_empty());
     assert!(bench.writer.lanes.is_empty());
 }
 
@@ -74,13 +74,13 @@ fn n3_a_down_during_a_membership_write_does_not_wait_for_its_retry() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
-    bench.hear(In::Draining(drains(1)));
-    bench.hear(In::AdminDue(web.clone(), down(0)));
-    let said = bench.fail(read, failed(503, "", RetryAfter::Absent));
-    assert_eq!(take(&said), attempt, "the next try is at once, with the Down");
-    let read = bench.bring(&web, attempt, &[1]);
-    let said = bench.fail(read, failed(503, "", RetryAfter::Absent));
-    assert!(takes(&said).is_empty(), "it has had its try");
+    bench.step(In::Draining(drains(1)));
+    bench.step(In::AdminDue(web.clone(), down(0)));
+    let output = bench.fail(read, failed(503, "", RetryAfter::Absent));
+    assert_eq!(take(&output), attempt, "the next try is at once, with the Down");
+    let read = bench.take_level(&web, attempt, &[1]);
+    let output = bench.fail(read, failed(503, "", RetryAfter::Absent));
+    assert!(takes(&output).is_empty(), "it has had its try");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn n3_a_restore_that_comes_while_membership_is_written_waits_with_it() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (_, read) = bench.begin(&web, &[1]);
-    bench.hear(In::AdminDue(web.clone(), AdminDue { urgency: AdminUrgency::Restore, ..down(0) }));
+    bench.step(In::AdminDue(web.clone(), AdminDue { urgency: AdminUrgency::Restore, ..down(0) }));
     assert!(takes(&bench.fail(read, failed(503, "", RetryAfter::Absent))).is_empty());
 }
 
@@ -96,8 +96,8 @@ fn n3_a_restore_that_comes_while_membership_is_written_waits_with_it() {
 fn w4_membership_due_during_an_admin_write_does_not_wait_for_its_retry() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.hear(In::Draining(drains(1)));
-    let read = get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
+    bench.step(In::Draining(drains(1)));
+    let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
     bench.due(&web, due(0, Class::Add));
     take(&bench.fail(read, failed(503, "", RetryAfter::Absent)));
 }
@@ -113,60 +113,61 @@ fn w4_a_put_answered_500_and_carried_out_is_written() {
         let second = take(&bench.due(&other, due(0, Class::Add)));
         nothing_to_do(&mut bench, &other, second);
         assert_eq!(next_take(&mut bench), attempt);
-        let read = bench.bring(&web, attempt, &[1]);
-        let said = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
-        assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }), "{status}");
+        let read = bench.take_level(&web, attempt, &[1]);
+        let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/2"));
+        assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }), "{status}");
     }
 }
 
-/// The answer to a PUT is lost; discovery looks at this moment and sees these members; then another client has written
-/// what we wanted. How does the attempt end?
-fn after_a_look(failure: Arc<Failure>, looked: u64, members: &[u8], provisioning: Provisioning) -> bool {
+/// The answer to a PUT is lost. Discovery reads these members at this time, and then another client writes the level
+/// that we need. Returns the end of the attempt.
+fn after_a_read(failure: Arc<Failure>, looked: u64, members: &[u8], provisioning: Provisioning) -> bool {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1]);
     bench.fail(call, failure);
-    // What is looked at because the lane is in doubt is not answered before discovery is.
+    // Probes of the lane in doubt are not answered before discovery's read.
     let early = bench.until(looked);
     let probe = calls(&early).first().map(|call| call.id);
-    let said = bench.hear(In::Read { call: CallId(1), lb: LbName::new("lb") });
-    let read = calls(&said).first().expect("discovery reads").id;
-    let seen = PoolFacts { provisioning, ..holds(&web, members) };
-    bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![seen, holds(&pool("lb", "other"), &[])]));
-    let said = match probe {
-        Some(probe) => bench.answer(probe, read_of(holds(&web, &[1]), "W/2")),
+    let output = bench.step(In::Read { call: CallId(1), lb: LbName::new("lb") });
+    let read = calls(&output).first().expect("discovery reads").id;
+    let seen = PoolFacts { provisioning, ..pool_with(&web, members) };
+    bench
+        .answer(read, lb_of("lb", Provisioning::Succeeded, vec![seen, pool_with(&pool("lb", "other"), &[])]));
+    let output = match probe {
+        Some(probe) => bench.answer(probe, read_of(pool_with(&web, &[1]), "W/2")),
         None => Vec::new(),
     };
-    let again = if takes(&said).is_empty() { next_take_after(&mut bench, &web) } else { take(&said) };
+    let again = if takes(&output).is_empty() { next_take_after(&mut bench, &web) } else { take(&output) };
     assert_eq!(again, attempt);
-    let read = bench.bring(&web, attempt, &[1]);
-    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
-    matches!(outcome(&said, attempt), Outcome::Written { .. })
+    let read = bench.take_level(&web, attempt, &[1]);
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/2"));
+    matches!(outcome(&output, attempt), Outcome::Written { .. })
 }
 
-/// The next grant, where whatever is looked at meanwhile holds what we wanted.
+/// The next grant, if all reads meanwhile show the level that we need.
 fn next_take_after(bench: &mut Bench, web: &PoolId) -> AttemptId {
     loop {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
-        let mut said = bench.until(next.max(bench.now));
-        let looks: Vec<CallId> = calls(&said).iter().map(|call| call.id).collect();
-        for look in looks {
-            said.extend(bench.answer(look, read_of(holds(web, &[1]), "W/2")));
+        let mut output = bench.until(next.max(bench.now));
+        let reads: Vec<CallId> = calls(&output).iter().map(|call| call.id).collect();
+        for lb_read in reads {
+            output.extend(bench.answer(lb_read, read_of(pool_with(web, &[1]), "W/2")));
         }
-        if !takes(&said).is_empty() {
-            return take(&said);
+        if !takes(&output).is_empty() {
+            return take(&output);
         }
         assert!(bench.now < 200_000);
     }
 }
 
 #[test]
-fn w4_a_look_of_discovery_disproves_a_put_whose_answer_was_lost() {
+fn w4_a_discovery_read_disproves_a_put_whose_answer_was_lost() {
     let rest = Provisioning::Succeeded;
-    assert!(!after_a_look(no_answer(), 5_000, &[], rest), "what is there later comes from another client");
-    assert!(after_a_look(no_answer(), 5_000, &[1], rest), "it shows the PUT's work");
-    assert!(after_a_look(no_answer(), 4_999, &[], rest), "the PUT may still be on its way");
-    assert!(after_a_look(no_answer(), 5_000, &[], Provisioning::Updating), "its operation may run");
+    assert!(!after_a_read(no_answer(), 5_000, &[], rest), "what is there later comes from another client");
+    assert!(after_a_read(no_answer(), 5_000, &[1], rest), "it shows the PUT's work");
+    assert!(after_a_read(no_answer(), 4_999, &[], rest), "the PUT may still be on its way");
+    assert!(after_a_read(no_answer(), 5_000, &[], Provisioning::Updating), "its operation may run");
 }
 
 #[test]
@@ -179,7 +180,7 @@ fn w4_a_put_without_a_connection_was_not_carried_out() {
     let second = take(&bench.due(&other, due(0, Class::Add)));
     nothing_to_do(&mut bench, &other, second);
     assert_eq!(next_take(&mut bench), attempt);
-    let read = bench.bring(&web, attempt, &[1]);
-    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
-    assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { .. }), "another client has written it");
+    let read = bench.take_level(&web, attempt, &[1]);
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/2"));
+    assert!(matches!(outcome(&output, attempt), Outcome::Unchanged { .. }), "another client has written it");
 }

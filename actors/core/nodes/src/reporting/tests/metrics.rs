@@ -1,15 +1,15 @@
-//! What the metrics are told.
+//! Tests of the metrics.
 
 use super::*;
 use model::sample::WorkResult;
 
-fn drained(said: &Said) -> Vec<Duration> {
+fn drained(output: &Emitted) -> Vec<Duration> {
     let of = |sample: &Metric| if let Metric::Drained(took) = sample { Some(*took) } else { None };
-    said.samples.iter().filter_map(of).collect()
+    output.samples.iter().filter_map(of).collect()
 }
 
 #[test]
-fn e2_gauges_are_told_when_they_have_changed_and_go_back_to_zero() {
+fn e2_gauges_are_emitted_on_change_and_return_to_zero() {
     let mut bench = Bench::new(3);
     bench.put(1, NodeState::Draining);
     let signals = |nodes: u64| Metric::DrainingNodes { signal: Signal::Shutdown, nodes };
@@ -45,14 +45,14 @@ fn e2_who_does_not_lead_counts_nothing() {
     let mut bench = Bench::new(3);
     bench.put(1, NodeState::Held);
     bench.set(&pools()[0], 2, State::Down);
-    let said = bench.later();
-    assert!(said.samples.contains(&Metric::AdminNodes { state: NodeState::Held, nodes: 1 }), "{said:?}");
-    assert!(said.samples.contains(&Metric::DownEntries { foreign: true, entries: 1 }), "{said:?}");
+    let output = bench.later();
+    assert!(output.samples.contains(&Metric::AdminNodes { state: NodeState::Held, nodes: 1 }), "{output:?}");
+    assert!(output.samples.contains(&Metric::DownEntries { foreign: true, entries: 1 }), "{output:?}");
     bench.leads = false;
     bench.acts = false;
-    let said = bench.later();
-    assert!(said.samples.contains(&Metric::AdminNodes { state: NodeState::Held, nodes: 0 }), "{said:?}");
-    assert!(said.samples.contains(&Metric::DownEntries { foreign: true, entries: 0 }), "{said:?}");
+    let output = bench.later();
+    assert!(output.samples.contains(&Metric::AdminNodes { state: NodeState::Held, nodes: 0 }), "{output:?}");
+    assert!(output.samples.contains(&Metric::DownEntries { foreign: true, entries: 0 }), "{output:?}");
 }
 
 #[test]
@@ -62,19 +62,19 @@ fn e2_a_drain_takes_from_the_signal_to_the_end_of_its_last_operation() {
     bench.put(1, NodeState::Recording);
     bench.later();
     bench.put(1, NodeState::Draining);
-    bench.post(&web, 1);
-    bench.post(&internal, 1);
+    bench.update(&web, 1);
+    bench.update(&internal, 1);
     bench.later();
-    bench.posts.ended(bench.now, &web, 1, Duration::ZERO);
+    bench.updates.ended(bench.now, &web, 1, Duration::ZERO);
     bench.later();
-    bench.posts.ended(bench.now, &internal, 1, Duration::ZERO);
-    assert_eq!(drained(&bench.later()), [], "pools are looked at once more");
+    bench.updates.ended(bench.now, &internal, 1, Duration::ZERO);
+    assert_eq!(drained(&bench.later()), [], "pools are scanned once more");
     bench.put(1, NodeState::Down);
     assert_eq!(drained(&bench.later()), [Duration::from_secs(4)]);
     bench.put(1, NodeState::Draining);
-    bench.post(&web, 1);
+    bench.update(&web, 1);
     bench.later();
-    bench.posts.ended(bench.now, &web, 1, Duration::ZERO);
+    bench.updates.ended(bench.now, &web, 1, Duration::ZERO);
     bench.later();
     bench.put(1, NodeState::Down);
     assert_eq!(drained(&bench.later()), [], "what is mended later is no drain");
@@ -90,9 +90,9 @@ fn e2_a_drain_of_another_term_or_without_work_has_no_duration() {
     assert_eq!(drained(&bench.later()), [], "nothing was written for it");
     bench.put(1, NodeState::Draining);
     bench.nodes[0].since = Now::from_millis(1);
-    bench.post(web, 1);
+    bench.update(web, 1);
     bench.later();
-    bench.posts.ended(bench.now, web, 1, Duration::ZERO);
+    bench.updates.ended(bench.now, web, 1, Duration::ZERO);
     bench.later();
     bench.put(1, NodeState::Down);
     assert_eq!(drained(&bench.later()), []);
@@ -104,18 +104,19 @@ fn s4_each_result_of_the_queue_is_counted() {
     bench.put(1, NodeState::Draining);
     bench.later();
     bench.fail(&pools()[0], 1);
-    let said = bench.tell();
-    assert!(said.samples.contains(&Metric::Reconciled(WorkResult::Error)), "{said:?}");
-    assert!(said.samples.contains(&Metric::ReconcileQueue(1)), "{said:?}");
+    let output = bench.report();
+    assert!(output.samples.contains(&Metric::Reconciled(WorkResult::Error)), "{output:?}");
+    assert!(output.samples.contains(&Metric::ReconcileQueue(1)), "{output:?}");
     let uid = bench.uid(1);
     for _ in 0..2 {
         bench.queue.add(bench.now, uid.clone());
         assert_eq!(bench.queue.take(bench.now), Some(uid.clone()));
         bench.queue.finish(bench.now, &uid, Ok(work_queue::Done::Success));
     }
-    let said = bench.later();
-    let successes = said.samples.iter().filter(|sample| **sample == Metric::Reconciled(WorkResult::Success));
+    let output = bench.later();
+    let successes =
+        output.samples.iter().filter(|sample| **sample == Metric::Reconciled(WorkResult::Success));
     assert_eq!(successes.count(), 2);
-    assert!(said.samples.contains(&Metric::ReconcileQueue(0)), "{said:?}");
+    assert!(output.samples.contains(&Metric::ReconcileQueue(0)), "{output:?}");
     assert!(!bench.later().samples.iter().any(|sample| matches!(sample, Metric::Reconciled(_))));
 }

@@ -1,28 +1,31 @@
-//! What the board is told.
+//! Tests of the views.
 
 use super::*;
 use model::view::{NodePool, NodePoolState};
 
-fn named(said: &Said) -> Vec<(&str, Option<NodeState>)> {
-    said.nodes.iter().map(|(name, view)| (name.as_str(), view.as_ref().map(|view| view.state))).collect()
+fn named(output: &Emitted) -> Vec<(&str, Option<NodeState>)> {
+    output.nodes.iter().map(|(name, view)| (name.as_str(), view.as_ref().map(|view| view.state))).collect()
 }
 
-fn places(said: &Said) -> Vec<(String, NodePoolState)> {
-    let [(_, Some(view))] = &said.nodes[..] else { panic!("{said:?}") };
+fn node_pools(output: &Emitted) -> Vec<(String, NodePoolState)> {
+    let [(_, Some(view))] = &output.nodes[..] else { panic!("{output:?}") };
     view.pools.iter().map(|NodePool { pool, state }| (pool.to_string(), *state)).collect()
 }
 
 #[test]
 fn h3_with_nothing_of_it_in_the_cluster_one_view_is_shown_and_no_more() {
     let mut bench = Bench::new(3);
-    bench.told = Reporting::default();
-    let said = bench.later();
-    assert_eq!((said.whole.len(), said.nodes.len(), said.samples.len()), (1, 0, 0));
+    bench.reporting = Reporting::default();
+    let output = bench.later();
+    assert_eq!((output.whole.len(), output.nodes.len(), output.samples.len()), (1, 0, 0));
     for _ in 0..3 {
         bench.observe();
-        let said = bench.later();
-        assert!(said.whole.is_empty() && said.nodes.is_empty() && said.samples.is_empty(), "{said:?}");
-        assert!(said.reports.is_empty() && bench.told.deadline().is_none());
+        let output = bench.later();
+        assert!(
+            output.whole.is_empty() && output.nodes.is_empty() && output.samples.is_empty(),
+            "{output:?}"
+        );
+        assert!(output.reports.is_empty() && bench.reporting.deadline().is_none());
     }
 }
 
@@ -35,12 +38,12 @@ fn h3_a_node_is_shown_on_each_change_until_it_is_back_to_normal() {
     assert_eq!(named(&bench.later()), []);
     bench.put(1, NodeState::Recording);
     bench.put(2, NodeState::Restoring);
-    let said = bench.later();
+    let output = bench.later();
     assert_eq!(
-        named(&said),
+        named(&output),
         [("node-1", Some(NodeState::Recording)), ("node-2", Some(NodeState::Restoring))]
     );
-    let view = said.nodes[0].1.as_ref().unwrap();
+    let view = output.nodes[0].1.as_ref().unwrap();
     assert!(
         !view.recorded && view.generation.is_none() && view.ready && view.since == Some(bench.nodes[0].since)
     );
@@ -50,11 +53,11 @@ fn h3_a_node_is_shown_on_each_change_until_it_is_back_to_normal() {
     bench.record(1).taint_ours = true;
     bench.put(1, NodeState::Draining);
     bench.put(2, None);
-    let said = bench.later();
-    assert_eq!(named(&said), [("node-2", None), ("node-1", Some(NodeState::Draining))]);
-    let view = said.nodes[1].1.as_ref().unwrap();
+    let output = bench.later();
+    assert_eq!(named(&output), [("node-2", None), ("node-1", Some(NodeState::Draining))]);
+    let view = output.nodes[1].1.as_ref().unwrap();
     assert!(view.recorded && view.taint_ours && view.generation == Some(4));
-    assert_eq!(said.whole.last().map(|view| view.generation), Some(4));
+    assert_eq!(output.whole.last().map(|view| view.generation), Some(4));
 
     bench.leads = false;
     assert_eq!(named(&bench.later()), [("node-1", None)], "how far it is knows who leads");
@@ -80,7 +83,7 @@ fn h3_a_node_that_is_deleted_waits_in_no_pool() {
 }
 
 #[test]
-fn n2_of_two_nodes_of_one_name_the_one_that_is_there_is_shown() {
+fn n2_of_two_nodes_of_one_name_the_existing_one_is_shown() {
     for gone in [0, 1] {
         let mut bench = Bench::new(3);
         bench.nodes[gone].fact = None;
@@ -105,9 +108,12 @@ fn n2_a_node_is_shown_in_each_of_its_pools_as_it_is_there() {
     }
     bench.record(1).foreign.add(&pool("lb", "foreign"));
     bench.put(1, NodeState::Draining);
-    bench.post(&web, 1);
-    bench.post(&internal, 1);
-    assert_eq!(bench.posts.failed(bench.now, &internal, 1, (Duration::ZERO, Duration::ZERO)), [bench.uid(1)]);
+    bench.update(&web, 1);
+    bench.update(&internal, 1);
+    assert_eq!(
+        bench.updates.failed(bench.now, &internal, 1, (Duration::ZERO, Duration::ZERO)),
+        [bench.uid(1)]
+    );
     let shown = |rows: &[(&str, NodePoolState)]| -> Vec<(String, NodePoolState)> {
         rows.iter().map(|(pool, state)| ((*pool).to_owned(), *state)).collect()
     };
@@ -120,7 +126,7 @@ fn n2_a_node_is_shown_in_each_of_its_pools_as_it_is_there() {
         ("lb/web", NodePoolState::Waiting),
         ("lb-internal/web", NodePoolState::Failed),
     ];
-    assert_eq!(places(&bench.later()), shown(&expected));
+    assert_eq!(node_pools(&bench.later()), shown(&expected));
 
     bench.put(1, NodeState::Restoring);
     let expected = [
@@ -128,19 +134,19 @@ fn n2_a_node_is_shown_in_each_of_its_pools_as_it_is_there() {
         ("lb/excluded", NodePoolState::Excluded),
         ("lb/foreign", NodePoolState::Foreign),
     ];
-    assert_eq!(places(&bench.later()), shown(&expected), "where it is back there is nothing to show");
+    assert_eq!(node_pools(&bench.later()), shown(&expected), "where it is back there is nothing to show");
 }
 
 #[test]
-fn n4_the_first_hundred_admin_states_of_somebody_else_are_shown_in_order() {
+fn n4_the_first_hundred_foreign_admin_states_are_shown_in_order() {
     let mut bench = Bench::new(3);
     for n in (0..60).rev() {
         let id = pool("lb", &format!("pool-{n:02}"));
         bench.azure.insert(id, [(ip(1), State::Down), (ip(2), State::Up), (ip(99), State::Down)].into());
     }
     bench.observe();
-    let said = bench.later();
-    let [view] = &said.whole[..] else { panic!("{said:?}") };
+    let output = bench.later();
+    let [view] = &output.whole[..] else { panic!("{output:?}") };
     let shown = |at: usize| {
         let state = &view.foreign[at];
         (state.pool.pool.as_str(), state.node.as_str(), state.state)
@@ -148,7 +154,7 @@ fn n4_the_first_hundred_admin_states_of_somebody_else_are_shown_in_order() {
     assert_eq!(view.foreign.len(), AdminView::MOST_FOREIGN);
     assert_eq!(shown(0), ("pool-00", "node-1", State::Down));
     assert_eq!(shown(99), ("pool-49", "node-2", State::Up));
-    assert_eq!(said.samples, [Metric::DownEntries { foreign: true, entries: 60 }]);
+    assert_eq!(output.samples, [Metric::DownEntries { foreign: true, entries: 60 }]);
 }
 
 #[test]
@@ -158,22 +164,22 @@ fn h3_reads_of_all_pools_are_250_ms_apart_and_none_is_left_out() {
     assert_eq!(bench.later().nodes.len(), 1);
     bench.now = bench.now.plus(Duration::from_millis(100));
     bench.put(1, NodeState::Recording);
-    assert_eq!(bench.tell().nodes, []);
-    let deadline = bench.told.deadline().unwrap();
+    assert_eq!(bench.report().nodes, []);
+    let deadline = bench.reporting.deadline().unwrap();
     assert_eq!(deadline, bench.now.plus(Duration::from_millis(150)));
     bench.now = bench.now.plus(Duration::from_millis(100));
-    assert_eq!((bench.tell().nodes.len(), bench.told.deadline()), (0, Some(deadline)));
+    assert_eq!((bench.report().nodes.len(), bench.reporting.deadline()), (0, Some(deadline)));
     bench.now = deadline;
-    assert_eq!(named(&bench.tell()), [("node-1", Some(NodeState::Recording))]);
-    assert_eq!(bench.told.deadline(), None);
+    assert_eq!(named(&bench.report()), [("node-1", Some(NodeState::Recording))]);
+    assert_eq!(bench.reporting.deadline(), None);
 }
 
 #[test]
-fn h3_what_is_known_of_records_is_shown_when_it_is_another() {
+fn h3_the_records_view_is_published_when_it_changes() {
     let mut bench = Bench::new(3);
     bench.unreadable.insert("down.x".into(), "it names no node");
-    let said = bench.later();
-    assert_eq!(said.whole.iter().map(|view| view.unreadable.len()).collect::<Vec<_>>(), [1]);
+    let output = bench.later();
+    assert_eq!(output.whole.iter().map(|view| view.unreadable.len()).collect::<Vec<_>>(), [1]);
     assert!(bench.later().whole.is_empty());
     bench.refused.insert(bench.nodes[0].uid.clone(), "there is no room");
     assert_eq!(bench.later().whole.iter().map(|view| view.refused).collect::<Vec<_>>(), [1]);

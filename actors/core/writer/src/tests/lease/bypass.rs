@@ -1,9 +1,8 @@
-//! Downs that go without the shared Lease: what they cost, and what they mean for a hold (docs/design/writer.md, W7,
-//! W9).
+//! Tests of Downs without the shared Lease: their cost, and their effect on a hold (docs/design/writer.md, W7, W9).
 
 use super::*;
 
-/// The load balancers on which a write goes on.
+/// The load balancers with a write.
 fn writing(bench: &Bench) -> Vec<&str> {
     let lanes = bench.writer.lanes.iter().filter(|(_, lane)| lane.write.is_some());
     lanes.map(|(lb, _)| lb.as_str()).collect()
@@ -17,14 +16,14 @@ fn at_rest() -> ArmAnswer {
 fn w7_a_down_without_the_lease_keeps_no_hold_and_delays_no_release() {
     let (mut bench, watch) = bypassing(true);
     let (web, other) = (pool("lb", "web"), pool("other", "api"));
-    bench.hear(In::Draining(drains(2)));
-    bench.hear(In::AdminDue(web.clone(), down(0)));
-    let said = bench.until(2_000);
-    let read = get(&bench.answer(super::super::look(&said, "lb"), at_rest()), &web);
-    put(&bench.answer(read, read_of(holds(&web, &[2]), "W/9")), &web);
+    bench.step(In::Draining(drains(2)));
+    bench.step(In::AdminDue(web.clone(), down(0)));
+    let output = bench.until(2_000);
+    let read = get(&bench.answer(super::super::lb_read(&output, "lb"), at_rest()), &web);
+    put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/9")), &web);
     bench.due(&other, due(2_000, Class::Add));
-    let said = bench.lease(watch, state(2, None));
-    let attempt = take(&bench.lease(replaces(&said).0, state(3, Some(OURS))));
+    let output = bench.lease(watch, state(2, None));
+    let attempt = take(&bench.lease(replaces(&output).0, state(3, Some(OURS))));
     let (_, replaced, edit) = replaces(&nothing_to_do(&mut bench, &other, attempt));
     assert_eq!((replaced, edit.holder), (3, None));
     assert_eq!(writing(&bench), ["lb"], "its PUT is open");
@@ -38,29 +37,29 @@ fn w9_a_down_goes_without_the_lease_only_where_its_reads_can_be_paid_for() {
     }
     let (mut bench, _) = Bench::with_lease(params, 1, Some(CCM));
     // One read is left, and the next one comes three seconds later.
-    bench.hear(In::Headroom(GateClass::Reads, 2));
-    bench.hear(In::Draining(drains(1)));
+    bench.step(In::Headroom(GateClass::Reads, 2));
+    bench.step(In::Draining(drains(1)));
     for lb in ["a", "b"] {
-        bench.hear(In::AdminDue(pool(lb, "web"), down(0)));
+        bench.step(In::AdminDue(pool(lb, "web"), down(0)));
     }
-    let said = bench.until(2_000);
-    assert_eq!((calls(&said).len(), writing(&bench)), (1, vec!["a"]));
+    let output = bench.until(2_000);
+    assert_eq!((calls(&output).len(), writing(&bench)), (1, vec!["a"]));
 }
 
 #[test]
 fn w6_a_down_that_waits_for_a_read_ends_with_a_gate_that_closes() {
     let (mut bench, _) = bypassing(true);
     let web = pool("lb", "web");
-    bench.hear(In::Draining(drains(1)));
-    bench.hear(In::AdminDue(web.clone(), down(0)));
-    let said = bench.until(2_000);
-    let read = get(&bench.answer(super::super::look(&said, "lb"), at_rest()), &web);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[1]), "W/9")), &web);
-    let said = bench.hear(In::Read { call: CallId(7), lb: LbName::new("x") });
-    let discovery = super::super::look(&said, "x");
-    bench.hear(In::Headroom(GateClass::Reads, 0));
-    let said = bench.fail(put, failed(412, "", RetryAfter::Absent));
-    assert!(calls(&said).is_empty(), "its next look waits for a token");
+    bench.step(In::Draining(drains(1)));
+    bench.step(In::AdminDue(web.clone(), down(0)));
+    let output = bench.until(2_000);
+    let read = get(&bench.answer(super::super::lb_read(&output, "lb"), at_rest()), &web);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/9")), &web);
+    let output = bench.step(In::Read { call: CallId(7), lb: LbName::new("x") });
+    let discovery = super::super::lb_read(&output, "x");
+    bench.step(In::Headroom(GateClass::Reads, 0));
+    let output = bench.fail(put, failed(412, "", RetryAfter::Absent));
+    assert!(calls(&output).is_empty(), "its next read waits for a token");
     assert_eq!(writing(&bench), ["lb"]);
     let throttled = failed(429, "SubscriptionRequestsThrottled", RetryAfter::In(Duration::from_secs(300)));
     bench.fail(discovery, throttled);

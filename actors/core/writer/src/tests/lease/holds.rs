@@ -1,9 +1,9 @@
-//! What keeps a hold of the shared Lease, what ends it, and what is asked after failures, leadership and lock failures
-//! have come and gone (docs/design/writer.md, W7; W8).
+//! Tests of holds of the shared Lease: what keeps and ends them, and requests after failures, changes of leadership
+//! and lock failures (docs/design/writer.md, W7; W8).
 
 use super::*;
 
-/// What was said by an answer to each renewal until the hold has ended by force, at second 60.
+/// The output after an answer to each renewal until the forced end of the hold, at second 60.
 fn renewed_until_its_end(bench: &mut Bench) -> Vec<Out> {
     for (version, second) in [(3, 15), (4, 30), (5, 45)] {
         let (call, ..) = replaces(&bench.until(second * 1_000));
@@ -12,17 +12,17 @@ fn renewed_until_its_end(bench: &mut Bench) -> Vec<Out> {
     bench.until(60_000)
 }
 
-/// Lets time pass, with a watch that brings nothing.
+/// Advances the clock, with a watch that brings nothing.
 fn pass(bench: &mut Bench, watch: &mut CallId, second: u64) {
     while bench.now < second * 1_000 {
         bench.until((second * 1_000).min(bench.now + 30_000));
-        *watch = awaits(&bench.lease(*watch, LeaseAnswer::Unchanged));
+        *watch = lease_watch(&bench.lease(*watch, LeaseAnswer::Unchanged));
     }
 }
 
-/// For how many seconds from now on it is left to others.
+/// The remaining cooldown in seconds.
 fn off_for(bench: &Bench) -> u64 {
-    let view = |said: &Out| if let Out::SharedLease(view) = said { Some(view.clone()) } else { None };
+    let view = |output: &Out| if let Out::SharedLease(view) = output { Some(view.clone()) } else { None };
     let view = bench.shown.iter().rev().find_map(view).expect("it is shown");
     let until = view.until.filter(|_| view.state == "off");
     until.map_or(0, |until| until.since(at(bench.now)).as_secs())
@@ -30,18 +30,18 @@ fn off_for(bench: &Bench) -> u64 {
 
 #[test]
 fn w8_a_new_term_does_not_release_it_while_an_older_put_is_open() {
-    let (mut bench, web, attempt) = Bench::holding(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
-    bench.hear(In::Standing(Standing::Standby));
-    let said = bench.lead(2);
-    let said = bench.lease(look(&said), state(2, Some(OURS)));
+    let (mut bench, web, attempt) = Bench::with_hold(leased());
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    bench.step(In::Standing(Standing::Standby));
+    let output = bench.lead(2);
+    let output = bench.lease(lease_read(&output), state(2, Some(OURS)));
     assert!(
-        none_replaced(&said) && none_replaced(&bench.until(10_000)),
+        none_replaced(&output) && none_replaced(&bench.until(10_000)),
         "nothing wants it, and the PUT is open"
     );
-    let said = bench.answer(put, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    let (_, version, edit) = replaces(&said);
+    let output = bench.answer(put, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let (_, version, edit) = replaces(&output);
     assert_eq!((version, edit.holder, edit.previous_holder.as_deref()), (2, None, Some(OURS)));
 }
 
@@ -49,28 +49,28 @@ fn w8_a_new_term_does_not_release_it_while_an_older_put_is_open() {
 fn w7_a_get_that_waits_for_a_token_lets_it_go() {
     let mut params = leased();
     params.reads_per_5_minutes = 100;
-    let (mut bench, web, attempt) = Bench::holding(params);
+    let (mut bench, web, attempt) = Bench::with_hold(params);
     let other = pool("other", "api");
     let later = take(&bench.due(&other, due(0, Class::Add)));
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
-    bench.hear(In::Headroom(GateClass::Reads, 0));
-    let said = bench.hear(In::Taken(other.clone(), later, Some(wants(&other, &[1]))));
-    assert!(calls(&said).is_empty() && none_replaced(&said), "its GET waits, the PUT keeps the Lease");
-    let said = bench.answer(put, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert_eq!(replaces(&said).2.holder, None, "the next token comes in three seconds");
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
+    bench.step(In::Headroom(GateClass::Reads, 0));
+    let output = bench.step(In::Taken(other.clone(), later, Some(taken_level(&other, &[1]))));
+    assert!(calls(&output).is_empty() && none_replaced(&output), "its GET waits, the PUT keeps the Lease");
+    let output = bench.answer(put, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert_eq!(replaces(&output).2.holder, None, "the next token comes in three seconds");
     get(&bench.until(3_000), &other);
 }
 
 #[test]
 fn w7_an_operation_of_an_earlier_hold_does_not_keep_a_later_one() {
-    let (mut bench, web, attempt) = Bench::holding(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let (mut bench, web, attempt) = Bench::with_hold(leased());
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
     let (release, ..) = replaces(&renewed_until_its_end(&mut bench));
-    let said = bench.lease(release, state(6, None));
-    bench.nobody_waited(said);
+    let output = bench.lease(release, state(6, None));
+    bench.answer_count_with_zero(output);
     let other = pool("other", "api");
     let (call, ..) = replaces(&bench.due(&other, due(60_000, Class::Add)));
     let attempt = take(&bench.lease(call, state(7, Some(OURS))));
@@ -83,22 +83,22 @@ fn w7_an_operation_of_an_earlier_hold_does_not_keep_a_later_one() {
 fn w7_a_renewal_overtaken_by_a_namesake_ends_the_hold() {
     let (mut bench, watch, read) = Bench::reading();
     let web = pool("lb", "web");
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
     let (renewal, ..) = replaces(&bench.until(15_000));
     bench.lease(renewal, state(3, Some(OURS)));
     let (renewal, ..) = replaces(&bench.until(30_000));
     bench.lease(watch, state(4, Some(OURS)));
-    let mut said = bench.lease(renewal, LeaseAnswer::Conflict);
+    let mut output = bench.lease(renewal, LeaseAnswer::Conflict);
     assert_eq!(bench.writer.lock_send_before(), None);
     while bench.now < 100_000 {
-        assert!(none_replaced(&said), "what a stranger holds is given back or renewed: {said:?}");
-        let open = asks(&said).into_iter().find(|(_, ask)| matches!(ask, LeaseAsk::Get));
+        assert!(none_replaced(&output), "what a stranger holds is given back or renewed: {output:?}");
+        let open = lease_requests(&output).into_iter().find(|(_, ask)| matches!(ask, LeaseAsk::Get));
         if let Some((call, _)) = open {
-            said = bench.lease(call, lost());
+            output = bench.lease(call, lost());
             continue;
         }
-        said = bench.until(bench.now + 1_000);
+        output = bench.until(bench.now + 1_000);
     }
 }
 
@@ -107,74 +107,74 @@ fn w7_a_service_that_comes_while_another_has_no_ingress_counts() {
     let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     let mut version = 1;
-    // A hold that begins and ends at this moment; how long it is left to others, in seconds.
+    // A hold that begins and ends at this time. Returns its cooldown in seconds.
     let mut hold = |bench: &mut Bench, second: u64| {
         pass(bench, &mut watch, second);
         let (call, ..) = replaces(&bench.due(&web, due(bench.now, Class::Add)));
         version += 1;
         let (_, attempt) =
             takes(&bench.lease(call, state(version, Some(OURS)))).pop().expect("it is granted");
-        let (call, ..) = replaces(&bench.hear(In::Taken(web.clone(), attempt, None)));
+        let (call, ..) = replaces(&bench.step(In::Taken(web.clone(), attempt, None)));
         version += 1;
         let (count, _) = counted(&bench.lease(call, state(version, None)));
-        bench.hear(In::LockFailures(count, Some(0)));
+        bench.step(In::LockFailures(count, Some(0)));
         off_for(bench)
     };
-    bench.hear(In::AwaitingIngress(Some(1)));
+    bench.step(In::AwaitingIngress(Some(1)));
     assert_eq!(hold(&mut bench, 10), 60);
-    bench.hear(In::AwaitingIngress(Some(2)));
+    bench.step(In::AwaitingIngress(Some(2)));
     assert_eq!(hold(&mut bench, 309), 0, "within five minutes nothing counts");
     assert_eq!(hold(&mut bench, 370), 60, "the second one counts at the next hold's end");
-    bench.hear(In::AwaitingIngress(Some(1)));
+    bench.step(In::AwaitingIngress(Some(1)));
     assert_eq!(hold(&mut bench, 700), 0, "the second one is served; the first has counted");
-    bench.hear(In::AwaitingIngress(Some(3)));
+    bench.step(In::AwaitingIngress(Some(3)));
     assert_eq!(hold(&mut bench, 770), 60);
 }
 
 #[test]
-fn w8_a_shutdown_looks_at_once_though_requests_have_failed_before() {
-    let (mut bench, web, attempt) = Bench::holding(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+fn w8_a_shutdown_reads_at_once_despite_earlier_failures() {
+    let (mut bench, web, attempt) = Bench::with_hold(leased());
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     let (renewal, ..) = replaces(&bench.until(15_000));
     bench.lease(renewal, lost());
     for second in [16, 18, 23] {
-        let said = bench.until(second * 1_000);
-        bench.lease(look(&said), lost());
+        let output = bench.until(second * 1_000);
+        bench.lease(lease_read(&output), lost());
     }
-    assert!(asks(&bench.until(24_000)).is_empty(), "the next look waits for ten seconds");
-    let said = bench.hear(In::Shutdown);
-    let (renewal, ..) = replaces(&bench.lease(look(&said), state(2, Some(OURS))));
+    assert!(lease_requests(&bench.until(24_000)).is_empty(), "the next read waits for ten seconds");
+    let output = bench.step(In::Shutdown);
+    let (renewal, ..) = replaces(&bench.lease(lease_read(&output), state(2, Some(OURS))));
     bench.lease(renewal, state(3, Some(OURS)));
-    let said = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent));
-    let (_, version, edit) = replaces(&said);
+    let output = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent));
+    let (_, version, edit) = replaces(&output);
     assert_eq!((version, edit.holder), (3, None));
 }
 
 #[test]
 fn w8_a_new_term_reads_immediately_after_failures_of_the_last_one() {
     let mut bench = Bench::new(leased());
-    let mut said = bench.lead(1);
+    let mut output = bench.lead(1);
     for second in [1, 3, 8] {
-        bench.lease(look(&said), lost());
-        said = bench.until(second * 1_000);
+        bench.lease(lease_read(&output), lost());
+        output = bench.until(second * 1_000);
     }
-    bench.lease(look(&said), lost());
-    bench.hear(In::Standing(Standing::Standby));
-    look(&bench.lead(2));
+    bench.lease(lease_read(&output), lost());
+    bench.step(In::Standing(Standing::Standby));
+    lease_read(&bench.lead(2));
 }
 
 #[test]
-fn w7_a_lease_that_does_not_exist_is_looked_for_every_30_seconds() {
+fn w7_a_missing_lease_is_read_every_30_seconds() {
     let mut bench = Bench::new(leased());
-    let mut said = bench.lead(1);
+    let mut output = bench.lead(1);
     for second in [30, 60, 90] {
-        bench.lease(look(&said), LeaseAnswer::Absent);
-        assert!(asks(&bench.until(second * 1_000 - 1)).is_empty());
-        said = bench.until(second * 1_000);
+        bench.lease(lease_read(&output), LeaseAnswer::Absent);
+        assert!(lease_requests(&bench.until(second * 1_000 - 1)).is_empty());
+        output = bench.until(second * 1_000);
     }
-    let said = bench.lease(look(&said), state(1, None));
-    awaits(&said);
+    let output = bench.lease(lease_read(&output), state(1, None));
+    lease_watch(&output);
 }
 
 #[test]
@@ -186,15 +186,15 @@ fn w7_a_client_with_lock_failures_counts_as_a_holder_for_an_hour() {
         let attempt = take(&bench.lease(call, state(2, Some(OURS))));
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
         let (count, _) = counted(&bench.lease(call, state(3, None)));
-        bench.hear(In::LockFailures(count, Some(failures)));
+        bench.step(In::LockFailures(count, Some(failures)));
         pass(&mut bench, &mut watch, 400);
         let (call, ..) = replaces(&bench.due(&web, due(400_000, Class::Add)));
         let attempt = take(&bench.lease(call, state(4, Some(OURS))));
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
-        let said = bench.lease(call, state(5, None));
-        bench.nobody_waited(said);
-        let said = bench.due(&web, due(400_000, Class::Add));
-        assert_eq!(none_replaced(&said), off, "{failures} failures");
+        let output = bench.lease(call, state(5, None));
+        bench.answer_count_with_zero(output);
+        let output = bench.due(&web, due(400_000, Class::Add));
+        assert_eq!(none_replaced(&output), off, "{failures} failures");
         if off {
             assert!(none_replaced(&bench.until(404_999)));
             replaces(&bench.until(405_000));
@@ -209,30 +209,30 @@ fn w7_waiting_clients_are_counted_before_the_lease_is_taken_again() {
     let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
     let attempt = take(&bench.lease(call, state(2, Some(OURS))));
     let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
-    let said = bench.lease(call, state(3, None));
-    counted(&said);
-    bench.nobody_waited(said);
-    // Ten seconds later, a long hold; the last count is less than a minute ago.
+    let output = bench.lease(call, state(3, None));
+    counted(&output);
+    bench.answer_count_with_zero(output);
+    // A long hold follows ten seconds later. The last count is less than a minute ago.
     bench.lease(watch, LeaseAnswer::Unchanged);
     bench.now = 10_000;
-    let said = bench.due(&web, due(10_000, Class::Add));
-    let (call, ..) = replaces(&said);
+    let output = bench.due(&web, due(10_000, Class::Add));
+    let (call, ..) = replaces(&output);
     let attempt = take(&bench.lease(call, state(4, Some(OURS))));
-    let read = bench.bring(&web, attempt, &[1]);
-    let said = bench.until(25_000);
-    bench.lease(replaces(&said).0, state(5, Some(OURS)));
+    let read = bench.take_level(&web, attempt, &[1]);
+    let output = bench.until(25_000);
+    bench.lease(replaces(&output).0, state(5, Some(OURS)));
     bench.now = 29_000;
-    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
-    let said = bench.lease(replaces(&said).0, state(6, None));
-    let (count, since) = counted(&said);
+    let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
+    let output = bench.lease(replaces(&output).0, state(6, None));
+    let (count, since) = counted(&output);
     assert!(since <= at(10_000), "{since:?}");
-    let said = bench.due(&web, due(29_000, Class::Add));
+    let output = bench.due(&web, due(29_000, Class::Add));
     assert!(
-        none_replaced(&said) && none_replaced(&bench.until(29_500)),
+        none_replaced(&output) && none_replaced(&bench.until(29_500)),
         "another client may have waited all the time"
     );
-    assert!(none_replaced(&bench.hear(In::LockFailures(count, Some(1)))));
-    let shown = |said: &Out| if let Out::SharedLease(view) = said { Some(view.clone()) } else { None };
+    assert!(none_replaced(&bench.step(In::LockFailures(count, Some(1)))));
+    let shown = |output: &Out| if let Out::SharedLease(view) = output { Some(view.clone()) } else { None };
     let view = bench.shown.iter().rev().find_map(shown).expect("it is shown");
     assert_eq!((view.state, view.until), ("off", Some(at(89_500))));
 }

@@ -1,5 +1,5 @@
-//! The shared Lease under storage that was restored, watches that end at once, strangers in our name, successors that
-//! are not known of yet, and API servers that refuse, rewrite or do not answer (docs/design/writer.md, W7; W8).
+//! Tests of the shared Lease with restored storage, short watches, strangers in our name, unknown successors, and API
+//! servers that refuse, rewrite or do not answer (docs/design/writer.md, W7; W8).
 
 use super::*;
 use model::object::{GIVE_UP_AFTER, RequestFailure};
@@ -15,12 +15,12 @@ struct Server {
 }
 
 impl Server {
-    /// Answers all that is asked at this moment, and what follows from that, but watches.
-    fn serve(&mut self, bench: &mut Bench, mut said: Vec<Out>) -> Vec<Out> {
+    /// Answers all current requests, and those that follow, but no watches.
+    fn serve(&mut self, bench: &mut Bench, mut output: Vec<Out>) -> Vec<Out> {
         let mut all = Vec::new();
         loop {
             let mut next = Vec::new();
-            for (id, ask) in asks(&said) {
+            for (id, ask) in lease_requests(&output) {
                 let answer = match ask {
                     LeaseAsk::Get => state(self.version, None),
                     LeaseAsk::Replace(facts, edit)
@@ -36,17 +36,17 @@ impl Server {
                 assert!(self.requests < 1_000, "a storm of requests");
                 next.extend(bench.lease(id, answer));
             }
-            all.extend(said);
+            all.extend(output);
             if next.is_empty() {
                 return all;
             }
-            said = next;
+            output = next;
         }
     }
 }
 
 fn last_view(bench: &Bench) -> SharedLeaseView {
-    let view = |said: &Out| if let Out::SharedLease(view) = said { Some(view.clone()) } else { None };
+    let view = |output: &Out| if let Out::SharedLease(view) = output { Some(view.clone()) } else { None };
     bench.shown.iter().rev().find_map(view).expect("it is shown")
 }
 
@@ -55,9 +55,9 @@ fn w7_storage_restored_from_a_backup_is_found_by_a_read() {
     let (mut bench, _) = Bench::with_lease(leased(), 1_000_000, None);
     bench.now = 1_000;
     let mut server = Server { version: 900_000, requests: 0, refuses: false };
-    let said = bench.due(&pool("lb", "web"), due(900, Class::Add));
-    take(&server.serve(&mut bench, said));
-    assert_eq!((server.version, server.requests), (900_001, 3), "a conflict, a look, and the taking");
+    let output = bench.due(&pool("lb", "web"), due(900, Class::Add));
+    take(&server.serve(&mut bench, output));
+    assert_eq!((server.version, server.requests), (900_001, 3), "a conflict, a read, and the take");
 }
 
 #[test]
@@ -66,21 +66,21 @@ fn w7_a_hold_lost_by_a_restore_ends_with_the_read_after_its_renewal() {
     let web = pool("lb", "web");
     let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
     let attempt = take(&bench.lease(call, state(1_000_001, Some(OURS))));
-    bench.bring(&web, attempt, &[1]);
-    let said = bench.until(15_000);
-    let said = bench.lease(replaces(&said).0, LeaseAnswer::Conflict);
-    bench.lease(look(&said), state(900_000, None));
+    bench.take_level(&web, attempt, &[1]);
+    let output = bench.until(15_000);
+    let output = bench.lease(replaces(&output).0, LeaseAnswer::Conflict);
+    bench.lease(lease_read(&output), state(900_000, None));
     assert_eq!(bench.writer.lock_send_before(), None);
-    assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_let_go());
+    assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_released());
 }
 
 #[test]
 fn w7_an_older_state_from_a_watch_is_late_and_an_earlier_one_is_read() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1_000_000, Some(CCM));
     bench.due(&pool("lb", "web"), due(0, Class::Add));
-    let said = bench.lease(watch, state(900_000, None));
-    let (mut server, said) = (Server { version: 900_000, requests: 0, refuses: false }, said);
-    take(&server.serve(&mut bench, said));
+    let output = bench.lease(watch, state(900_000, None));
+    let (mut server, output) = (Server { version: 900_000, requests: 0, refuses: false }, output);
+    take(&server.serve(&mut bench, output));
 
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
@@ -88,41 +88,41 @@ fn w7_an_older_state_from_a_watch_is_late_and_an_earlier_one_is_read() {
     let attempt = take(&bench.lease(call, state(2, Some(OURS))));
     let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
     bench.lease(call, state(3, None));
-    let said = bench.lease(watch, state(2, Some(OURS)));
-    assert!(matches!(asks(&said)[..], [(_, LeaseAsk::Await(..))]), "{said:?}");
+    let output = bench.lease(watch, state(2, Some(OURS)));
+    assert!(matches!(lease_requests(&output)[..], [(_, LeaseAsk::Await(..))]), "{output:?}");
 }
 
 #[test]
-fn w7_writes_that_never_succeed_back_off_though_looks_do() {
+fn w7_failing_writes_back_off_though_reads_succeed() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let mut server = Server { version: 7, requests: 0, refuses: true };
-    let said = bench.due(&pool("lb", "web"), due(0, Class::Add));
-    server.serve(&mut bench, said);
+    let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    server.serve(&mut bench, output);
     assert!(server.requests <= 8, "{} at one moment", server.requests);
     while bench.now < 120_000 {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
-        let said = bench.until(next);
-        server.serve(&mut bench, said);
+        let output = bench.until(next);
+        server.serve(&mut bench, output);
     }
     assert!(server.requests <= 40, "{} in two minutes", server.requests);
 }
 
-/// A client that takes and releases the Lease so fast that no other is ever in time.
+/// A client that takes and releases the Lease so fast that every other client comes too late.
 struct Fast {
     version: u64,
-    /// Whose it is at each look.
+    /// The holder in each read.
     holder: Option<&'static str>,
-    /// When it was tried to take it, in milliseconds.
+    /// Times of our takes, in milliseconds.
     takings: Vec<u64>,
 }
 
 impl Fast {
-    /// Answers what is asked at this moment, but watches; gives what was said.
-    fn beats(&mut self, bench: &mut Bench, mut said: Vec<Out>) -> Vec<Out> {
+    /// Answers current requests, but no watches. Returns all output.
+    fn beats(&mut self, bench: &mut Bench, mut output: Vec<Out>) -> Vec<Out> {
         let mut all = Vec::new();
-        while !said.is_empty() {
+        while !output.is_empty() {
             let mut next = Vec::new();
-            for (id, ask) in asks(&said) {
+            for (id, ask) in lease_requests(&output) {
                 next.extend(match ask {
                     LeaseAsk::Get => bench.lease(id, state(self.version, self.holder)),
                     LeaseAsk::Replace(..) | LeaseAsk::Create(_) => {
@@ -133,8 +133,8 @@ impl Fast {
                     LeaseAsk::Await(..) => continue,
                 });
             }
-            all.extend(said);
-            said = next;
+            all.extend(output);
+            output = next;
         }
         all
     }
@@ -144,13 +144,13 @@ impl Fast {
 fn w7_lost_races_are_no_failures_and_are_run_again_within_2_s() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let mut fast = Fast { version: 7, holder: None, takings: Vec::new() };
-    let said = bench.due(&pool("lb", "web"), due(0, Class::Add));
-    fast.beats(&mut bench, said);
+    let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    fast.beats(&mut bench, output);
     assert_eq!(fast.takings, [0, 0, 0, 0], "at first without a wait");
     while bench.now < 60_000 {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
-        let said = bench.until(next);
-        fast.beats(&mut bench, said);
+        let output = bench.until(next);
+        fast.beats(&mut bench, output);
     }
     let waits: Vec<u64> = fast.takings[3..].windows(2).map(|two| two[1] - two[0]).collect();
     assert_eq!(waits[0], 1_000, "{waits:?}");
@@ -161,14 +161,14 @@ fn w7_lost_races_are_no_failures_and_are_run_again_within_2_s() {
 fn w7_a_release_seen_by_the_watch_is_tried_for_despite_lost_races() {
     let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
     let mut fast = Fast { version: 7, holder: Some("cloud-controller-manager"), takings: Vec::new() };
-    let said = bench.due(&pool("lb", "web"), due(0, Class::Add));
-    fast.beats(&mut bench, said);
+    let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    fast.beats(&mut bench, output);
     for released in 1..=15 {
         bench.until(released * 300);
         fast.version += 1;
-        let said = bench.lease(watch, state(fast.version, None));
-        watch = awaits(&said);
-        fast.beats(&mut bench, said);
+        let output = bench.lease(watch, state(fast.version, None));
+        watch = lease_watch(&output);
+        fast.beats(&mut bench, output);
         assert_eq!(fast.takings.last(), Some(&(released * 300)), "release {released}");
         assert_eq!(fast.takings.len() as u64, 1 + released, "one for each release: {:?}", fast.takings);
     }
@@ -176,22 +176,22 @@ fn w7_a_release_seen_by_the_watch_is_tried_for_despite_lost_races() {
 
 #[test]
 fn w7_a_server_that_rewrites_what_we_write_is_not_asked_without_a_pause() {
-    // A webhook that gives the Lease to another client when we take it, and one that does not let us release it.
+    // A webhook that gives the Lease to another client when we take it, and one that prevents our release.
     for (first, rewritten) in [(None, None), (Some(OURS), Some(OURS))] {
         let mut bench = Bench::new(leased());
         if first.is_none() {
             bench.due(&pool("lb", "web"), due(0, Class::Add));
         }
-        let said = bench.lead(1);
+        let output = bench.lead(1);
         let (mut version, mut requests) = (1, 0);
-        let mut said = bench.lease(look(&said), state(version, first));
+        let mut output = bench.lease(lease_read(&output), state(version, first));
         while let Some((call, ask)) =
-            asks(&said).into_iter().find(|(_, ask)| !matches!(ask, LeaseAsk::Await(..)))
+            lease_requests(&output).into_iter().find(|(_, ask)| !matches!(ask, LeaseAsk::Await(..)))
         {
             requests += 1;
             assert!(requests < 20, "a storm of requests");
             version += u64::from(!matches!(ask, LeaseAsk::Get));
-            said = bench.lease(call, state(version, rewritten));
+            output = bench.lease(call, state(version, rewritten));
         }
     }
 }
@@ -201,9 +201,9 @@ fn w7_a_watch_that_ends_at_once_is_opened_again_after_a_second() {
     for nothing_new in [LeaseAnswer::Unchanged, state(1, None)] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         bench.now = 10;
-        assert!(asks(&bench.lease(watch, nothing_new)).is_empty());
-        assert!(asks(&bench.until(999)).is_empty());
-        awaits(&bench.until(1_000));
+        assert!(lease_requests(&bench.lease(watch, nothing_new)).is_empty());
+        assert!(lease_requests(&bench.until(999)).is_empty());
+        lease_watch(&bench.until(1_000));
     }
 }
 
@@ -216,17 +216,17 @@ fn w8_a_thawed_loser_leaves_the_hold_of_its_successor_alone() {
         bench.now = 19_000;
         let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
-        bench.bring(&web, attempt, &[1]);
+        bench.take_level(&web, attempt, &[1]);
         let renewal = renewal_open.then(|| replaces(&bench.until(34_000)).0);
-        // It stands still; the successor has taken the Lease over before it goes on.
+        // The process is suspended. The successor takes the Lease over before it resumes.
         bench.now = 70_000;
-        let said = bench.lease(watch, state(3, Some(OURS)));
-        assert!(none_replaced(&said), "it gives back what its successor holds: {said:?}");
+        let output = bench.lease(watch, state(3, Some(OURS)));
+        assert!(none_replaced(&output), "it gives back what its successor holds: {output:?}");
         if let Some(renewal) = renewal {
             assert!(none_replaced(&bench.lease(renewal, LeaseAnswer::Conflict)));
         }
         assert!(none_replaced(&bench.until(200_000)));
-        assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_let_go());
+        assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_released());
     }
 }
 
@@ -234,11 +234,11 @@ fn w8_a_thawed_loser_leaves_the_hold_of_its_successor_alone() {
 fn w8_a_state_that_may_be_the_successors_is_not_released() {
     let (mut bench, watch, _) = Bench::reading();
     let (renewal, ..) = replaces(&bench.until(15_000));
-    // By our renewal, or by a successor: as long as we lead it can only be ours.
+    // Made by our renewal, or by a successor: as long as we lead it can only be ours.
     bench.lease(watch, state(3, Some(OURS)));
-    bench.hear(In::Standing(Standing::Standby));
-    let said = bench.lease(renewal, lost());
-    assert!(none_replaced(&said) && none_replaced(&bench.until(100_000)));
+    bench.step(In::Standing(Standing::Standby));
+    let output = bench.lease(renewal, lost());
+    assert!(none_replaced(&output) && none_replaced(&bench.until(100_000)));
 }
 
 #[test]
@@ -246,9 +246,9 @@ fn w7_a_stranger_in_our_name_is_waited_for_until_it_was_still_for_60_s() {
     for wanted in [false, true] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         bench.now = 1_000;
-        let said = bench.lease(watch, state(2, Some(OURS)));
-        assert!(none_replaced(&said), "it is not taken away at once");
-        let watch = awaits(&said);
+        let output = bench.lease(watch, state(2, Some(OURS)));
+        assert!(none_replaced(&output), "it is not taken away at once");
+        let watch = lease_watch(&output);
         if wanted {
             assert!(none_replaced(&bench.due(&pool("lb", "web"), due(1_000, Class::Add))));
         }
@@ -274,28 +274,28 @@ fn w7_a_deletion_from_a_watch_ends_a_hold_only_when_a_read_confirms() {
         let web = pool("lb", "web");
         let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
-        bench.bring(&web, attempt, &[1]);
-        let said = bench.lease(watch, LeaseAnswer::Absent);
+        bench.take_level(&web, attempt, &[1]);
+        let output = bench.lease(watch, LeaseAnswer::Absent);
         assert_eq!(bench.writer.lock_send_before(), None, "it may be true");
         let found = if deleted { LeaseAnswer::Absent } else { state(2, Some(OURS)) };
-        bench.lease(look(&said), found);
+        bench.lease(lease_read(&output), found);
         assert_eq!(bench.writer.lock_send_before().is_some(), !deleted, "the watch was late");
     }
 }
 
-/// What was told of holders who are not known.
-fn strangers(said: &[Out]) -> Vec<String> {
-    let told = |said: &Out| {
-        let Out::Report(Report { what: EventKind::LeaseHeld { holder }, .. }) = said else {
+/// The reported unknown holders.
+fn strangers(output: &[Out]) -> Vec<String> {
+    let told = |output: &Out| {
+        let Out::Report(Report { what: EventKind::LeaseHeld { holder }, .. }) = output else {
             return None;
         };
         Some(holder.to_string())
     };
-    said.iter().filter_map(told).collect()
+    output.iter().filter_map(told).collect()
 }
 
 #[test]
-fn w7_a_stranger_that_delays_a_write_for_a_minute_is_told_once() {
+fn w7_a_stranger_that_delays_a_write_for_a_minute_is_reported_once() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, Some("aks-rp"));
     assert!(strangers(&bench.until(10_000)).is_empty(), "nothing waits");
     assert_eq!((last_view(&bench).whose, last_view(&bench).state), (Whose::Stranger, "free"));
@@ -309,7 +309,7 @@ fn w7_a_stranger_that_delays_a_write_for_a_minute_is_told_once() {
 }
 
 #[test]
-fn w7_a_stranger_is_told_a_minute_after_it_took_the_lease() {
+fn w7_a_stranger_is_reported_a_minute_after_it_took_the_lease() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
     bench.due(&pool("lb", "web"), due(0, Class::Add));
     bench.until(50_000);
@@ -326,14 +326,14 @@ fn w7_no_event_names_our_own_name_or_a_cloud_controller_manager() {
     assert_eq!(last_view(&bench).whose, Whose::CloudControllerManager);
 
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-    let mut watch = awaits(&bench.lease(watch, state(2, Some(OURS))));
+    let mut watch = lease_watch(&bench.lease(watch, state(2, Some(OURS))));
     bench.due(&pool("lb", "web"), due(0, Class::Add));
     let mut told = Vec::new();
     for (version, second) in [(3, 30), (4, 59), (5, 80)] {
         told.extend(strangers(&bench.until(second * 1_000)));
-        let said = bench.lease(watch, state(version, Some(OURS)));
-        told.extend(strangers(&said));
-        watch = awaits(&said);
+        let output = bench.lease(watch, state(version, Some(OURS)));
+        told.extend(strangers(&output));
+        watch = lease_watch(&output);
     }
     assert!(told.is_empty(), "{told:?}");
     assert_eq!(last_view(&bench).whose, Whose::Namesake);
@@ -342,11 +342,11 @@ fn w7_no_event_names_our_own_name_or_a_cloud_controller_manager() {
 #[test]
 fn w7_the_release_of_a_stranger_in_our_name_is_a_foreign_one() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-    let watch = awaits(&bench.lease(watch, state(2, Some(OURS))));
+    let watch = lease_watch(&bench.lease(watch, state(2, Some(OURS))));
     bench.due(&pool("lb", "web"), due(0, Class::Add));
-    let said = bench.lease(watch, state(3, None));
-    assert!(said.iter().any(|said| matches!(said, Out::ForeignRelease)));
-    assert_eq!(replaces(&said).1, 3, "at once");
+    let output = bench.lease(watch, state(3, None));
+    assert!(output.iter().any(|output| matches!(output, Out::ForeignRelease)));
+    assert_eq!(replaces(&output).1, 3, "at once");
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn w7_a_hold_that_a_stranger_took_over_is_neither_used_nor_released() {
         let web = pool("lb", "web");
         let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
-        let read = bench.bring(&web, attempt, &[1]);
+        let read = bench.take_level(&web, attempt, &[1]);
         if by_renewal {
             let (renewal, ..) = replaces(&bench.until(15_000));
             bench.lease(watch, state(3, Some(OURS)));
@@ -364,8 +364,8 @@ fn w7_a_hold_that_a_stranger_took_over_is_neither_used_nor_released() {
         } else {
             bench.lease(watch, state(3, Some(OURS)));
         }
-        let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
-        assert!(calls(&said).is_empty() && none_replaced(&said), "by renewal: {by_renewal}: {said:?}");
+        let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
+        assert!(calls(&output).is_empty() && none_replaced(&output), "by renewal: {by_renewal}: {output:?}");
     }
 }
 
@@ -376,45 +376,45 @@ fn w7_lock_failures_are_counted_once_a_minute() {
     let mut server = Server { version: 1, requests: 0, refuses: false };
     let mut counts = Vec::new();
     for second in 1..130 {
-        let mut said = bench.until(second * 1_000);
-        said.extend(bench.due(&web, due(bench.now, Class::Add)));
-        said = server.serve(&mut bench, said);
-        if let Some(attempt) = takes(&said).pop() {
-            let after = bench.hear(In::Taken(web.clone(), attempt.1, None));
-            said.extend(server.serve(&mut bench, after));
+        let mut output = bench.until(second * 1_000);
+        output.extend(bench.due(&web, due(bench.now, Class::Add)));
+        output = server.serve(&mut bench, output);
+        if let Some(attempt) = takes(&output).pop() {
+            let after = bench.step(In::Taken(web.clone(), attempt.1, None));
+            output.extend(server.serve(&mut bench, after));
         }
-        for said in said {
-            if let Out::CountLockFailures { call, since } = said {
+        for output in output {
+            if let Out::CountLockFailures { call, since } = output {
                 counts.push((bench.now / 1_000, since));
-                bench.hear(In::LockFailures(call, Some(0)));
+                bench.step(In::LockFailures(call, Some(0)));
             }
         }
     }
-    // The second question covers what was told after the first one, too.
+    // The second count also covers the events that arrived after the first one.
     assert_eq!(counts, [(1, at(1_000)), (61, at(1_000)), (121, at(61_000))]);
 }
 
 #[test]
 fn w7_uncountable_lock_failures_count_as_some() {
     for known in [Some(0), None] {
-        let (mut bench, web, attempt) = Bench::holding(leased());
+        let (mut bench, web, attempt) = Bench::with_hold(leased());
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
         let (count, _) = counted(&bench.lease(call, state(3, None)));
-        bench.hear(In::LockFailures(count, known));
+        bench.step(In::LockFailures(count, known));
         let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
         let attempt = take(&bench.lease(call, state(4, Some(OURS))));
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
         bench.lease(call, state(5, None));
-        let said = bench.due(&web, due(0, Class::Add));
-        assert_eq!(none_replaced(&said), known.is_none(), "{known:?}");
+        let output = bench.due(&web, due(0, Class::Add));
+        assert_eq!(none_replaced(&output), known.is_none(), "{known:?}");
     }
 }
 
 #[test]
 fn w7_a_hold_ends_after_60_seconds_though_a_renewal_is_open() {
-    let (mut bench, web, attempt) = Bench::holding(leased());
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let (mut bench, web, attempt) = Bench::with_hold(leased());
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
     let mut version = 2;
     let mut open = None;
@@ -430,10 +430,10 @@ fn w7_a_hold_ends_after_60_seconds_though_a_renewal_is_open() {
     assert!(none_replaced(&bench.until(59_999)));
     let (release, replaced, edit) = replaces(&bench.until(60_000));
     assert_eq!((replaced, edit.holder), (version, None));
-    // The renewal was carried out after all: its state is given back as well.
-    assert!(asks(&bench.lease(open.expect("it was sent"), state(5, Some(OURS)))).is_empty());
-    let said = bench.lease(release, LeaseAnswer::Conflict);
-    let (_, replaced, edit) = replaces(&bench.lease(look(&said), state(5, Some(OURS))));
+    // The renewal was carried out after all: its state is released as well.
+    assert!(lease_requests(&bench.lease(open.expect("it was sent"), state(5, Some(OURS)))).is_empty());
+    let output = bench.lease(release, LeaseAnswer::Conflict);
+    let (_, replaced, edit) = replaces(&bench.lease(lease_read(&output), state(5, Some(OURS))));
     assert_eq!((replaced, edit.holder), (5, None));
 }
 
@@ -443,7 +443,7 @@ fn a3_a_request_is_given_up_also_by_an_input_of_that_very_moment() {
     replaces(&bench.due(&pool("lb", "web"), due(0, Class::Add)));
     bench.now = 15_000;
     bench.due(&pool("other", "api"), due(15_000, Class::Add));
-    look(&bench.until(16_000));
+    lease_read(&bench.until(16_000));
 }
 
 #[test]
@@ -453,36 +453,36 @@ fn w7_a_service_that_stays_without_ingress_counts_once() {
     let mut server = Server { version: 1, requests: 0, refuses: false };
     let mut hold = |bench: &mut Bench, second: u64| {
         while bench.now < second * 1_000 {
-            let said = bench.until(bench.now + 1_000);
-            server.serve(bench, said);
+            let output = bench.until(bench.now + 1_000);
+            server.serve(bench, output);
         }
-        let said = bench.due(&web, due(bench.now, Class::Add));
-        let said = server.serve(bench, said);
-        let (_, attempt) = takes(&said).pop().expect("it is granted");
-        let said = bench.hear(In::Taken(web.clone(), attempt, None));
-        let said = server.serve(bench, said);
+        let output = bench.due(&web, due(bench.now, Class::Add));
+        let output = server.serve(bench, output);
+        let (_, attempt) = takes(&output).pop().expect("it is granted");
+        let output = bench.step(In::Taken(web.clone(), attempt, None));
+        let output = server.serve(bench, output);
         let count =
-            |said: &Out| if let Out::CountLockFailures { call, .. } = said { Some(*call) } else { None };
-        if let Some(call) = said.iter().find_map(count) {
-            bench.hear(In::LockFailures(call, Some(0)));
+            |output: &Out| if let Out::CountLockFailures { call, .. } = output { Some(*call) } else { None };
+        if let Some(call) = output.iter().find_map(count) {
+            bench.step(In::LockFailures(call, Some(0)));
         }
         Some(last_view(bench)).filter(|view| view.state == "off").and_then(|view| view.until)
     };
-    bench.hear(In::AwaitingIngress(Some(1)));
+    bench.step(In::AwaitingIngress(Some(1)));
     assert_eq!(hold(&mut bench, 10), Some(at(70_000)));
-    bench.hear(In::AwaitingIngress(Some(1)));
+    bench.step(In::AwaitingIngress(Some(1)));
     assert_eq!(hold(&mut bench, 400), None, "it is the same one, more than five minutes later");
-    bench.hear(In::AwaitingIngress(None));
-    bench.hear(In::AwaitingIngress(Some(2)));
+    bench.step(In::AwaitingIngress(None));
+    bench.step(In::AwaitingIngress(Some(2)));
     assert_eq!(hold(&mut bench, 410), Some(at(470_000)), "another one");
 }
 
 #[test]
 fn w8_a_watch_that_repeats_the_known_state_ends_no_doubt() {
     let (mut bench, watch, _) = Bench::reading();
-    let said = bench.until(15_000);
-    let said = bench.lease(replaces(&said).0, LeaseAnswer::Conflict);
-    let looking = look(&said);
+    let output = bench.until(15_000);
+    let output = bench.lease(replaces(&output).0, LeaseAnswer::Conflict);
+    let looking = lease_read(&output);
     assert_eq!(bench.writer.lock_send_before(), None, "another client has written it too");
     bench.lease(watch, state(2, Some(OURS)));
     assert_eq!(bench.writer.lock_send_before(), None, "an old event proves nothing");
@@ -494,16 +494,19 @@ fn w8_a_watch_that_repeats_the_known_state_ends_no_doubt() {
 fn w7_the_watch_of_an_earlier_term_does_not_replace_the_first_read() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
     bench.now = 1_000;
-    let looking = look(&bench.lead(2));
+    let looking = lease_read(&bench.lead(2));
     bench.lease(looking, lost());
-    // It was deleted: so much the watch knows, and not who has made it again since.
+    // The watch knows that it was deleted, but not that another client has created it since.
     bench.lease(watch, LeaseAnswer::Absent);
-    let said = bench.due(&pool("lb", "web"), due(1_000, Class::Add));
-    let said: Vec<Out> = said.into_iter().chain(bench.until(3_000)).collect();
-    assert!(none_replaced(&said) && !asks(&said).iter().any(|(_, ask)| matches!(ask, LeaseAsk::Create(_))));
-    let said = bench.lease(look(&said), LeaseAnswer::Absent);
+    let output = bench.due(&pool("lb", "web"), due(1_000, Class::Add));
+    let output: Vec<Out> = output.into_iter().chain(bench.until(3_000)).collect();
     assert!(
-        asks(&said).iter().any(|(_, ask)| matches!(ask, LeaseAsk::Create(_))),
+        none_replaced(&output)
+            && !lease_requests(&output).iter().any(|(_, ask)| matches!(ask, LeaseAsk::Create(_)))
+    );
+    let output = bench.lease(lease_read(&output), LeaseAnswer::Absent);
+    assert!(
+        lease_requests(&output).iter().any(|(_, ask)| matches!(ask, LeaseAsk::Create(_))),
         "now it is known to be free"
     );
 }
@@ -514,14 +517,14 @@ fn w7_a_take_answered_late_leaves_time_to_start_in_the_shortest_hold() {
     for (took, starts) in [(0, true), (5_999, true), (6_000, false), (8_000, false)] {
         let params = Params { lease: Some(shortest.clone()), ..leased() };
         let (mut bench, _) = Bench::with_lease(params, 1, None);
-        let mut said = bench.due(&pool("lb", "web"), due(0, Class::Add));
+        let mut output = bench.due(&pool("lb", "web"), due(0, Class::Add));
         let (mut version, mut requests, mut granted) = (1, 0, false);
         while bench.now < 120_000 && !granted {
             let Some((call, ask)) =
-                asks(&said).into_iter().find(|(_, ask)| !matches!(ask, LeaseAsk::Await(..)))
+                lease_requests(&output).into_iter().find(|(_, ask)| !matches!(ask, LeaseAsk::Await(..)))
             else {
                 let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
-                said = bench.until(next);
+                output = bench.until(next);
                 continue;
             };
             requests += 1;
@@ -532,9 +535,9 @@ fn w7_a_take_answered_late_leaves_time_to_start_in_the_shortest_hold() {
                 }
                 LeaseAsk::Get | LeaseAsk::Create(_) | LeaseAsk::Await(..) => None,
             };
-            said = bench.until(bench.now + took);
-            said.extend(bench.lease(call, state(version, holder.as_deref())));
-            granted = !takes(&said).is_empty();
+            output = bench.until(bench.now + took);
+            output.extend(bench.lease(call, state(version, holder.as_deref())));
+            granted = !takes(&output).is_empty();
         }
         assert_eq!(granted, starts, "answered after {took} ms");
         assert!(requests < 20, "{requests} requests, each answered after {took} ms");
@@ -548,20 +551,20 @@ fn w7_a_late_write_of_an_earlier_term_is_no_strangers() {
         let web = pool("lb", "web");
         let (late, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
         bench.now = 1_000;
-        bench.hear(In::Standing(Standing::Standby));
+        bench.step(In::Standing(Standing::Standby));
         if told {
             bench.lease(late, lost());
         }
         bench.now = 2_000;
-        let said = bench.lead(2);
-        let (take, replaced, _) = replaces(&bench.lease(look(&said), state(1, None)));
+        let output = bench.lead(2);
+        let (take, replaced, _) = replaces(&bench.lease(lease_read(&output), state(1, None)));
         assert_eq!(replaced, 1);
         // The earlier one was faster.
         if by_watch {
             bench.lease(watch, state(2, Some(OURS)));
         }
-        let said = bench.lease(take, LeaseAnswer::Conflict);
-        let (take, replaced, _) = replaces(&bench.lease(look(&said), state(2, Some(OURS))));
+        let output = bench.lease(take, LeaseAnswer::Conflict);
+        let (take, replaced, _) = replaces(&bench.lease(lease_read(&output), state(2, Some(OURS))));
         assert_eq!(replaced, 2, "told {told}, by watch {by_watch}");
         super::take(&bench.lease(take, state(3, Some(OURS))));
     }
@@ -576,28 +579,28 @@ fn w7_requests_of_an_earlier_term_explain_only_what_they_can_have_made() {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
         replaces(&bench.due(&web, due(0, Class::Add)));
-        bench.hear(In::Standing(Standing::Standby));
-        bench.hear(In::Withdraw(web));
-        let said = bench.lead(2);
-        bench.lease(look(&said), state(seen, None));
+        bench.step(In::Standing(Standing::Standby));
+        bench.step(In::Withdraw(web));
+        let output = bench.lead(2);
+        bench.lease(lease_read(&output), state(seen, None));
         bench.now = later;
-        let said = bench.lease(watch, state(made, Some(OURS)));
-        assert_eq!(none_replaced(&said), !explained, "{seen}, {made}: {said:?}");
+        let output = bench.lease(watch, state(made, Some(OURS)));
+        assert_eq!(none_replaced(&output), !explained, "{seen}, {made}: {output:?}");
         assert_eq!(last_view(&bench).whose == Whose::Namesake, !explained, "{seen}, {made}, {later}");
     }
 }
 
 #[test]
-fn w8_a_look_that_was_sent_before_a_doubt_arose_does_not_end_it() {
+fn w8_a_read_sent_before_a_doubt_does_not_end_the_doubt() {
     let (mut bench, watch, _) = Bench::reading();
-    let said = bench.until(15_000);
-    bench.lease(replaces(&said).0, lost());
-    let early = look(&bench.until(16_000));
+    let output = bench.until(15_000);
+    bench.lease(replaces(&output).0, lost());
+    let early = lease_read(&bench.until(16_000));
     bench.lease(watch, LeaseAnswer::Absent);
     assert_eq!(bench.writer.lock_send_before(), None, "it may have been deleted");
-    let said = bench.lease(early, state(2, Some(OURS)));
+    let output = bench.lease(early, state(2, Some(OURS)));
     assert_eq!(bench.writer.lock_send_before(), None, "as it was before");
-    bench.lease(look(&said), state(2, Some(OURS)));
+    bench.lease(lease_read(&output), state(2, Some(OURS)));
     assert!(bench.writer.lock_send_before().is_some(), "as it is now");
 }
 
@@ -606,11 +609,11 @@ fn w7_failing_watches_are_shown_and_the_lease_is_read() {
     let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
     let failed = || LeaseAnswer::Failed(RequestFailure::Other("the watch ended without a line".into()));
     for n in 1..=2 {
-        let read = look(&bench.lease(watch, failed()));
+        let read = lease_read(&bench.lease(watch, failed()));
         bench.lease(read, state(1, None));
         let shown = last_view(&bench).last_error;
         assert_eq!(shown.as_deref(), (n > 1).then_some("the watch ended without a line"), "after {n}");
-        watch = awaits(&bench.until(bench.now + 5_000));
+        watch = lease_watch(&bench.until(bench.now + 5_000));
     }
     bench.lease(watch, LeaseAnswer::Unchanged);
     assert_eq!(last_view(&bench).last_error, None, "it is watched again");

@@ -1,23 +1,23 @@
-//! When our taint is taken off, and whose is not.
+//! Tests of the removal of our taint, and of taints that are not ours.
 
 use super::*;
 
 #[test]
 fn n1_our_taint_is_removed_after_10_min_ready_since_the_notice() {
     let mut bench = marked_by_us();
-    bench.tell(&NodeFact { version: version(7), ..marked(&node("a"), 2) });
+    bench.deliver(&NodeFact { version: version(7), ..marked(&node("a"), 2) });
     bench.pass(seconds(629));
     bench.asks_nothing();
-    assert_eq!(bench.stands("a"), (true, true));
+    assert_eq!(bench.statuses("a"), (true, true));
     bench.pass(seconds(1));
     let (call, ask) = bench.patch();
     assert_eq!((ask.edit, ask.uid), (TaintEdit::Remove { at: 0 }, uid("a")));
-    assert_eq!(bench.stands("a"), (false, true), "the record says so until it is gone");
-    bench.spots.on_tainted(bench.now, call, &TaintAnswer::Done);
-    bench.advance();
-    assert_eq!(bench.stands("a"), (false, true));
-    bench.tell(&NodeFact { version: version(8), ..node("a") });
-    assert_eq!((bench.stands("a"), bench.spots.deadline()), ((false, false), None));
+    assert_eq!(bench.statuses("a"), (false, true), "the record says so until it is gone");
+    bench.notices.on_tainted(bench.now, call, &TaintAnswer::Done);
+    bench.reconcile();
+    assert_eq!(bench.statuses("a"), (false, true));
+    bench.deliver(&NodeFact { version: version(8), ..node("a") });
+    assert_eq!((bench.statuses("a"), bench.notices.deadline()), ((false, false), None));
     bench.asks_nothing();
 }
 
@@ -26,24 +26,24 @@ fn n1_our_taint_stays_ours_when_a_list_lacks_the_node() {
     for (away, ours) in [(599, true), (600, false)] {
         let mut bench = marked_by_us();
         bench.gone("a");
-        assert_eq!(bench.stands("a"), (false, false));
+        assert_eq!(bench.statuses("a"), (false, false));
         bench.pass(seconds(away));
-        bench.tell(&marked(&node("a"), 2));
-        assert_eq!(bench.stands("a"), (false, ours), "after {away} s");
+        bench.deliver(&marked(&node("a"), 2));
+        assert_eq!(bench.statuses("a"), (false, ours), "after {away} s");
         bench.pass(seconds(630));
         assert_eq!(bench.asked.len(), usize::from(ours));
     }
     let mut bench = marked_by_us();
     bench.gone("a");
-    bench.tell(&NodeFact { version: version(3), ..node("a") });
-    assert_eq!(bench.stands("a"), (false, false), "another client has removed it");
-    // A taint that was never sent is not ours when another component sets it.
+    bench.deliver(&NodeFact { version: version(3), ..node("a") });
+    assert_eq!(bench.statuses("a"), (false, false), "another client has removed it");
+    // Another component sets the taint before we have sent it, so that it is not ours.
     let mut bench = Bench::of(&[node("a")]);
     bench.acts = false;
     bench.event(event("a"));
     bench.gone("a");
-    bench.tell(&marked(&node("a"), 2));
-    assert_eq!(bench.stands("a"), (false, false));
+    bench.deliver(&marked(&node("a"), 2));
+    assert_eq!(bench.statuses("a"), (false, false));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn n1_a_notice_passes_at_its_date() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(PreemptionObject { due: Some(Due::In(seconds(300))), ..event("a") });
     bench.answer(&TaintAnswer::Done);
-    bench.tell(&marked(&node("a"), 2));
+    bench.deliver(&marked(&node("a"), 2));
     bench.pass(seconds(899));
     bench.asks_nothing();
     bench.pass(seconds(1));
@@ -62,11 +62,11 @@ fn n1_a_notice_passes_at_its_date() {
 fn n1_a_node_that_ceases_to_be_ready_has_to_be_ready_for_10_min_again() {
     let mut bench = marked_by_us();
     bench.pass(seconds(620));
-    bench.tell(&NodeFact { ready: false, ..marked(&node("a"), 3) });
+    bench.deliver(&NodeFact { ready: false, ..marked(&node("a"), 3) });
     bench.pass(seconds(3_600));
     bench.asks_nothing();
-    assert_eq!(bench.stands("a"), (true, true));
-    bench.tell(&marked(&node("a"), 4));
+    assert_eq!(bench.statuses("a"), (true, true));
+    bench.deliver(&marked(&node("a"), 4));
     bench.pass(seconds(599));
     bench.asks_nothing();
     bench.pass(seconds(1));
@@ -78,11 +78,11 @@ fn n1_a_node_that_is_not_ready_keeps_its_taint_after_a_failed_removal() {
     let mut bench = marked_by_us();
     bench.pass(seconds(630));
     bench.answer(&TaintAnswer::Overtaken);
-    bench.tell(&NodeFact { ready: false, ..marked(&node("a"), 3) });
+    bench.deliver(&NodeFact { ready: false, ..marked(&node("a"), 3) });
     bench.pass(seconds(60));
     bench.asks_nothing();
-    assert_eq!((bench.stands("a"), bench.spots.deadline()), ((false, true), None));
-    bench.tell(&marked(&node("a"), 4));
+    assert_eq!((bench.statuses("a"), bench.notices.deadline()), ((false, true), None));
+    bench.deliver(&marked(&node("a"), 4));
     bench.pass(seconds(600));
     assert_eq!(bench.edit(), TaintEdit::Remove { at: 0 });
 }
@@ -91,7 +91,7 @@ fn n1_a_node_that_is_not_ready_keeps_its_taint_after_a_failed_removal() {
 fn n1_a_later_notice_puts_the_removal_off() {
     let mut bench = marked_by_us();
     bench.pass(seconds(600));
-    bench.event(again(&event("a")));
+    bench.event(later_state(&event("a")));
     bench.pass(seconds(629));
     bench.asks_nothing();
     bench.pass(seconds(1));
@@ -109,14 +109,14 @@ fn n1_a_removal_is_tried_until_it_is_carried_out() {
         bench.pass(Duration::from_millis(1));
     }
     bench.answer(&TaintAnswer::Overtaken);
-    bench.tell(&NodeFact { taints: vec![spot_pool(), mark()], version: version(9), ..node("a") });
+    bench.deliver(&NodeFact { taints: vec![spot_pool(), mark()], version: version(9), ..node("a") });
     let (call, ask) = bench.patch();
     assert_eq!(ask.edit, TaintEdit::Remove { at: 1 });
-    bench.spots.on_tainted(bench.now, call, &TaintAnswer::Done);
+    bench.notices.on_tainted(bench.now, call, &TaintAnswer::Done);
     bench.pass(seconds(60));
     bench.asks_nothing();
-    bench.tell(&NodeFact { taints: vec![spot_pool(), mark()], version: version(11), ..node("a") });
-    assert_eq!(bench.stands("a"), (false, false), "another client has added it again");
+    bench.deliver(&NodeFact { taints: vec![spot_pool(), mark()], version: version(11), ..node("a") });
+    assert_eq!(bench.statuses("a"), (false, false), "another client has added it again");
     bench.pass(seconds(3_600));
     bench.asks_nothing();
 }
@@ -129,10 +129,10 @@ fn n1_a_removal_is_not_retried_for_a_gone_node_or_in_a_silent_mode() {
         bench.answer(&answer);
         bench.pass(seconds(3_600));
         bench.asks_nothing();
-        assert_eq!((bench.stands("a"), bench.spots.deadline()), ((false, true), None));
-        bench.tell(&NodeFact { version: version(9), ..node("a") });
-        bench.event(again(&event("a")));
-        assert_eq!((bench.stands("a"), bench.edit()), ((true, true), TaintEdit::AddFirst));
+        assert_eq!((bench.statuses("a"), bench.notices.deadline()), ((false, true), None));
+        bench.deliver(&NodeFact { version: version(9), ..node("a") });
+        bench.event(later_state(&event("a")));
+        assert_eq!((bench.statuses("a"), bench.edit()), ((true, true), TaintEdit::AddFirst));
     }
 }
 
@@ -140,11 +140,11 @@ fn n1_a_removal_is_not_retried_for_a_gone_node_or_in_a_silent_mode() {
 fn n1_a_removal_that_was_seen_before_it_was_answered_is_done() {
     let mut bench = marked_by_us();
     bench.pass(seconds(630));
-    bench.tell(&NodeFact { version: version(3), ..node("a") });
-    assert_eq!(bench.stands("a"), (false, false));
+    bench.deliver(&NodeFact { version: version(3), ..node("a") });
+    assert_eq!(bench.statuses("a"), (false, false));
     bench.answer(&TaintAnswer::Done);
-    bench.tell(&marked(&node("a"), 4));
-    assert_eq!(bench.stands("a"), (false, false), "it belongs to another client");
+    bench.deliver(&marked(&node("a"), 4));
+    assert_eq!(bench.statuses("a"), (false, false), "it belongs to another client");
     bench.pass(seconds(3_600));
     bench.asks_nothing();
 }
@@ -153,32 +153,32 @@ fn n1_a_removal_that_was_seen_before_it_was_answered_is_done() {
 fn n1_a_taint_added_again_before_our_removal_is_answered_is_not_ours() {
     let mut bench = marked_by_us();
     bench.pass(seconds(630));
-    bench.tell(&marked(&node("a"), 9));
+    bench.deliver(&marked(&node("a"), 9));
     bench.answer(&TaintAnswer::Done);
-    assert_eq!(bench.stands("a"), (false, false));
+    assert_eq!(bench.statuses("a"), (false, false));
     bench.asks_nothing();
 }
 
 #[test]
-fn n1_the_taint_of_somebody_else_is_never_removed() {
+fn n1_a_foreign_taint_is_never_removed() {
     let mut bench = Bench::of(&[marked(&node("a"), 1)]);
     bench.event(event("a"));
     bench.pass(seconds(3_600));
     bench.asks_nothing();
-    assert_eq!((bench.stands("a"), bench.spots.deadline()), ((false, false), None));
+    assert_eq!((bench.statuses("a"), bench.notices.deadline()), ((false, false), None));
 }
 
 #[test]
 fn n1_a_taint_of_another_effect_is_never_removed() {
     let drains = taint(DRAINING, SPOT_EVICTION, "NoExecute");
     let mut bench = marked_by_us();
-    bench.tell(&NodeFact { taints: vec![drains.clone(), mark()], version: version(3), ..node("a") });
+    bench.deliver(&NodeFact { taints: vec![drains.clone(), mark()], version: version(3), ..node("a") });
     bench.pass(seconds(630));
     let (_, ask) = bench.patch();
     assert_eq!(ask.edit, TaintEdit::Remove { at: 1 });
     let mut bench = marked_by_us();
-    bench.tell(&NodeFact { taints: vec![drains], version: version(3), ..node("a") });
-    assert_eq!(bench.stands("a"), (true, false), "ours was taken off, and the node is marked all the same");
+    bench.deliver(&NodeFact { taints: vec![drains], version: version(3), ..node("a") });
+    assert_eq!(bench.statuses("a"), (true, false), "ours was taken off, and the node is marked all the same");
     bench.pass(seconds(3_600));
     bench.asks_nothing();
 }
@@ -193,28 +193,28 @@ fn n1_a_notice_during_the_removal_of_our_taint_gets_a_new_taint() {
         bench.event(PreemptionObject { key: key("a.2"), ..event("a") });
         let cleared = NodeFact { version: version(3), ..node("a") };
         if seen_first {
-            bench.tell(&cleared);
+            bench.deliver(&cleared);
         }
-        bench.spots.on_tainted(bench.now, call, &TaintAnswer::Done);
-        bench.advance();
+        bench.notices.on_tainted(bench.now, call, &TaintAnswer::Done);
+        bench.reconcile();
         if !seen_first {
             bench.asks_nothing();
-            bench.tell(&cleared);
+            bench.deliver(&cleared);
         }
-        assert_eq!(bench.stands("a"), (true, true), "{seen_first}");
+        assert_eq!(bench.statuses("a"), (true, true), "{seen_first}");
         let (call, ask) = bench.patch();
         assert_eq!(ask.edit, TaintEdit::AddFirst);
-        bench.spots.on_tainted(bench.now, call, &TaintAnswer::Overtaken);
-        bench.tell(&marked(&node("a"), 4));
-        assert_eq!(bench.stands("a"), (true, false), "another client was faster this time");
+        bench.notices.on_tainted(bench.now, call, &TaintAnswer::Overtaken);
+        bench.deliver(&marked(&node("a"), 4));
+        assert_eq!(bench.statuses("a"), (true, false), "another client was faster this time");
     }
 }
 
 #[test]
-fn n1_a_node_that_is_gone_is_forgotten() {
+fn n1_a_deleted_node_is_dropped() {
     let mut bench = marked_by_us();
     bench.changed();
     bench.gone("a");
-    assert_eq!((bench.stands("a"), bench.spots.deadline()), ((false, false), None));
+    assert_eq!((bench.statuses("a"), bench.notices.deadline()), ((false, false), None));
     assert_eq!(bench.changed(), [uid("a")]);
 }

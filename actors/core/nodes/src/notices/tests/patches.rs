@@ -1,8 +1,8 @@
-//! How a taint is added, and what comes of answers.
+//! Tests of the patches that add a taint, and of their answers.
 
 use super::*;
 
-/// When each patch was asked for, in seconds from the event, while nothing but these answers come.
+/// Request times of the patches in seconds after the event, with these answers and no other inputs.
 fn tries(event: PreemptionObject, fact: &NodeFact, answers: &[TaintAnswer], span: u64) -> Vec<u64> {
     let mut bench = Bench::of(std::slice::from_ref(fact));
     let began = bench.now;
@@ -12,8 +12,8 @@ fn tries(event: PreemptionObject, fact: &NodeFact, answers: &[TaintAnswer], span
         if let Some((call, _)) = bench.asked.pop() {
             at.push(bench.now.since(began).as_secs());
             let answer = answers.next().expect("they go round");
-            bench.spots.on_tainted(bench.now, call, answer);
-            bench.advance();
+            bench.notices.on_tainted(bench.now, call, answer);
+            bench.reconcile();
         }
         bench.pass(Duration::from_millis(100));
     }
@@ -40,9 +40,9 @@ fn n1_failures_of_an_older_notice_do_not_slow_down_a_newer_one() {
     }
     bench.asks_nothing();
     bench.pass(seconds(600));
-    assert_eq!((bench.stands("a"), bench.spots.deadline()), ((false, false), None));
+    assert_eq!((bench.statuses("a"), bench.notices.deadline()), ((false, false), None));
     bench.pass(seconds(1));
-    bench.event(again(&event("a")));
+    bench.event(later_state(&event("a")));
     bench.answer(&denied());
     bench.pass(seconds(1));
     assert_eq!(bench.edit(), TaintEdit::AddFirst);
@@ -62,25 +62,25 @@ fn n1_a_patch_that_was_carried_out_is_not_made_again() {
 }
 
 #[test]
-fn n1_a_patch_that_was_overtaken_is_made_anew_with_the_next_state() {
+fn n1_a_patch_with_a_conflict_is_made_again_from_the_next_state() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("a"));
     bench.answer(&TaintAnswer::Overtaken);
     bench.asks_nothing();
-    bench.tell(&NodeFact { ready: false, ..node("a") });
+    bench.deliver(&NodeFact { ready: false, ..node("a") });
     bench.asks_nothing();
-    bench.tell(&NodeFact { version: version(2), taints: vec![spot_pool()], ..node("a") });
+    bench.deliver(&NodeFact { version: version(2), taints: vec![spot_pool()], ..node("a") });
     let (call, ask) = bench.patch();
     assert_eq!(ask.edit, TaintEdit::AddTo);
-    bench.tell(&NodeFact { version: version(3), ..node("a") });
+    bench.deliver(&NodeFact { version: version(3), ..node("a") });
     bench.asks_nothing();
-    bench.spots.on_tainted(bench.now, call, &TaintAnswer::Overtaken);
-    bench.advance();
+    bench.notices.on_tainted(bench.now, call, &TaintAnswer::Overtaken);
+    bench.reconcile();
     assert_eq!(bench.patch().1.edit, TaintEdit::AddFirst, "the next state has come before the answer");
 }
 
 #[test]
-fn n1_an_overtaken_patch_is_repeated_without_news_of_the_node() {
+fn n1_a_patch_with_a_conflict_is_repeated_without_a_new_state() {
     assert_eq!(tries(event("a"), &node("a"), &[TaintAnswer::Overtaken], 100), [0, 1, 3, 7, 15]);
 }
 
@@ -89,14 +89,14 @@ fn c4_a_patch_that_was_withheld_is_not_made_again_until_the_next_notice() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("a"));
     bench.answer(&TaintAnswer::Withheld);
-    bench.event(again(&event("a")));
-    bench.tell(&NodeFact { version: version(2), ..node("a") });
+    bench.event(later_state(&event("a")));
+    bench.deliver(&NodeFact { version: version(2), ..node("a") });
     bench.pass(seconds(600));
     bench.asks_nothing();
-    assert_eq!(bench.stands("a"), (true, false), "nothing of the node is ours");
+    assert_eq!(bench.statuses("a"), (true, false), "nothing of the node is ours");
     bench.pass(seconds(60));
-    assert_eq!(bench.stands("a"), (false, false));
-    bench.event(again(&again(&event("a"))));
+    assert_eq!(bench.statuses("a"), (false, false));
+    bench.event(later_state(&later_state(&event("a"))));
     assert_eq!(bench.edit(), TaintEdit::AddFirst);
 }
 
@@ -106,17 +106,17 @@ fn a3_a_patch_with_a_lost_answer_is_given_up_and_a_late_answer_is_ignored() {
     bench.event(event("a"));
     let (call, _) = bench.patch();
     bench.pass(Duration::from_millis(5_999));
-    bench.spots.on_tainted(bench.now, CallId(77), &TaintAnswer::Done);
-    bench.advance();
+    bench.notices.on_tainted(bench.now, CallId(77), &TaintAnswer::Done);
+    bench.reconcile();
     assert_eq!(bench.samples, [Metric::UnmatchedAnswer]);
     bench.pass(Duration::from_millis(1));
     assert_eq!(bench.samples.last(), Some(&Metric::TaintPatch(TaintResult::Failed)));
     bench.pass(seconds(1));
     let (second, _) = bench.patch();
-    bench.spots.on_tainted(bench.now, call, &TaintAnswer::Done);
-    bench.advance();
+    bench.notices.on_tainted(bench.now, call, &TaintAnswer::Done);
+    bench.reconcile();
     assert_eq!(bench.samples.last(), Some(&Metric::UnmatchedAnswer));
-    bench.spots.on_tainted(bench.now, second, &TaintAnswer::Done);
+    bench.notices.on_tainted(bench.now, second, &TaintAnswer::Done);
     bench.pass(seconds(60));
     bench.asks_nothing();
 }
@@ -145,11 +145,11 @@ fn n1_a_taint_that_was_there_is_not_ours_and_none_is_added() {
         let before = NodeFact { taints: vec![taint(DRAINING, SPOT_EVICTION, effect)], ..node("a") };
         let mut bench = Bench::of(std::slice::from_ref(&before));
         bench.event(event("a"));
-        assert_eq!(bench.stands("a"), (true, false));
-        bench.tell(&NodeFact { version: version(2), ..before });
+        assert_eq!(bench.statuses("a"), (true, false));
+        bench.deliver(&NodeFact { version: version(2), ..before });
         bench.asks_nothing();
-        bench.tell(&NodeFact { version: version(3), ..node("a") });
-        assert_eq!(bench.stands("a"), (false, false), "clearing it ends the notice too");
+        bench.deliver(&NodeFact { version: version(3), ..node("a") });
+        assert_eq!(bench.statuses("a"), (false, false), "clearing it ends the notice too");
         bench.asks_nothing();
     }
 }
@@ -159,18 +159,18 @@ fn n1_a_taint_of_another_value_is_none_of_an_eviction() {
     let before = NodeFact { taints: vec![taint(DRAINING, "maintenance", "NoExecute")], ..node("a") };
     let mut bench = Bench::of(&[before]);
     bench.event(event("a"));
-    assert_eq!((bench.stands("a"), bench.edit()), ((true, true), TaintEdit::AddTo));
+    assert_eq!((bench.statuses("a"), bench.edit()), ((true, true), TaintEdit::AddTo));
 }
 
 #[test]
-fn n1_a_taint_that_somebody_adds_before_us_is_not_ours() {
+fn n1_a_taint_that_another_client_adds_first_is_not_ours() {
     let mut unsent = Bench::of(&[node("a")]);
     unsent.records = false;
     unsent.event(event("a"));
-    unsent.tell(&marked(&node("a"), 2));
-    assert_eq!(unsent.stands("a"), (true, false));
+    unsent.deliver(&marked(&node("a"), 2));
+    assert_eq!(unsent.statuses("a"), (true, false));
     unsent.records = true;
-    unsent.advance();
+    unsent.reconcile();
     unsent.asks_nothing();
 
     let refusals = [TaintAnswer::Overtaken, denied()];
@@ -178,14 +178,14 @@ fn n1_a_taint_that_somebody_adds_before_us_is_not_ours() {
         let mut bench = Bench::of(&[node("a")]);
         bench.event(event("a"));
         if fact_first {
-            bench.tell(&marked(&node("a"), 2));
-            assert_eq!(bench.stands("a"), (true, true), "it may be the one under way");
+            bench.deliver(&marked(&node("a"), 2));
+            assert_eq!(bench.statuses("a"), (true, true), "it may be the one under way");
             bench.answer(refusal);
         } else {
             bench.answer(refusal);
-            bench.tell(&marked(&node("a"), 2));
+            bench.deliver(&marked(&node("a"), 2));
         }
-        assert_eq!(bench.stands("a"), (true, false), "{refusal:?} {fact_first}");
+        assert_eq!(bench.statuses("a"), (true, false), "{refusal:?} {fact_first}");
         bench.pass(seconds(3_600));
         bench.asks_nothing();
     }
@@ -198,8 +198,8 @@ fn n1_a_taint_that_shows_up_after_a_try_whose_answer_was_lost_is_ours() {
     bench.answer(&lost());
     bench.pass(seconds(1));
     bench.answer(&TaintAnswer::Overtaken);
-    bench.tell(&marked(&node("a"), 2));
-    assert_eq!(bench.stands("a"), (true, true));
+    bench.deliver(&marked(&node("a"), 2));
+    assert_eq!(bench.statuses("a"), (true, true));
 }
 
 #[test]
@@ -208,8 +208,8 @@ fn n1_a_taint_that_never_shows_up_is_not_ours_in_the_end() {
     bench.event(event("a"));
     bench.answer(&TaintAnswer::Done);
     bench.pass(seconds(629));
-    assert_eq!(bench.stands("a"), (true, true));
+    assert_eq!(bench.statuses("a"), (true, true));
     bench.pass(seconds(1));
-    assert_eq!((bench.stands("a"), bench.spots.deadline()), ((false, false), None));
+    assert_eq!((bench.statuses("a"), bench.notices.deadline()), ((false, false), None));
     bench.asks_nothing();
 }

@@ -1,4 +1,4 @@
-//! What a new term, another process and a restart leave of notices and taints.
+//! Tests of notices and taints after a new term, another process and a restart.
 
 use super::*;
 
@@ -6,10 +6,10 @@ use super::*;
 fn n1_a_taint_that_the_record_calls_ours_stays_10_min_after_the_notice() {
     let mut bench = Bench::of(&[marked(&node("a"), 1)]);
     bench.pass(seconds(3_600));
-    assert_eq!(bench.stands("a"), (false, false));
-    bench.spots.on_read(&uid("a"));
-    bench.advance();
-    assert_eq!((bench.stands("a"), bench.changed()), ((false, true), vec![uid("a")]));
+    assert_eq!(bench.statuses("a"), (false, false));
+    bench.notices.on_read(&uid("a"));
+    bench.reconcile();
+    assert_eq!((bench.statuses("a"), bench.changed()), ((false, true), vec![uid("a")]));
     bench.pass(seconds(629));
     bench.asks_nothing();
     bench.pass(seconds(1));
@@ -17,56 +17,56 @@ fn n1_a_taint_that_the_record_calls_ours_stays_10_min_after_the_notice() {
 }
 
 #[test]
-fn n1_a_record_of_a_taint_that_is_not_there_is_at_an_end() {
+fn n1_a_record_of_a_missing_taint_ends() {
     let other_effect = NodeFact { taints: vec![taint(DRAINING, SPOT_EVICTION, "NoExecute")], ..node("a") };
     for fact in [node("a"), other_effect] {
         let mut bench = Bench::of(&[fact]);
-        bench.spots.on_read(&uid("a"));
-        assert_eq!((bench.stands("a"), bench.changed()), ((false, false), vec![uid("a")]));
-        assert_eq!(bench.spots.deadline(), None);
+        bench.notices.on_read(&uid("a"));
+        assert_eq!((bench.statuses("a"), bench.changed()), ((false, false), vec![uid("a")]));
+        assert_eq!(bench.notices.deadline(), None);
     }
 }
 
 #[test]
-fn n1_a_record_of_a_node_that_is_not_known_yet_waits_for_it() {
+fn n1_a_record_of_an_unknown_node_waits_for_it() {
     for (fact, ours) in [(node("a"), false), (marked(&node("a"), 2), true)] {
         let mut bench = Bench::of(&[]);
-        bench.spots.on_read(&uid("a"));
-        assert_eq!(bench.stands("a"), (false, true));
+        bench.notices.on_read(&uid("a"));
+        assert_eq!(bench.statuses("a"), (false, true));
         bench.changed();
-        bench.tell(&fact);
-        assert_eq!((bench.stands("a"), bench.changed()), ((false, ours), vec![uid("a")]));
+        bench.deliver(&fact);
+        assert_eq!((bench.statuses("a"), bench.changed()), ((false, ours), vec![uid("a")]));
     }
     let mut bench = Bench::of(&[]);
-    bench.spots.on_read(&uid("a"));
+    bench.notices.on_read(&uid("a"));
     bench.gone("a");
-    assert_eq!(bench.stands("a"), (false, false));
+    assert_eq!(bench.statuses("a"), (false, false));
 }
 
 #[test]
 fn n1_a_predecessor_that_died_between_record_and_patch_is_succeeded() {
     let mut bench = Bench::of(&[]);
     bench.list(vec![PreemptionObject { age: Some(seconds(20)), ..event("a") }]);
-    bench.spots.on_read(&uid("a"));
-    bench.spots.begin();
-    bench.tell(&node("a"));
-    assert_eq!(bench.stands("a"), (true, true));
+    bench.notices.on_read(&uid("a"));
+    bench.notices.begin();
+    bench.deliver(&node("a"));
+    assert_eq!(bench.statuses("a"), (true, true));
     bench.answer(&TaintAnswer::Overtaken);
-    bench.tell(&marked(&node("a"), 2));
-    assert_eq!(bench.stands("a"), (true, true), "it may have sent the patch all the same");
+    bench.deliver(&marked(&node("a"), 2));
+    assert_eq!(bench.statuses("a"), (true, true), "it may have sent the patch all the same");
 }
 
 #[test]
 fn n1_each_read_of_the_record_restarts_the_30_s_and_the_10_min() {
     let mut bench = Bench::of(&[marked(&node("a"), 1)]);
-    bench.spots.on_read(&uid("a"));
-    bench.advance();
-    bench.tell(&NodeFact { version: version(2), ..node("a") });
-    assert_eq!(bench.stands("a"), (false, false));
-    bench.tell(&marked(&node("a"), 3));
+    bench.notices.on_read(&uid("a"));
+    bench.reconcile();
+    bench.deliver(&NodeFact { version: version(2), ..node("a") });
+    assert_eq!(bench.statuses("a"), (false, false));
+    bench.deliver(&marked(&node("a"), 3));
     bench.pass(seconds(900));
-    bench.spots.on_read(&uid("a"));
-    bench.advance();
+    bench.notices.on_read(&uid("a"));
+    bench.reconcile();
     bench.pass(seconds(629));
     bench.asks_nothing();
     bench.pass(seconds(1));
@@ -79,19 +79,19 @@ fn w8_a_patch_under_way_when_a_term_begins_may_have_been_carried_out() {
     bench.event(event("a"));
     let (call, _) = bench.patch();
     bench.acts = false;
-    bench.spots.begin();
+    bench.notices.begin();
     bench.acts = true;
-    bench.advance();
+    bench.reconcile();
     let (second, ask) = bench.patch();
-    assert_eq!(ask.edit, TaintEdit::AddFirst, "nothing will be heard of the other");
+    assert_eq!(ask.edit, TaintEdit::AddFirst, "the other is never answered");
     for (call, answer) in [(call, TaintAnswer::Done), (second, TaintAnswer::Overtaken)] {
-        bench.spots.on_tainted(bench.now, call, &answer);
-        bench.advance();
+        bench.notices.on_tainted(bench.now, call, &answer);
+        bench.reconcile();
     }
     let overtaken = Metric::TaintPatch(TaintResult::Overtaken);
     assert_eq!(bench.samples, [Metric::UnmatchedAnswer, overtaken]);
-    bench.tell(&marked(&node("a"), 2));
-    assert_eq!(bench.stands("a"), (true, true));
+    bench.deliver(&marked(&node("a"), 2));
+    assert_eq!(bench.statuses("a"), (true, true));
 }
 
 #[test]
@@ -99,55 +99,55 @@ fn w8_a_removal_under_way_when_a_term_begins_is_made_again() {
     let mut bench = marked_by_us();
     bench.pass(seconds(630));
     bench.patch();
-    bench.spots.begin();
-    bench.advance();
+    bench.notices.begin();
+    bench.reconcile();
     assert_eq!(bench.edit(), TaintEdit::Remove { at: 0 });
 }
 
 #[test]
-fn n1_a_notice_heard_while_another_led_counts_only_while_it_is_young() {
+fn n1_a_notice_of_another_leaders_term_counts_only_while_young() {
     for (span, counts) in [(seconds(59), true), (seconds(60), false)] {
         let mut bench = Bench::of(&[node("a")]);
         bench.acts = false;
         bench.event(event("a"));
         bench.pass(span);
         bench.asks_nothing();
-        bench.spots.begin();
+        bench.notices.begin();
         bench.acts = true;
-        bench.advance();
-        assert_eq!(bench.stands("a"), (counts, counts), "{span:?}");
+        bench.reconcile();
+        assert_eq!(bench.statuses("a"), (counts, counts), "{span:?}");
         assert_eq!(bench.asked.len(), usize::from(counts));
         bench.pass(seconds(1));
         bench.event(PreemptionObject { resource_version: version(9), ..event("a") });
-        assert_eq!(bench.stands("a"), (true, true), "the next one counts in any case");
+        assert_eq!(bench.statuses("a"), (true, true), "the next one counts in any case");
     }
 }
 
 #[test]
-fn n1_an_event_of_a_list_heard_while_another_led_was_no_younger_then() {
+fn n1_a_listed_event_of_another_leaders_term_was_no_younger() {
     for (age, counts) in [(39, true), (40, false)] {
         let mut bench = Bench::of(&[node("a")]);
         bench.acts = false;
         bench.list(vec![PreemptionObject { age: Some(seconds(age)), ..event("a") }]);
-        assert_eq!(bench.stands("a"), (true, true));
+        assert_eq!(bench.statuses("a"), (true, true));
         bench.pass(seconds(20));
-        bench.spots.begin();
+        bench.notices.begin();
         bench.acts = true;
-        bench.advance();
-        assert_eq!(bench.stands("a"), (counts, counts), "{age}");
+        bench.reconcile();
+        assert_eq!(bench.statuses("a"), (counts, counts), "{age}");
     }
 }
 
 #[test]
-fn n1_a_notice_that_cannot_be_recorded_stands_while_this_process_acts() {
+fn n1_a_notice_that_cannot_be_recorded_lasts_while_this_process_acts() {
     let mut bench = Bench::of(&[node("a")]);
     bench.records = false;
     bench.event(event("a"));
     bench.pass(seconds(120));
-    assert_eq!(bench.stands("a"), (true, true));
-    bench.spots.begin();
-    bench.advance();
-    assert_eq!(bench.stands("a"), (false, false), "in another term it is old");
+    assert_eq!(bench.statuses("a"), (true, true));
+    bench.notices.begin();
+    bench.reconcile();
+    assert_eq!(bench.statuses("a"), (false, false), "in another term it is old");
     bench.asks_nothing();
 }
 
@@ -157,10 +157,10 @@ fn n1_a_taint_of_the_leader_is_ours_only_if_the_record_says_so() {
         let mut bench = Bench::of(&[node("a")]);
         bench.acts = false;
         bench.event(event("a"));
-        bench.tell(&marked(&node("a"), 2));
-        assert_eq!(bench.stands("a"), (true, false));
+        bench.deliver(&marked(&node("a"), 2));
+        assert_eq!(bench.statuses("a"), (true, false));
         bench.pass(seconds(300));
-        bench.spots.begin();
+        bench.notices.begin();
         bench.acts = true;
         bench
     };
@@ -168,9 +168,9 @@ fn n1_a_taint_of_the_leader_is_ours_only_if_the_record_says_so() {
     foreign.pass(seconds(3_600));
     foreign.asks_nothing();
     let mut ours = standby();
-    ours.spots.on_read(&uid("a"));
-    ours.advance();
-    assert_eq!(ours.stands("a"), (true, true));
+    ours.notices.on_read(&uid("a"));
+    ours.reconcile();
+    assert_eq!(ours.statuses("a"), (true, true));
     ours.pass(seconds(330));
-    assert_eq!(ours.edit(), TaintEdit::Remove { at: 0 }, "the notice was heard, so its end is known");
+    assert_eq!(ours.edit(), TaintEdit::Remove { at: 0 }, "the notice was received, so that its end is known");
 }

@@ -1,4 +1,4 @@
-//! Notices and taints on the test's clock, with a port that answers when it is told to.
+//! Tests of notices and taints on the test's clock, with a port that answers on demand.
 
 mod patches;
 mod properties;
@@ -32,7 +32,7 @@ fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// A second of the wall clock.
+/// This second of the wall clock.
 fn wall(second: i64) -> Option<Wall> {
     Some(Wall::from_micros(second * 1_000_000))
 }
@@ -41,7 +41,7 @@ fn taint(key: &str, value: &str, effect: &str) -> Taint {
     Taint { key: key.into(), value: value.into(), effect: effect.into() }
 }
 
-/// The taint as we make it.
+/// The taint that we add.
 fn mark() -> Taint {
     taint(DRAINING, SPOT_EVICTION, "NoSchedule")
 }
@@ -50,7 +50,7 @@ fn spot_pool() -> Taint {
     taint("kubernetes.azure.com/scalesetpriority", "spot", "NoSchedule")
 }
 
-/// A node that is Ready, in its first state.
+/// A Ready node in its first state.
 fn node(name: &str) -> NodeFact {
     NodeFact {
         uid: uid(name),
@@ -79,7 +79,7 @@ fn key(name: &str) -> EventKey {
     EventKey { namespace: "default".into(), name: name.into() }
 }
 
-/// The first state of an event about a node, new when it comes.
+/// A new event about a node, in its first state.
 fn event(of: &str) -> PreemptionObject {
     PreemptionObject {
         key: key(&format!("{of}.1")),
@@ -94,7 +94,7 @@ fn event(of: &str) -> PreemptionObject {
 }
 
 /// The event in a later state.
-fn again(event: &PreemptionObject) -> PreemptionObject {
+fn later_state(event: &PreemptionObject) -> PreemptionObject {
     let n: u64 = event.resource_version.0.parse().expect("a number");
     PreemptionObject { resource_version: version(n + 1), ..event.clone() }
 }
@@ -112,9 +112,9 @@ fn denied() -> TaintAnswer {
 }
 
 struct Bench {
-    spots: Spots,
+    notices: EvictionNotices,
     now: Now,
-    /// Whether records are kept at once, and whether this process acts.
+    /// Whether records are stored at once.
     records: bool,
     acts: bool,
     asked: Vec<(CallId, TaintAsk)>,
@@ -122,65 +122,65 @@ struct Bench {
 }
 
 impl Bench {
-    /// One that knows these nodes.
+    /// Creates a bench that knows these nodes.
     fn of(nodes: &[NodeFact]) -> Bench {
         let mut bench = Bench {
-            spots: Spots::default(),
+            notices: EvictionNotices::default(),
             now: Now::from_millis(1_000_000),
             records: true,
             acts: true,
             asked: Vec::new(),
             samples: Vec::new(),
         };
-        nodes.iter().for_each(|fact| bench.tell(fact));
+        nodes.iter().for_each(|fact| bench.deliver(fact));
         bench
     }
 
-    fn advance(&mut self) {
+    fn reconcile(&mut self) {
         if !self.acts {
             return;
         }
         let (mut out, records) = (Vec::new(), self.records);
-        self.spots.advance(self.now, |_| records, &mut out);
-        for said in out {
-            if let Out::Taint(call, ask) = said {
+        self.notices.reconcile(self.now, |_| records, &mut out);
+        for output in out {
+            if let Out::Taint(call, ask) = output {
                 self.asked.push((call, ask));
-            } else if let Out::Metric(sample) = said {
+            } else if let Out::Metric(sample) = output {
                 self.samples.push(sample);
             } else {
-                panic!("{said:?}");
+                panic!("{output:?}");
             }
         }
-        assert!(self.spots.deadline().is_none_or(|at| at > self.now), "nothing is left to do now");
+        assert!(self.notices.deadline().is_none_or(|at| at > self.now), "nothing is left to do now");
     }
 
-    fn tell(&mut self, fact: &NodeFact) {
-        self.spots.on_fact(self.now, fact);
-        self.advance();
+    fn deliver(&mut self, fact: &NodeFact) {
+        self.notices.on_fact(self.now, fact);
+        self.reconcile();
     }
 
     fn gone(&mut self, name: &str) {
-        self.spots.on_gone(self.now, &uid(name));
-        self.advance();
+        self.notices.on_gone(self.now, &uid(name));
+        self.reconcile();
     }
 
-    fn see(&mut self, seen: Seen) {
-        self.spots.on_seen(self.now, &seen);
-        self.advance();
+    fn observe(&mut self, seen: Seen) {
+        self.notices.on_seen(self.now, &seen);
+        self.reconcile();
     }
 
     fn event(&mut self, event: PreemptionObject) {
-        self.see(seen(event));
+        self.observe(seen(event));
     }
 
-    /// A complete list of events.
+    /// Delivers a complete list of events.
     fn list(&mut self, events: Vec<PreemptionObject>) {
-        self.see(Seen::ListBegan(Provenance::FirstList));
+        self.observe(Seen::ListBegan(Provenance::FirstList));
         events.into_iter().for_each(|event| self.event(event));
-        self.see(Seen::ListDone { resource_version: version(9), serves: Serves::default() });
+        self.observe(Seen::ListDone { resource_version: version(9), serves: Serves::default() });
     }
 
-    /// The one patch that was asked for since the last call.
+    /// The only patch requested since the last call.
     fn patch(&mut self) -> (CallId, TaintAsk) {
         let asked = std::mem::take(&mut self.asked);
         let [patch] = &asked[..] else { panic!("not one patch: {asked:?}") };
@@ -196,40 +196,40 @@ impl Bench {
         assert!(self.asked.is_empty(), "{:?}", self.asked);
     }
 
-    /// Answers the one patch that was asked for.
+    /// Answers the only requested patch.
     fn answer(&mut self, answer: &TaintAnswer) {
         let (call, _) = self.patch();
-        self.spots.on_tainted(self.now, call, answer);
-        self.advance();
+        self.notices.on_tainted(self.now, call, answer);
+        self.reconcile();
     }
 
-    /// Time passes, with everything that it brings.
+    /// Advances the clock, with all due work.
     fn pass(&mut self, span: Duration) {
         let until = self.now.plus(span);
-        while let Some(at) = self.spots.deadline().filter(|at| self.acts && *at <= until) {
+        while let Some(at) = self.notices.deadline().filter(|at| self.acts && *at <= until) {
             self.now = at;
-            self.advance();
+            self.reconcile();
         }
         self.now = until;
-        self.advance();
+        self.reconcile();
     }
 
-    fn stands(&self, name: &str) -> (bool, bool) {
-        (self.spots.is_noticed(&uid(name)), self.spots.is_ours(&uid(name)))
+    fn statuses(&self, name: &str) -> (bool, bool) {
+        (self.notices.is_noticed(&uid(name)), self.notices.is_ours(&uid(name)))
     }
 
     fn changed(&mut self) -> Vec<NodeUid> {
-        self.spots.changed().into_iter().collect()
+        self.notices.changed().into_iter().collect()
     }
 }
 
-/// A node that was marked by us after an event, which has passed 30 s after the start.
+/// A node with our taint after an event. The notice has passed 30 s after the start.
 fn marked_by_us() -> Bench {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("a"));
     bench.answer(&TaintAnswer::Done);
-    bench.tell(&marked(&node("a"), 2));
-    assert_eq!(bench.stands("a"), (true, true));
+    bench.deliver(&marked(&node("a"), 2));
+    assert_eq!(bench.statuses("a"), (true, true));
     bench
 }
 
@@ -239,19 +239,19 @@ fn n1_an_event_is_a_notice_for_its_node_and_marks_it_once_it_is_recorded() {
     bench.records = false;
     assert_eq!(bench.changed(), []);
     bench.event(event("a"));
-    assert_eq!((bench.stands("a"), bench.stands("b")), ((true, true), (false, false)));
+    assert_eq!((bench.statuses("a"), bench.statuses("b")), ((true, true), (false, false)));
     assert_eq!((bench.changed(), bench.changed()), (vec![uid("a")], vec![]));
     bench.asks_nothing();
     bench.records = true;
-    bench.advance();
+    bench.reconcile();
     let (call, ask) = bench.patch();
     assert_eq!(ask, TaintAsk { node: NodeName::new("a"), uid: uid("a"), edit: TaintEdit::AddFirst });
-    bench.spots.on_tainted(bench.now, call, &TaintAnswer::Done);
-    bench.tell(&marked(&super::tests::node("a"), 2));
+    bench.notices.on_tainted(bench.now, call, &TaintAnswer::Done);
+    bench.deliver(&marked(&super::tests::node("a"), 2));
     bench.pass(seconds(600));
     bench.asks_nothing();
     assert_eq!(bench.samples, [Metric::TaintPatch(TaintResult::Done)]);
-    assert_eq!(bench.stands("a"), (true, true));
+    assert_eq!(bench.statuses("a"), (true, true));
 }
 
 #[test]
@@ -266,14 +266,14 @@ fn n1_a_failed_metadata_query_is_no_notice() {
     let mut bench = Bench::of(&[node("a")]);
     let failed = "IMDS query failed, exit code: 28 / Connection timed out after 24 seconds.";
     bench.event(PreemptionObject { message: failed.into(), ..event("a") });
-    bench.tell(&NodeFact { preempt: condition(failed, 2_000), ..node("a") });
-    assert_eq!(bench.stands("a"), (false, false));
-    bench.event(PreemptionObject { message: "no words that we know".into(), ..again(&event("a")) });
-    assert_eq!(bench.stands("a"), (true, true), "any other event is one");
+    bench.deliver(&NodeFact { preempt: condition(failed, 2_000), ..node("a") });
+    assert_eq!(bench.statuses("a"), (false, false));
+    bench.event(PreemptionObject { message: "no words that we know".into(), ..later_state(&event("a")) });
+    assert_eq!(bench.statuses("a"), (true, true), "any other event is one");
 }
 
-/// A notice with these times counts for a node that is, or is not, Ready: as an event of a list or a watch, and as a
-/// condition of a new or a known node.
+/// Whether a notice with these times counts for a node that is, or is not, Ready. Checks events from a list and from
+/// a watch, and conditions of new and known nodes.
 fn counts(age: Option<Duration>, due: Option<Due>, ready: bool) -> bool {
     let node = NodeFact { ready, ..node("a") };
     let event = PreemptionObject { age, due, ..event("a") };
@@ -287,8 +287,8 @@ fn counts(age: Option<Duration>, due: Option<Due>, ready: bool) -> bool {
     watched.event(event);
     let new = Bench::of(std::slice::from_ref(&with_condition));
     let mut known = Bench::of(&[node]);
-    known.tell(&with_condition);
-    let all = [listed, watched, new, known].map(|bench| bench.stands("a").0);
+    known.deliver(&with_condition);
+    let all = [listed, watched, new, known].map(|bench| bench.statuses("a").0);
     assert!(all.iter().all(|one| *one == all[0]), "event listed, watched, condition new, known: {all:?}");
     all[0]
 }
@@ -315,27 +315,31 @@ fn n1_an_ignored_notice_is_not_the_first() {
     let old = Preempt { age: Some(seconds(99)), ..condition(NOTICE, 2_000).expect("a condition") };
     let told = NodeFact { preempt: Some(old), version: version(2), ..node("a") };
     let mut bench = Bench::of(&[node("a")]);
-    bench.tell(&told);
-    bench.tell(&NodeFact { version: version(3), ..told.clone() });
+    bench.deliver(&told);
+    bench.deliver(&NodeFact { version: version(3), ..told.clone() });
     bench.event(PreemptionObject { age: Some(seconds(99)), ..event("a") });
     let ignored = (NodeName::new("a"), IgnoredNotice::Old(seconds(99)));
-    assert_eq!(bench.spots.take_ignored(bench.now), [ignored.clone(), ignored], "each once");
-    assert_eq!((bench.stands("a"), bench.asked.len()), ((false, false), 0));
-    let mut not_ready = Bench { spots: std::mem::take(&mut bench.spots), ..Bench::of(&[]) };
-    not_ready.tell(&NodeFact { ready: false, version: version(4), ..told });
-    assert_eq!(not_ready.stands("a"), (true, true), "the condition counts as soon as the node is not Ready");
+    assert_eq!(bench.notices.take_ignored(bench.now), [ignored.clone(), ignored], "each once");
+    assert_eq!((bench.statuses("a"), bench.asked.len()), ((false, false), 0));
+    let mut not_ready = Bench { notices: std::mem::take(&mut bench.notices), ..Bench::of(&[]) };
+    not_ready.deliver(&NodeFact { ready: false, version: version(4), ..told });
+    assert_eq!(
+        not_ready.statuses("a"),
+        (true, true),
+        "the condition counts as soon as the node is not Ready"
+    );
 }
 
 #[test]
 fn n1_a_notice_about_an_unknown_node_is_reported_after_60_s() {
     let mut bench = Bench::of(&[node("other")]);
     bench.event(event("a"));
-    assert_eq!(bench.spots.waits_until(), Some(bench.now.plus(seconds(60)).plus(Duration::from_micros(1))));
+    assert_eq!(bench.notices.waits_until(), Some(bench.now.plus(seconds(60)).plus(Duration::from_micros(1))));
     bench.pass(seconds(60));
-    assert_eq!(bench.spots.take_ignored(bench.now), []);
+    assert_eq!(bench.notices.take_ignored(bench.now), []);
     bench.pass(seconds(1));
-    assert_eq!(bench.spots.take_ignored(bench.now), [(NodeName::new("a"), IgnoredNotice::UnknownNode)]);
-    assert_eq!((bench.spots.take_ignored(bench.now), bench.spots.waits_until()), (Vec::new(), None));
+    assert_eq!(bench.notices.take_ignored(bench.now), [(NodeName::new("a"), IgnoredNotice::UnknownNode)]);
+    assert_eq!((bench.notices.take_ignored(bench.now), bench.notices.waits_until()), (Vec::new(), None));
 }
 
 #[test]
@@ -343,18 +347,18 @@ fn n1_freeze_reboot_redeploy_terminate_and_rebalance_are_no_notices() {
     let mut bench = Bench::of(&[node("a")]);
     for event in ["Freeze", "Reboot", "Redeploy", "Terminate", "Rebalance"] {
         let preempt = condition(&NOTICE.replace("Preempt", event), 2_000);
-        bench.tell(&NodeFact { preempt, ..node("a") });
+        bench.deliver(&NodeFact { preempt, ..node("a") });
     }
-    assert_eq!(bench.stands("a"), (false, false));
-    bench.tell(&NodeFact { preempt: condition("Preempt Started", 2_000), ..node("a") });
-    assert_eq!(bench.stands("a"), (true, true));
+    assert_eq!(bench.statuses("a"), (false, false));
+    bench.deliver(&NodeFact { preempt: condition("Preempt Started", 2_000), ..node("a") });
+    assert_eq!(bench.statuses("a"), (true, true));
 }
 
 #[test]
 fn s1_duplicate_events_are_ignored_once_the_taint_exists() {
     let mut bench = marked_by_us();
     let second = PreemptionObject { key: key("a.2"), ..event("a") };
-    for duplicate in [again(&event("a")), second.clone(), again(&second)] {
+    for duplicate in [later_state(&event("a")), second.clone(), later_state(&second)] {
         bench.event(duplicate);
         bench.pass(seconds(20));
     }
@@ -367,48 +371,48 @@ fn s1_an_event_and_a_condition_of_one_eviction_are_one_notice() {
     let told = NodeFact { preempt: condition(NOTICE, 2_000), version: version(2), ..node("a") };
     let mut event_first = Bench::of(&[node("a")]);
     event_first.event(event("a"));
-    event_first.tell(&told);
+    event_first.deliver(&told);
     let mut condition_first = Bench::of(&[node("a")]);
-    condition_first.tell(&told);
+    condition_first.deliver(&told);
     condition_first.event(event("a"));
     for mut bench in [event_first, condition_first] {
         bench.answer(&TaintAnswer::Done);
-        bench.tell(&marked(&told, 3));
+        bench.deliver(&marked(&told, 3));
         bench.pass(seconds(60));
         bench.asks_nothing();
-        assert_eq!(bench.stands("a"), (true, true));
+        assert_eq!(bench.statuses("a"), (true, true));
     }
 }
 
 #[test]
-fn s1_an_event_counts_once_however_often_lists_tell_of_it() {
+fn s1_an_event_counts_once_however_many_lists_contain_it() {
     let mut bench = marked_by_us();
-    bench.tell(&NodeFact { version: version(3), ..node("a") });
-    assert_eq!(bench.stands("a"), (false, false), "the operator has cleared the taint");
+    bench.deliver(&NodeFact { version: version(3), ..node("a") });
+    assert_eq!(bench.statuses("a"), (false, false), "the operator has cleared the taint");
     bench.pass(seconds(1));
     bench.list(vec![event("a")]);
-    bench.see(Seen::ListBegan(Provenance::Relist));
+    bench.observe(Seen::ListBegan(Provenance::Relist));
     bench.event(event("a"));
-    bench.see(Seen::ListAborted);
-    bench.see(Seen::Reconnected);
+    bench.observe(Seen::ListAborted);
+    bench.observe(Seen::Reconnected);
     bench.event(event("a"));
-    assert_eq!(bench.stands("a"), (false, false));
+    assert_eq!(bench.statuses("a"), (false, false));
 }
 
 #[test]
 fn s1_an_event_that_reuses_the_name_of_a_deleted_one_is_new() {
     let deleted = |bench: &mut Bench| {
         let key = ObjectKey::Preemption(key("a.1"));
-        bench.see(Seen::Deleted { key, resource_version: version(9) });
+        bench.observe(Seen::Deleted { key, resource_version: version(9) });
     };
     let missed = |bench: &mut Bench| bench.list(Vec::new());
     for ends in [deleted, missed] {
         let mut bench = marked_by_us();
-        bench.tell(&NodeFact { version: version(3), ..node("a") });
+        bench.deliver(&NodeFact { version: version(3), ..node("a") });
         bench.pass(seconds(1));
         ends(&mut bench);
         bench.event(event("a"));
-        assert_eq!(bench.stands("a"), (true, true));
+        assert_eq!(bench.statuses("a"), (true, true));
     }
 }
 
@@ -416,15 +420,15 @@ fn s1_an_event_that_reuses_the_name_of_a_deleted_one_is_new() {
 fn s1_after_the_taint_was_cleared_only_a_newer_event_counts() {
     let mut bench = marked_by_us();
     bench.pass(seconds(10));
-    bench.tell(&NodeFact { version: version(3), ..node("a") });
-    assert_eq!(bench.stands("a"), (false, false));
+    bench.deliver(&NodeFact { version: version(3), ..node("a") });
+    assert_eq!(bench.statuses("a"), (false, false));
     bench.pass(seconds(2));
-    let late = PreemptionObject { age: Some(seconds(3)), ..again(&event("a")) };
+    let late = PreemptionObject { age: Some(seconds(3)), ..later_state(&event("a")) };
     bench.event(late.clone());
     bench.event(PreemptionObject { key: key("late"), age: Some(seconds(2)), ..event("a") });
-    assert_eq!(bench.stands("a"), (false, false), "they were said before");
-    bench.event(PreemptionObject { age: Some(seconds(1)), ..again(&late) });
-    assert_eq!(bench.stands("a"), (true, true));
+    assert_eq!(bench.statuses("a"), (false, false), "they were said before");
+    bench.event(PreemptionObject { age: Some(seconds(1)), ..later_state(&late) });
+    assert_eq!(bench.statuses("a"), (true, true));
     assert_eq!(bench.edit(), TaintEdit::AddFirst);
 }
 
@@ -432,26 +436,26 @@ fn s1_after_the_taint_was_cleared_only_a_newer_event_counts() {
 fn s1_after_the_taint_was_cleared_only_another_condition_counts() {
     let told = NodeFact { preempt: condition(NOTICE, 2_000), ..node("a") };
     let mut bench = Bench::of(&[node("a")]);
-    bench.tell(&told);
+    bench.deliver(&told);
     bench.answer(&TaintAnswer::Done);
-    bench.tell(&marked(&told, 2));
+    bench.deliver(&marked(&told, 2));
     let cleared = NodeFact { version: version(3), ..told.clone() };
-    bench.tell(&cleared);
+    bench.deliver(&cleared);
     bench.pass(seconds(5));
-    bench.tell(&NodeFact { version: version(4), ..told });
-    bench.tell(&NodeFact { version: version(5), preempt: None, ..cleared.clone() });
-    bench.tell(&NodeFact { version: version(6), ..cleared.clone() });
+    bench.deliver(&NodeFact { version: version(4), ..told });
+    bench.deliver(&NodeFact { version: version(5), preempt: None, ..cleared.clone() });
+    bench.deliver(&NodeFact { version: version(6), ..cleared.clone() });
     let older = condition("Preempt Started", 2_000).map(|it| Preempt { age: Some(seconds(59)), ..it });
     let same_time = NodeFact { preempt: older, version: version(7), ..cleared.clone() };
     for other in [same_time, NodeFact { preempt: condition(NOTICE, 2_010), ..cleared }] {
-        let mut bench = Bench { spots: std::mem::take(&mut bench.spots), ..Bench::of(&[]) };
+        let mut bench = Bench { notices: std::mem::take(&mut bench.notices), ..Bench::of(&[]) };
         bench.now = bench.now.plus(seconds(5));
-        bench.tell(&other);
-        assert_eq!(bench.stands("a"), (true, true));
+        bench.deliver(&other);
+        assert_eq!(bench.statuses("a"), (true, true));
         bench.answer(&TaintAnswer::Done);
-        bench.tell(&marked(&other, 8));
-        bench.tell(&NodeFact { version: version(9), ..other });
-        assert_eq!(bench.stands("a"), (false, false));
+        bench.deliver(&marked(&other, 8));
+        bench.deliver(&NodeFact { version: version(9), ..other });
+        assert_eq!(bench.statuses("a"), (false, false));
     }
 }
 
@@ -459,14 +463,14 @@ fn s1_after_the_taint_was_cleared_only_another_condition_counts() {
 fn s1_a_condition_older_than_the_clearing_of_the_taint_does_not_count() {
     for heard in [None, condition(NOTICE, 1_999)] {
         let mut bench = marked_by_us();
-        bench.tell(&NodeFact { preempt: heard, ..marked(&node("a"), 2) });
-        bench.tell(&NodeFact { version: version(3), ..node("a") });
+        bench.deliver(&NodeFact { preempt: heard, ..marked(&node("a"), 2) });
+        bench.deliver(&NodeFact { version: version(3), ..node("a") });
         bench.pass(seconds(4));
         for (age, counts) in [(4_u32, false), (3, true)] {
             let at = 2_000 - i64::from(age);
             let late = condition(NOTICE, at).map(|it| Preempt { age: Some(seconds(age.into())), ..it });
-            bench.tell(&NodeFact { preempt: late, ..node("a") });
-            assert_eq!(bench.stands("a"), (counts, counts), "{age}");
+            bench.deliver(&NodeFact { preempt: late, ..node("a") });
+            assert_eq!(bench.statuses("a"), (counts, counts), "{age}");
         }
     }
 }
@@ -475,33 +479,33 @@ fn s1_a_condition_older_than_the_clearing_of_the_taint_does_not_count() {
 fn n1_a_notice_that_is_older_than_its_node_is_of_another_one() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(PreemptionObject { at: wall(999), ..event("a") });
-    bench.tell(&NodeFact { preempt: condition(NOTICE, 999), ..node("a") });
-    assert_eq!(bench.stands("a"), (false, false));
-    bench.event(PreemptionObject { at: wall(1_000), ..again(&event("a")) });
-    assert_eq!(bench.stands("a"), (true, true));
+    bench.deliver(&NodeFact { preempt: condition(NOTICE, 999), ..node("a") });
+    assert_eq!(bench.statuses("a"), (false, false));
+    bench.event(PreemptionObject { at: wall(1_000), ..later_state(&event("a")) });
+    assert_eq!(bench.statuses("a"), (true, true));
 }
 
 #[test]
-fn s1_a_node_that_is_created_again_under_its_name_is_acted_upon_anew() {
+fn s1_a_node_created_again_under_its_name_counts_as_new() {
     let mut bench = marked_by_us();
     let successor = NodeFact { uid: uid("new"), created: wall(3_000), ..node("a") };
-    bench.tell(&successor);
+    bench.deliver(&successor);
     bench.gone("a");
-    assert_eq!((bench.stands("a"), bench.stands("new")), ((false, false), (false, false)));
+    assert_eq!((bench.statuses("a"), bench.statuses("new")), ((false, false), (false, false)));
     assert_eq!(bench.changed(), [uid("a")]);
-    bench.event(again(&event("a")));
-    assert_eq!(bench.stands("new"), (false, false), "it is older than the node");
-    bench.event(PreemptionObject { at: wall(3_001), ..again(&again(&event("a"))) });
-    assert_eq!((bench.stands("new"), bench.edit()), ((true, true), TaintEdit::AddFirst));
+    bench.event(later_state(&event("a")));
+    assert_eq!(bench.statuses("new"), (false, false), "it is older than the node");
+    bench.event(PreemptionObject { at: wall(3_001), ..later_state(&later_state(&event("a"))) });
+    assert_eq!((bench.statuses("new"), bench.edit()), ((true, true), TaintEdit::AddFirst));
 }
 
 #[test]
-fn n1_a_uid_refutes_what_the_name_says() {
+fn n1_a_uid_overrides_the_name() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(PreemptionObject { uid: Some(uid("old")), ..event("a") });
-    assert_eq!(bench.stands("a"), (false, false));
-    bench.event(PreemptionObject { uid: Some(uid("a")), ..again(&event("a")) });
-    assert_eq!(bench.stands("a"), (true, true));
+    assert_eq!(bench.statuses("a"), (false, false));
+    bench.event(PreemptionObject { uid: Some(uid("a")), ..later_state(&event("a")) });
+    assert_eq!(bench.statuses("a"), (true, true));
 }
 
 #[test]
@@ -511,13 +515,17 @@ fn n1_an_event_waits_60_s_for_its_node() {
         bench.event(event("a"));
         bench.pass(span);
         bench.event(event("third"));
-        bench.tell(&node("a"));
-        assert_eq!(bench.stands("a"), (counts, counts), "{span:?}");
+        bench.deliver(&node("a"));
+        assert_eq!(bench.statuses("a"), (counts, counts), "{span:?}");
     }
     let mut bench = Bench::of(&[node("a")]);
     bench.event(PreemptionObject { uid: Some(uid("new")), ..event("a") });
-    bench.tell(&NodeFact { uid: uid("new"), ..node("a") });
-    assert_eq!((bench.stands("a"), bench.stands("new")), ((false, false), (true, true)), "that of its UID");
+    bench.deliver(&NodeFact { uid: uid("new"), ..node("a") });
+    assert_eq!(
+        (bench.statuses("a"), bench.statuses("new")),
+        ((false, false), (true, true)),
+        "that of its UID"
+    );
 }
 
 #[test]
@@ -525,8 +533,8 @@ fn n1_what_else_is_seen_is_no_notice() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("gone"));
     let key = ObjectKey::Preemption(key("gone.1"));
-    bench.see(Seen::Deleted { key, resource_version: version(9) });
-    bench.see(Seen::Bookmark(version(10)));
-    bench.tell(&node("gone"));
-    assert_eq!((bench.stands("a"), bench.stands("gone")), ((false, false), (true, true)));
+    bench.observe(Seen::Deleted { key, resource_version: version(9) });
+    bench.observe(Seen::Bookmark(version(10)));
+    bench.deliver(&node("gone"));
+    assert_eq!((bench.statuses("a"), bench.statuses("gone")), ((false, false), (true, true)));
 }

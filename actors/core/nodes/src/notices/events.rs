@@ -1,4 +1,4 @@
-//! Which events about evictions are new: each version of an event counts once, whether a list or a watch delivers it
+//! Selects new events about evictions: each version of an event counts once, whether a list or a watch delivers it
 //! (docs/design/nodes.md, N1).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,28 +12,28 @@ use model::object::{Object, ObjectKey, PreemptionObject, ResourceVersion};
 use model::signals::is_failed_query;
 use model::watch::Seen;
 
-/// The events that exist, and those that wait for their node.
+/// The existing events, and those that wait for their node.
 #[derive(Debug, Default)]
-pub(super) struct Events {
-    /// The newest state of each.
+pub(super) struct NoticeEvents {
+    /// The newest version of each event.
     known: BTreeMap<EventKey, ResourceVersion>,
-    /// What the list under way has held.
+    /// Events in the current list.
     listed: Option<BTreeSet<EventKey>>,
-    /// Those of nodes that are not known yet.
-    kept: BTreeMap<EventKey, Notified>,
+    /// Events of nodes that are not known yet.
+    kept: BTreeMap<EventKey, NoticeEvent>,
 }
 
-/// An event that says that its node is evicted.
+/// An event that announces an eviction.
 #[derive(Clone, Debug)]
-pub(super) struct Notified {
-    /// When it came.
+pub(super) struct NoticeEvent {
+    /// Time of its arrival.
     pub(super) arrived: Now,
-    /// What it says.
+    /// The event.
     pub(super) event: Arc<PreemptionObject>,
 }
 
-impl Notified {
-    /// When it was seen last, as far as it says so.
+impl NoticeEvent {
+    /// Time at which it was last seen, as far as it contains that.
     pub(super) fn at(&self) -> Now {
         self.arrived.minus(self.event.age.unwrap_or_default())
     }
@@ -43,9 +43,9 @@ impl Notified {
     }
 }
 
-impl Events {
-    /// Takes in what the watcher saw; the notice in it, if it is one and is news.
-    pub(super) fn on_seen(&mut self, now: Now, seen: &Seen) -> Option<Notified> {
+impl NoticeEvents {
+    /// Applies an observation of the watch. Returns the notice in it, if it is new.
+    pub(super) fn on_seen(&mut self, now: Now, seen: &Seen) -> Option<NoticeEvent> {
         match seen {
             Seen::Object(Object::Preemption(event)) => self.on_event(now, event),
             Seen::ListBegan(_) => {
@@ -77,39 +77,39 @@ impl Events {
         }
     }
 
-    fn on_event(&mut self, now: Now, event: &Arc<PreemptionObject>) -> Option<Notified> {
+    fn on_event(&mut self, now: Now, event: &Arc<PreemptionObject>) -> Option<NoticeEvent> {
         let before = self.known.insert(event.key.clone(), event.resource_version.clone());
         if let Some(listed) = &mut self.listed {
             listed.insert(event.key.clone());
         }
         let is_news = before.as_ref() != Some(&event.resource_version);
         let is_notice = is_news && !is_failed_query(&event.message);
-        is_notice.then(|| Notified { arrived: now, event: Arc::clone(event) })
+        is_notice.then(|| NoticeEvent { arrived: now, event: Arc::clone(event) })
     }
 
-    /// Keeps one whose node is not known yet.
-    pub(super) fn keep(&mut self, notified: Notified) {
+    /// Keeps a notice whose node is not known yet.
+    pub(super) fn keep(&mut self, notified: NoticeEvent) {
         self.kept.insert(notified.event.key.clone(), notified);
     }
 
-    /// Those that are kept for a node of this name.
-    pub(super) fn of(&self, now: Now, name: &NodeName) -> Vec<Notified> {
+    /// The kept notices for a node of this name.
+    pub(super) fn of(&self, now: Now, name: &NodeName) -> Vec<NoticeEvent> {
         self.kept.values().filter(|kept| kept.event.node == *name && kept.is_young(now)).cloned().collect()
     }
 
-    /// Drops those whose node has not become known in time.
-    pub(super) fn expire(&mut self, now: Now) -> Vec<Notified> {
+    /// Drops the notices whose node did not become known in time.
+    pub(super) fn expire(&mut self, now: Now) -> Vec<NoticeEvent> {
         self.kept.extract_if(.., |_, kept| !kept.is_young(now)).map(|(_, kept)| kept).collect()
     }
 
-    /// When the next of them is dropped.
+    /// Time at which the next of them is dropped.
     pub(super) fn deadline(&self) -> Option<Now> {
         let just_after = Duration::from_micros(1);
         self.kept.values().map(|kept| kept.arrived.plus(YOUNG).plus(just_after)).min()
     }
 
-    /// The node of one that was kept is known now.
-    pub(super) fn release(&mut self, notified: &Notified) {
+    /// Drops a kept notice whose node is known now.
+    pub(super) fn release(&mut self, notified: &NoticeEvent) {
         self.kept.remove(&notified.event.key);
     }
 }

@@ -1,20 +1,20 @@
-//! Records: a node is noted before anything of it goes Down, and as long as anything of it may be (N4).
+//! Tests of records: a node has a record before its first Down, and as long as anything of it may be Down (N4).
 
 use super::*;
 use model::object::RequestFailure;
 
 const WEB: fn() -> PoolId = || pool("lb", "web");
 
-/// One that leads, and whose requests about our ConfigMap wait.
+/// A leader whose requests about our ConfigMap wait.
 fn slow(nodes: u8) -> Bench {
     let mut bench = Bench::new(nodes);
     bench.answers = false;
     bench
 }
 
-/// The lines of a record besides the time.
+/// The lines of a record without the time.
 fn lines(bench: &Bench, n: u8) -> Vec<String> {
-    let text = bench.server.text(&format!("down.uid-of-node-{n}")).expect("it is noted");
+    let text = bench.server.text(&format!("down.uid-of-node-{n}")).expect("it is recorded");
     text.lines().filter(|line| !line.starts_with("since:")).map(str::to_owned).collect()
 }
 
@@ -23,27 +23,27 @@ fn failed(why: &str) -> RequestFailure {
 }
 
 #[test]
-fn n4_a_node_is_noted_before_it_enters_the_set() {
+fn n4_a_node_is_recorded_before_it_enters_the_set() {
     let mut bench = slow(4);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!(bench.state(1), Some(NodeState::Recording));
     assert_eq!((bench.set.generation, bench.due.len(), bench.asks.len()), (0, 0, 1));
     bench.pass(5_900);
     assert_eq!((bench.set.generation, bench.asks.len()), (0, 1), "however long that takes");
     bench.answer();
     assert_eq!(lines(&bench, 1), ["node-1", "ips: 10.0.0.1 fd00::1"]);
-    assert_eq!(bench.said(), all(DOWN), "in the turn of the answer");
+    assert_eq!(bench.take_due(), all(DOWN), "in the turn of the answer");
     assert_eq!(bench.state(1), Some(NodeState::Draining));
-    bench.settle();
+    bench.run_until_stable();
     assert_eq!((bench.state(1), bench.writes), (Some(NodeState::Down), 1), "once");
 }
 
 #[test]
 fn n4_one_write_carries_all_records_that_wait() {
     let mut bench = slow(8);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.tell(node(2, &[SHUTDOWN]));
-    bench.tell(node(3, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.deliver(node(2, &[SHUTDOWN]));
+    bench.deliver(node(3, &[SHUTDOWN]));
     assert_eq!(bench.asks.len(), 1);
     bench.answer();
     assert_eq!((bench.drains(), bench.asks.len()), (vec!["node-1"], 1));
@@ -54,48 +54,48 @@ fn n4_one_write_carries_all_records_that_wait() {
 #[test]
 fn n4_a_signal_that_ends_before_the_record_was_written_takes_it_back() {
     let mut bench = slow(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.tell(node(1, &[]));
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[]));
     assert_eq!(bench.state(1), None);
     bench.answer_all();
-    assert!(bench.noted().is_empty() && bench.said().is_empty() && bench.set.generation == 0);
-    // The same, and it is signalled again before the answer: what was written then does not count.
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.tell(node(1, &[]));
-    bench.somebody_sets(1, State::Down);
-    bench.look();
-    bench.tell(node(1, &[SHUTDOWN]));
+    assert!(bench.recorded().is_empty() && bench.take_due().is_empty() && bench.set.generation == 0);
+    // The same, with a new signal before the answer: the earlier write does not count.
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[]));
+    bench.set_foreign(1, State::Down);
+    bench.observe_all();
+    bench.deliver(node(1, &[SHUTDOWN]));
     bench.answer();
     assert_eq!(bench.state(1), Some(NodeState::Recording), "the record that was written lacks the exception");
     bench.answer_all();
     assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
-    bench.settle();
-    bench.tell(node(1, &[]));
-    bench.settle();
+    bench.run_until_stable();
+    bench.deliver(node(1, &[]));
+    bench.run_until_stable();
     assert_eq!(bench.downs(), [(ips(1)[0], 1)].into(), "a foreign Down is none of ours");
 }
 
 #[test]
-fn n4_a_record_with_an_overtaken_or_unanswered_write_is_looked_for() {
+fn n4_after_a_conflict_or_lost_answer_the_record_is_read() {
     let mut bench = slow(4);
     bench.server.put("start.somebody", "else");
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     bench.answer();
-    assert!(bench.noted().is_empty(), "another client wrote first");
-    assert!(matches!(bench.asks.front(), Some((_, ConfigMapAsk::Get))), "looked at at once");
+    assert!(bench.recorded().is_empty(), "another client wrote first");
+    assert!(matches!(bench.asks.front(), Some((_, ConfigMapAsk::Get))), "read at once");
     bench.answer();
     bench.fail_ask(true, failed("lost"));
     assert_eq!(bench.state(1), Some(NodeState::Recording));
     bench.pass(100);
     bench.answer();
-    assert_eq!((bench.drains(), bench.writes), (vec!["node-1"], 2), "a look that shows it confirms it");
+    assert_eq!((bench.drains(), bench.writes), (vec!["node-1"], 2), "a read that shows it confirms it");
     assert_eq!(bench.server.keys(), ["down.uid-of-node-1", "start.somebody"], "others' keys stay");
 }
 
 #[test]
 fn n4_failures_are_retried_quickly_at_first_and_slowly_when_denied() {
     let mut bench = slow(4);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     let mut waits = Vec::new();
     for _ in 0..9 {
         bench.fail_ask(false, failed("no"));
@@ -104,7 +104,7 @@ fn n4_failures_are_retried_quickly_at_first_and_slowly_when_denied() {
         bench.pass(at.since(bench.now).as_millis().try_into().expect("short"));
     }
     assert_eq!(waits, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000]);
-    let failed_in_a_row = |bench: &Bench| bench.reports.iter().filter(|report| says_failed(report)).count();
+    let failed_in_a_row = |bench: &Bench| bench.reports.iter().filter(|report| is_failure(report)).count();
     assert_eq!(failed_in_a_row(&bench), 1, "it is reported once");
     bench.fail_ask(false, RequestFailure::Denied("403".into()));
     let at = bench.machine.records.deadline().expect("tried again");
@@ -112,20 +112,20 @@ fn n4_failures_are_retried_quickly_at_first_and_slowly_when_denied() {
     bench.pass(15_000);
     bench.answer_all();
     assert_eq!((bench.drains(), bench.machine.records.last_error()), (vec!["node-1"], None));
-    bench.tell(node(2, &[SHUTDOWN]));
+    bench.deliver(node(2, &[SHUTDOWN]));
     bench.fail_ask(false, failed("no"));
     let at = bench.machine.records.deadline().expect("tried again");
     assert_eq!(at.since(bench.now), Duration::from_millis(100), "what failed before is forgotten");
 }
 
-fn says_failed(report: &Report) -> bool {
+fn is_failure(report: &Report) -> bool {
     matches!(report.what, model::report::EventKind::AdminFailed { pool: None, .. })
 }
 
 #[test]
 fn n4_a_request_whose_answer_never_comes_is_given_up() {
     let mut bench = slow(4);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     bench.asks.clear();
     bench.pass(6_000);
     bench.pass(100);
@@ -138,7 +138,7 @@ fn n4_a_server_that_does_not_keep_a_record_is_not_pressed() {
     let mut bench = Bench::new(4);
     bench.server.put("start.somebody", "else");
     bench.server.drops = true;
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     bench.pass(60_000);
     assert!((5..30).contains(&bench.writes), "{}", bench.writes);
     assert_eq!((bench.state(1), bench.set.generation), (Some(NodeState::Recording), 0));
@@ -150,57 +150,57 @@ fn n4_a_server_that_does_not_keep_a_record_is_not_pressed() {
 #[test]
 fn n4_a_record_goes_when_its_node_is_restored_and_not_before() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
-    bench.tell(node(1, &[]));
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
+    bench.deliver(node(1, &[]));
     bench.write_all();
-    assert_eq!(bench.noted(), ["node-1"], "a read of every load balancer has to agree first");
+    assert_eq!(bench.recorded(), ["node-1"], "a read of every load balancer has to agree first");
     assert_eq!(bench.state(1), Some(NodeState::Restoring));
-    bench.look();
-    assert_eq!((bench.noted(), bench.state(1)), (vec![], None));
+    bench.observe_all();
+    assert_eq!((bench.recorded(), bench.state(1)), (vec![], None));
     bench.pass(600_000);
     assert_eq!((bench.writes, bench.gets), (2, 1), "nothing is asked any more");
 }
 
 #[test]
-fn n4_a_node_signalled_again_while_its_record_goes_is_noted_first() {
+fn n4_a_new_signal_while_the_record_is_removed_records_the_node_first() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
-    bench.tell(node(1, &[]));
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
+    bench.deliver(node(1, &[]));
     bench.write_all();
     bench.answers = false;
-    bench.look();
-    assert_eq!((bench.state(1), bench.noted(), bench.asks.len()), (None, vec!["node-1"], 1));
-    bench.somebody_sets(1, State::Down);
-    bench.look();
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.observe_all();
+    assert_eq!((bench.state(1), bench.recorded(), bench.asks.len()), (None, vec!["node-1"], 1));
+    bench.set_foreign(1, State::Down);
+    bench.observe_all();
+    bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!(bench.state(1), Some(NodeState::Recording));
     bench.answer_all();
     assert_eq!(lines(&bench, 1)[2], "foreign: lb/web", "what another client has set since is an exception");
     assert_eq!(bench.drains(), ["node-1"]);
-    // One that is signalled again before it is done keeps its record, and goes at once.
-    bench.settle();
-    bench.tell(node(1, &[]));
-    bench.said();
-    bench.tell(node(1, &[SHUTDOWN]));
+    // A node with a new signal before it is done keeps its record, and goes Down at once.
+    bench.run_until_stable();
+    bench.deliver(node(1, &[]));
+    bench.take_due();
+    bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!((bench.state(1), bench.drains()), (Some(NodeState::Draining), vec!["node-1"]));
-    bench.settle();
-    assert_eq!((bench.asks.len(), bench.noted()), (0, vec!["node-1"]));
+    bench.run_until_stable();
+    assert_eq!((bench.asks.len(), bench.recorded()), (0, vec!["node-1"]));
 }
 
 #[test]
 fn n4_an_unanswered_removal_never_takes_the_record_of_a_draining_node() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
-    bench.tell(node(1, &[]));
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
+    bench.deliver(node(1, &[]));
     bench.write_all();
     bench.answers = false;
-    bench.look();
+    bench.observe_all();
     let late = bench.asks.front().expect("the record is to go").1.clone();
     bench.fail_ask(false, failed("no answer"));
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     bench.pass(100);
     bench.answer();
     assert_eq!(bench.state(1), Some(NodeState::Recording), "the record that is there may still go");
@@ -208,37 +208,37 @@ fn n4_an_unanswered_removal_never_takes_the_record_of_a_draining_node() {
     assert_eq!(bench.drains(), ["node-1"]);
     let answer = bench.server.carry_out(bench.now, &late);
     assert!(matches!(answer, ConfigMapAnswer::Conflict), "{answer:?}");
-    assert_eq!(bench.noted(), ["node-1"]);
+    assert_eq!(bench.recorded(), ["node-1"]);
 }
 
 #[test]
 fn n4_a_record_that_may_still_go_counts_once_it_is_written_again() {
     for signalled in [true, false] {
         let mut bench = Bench::new(4);
-        bench.tell(node(1, &[SHUTDOWN]));
-        bench.settle();
-        bench.tell(node(1, &[]));
+        bench.deliver(node(1, &[SHUTDOWN]));
+        bench.run_until_stable();
+        bench.deliver(node(1, &[]));
         bench.write_all();
         bench.answers = false;
-        bench.look();
+        bench.observe_all();
         let late = bench.asks.front().expect("the record is to go").1.clone();
         bench.fail_ask(false, failed("no answer"));
-        bench.hear(In::Standing(Standing::Standby));
-        bench.said();
+        bench.step(In::Standing(Standing::Standby));
+        bench.take_due();
         if signalled {
-            bench.tell(node(1, &[SHUTDOWN]));
+            bench.deliver(node(1, &[SHUTDOWN]));
         }
         bench.lead(2);
         bench.answer();
-        assert_eq!((bench.opened, bench.noted()), (Some(Epoch(2)), vec!["node-1"]));
+        assert_eq!((bench.opened, bench.recorded()), (Some(Epoch(2)), vec!["node-1"]));
         assert_eq!(bench.state(1), signalled.then_some(NodeState::Recording));
         assert!(
-            bench.drains().is_empty() && bench.said().is_empty(),
+            bench.drains().is_empty() && bench.take_due().is_empty(),
             "the record that is there may still go"
         );
         bench.answer();
         let left = usize::from(signalled);
-        assert_eq!((bench.drains().len(), bench.noted().len()), (left, left));
+        assert_eq!((bench.drains().len(), bench.recorded().len()), (left, left));
         let answer = bench.server.carry_out(bench.now, &late);
         assert!(matches!(answer, ConfigMapAnswer::Conflict), "{answer:?}");
     }
@@ -247,149 +247,149 @@ fn n4_a_record_that_may_still_go_counts_once_it_is_written_again() {
 #[test]
 fn n4_a_record_that_may_still_go_counts_where_its_node_is_down() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
-    bench.tell(node(1, &[]));
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
+    bench.deliver(node(1, &[]));
     bench.write_all();
     bench.answers = false;
-    bench.look();
+    bench.observe_all();
     bench.fail_ask(false, failed("no answer"));
-    bench.hear(In::Standing(Standing::Standby));
-    // Another replica led in between, and went by the record.
-    bench.somebody_sets(1, State::Down);
-    bench.look();
+    bench.step(In::Standing(Standing::Standby));
+    // Another replica led meanwhile, and used the record.
+    bench.set_foreign(1, State::Down);
+    bench.observe_all();
     bench.lead(2);
     bench.answer();
     assert_eq!((bench.state(1), bench.asks.len()), (Some(NodeState::Restoring), 1), "it is written again");
     bench.answers = true;
-    bench.settle();
-    assert!(bench.downs().is_empty() && bench.noted().is_empty());
+    bench.run_until_stable();
+    assert!(bench.downs().is_empty() && bench.recorded().is_empty());
 }
 
 #[test]
-fn n4_a_record_that_is_written_late_for_nobody_is_found_and_goes() {
+fn n4_a_late_record_that_is_not_needed_is_found_and_removed() {
     let mut bench = slow(4);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     let late = bench.asks.front().expect("a record").1.clone();
     bench.fail_ask(false, failed("no answer"));
-    bench.tell(node(1, &[]));
+    bench.deliver(node(1, &[]));
     bench.pass(100);
     bench.answer_all();
     bench.server.carry_out(bench.now, &late);
-    assert_eq!((bench.noted(), bench.state(1)), (vec!["node-1"], None));
+    assert_eq!((bench.recorded(), bench.state(1)), (vec!["node-1"], None));
     bench.answers = true;
     bench.pass(60_000);
-    bench.settle();
-    assert!(bench.noted().is_empty() && bench.downs().is_empty());
-    assert!(bench.said().is_empty(), "nothing of it was ever due");
+    bench.run_until_stable();
+    assert!(bench.recorded().is_empty() && bench.downs().is_empty());
+    assert!(bench.take_due().is_empty(), "nothing of it was ever due");
     let gets = bench.gets;
     bench.pass(600_000);
     assert_eq!(bench.gets, gets, "and then it rests");
 }
 
 #[test]
-fn n4_the_record_of_a_node_that_is_gone_goes_with_its_last_down() {
+fn n4_the_record_of_a_deleted_node_goes_with_its_last_down() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
     bench.delete(1);
-    bench.look();
-    bench.look();
-    assert_eq!((bench.state(1), bench.noted()), (Some(NodeState::Gone), vec!["node-1"]));
+    bench.observe_all();
+    bench.observe_all();
+    assert_eq!((bench.state(1), bench.recorded()), (Some(NodeState::Gone), vec!["node-1"]));
     for entries in bench.azure.values_mut() {
         entries.retain(|ip, _| !ips(1).contains(ip));
     }
-    bench.look();
-    assert_eq!((bench.state(1), bench.noted()), (None, vec![]));
-    // One that goes before it was cut out needs none.
+    bench.observe_all();
+    assert_eq!((bench.state(1), bench.recorded()), (None, vec![]));
+    // A node whose signal ends before its Down needs no record.
     bench.answers = false;
-    bench.tell(node(2, &[SHUTDOWN]));
+    bench.deliver(node(2, &[SHUTDOWN]));
     bench.delete(2);
     bench.answer_all();
-    assert!(bench.noted().is_empty() && bench.is_idle());
+    assert!(bench.recorded().is_empty() && bench.is_idle());
 }
 
 #[test]
-fn n4_a_new_address_is_noted_before_it_enters_the_set() {
+fn n4_a_new_address_is_recorded_before_it_enters_the_set() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
     bench.answers = false;
     bench.azure.get_mut(&WEB()).expect("a pool").insert(ips(9)[0], State::None);
-    bench.look();
+    bench.observe_all();
     let mut moved = node(1, &[SHUTDOWN]);
     moved.ips.insert(ips(9)[0]);
-    bench.tell(moved);
+    bench.deliver(moved);
     let new = model::arm::Backend::Address(ips(9)[0]);
     assert!(!bench.set.addresses.contains_key(&new) && bench.due.is_empty());
     assert_eq!(bench.state(1), Some(NodeState::Down), "the old ones stay");
     bench.answer();
     assert!(bench.set.addresses.contains_key(&new) && bench.due.len() == 1);
     assert_eq!(lines(&bench, 1)[1], "ips: 10.0.0.1 10.0.0.9 fd00::1");
-    bench.settle();
+    bench.run_until_stable();
     assert_eq!(bench.downs().len(), 3);
 }
 
 #[test]
-fn n4_an_address_of_a_gone_node_belongs_to_its_successor_once_noted() {
+fn n4_an_address_of_a_deleted_node_is_its_successors_once_recorded() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.tell(node(2, &[SHUTDOWN]));
-    bench.settle();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.deliver(node(2, &[SHUTDOWN]));
+    bench.run_until_stable();
     bench.delete(2);
     bench.answers = false;
     let mut moved = node(1, &[SHUTDOWN]);
     moved.ips.extend(ips(2));
-    bench.tell(moved);
+    bench.deliver(moved);
     let old = model::arm::Backend::Address(ips(2)[0]);
-    assert!(!bench.set.addresses.contains_key(&old), "it is not noted yet");
+    assert!(!bench.set.addresses.contains_key(&old), "it is not recorded yet");
     assert!(!bench.set.restorable.contains(&old) && bench.due.is_empty(), "nor is it taken back meanwhile");
     bench.answer();
     assert_eq!(bench.set.addresses.get(&old), Some(&uid("node-1")));
-    bench.settle();
+    bench.run_until_stable();
     assert_eq!(bench.downs().len(), 4);
 }
 
 #[test]
-fn n4_an_exception_of_a_node_that_is_gone_ends_for_its_successor() {
+fn n4_an_exception_of_a_deleted_node_ends_for_its_successor() {
     let mut bench = Bench::new(4);
-    bench.somebody_sets(1, State::Down);
-    bench.look();
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.set_foreign(1, State::Down);
+    bench.observe_all();
+    bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
-    bench.settle();
+    bench.run_until_stable();
     bench.delete(1);
     let successor = |taints: &[&str]| NodeFact { ips: ips(1).into(), ..node(9, taints) };
-    bench.somebody_sets(1, State::Up);
-    bench.look();
-    bench.tell(successor(&[SHUTDOWN]));
-    bench.settle();
-    bench.look();
-    bench.settle();
+    bench.set_foreign(1, State::Up);
+    bench.observe_all();
+    bench.deliver(successor(&[SHUTDOWN]));
+    bench.run_until_stable();
+    bench.observe_all();
+    bench.run_until_stable();
     assert_eq!(bench.downs()[&ips(1)[0]], 2, "Down in both pools of its family");
-    bench.tell(successor(&[]));
-    bench.settle();
-    assert!(bench.downs().is_empty() && bench.noted().is_empty());
+    bench.deliver(successor(&[]));
+    bench.run_until_stable();
+    assert!(bench.downs().is_empty() && bench.recorded().is_empty());
 }
 
 #[test]
 fn n4_earlier_downs_are_exceptions_also_when_they_are_seen_late() {
     let mut bench = Bench::new(4);
-    bench.somebody_sets(1, State::Down);
+    bench.set_foreign(1, State::Down);
     let before = bench.now;
     bench.pass(10);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!(lines(&bench, 1).len(), 2, "nothing was known of it");
     // The read had begun before the node entered the set.
-    bench.look_at("lb", before);
+    bench.observe_at("lb", before);
     assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
-    bench.settle();
-    bench.look();
+    bench.run_until_stable();
+    bench.observe_all();
     assert_eq!(lines(&bench, 1)[2], "foreign: lb/web", "what is Down by us is no exception");
-    bench.tell(node(1, &[]));
-    bench.settle();
+    bench.deliver(node(1, &[]));
+    bench.run_until_stable();
     assert_eq!(bench.downs(), [(ips(1)[0], 1)].into());
-    assert!(bench.noted().is_empty());
+    assert!(bench.recorded().is_empty());
 }
 
 #[test]
@@ -398,10 +398,10 @@ fn n4_what_a_read_shows_of_a_pool_we_may_have_written_is_no_exception() {
         let mut bench = Bench::new(4);
         let before = bench.now;
         bench.pass(10);
-        bench.tell(node(1, &[SHUTDOWN]));
-        bench.somebody_sets(1, State::Down);
+        bench.deliver(node(1, &[SHUTDOWN]));
+        bench.set_foreign(1, State::Down);
         bench.sent.extend(written.map(|name| (pool("lb", name), bench.now)));
-        bench.look_at("lb", before);
+        bench.observe_at("lb", before);
         assert_eq!(
             lines(&bench, 1)[2..] == ["foreign: lb/web"],
             exception,
@@ -414,66 +414,66 @@ fn n4_what_a_read_shows_of_a_pool_we_may_have_written_is_no_exception() {
 #[test]
 fn n4_a_down_that_another_record_explains_is_no_exception() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
     bench.delete(1);
-    // Its address belongs to another node now, which leaves service as well.
+    // Its address belongs to another node now, which drains as well.
     let next = NodeFact { uid: uid("next"), ..node(1, &[SHUTDOWN]) };
-    bench.tell(next);
-    bench.settle();
-    let text = bench.server.text("down.uid-of-next").expect("it is noted");
+    bench.deliver(next);
+    bench.run_until_stable();
+    let text = bench.server.text("down.uid-of-next").expect("it is recorded");
     assert!(!text.contains("foreign"), "{text}");
-    bench.tell(NodeFact { uid: uid("next"), ..node(1, &[]) });
-    bench.settle();
-    assert!(bench.downs().is_empty() && bench.noted().is_empty());
+    bench.deliver(NodeFact { uid: uid("next"), ..node(1, &[]) });
+    bench.run_until_stable();
+    assert!(bench.downs().is_empty() && bench.recorded().is_empty());
 }
 
 #[test]
-fn n4_lines_that_nobody_here_knows_survive() {
+fn n4_unknown_lines_survive() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
-    let text = bench.server.text("down.uid-of-node-1").expect("noted").to_owned();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
+    let text = bench.server.text("down.uid-of-node-1").expect("recorded").to_owned();
     bench.server.put("down.uid-of-node-1", &format!("{text}mood: fine\n"));
     let mut moved = node(1, &[SHUTDOWN]);
     moved.ips.insert(ips(9)[0]);
-    bench.tell(moved);
-    bench.settle();
+    bench.deliver(moved);
+    bench.run_until_stable();
     assert_eq!(lines(&bench, 1), ["node-1", "ips: 10.0.0.1 10.0.0.9 fd00::1", "mood: fine"]);
 }
 
 #[test]
-fn n4_a_record_that_somebody_takes_away_is_written_again() {
+fn n4_a_record_that_another_client_removes_is_written_again() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
     bench.server.remove("down.uid-of-node-1");
     bench.pass(60_000);
-    assert_eq!((bench.noted(), bench.drains()), (vec!["node-1"], vec!["node-1"]));
+    assert_eq!((bench.recorded(), bench.drains()), (vec!["node-1"], vec!["node-1"]));
     bench.server.data = None;
     bench.pass(60_000);
-    assert_eq!(bench.noted(), ["node-1"]);
-    assert_eq!(bench.said().len(), 4, "nothing was due besides the first Downs");
+    assert_eq!(bench.recorded(), ["node-1"]);
+    assert_eq!(bench.take_due().len(), 4, "nothing was due besides the first Downs");
 }
 
 #[test]
 fn n4_a_record_that_turns_up_within_the_term_counts() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
     bench.azure.get_mut(&WEB()).expect("a pool").insert(ips(2)[0], State::Down);
-    bench.look();
+    bench.observe_all();
     bench.server.put("down.uid-of-node-2", "node-2\nips: 10.0.0.2 fd00::2\n");
     bench.pass(60_000);
     assert_eq!(bench.state(2), Some(NodeState::Restoring));
-    bench.settle();
-    assert_eq!((bench.downs().len(), bench.noted()), (2, vec!["node-1"]));
+    bench.run_until_stable();
+    assert_eq!((bench.downs().len(), bench.recorded()), (2, vec!["node-1"]));
 }
 
 #[test]
 fn n4_a_record_without_room_waits_in_the_order_of_signals() {
     let mut bench = Bench::new(8);
-    // What cannot be read takes room, too.
+    // Unreadable records take room, too.
     let filler = format!("node\nips: nonsense {}", "x".repeat(super::records::LONGEST));
     for n in 0..23 {
         bench.server.put(&format!("down.filler-{n}"), &filler);
@@ -481,20 +481,20 @@ fn n4_a_record_without_room_waits_in_the_order_of_signals() {
     let left = super::records::LONGEST_OF_ALL
         - bench.server.data.iter().flatten().map(|(key, text)| key.len() + text.text.len()).sum::<usize>();
     bench.server.put("down.filler-last", &format!("node\nips: nonsense {}", "x".repeat(left - 135)));
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     bench.pass(1);
-    bench.tell(node(3, &[SHUTDOWN]));
+    bench.deliver(node(3, &[SHUTDOWN]));
     bench.pass(1);
-    bench.tell(node(2, &[SHUTDOWN]));
+    bench.deliver(node(2, &[SHUTDOWN]));
     assert_eq!((bench.drains(), bench.machine.records.refused().len()), (vec!["node-1"], 2));
     assert_eq!(bench.machine.records.unreadable().len(), 24);
     assert_eq!((bench.state(2), bench.state(3)), (Some(NodeState::Recording), Some(NodeState::Recording)));
-    bench.settle();
+    bench.run_until_stable();
     let writes = bench.writes;
     bench.pass(600_000);
     assert_eq!(bench.writes, writes, "nothing is tried that cannot be");
-    bench.tell(node(1, &[]));
-    bench.settle();
+    bench.deliver(node(1, &[]));
+    bench.run_until_stable();
     assert_eq!(bench.drains(), ["node-3"], "the older signal");
     bench.server.remove("down.filler-0");
     bench.pass(60_000);
@@ -505,20 +505,20 @@ fn n4_a_record_without_room_waits_in_the_order_of_signals() {
 fn n4_a_node_whose_record_no_key_can_hold_or_is_too_long_is_refused() {
     let mut bench = Bench::new(6);
     let odd = NodeFact { uid: NodeUid::new("a/b"), ..node(1, &[SHUTDOWN]) };
-    bench.tell(odd);
-    bench.tell(node(2, &[SHUTDOWN]));
+    bench.deliver(odd);
+    bench.deliver(node(2, &[SHUTDOWN]));
     assert_eq!((bench.drains(), bench.state(1)), (vec!["node-2"], Some(NodeState::Recording)));
     let refused: Vec<_> = bench.machine.records.refused().values().collect();
     assert_eq!(refused, [&"its UID is none that a key of a ConfigMap can hold"]);
     let mut many = node(3, &[SHUTDOWN]);
     many.ips = (0..2_000_u32).map(|n| IpAddr::from((0x0a00_0000_u32 + n).to_be_bytes())).collect();
-    bench.tell(many);
+    bench.deliver(many);
     assert_eq!((bench.drains(), bench.machine.records.refused().len()), (vec!["node-2"], 2));
-    bench.tell(node(1, &[]));
-    bench.tell(node(3, &[]));
+    bench.deliver(node(1, &[]));
+    bench.deliver(node(3, &[]));
     assert!(bench.machine.records.refused().is_empty() && bench.state(1).is_none());
     bench.pass(60_000);
-    assert_eq!(bench.noted(), ["node-2"]);
+    assert_eq!(bench.recorded(), ["node-2"]);
 }
 
 #[test]
@@ -528,34 +528,34 @@ fn n4_what_cannot_be_read_is_kept_and_shown_and_makes_nothing_ours() {
     bench.server.put("down.uid-of-node-2", "node-2\nips: 10.0.0.2\nforeign: nonsense\n");
     bench.server.binary.insert("down.uid-of-node-3".into());
     for n in 1..=4 {
-        bench.tell(node(n, &[]));
-        bench.somebody_sets(n, State::Down);
+        bench.deliver(node(n, &[]));
+        bench.set_foreign(n, State::Down);
     }
-    bench.look();
+    bench.observe_all();
     bench.lead(1);
-    bench.settle();
+    bench.run_until_stable();
     let unreadable: Vec<_> = bench.machine.records.unreadable().keys().map(|key| &**key).collect();
     assert_eq!(unreadable, ["down.uid-of-node-1", "down.uid-of-node-2", "down.uid-of-node-3"]);
     assert_eq!((bench.downs().len(), bench.writes), (4, 0));
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!((bench.state(1), bench.writes), (Some(NodeState::Recording), 0));
     assert_eq!(bench.machine.records.refused().len(), 1);
-    assert_eq!(bench.noted(), ["node-1", "node-2"]);
+    assert_eq!(bench.recorded(), ["node-1", "node-2"]);
     bench.server.remove("down.uid-of-node-1");
     bench.pass(60_000);
     assert_eq!(bench.drains(), ["node-1"], "the operator has repaired it");
 }
 
 #[test]
-fn n4_a_node_whose_key_cannot_be_read_is_told_to_have_it_corrected() {
+fn n4_a_node_with_an_unreadable_key_is_reported_with_the_remedy() {
     let mut bench = Bench::silent(Role::On, 4);
     bench.server.put("down.uid-of-node-1", "node-1\nips: 10.0.0.1\nforeign: nonsense\n");
-    bench.tell(node(1, &[]));
-    bench.look();
+    bench.deliver(node(1, &[]));
+    bench.observe_all();
     bench.lead(1);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!(bench.state(1), Some(NodeState::Recording));
-    let failures: Vec<&Report> = bench.reports.iter().filter(|report| says_failed(report)).collect();
+    let failures: Vec<&Report> = bench.reports.iter().filter(|report| is_failure(report)).collect();
     let [Report { what: model::report::EventKind::AdminFailed { why, .. }, .. }] = &failures[..] else {
         panic!("{failures:?}")
     };
@@ -566,30 +566,30 @@ fn n4_a_node_whose_key_cannot_be_read_is_told_to_have_it_corrected() {
 fn n4_a_down_younger_than_the_last_read_is_found_before_our_first_put() {
     let mut bench = Bench::new(4);
     bench.pass(10);
-    bench.somebody_sets(1, State::Down);
+    bench.set_foreign(1, State::Down);
     bench.pass(10);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!(lines(&bench, 1).len(), 2, "nothing was known of it");
-    bench.settle();
+    bench.run_until_stable();
     assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
-    bench.tell(node(1, &[]));
-    bench.settle();
+    bench.deliver(node(1, &[]));
+    bench.run_until_stable();
     assert_eq!(bench.downs(), [(ips(1)[0], 1)].into(), "it is left as it was");
-    assert!(bench.noted().is_empty());
+    assert!(bench.recorded().is_empty());
 }
 
 #[test]
 fn n4_a_down_is_found_by_a_read_too_until_a_put_was_sent_to_its_pool() {
     for written in [false, true] {
         let mut bench = Bench::new(4);
-        bench.tell(node(1, &[SHUTDOWN]));
+        bench.deliver(node(1, &[SHUTDOWN]));
         bench.pass(10);
         if written {
             bench.write(&WEB());
         } else {
-            bench.somebody_sets(1, State::Down);
+            bench.set_foreign(1, State::Down);
         }
-        bench.look();
+        bench.observe_all();
         assert_eq!(lines(&bench, 1)[2..] == ["foreign: lb/web"], !written, "{:?}", lines(&bench, 1));
     }
 }
@@ -597,100 +597,100 @@ fn n4_a_down_is_found_by_a_read_too_until_a_put_was_sent_to_its_pool() {
 #[test]
 fn n4_an_exception_ends_when_nothing_is_down_there() {
     let mut bench = Bench::new(4);
-    bench.somebody_sets(1, State::Down);
-    bench.look();
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
+    bench.set_foreign(1, State::Down);
+    bench.observe_all();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
     assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
-    bench.said();
-    bench.somebody_sets(1, State::None);
+    bench.take_due();
+    bench.set_foreign(1, State::None);
     bench.answers = false;
-    bench.look();
-    assert!(bench.said().is_empty(), "nothing is written over it before that is noted");
+    bench.observe_all();
+    assert!(bench.take_due().is_empty(), "nothing is written over it before that is recorded");
     bench.answer();
     assert_eq!(lines(&bench, 1).len(), 2);
-    assert_eq!(bench.said(), [("lb/web".to_owned(), DOWN)]);
+    assert_eq!(bench.take_due(), [("lb/web".to_owned(), DOWN)]);
     bench.answers = true;
-    bench.settle();
+    bench.run_until_stable();
     assert_eq!(bench.downs(), [(ips(1)[0], 2), (ips(1)[1], 2)].into());
-    bench.tell(node(1, &[]));
-    bench.settle();
-    assert!(bench.downs().is_empty() && bench.noted().is_empty(), "it is ours to restore");
+    bench.deliver(node(1, &[]));
+    bench.run_until_stable();
+    assert!(bench.downs().is_empty() && bench.recorded().is_empty(), "it is ours to restore");
 }
 
 #[test]
 fn n4_a_node_is_restored_when_no_older_put_can_bring_its_down_back() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
-    // A write of membership that knows the node as one that drains is under way, and may add it, Down.
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
+    // A write of membership with the node as draining is in flight, and may add it Down.
     bench.oldest = Some(bench.set.generation);
-    bench.tell(node(1, &[]));
-    bench.settle();
+    bench.deliver(node(1, &[]));
+    bench.run_until_stable();
     assert!(bench.downs().is_empty());
-    assert_eq!((bench.state(1), bench.noted()), (Some(NodeState::Restoring), vec!["node-1"]));
-    bench.somebody_sets(1, State::Down);
+    assert_eq!((bench.state(1), bench.recorded()), (Some(NodeState::Restoring), vec!["node-1"]));
+    bench.set_foreign(1, State::Down);
     bench.oldest = None;
-    bench.settle();
-    assert!(bench.downs().is_empty() && bench.noted().is_empty(), "it was still known to be ours");
+    bench.run_until_stable();
+    assert!(bench.downs().is_empty() && bench.recorded().is_empty(), "it was still known to be ours");
 }
 
 #[test]
 fn n4_a_foreign_down_stays_when_the_signal_ends_before_our_first_put() {
     let mut bench = Bench::new(4);
     bench.pass(10);
-    bench.somebody_sets(1, State::Down);
-    bench.tell(node(1, &[SHUTDOWN]));
+    bench.set_foreign(1, State::Down);
+    bench.deliver(node(1, &[SHUTDOWN]));
     bench.pass(10);
-    bench.tell(node(1, &[]));
-    bench.settle();
+    bench.deliver(node(1, &[]));
+    bench.run_until_stable();
     assert_eq!(bench.downs(), [(ips(1)[0], 1)].into());
-    assert!(bench.noted().is_empty());
+    assert!(bench.recorded().is_empty());
 }
 
 #[test]
 fn n4_an_older_read_does_not_end_an_exception_of_the_get_before_a_write() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.tell(node(2, &[SHUTDOWN]));
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.deliver(node(2, &[SHUTDOWN]));
     let before = bench.now;
     bench.pass(10);
-    bench.somebody_sets(1, State::Down);
-    bench.under_way = Some(WEB());
+    bench.set_foreign(1, State::Down);
+    bench.in_flight = Some(WEB());
     bench.due.remove(&WEB());
     let set = Arc::clone(&bench.set);
     bench.carry_out(&WEB(), &set);
     assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
-    // A look that began before shows nothing of it.
-    bench.somebody_sets(1, State::None);
-    bench.look_at("lb", before);
+    // A read that began before does not show it.
+    bench.set_foreign(1, State::None);
+    bench.observe_at("lb", before);
     assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
-    bench.somebody_sets(1, State::Down);
-    bench.under_way = None;
+    bench.set_foreign(1, State::Down);
+    bench.in_flight = None;
     bench.finished(&WEB(), set.generation, None);
-    bench.settle();
-    bench.tell(node(1, &[]));
-    bench.tell(node(2, &[]));
-    bench.settle();
+    bench.run_until_stable();
+    bench.deliver(node(1, &[]));
+    bench.deliver(node(2, &[]));
+    bench.run_until_stable();
     assert_eq!(bench.downs(), [(ips(1)[0], 1)].into());
 }
 
 #[test]
-fn n4_a_look_that_did_not_count_is_asked_for_again() {
+fn n4_a_read_that_did_not_count_is_requested_again() {
     let mut bench = Bench::new(4);
-    bench.tell(node(1, &[SHUTDOWN]));
-    bench.settle();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
     bench.oldest = Some(bench.set.generation);
-    bench.tell(node(1, &[]));
-    bench.settle();
-    bench.looks = 0;
+    bench.deliver(node(1, &[]));
+    bench.run_until_stable();
+    bench.requested_reads = 0;
     bench.pass(14_000);
-    assert_eq!(bench.looks, 0);
+    assert_eq!(bench.requested_reads, 0);
     bench.pass(1_100);
-    assert_eq!(bench.looks, 1);
+    assert_eq!(bench.requested_reads, 1);
     bench.oldest = None;
-    bench.look();
-    assert!(bench.noted().is_empty());
+    bench.observe_all();
+    assert!(bench.recorded().is_empty());
     bench.pass(60_000);
-    assert_eq!(bench.looks, 1, "then it rests");
+    assert_eq!(bench.requested_reads, 1, "then it rests");
 }

@@ -1,8 +1,8 @@
-//! The look at a load balancer before the first write of a term there (W1, W2, W8).
+//! Tests of the initial read of a load balancer in each term (W1, W2, W8).
 
 use super::*;
 
-/// A leader that has seen nothing in its term.
+/// A leader without any initial read in its term.
 fn fresh(params: Params) -> Bench {
     let mut bench = Bench { at_rest: false, ..Bench::new(params) };
     assert!(calls(&bench.lead(1)).is_empty());
@@ -17,39 +17,39 @@ fn updating(lb: &str) -> ArmAnswer {
     lb_of(lb, Provisioning::Updating, Vec::new())
 }
 
-/// Lets time pass up to the next look; gives its call.
-fn next_look(bench: &mut Bench, lb: &str) -> CallId {
+/// Advances the clock to the next initial read, and returns its call.
+fn next_initial_read(bench: &mut Bench, lb: &str) -> CallId {
     loop {
         let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
-        let said = bench.until(next.max(bench.now));
-        assert!(takes(&said).is_empty(), "nothing is granted unseen: {said:?}");
-        if !calls(&said).is_empty() {
-            return look(&said, lb);
+        let output = bench.until(next.max(bench.now));
+        assert!(takes(&output).is_empty(), "nothing is granted unseen: {output:?}");
+        if !calls(&output).is_empty() {
+            return lb_read(&output, lb);
         }
     }
 }
 
-/// Discovery asks for a load balancer; gives the call to ARM.
+/// Requests a read of a load balancer by Discovery, and returns the call to ARM.
 fn discover(bench: &mut Bench, lb: &str) -> CallId {
-    look(&bench.hear(In::Read { call: CallId(900), lb: LbName::new(lb) }), lb)
+    lb_read(&bench.step(In::Read { call: CallId(900), lb: LbName::new(lb) }), lb)
 }
 
 #[test]
 fn w8_a_load_balancer_is_seen_at_rest_before_the_first_put_of_a_term() {
     let mut bench = fresh(params());
     let (web, other, third) = (pool("lb", "web"), pool("lb", "x-other"), pool("lb", "third"));
-    let said = bench.due(&web, due(0, Class::Add));
-    assert!(takes(&said).is_empty());
-    let call = look(&said, "lb");
-    assert!(bench.due(&other, due(0, Class::Add)).is_empty(), "one look is enough");
+    let output = bench.due(&web, due(0, Class::Add));
+    assert!(takes(&output).is_empty());
+    let call = lb_read(&output, "lb");
+    assert!(bench.due(&other, due(0, Class::Add)).is_empty(), "one read is enough");
     let attempt = take(&bench.answer(call, at_rest("lb")));
     let second = take(&nothing_to_do(&mut bench, &web, attempt));
     nothing_to_do(&mut bench, &other, second);
     assert!(bench.writer.lanes.is_empty());
     take(&bench.due(&third, due(0, Class::Add)));
     take(&{
-        let said = bench.due(&pool("second", "web"), due(0, Class::Add));
-        bench.answer(look(&said, "second"), at_rest("second"))
+        let output = bench.due(&pool("second", "web"), due(0, Class::Add));
+        bench.answer(lb_read(&output, "second"), at_rest("second"))
     });
 }
 
@@ -57,18 +57,18 @@ fn w8_a_load_balancer_is_seen_at_rest_before_the_first_put_of_a_term() {
 fn w2_what_runs_when_a_term_begins_is_read_after_5_10_20_and_30_s() {
     let mut bench = fresh(Params { turns: 1, ..params() });
     let web = pool("lb", "web");
-    let mut call = look(&bench.due(&web, due(0, Class::Revive)), "lb");
+    let mut call = lb_read(&bench.due(&web, due(0, Class::Revive)), "lb");
     for seconds in [5, 15, 35, 65, 95] {
-        let said = bench.answer(call, updating("lb"));
-        assert!(said.is_empty() && bench.writer.busy == 0, "{said:?}");
+        let output = bench.answer(call, updating("lb"));
+        assert!(output.is_empty() && bench.writer.busy == 0, "{output:?}");
         let shown = bench.writer.lanes[&LbName::new("lb")].view(&web.lb, at(bench.now)).closed_until;
         assert_eq!(shown, Some(at(seconds * 1_000)));
-        call = next_look(&mut bench, "lb");
+        call = next_initial_read(&mut bench, "lb");
         assert_eq!(bench.now, seconds * 1_000);
     }
-    // The turn was not held: the one turn serves another load balancer meanwhile.
-    let said = bench.due(&pool("other", "web"), due(0, Class::Add));
-    let attempt = take(&bench.answer(look(&said, "other"), at_rest("other")));
+    // The turn is free meanwhile: the only turn serves another load balancer.
+    let output = bench.due(&pool("other", "web"), due(0, Class::Add));
+    let attempt = take(&bench.answer(lb_read(&output, "other"), at_rest("other")));
     nothing_to_do(&mut bench, &pool("other", "web"), attempt);
     take(&bench.answer(call, at_rest("lb")));
 }
@@ -77,44 +77,44 @@ fn w2_what_runs_when_a_term_begins_is_read_after_5_10_20_and_30_s() {
 fn w8_an_own_operation_of_an_older_term_is_not_superseded() {
     let mut bench = fresh(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
-    let said = bench.due(&web, due(0, Class::Add));
-    let attempt = take(&bench.answer(look(&said, "lb"), at_rest("lb")));
-    let read = bench.bring(&web, attempt, &[1]);
-    let (call, _, _) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let output = bench.due(&web, due(0, Class::Add));
+    let attempt = take(&bench.answer(lb_read(&output, "lb"), at_rest("lb")));
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (call, _, _) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
-    bench.hear(In::Standing(Standing::Standby));
+    bench.step(In::Standing(Standing::Standby));
     assert!(bench.due(&other, due(0, Class::Revive)).is_empty());
-    let call = look(&bench.lead(2), "lb");
+    let call = lb_read(&bench.lead(2), "lb");
     assert!(takes(&bench.answer(call, updating("lb"))).is_empty());
-    let call = next_look(&mut bench, "lb");
+    let call = next_initial_read(&mut bench, "lb");
     assert_eq!(take(&bench.answer(call, at_rest("lb"))).epoch, Epoch(2));
 }
 
 #[test]
 fn w8_a_pool_with_an_operation_keeps_its_load_balancer_closed() {
     let mut bench = fresh(params());
-    let call = look(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
-    let runs = PoolFacts { provisioning: Provisioning::Updating, ..holds(&pool("lb", "other"), &[1]) };
-    let said = bench.answer(call, lb_of("lb", Provisioning::Succeeded, vec![runs]));
-    assert!(takes(&said).is_empty());
-    assert_eq!((next_look(&mut bench, "lb"), bench.now), (CallId(2), 5_000));
+    let call = lb_read(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
+    let runs = PoolFacts { provisioning: Provisioning::Updating, ..pool_with(&pool("lb", "other"), &[1]) };
+    let output = bench.answer(call, lb_of("lb", Provisioning::Succeeded, vec![runs]));
+    assert!(takes(&output).is_empty());
+    assert_eq!((next_initial_read(&mut bench, "lb"), bench.now), (CallId(2), 5_000));
 }
 
 #[test]
-fn w8_a_read_of_discoverys_counts_as_the_look_if_it_began_in_the_term() {
+fn w8_a_discovery_read_of_the_term_counts_as_the_initial_read() {
     let mut bench = fresh(params());
     let (web, older) = (pool("lb", "web"), discover(&mut bench, "lb"));
-    bench.hear(In::Standing(Standing::Standby));
+    bench.step(In::Standing(Standing::Standby));
     let standby = discover(&mut bench, "lb");
     bench.lead(2);
     bench.answer(older, at_rest("lb"));
     bench.answer(standby, at_rest("lb"));
-    let call = look(&bench.due(&web, due(0, Class::Add)), "lb");
-    let said = bench.answer(call, updating("lb"));
-    assert!(said.is_empty());
+    let call = lb_read(&bench.due(&web, due(0, Class::Add)), "lb");
+    let output = bench.answer(call, updating("lb"));
+    assert!(output.is_empty());
     let younger = discover(&mut bench, "lb");
     take(&bench.answer(younger, at_rest("lb")));
-    // It costs nothing twice: what discovery has read is open when something becomes due.
+    // Nothing is read twice: a load balancer that discovery has read is open when a pool becomes due.
     let read = discover(&mut bench, "second");
     bench.answer(read, at_rest("second"));
     take(&bench.due(&pool("second", "web"), due(0, Class::Add)));
@@ -123,7 +123,7 @@ fn w8_a_read_of_discoverys_counts_as_the_look_if_it_began_in_the_term() {
 #[test]
 fn w8_a_discovery_that_fails_neither_opens_a_lane_nor_delays_its_read() {
     let mut bench = fresh(params());
-    let call = look(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
+    let call = lb_read(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
     for answer in [updating("lb"), ArmAnswer::Failed(failed(500, "", RetryAfter::Absent))] {
         let read = discover(&mut bench, "lb");
         assert!(takes(&bench.answer(read, answer)).is_empty());
@@ -132,51 +132,51 @@ fn w8_a_discovery_that_fails_neither_opens_a_lane_nor_delays_its_read() {
 }
 
 #[test]
-fn w8_a_load_balancer_that_is_not_there_is_left_to_the_reads_of_its_pools() {
+fn w8_an_absent_load_balancer_is_left_to_the_reads_of_its_pools() {
     let mut bench = fresh(params());
     let web = pool("lb", "web");
-    let call = look(&bench.due(&web, due(0, Class::Add)), "lb");
+    let call = lb_read(&bench.due(&web, due(0, Class::Add)), "lb");
     let attempt = take(&bench.fail(call, failed(404, "ResourceNotFound", RetryAfter::Absent)));
-    let read = bench.bring(&web, attempt, &[1]);
-    let said = bench.fail(read, failed(404, "ResourceNotFound", RetryAfter::Absent));
-    assert!(matches!(outcome(&said, attempt), Outcome::Stale));
+    let read = bench.take_level(&web, attempt, &[1]);
+    let output = bench.fail(read, failed(404, "ResourceNotFound", RetryAfter::Absent));
+    assert!(matches!(outcome(&output, attempt), Outcome::Stale));
 }
 
 #[test]
 fn w8_an_unreadable_load_balancer_is_opened_after_about_15_min() {
     let mut bench = fresh(params());
-    let mut call = look(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
-    let mut looks = 1;
+    let mut call = lb_read(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
+    let mut reads = 1;
     let opened = loop {
-        let answer = match looks % 3 {
+        let answer = match reads % 3 {
             0 => ArmAnswer::Failed(failed(500, "", RetryAfter::Absent)),
             1 => ArmAnswer::Failed(failed(403, "AuthorizationFailed", RetryAfter::Absent)),
             _ => ArmAnswer::Withheld,
         };
-        let said = bench.answer(call, answer);
-        if !takes(&said).is_empty() {
+        let output = bench.answer(call, answer);
+        if !takes(&output).is_empty() {
             break bench.now;
         }
-        call = next_look(&mut bench, "lb");
-        looks += 1;
+        call = next_initial_read(&mut bench, "lb");
+        reads += 1;
     };
-    assert!((14 * 60_000..16 * 60_000).contains(&opened), "after {opened} ms and {looks} looks");
+    assert!((14 * 60_000..16 * 60_000).contains(&opened), "after {opened} ms and {reads} reads");
 }
 
 #[test]
 fn w8_an_unanswered_put_of_an_older_term_spoils_the_reads_that_overlap_it() {
     let mut bench = fresh(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
-    let said = bench.due(&web, due(0, Class::Add));
-    let attempt = take(&bench.answer(look(&said, "lb"), at_rest("lb")));
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, _, _) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let output = bench.due(&web, due(0, Class::Add));
+    let attempt = take(&bench.answer(lb_read(&output, "lb"), at_rest("lb")));
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, _, _) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.lead(2);
     assert!(bench.due(&other, due(0, Class::Add)).is_empty(), "the PUT has the lane");
     let early = discover(&mut bench, "lb");
     bench.answer(early, at_rest("lb"));
     let overlapping = discover(&mut bench, "lb");
-    let call = look(&bench.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent)), "lb");
+    let call = lb_read(&bench.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent)), "lb");
     assert!(takes(&bench.answer(overlapping, at_rest("lb"))).is_empty(), "it may have come before the PUT");
     take(&bench.answer(call, at_rest("lb")));
 }
@@ -185,45 +185,45 @@ fn w8_an_unanswered_put_of_an_older_term_spoils_the_reads_that_overlap_it() {
 fn w4_a_lane_in_doubt_from_an_older_term_is_read_as_a_whole() {
     let mut bench = fresh(Params { client_retries: 0, ..params() });
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
-    let said = bench.due(&web, due(0, Class::Add));
-    let attempt = take(&bench.answer(look(&said, "lb"), at_rest("lb")));
-    let read = bench.bring(&web, attempt, &[1]);
-    let (put, _, _) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    let output = bench.due(&web, due(0, Class::Add));
+    let attempt = take(&bench.answer(lb_read(&output, "lb"), at_rest("lb")));
+    let read = bench.take_level(&web, attempt, &[1]);
+    let (put, _, _) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.fail(put, failure(FailureKind::Timeout, "", RetryAfter::Absent));
     bench.lead(2);
     assert!(bench.due(&other, due(0, Class::Add)).is_empty(), "in doubt");
     let probe = get(&bench.until(5_000), &web);
-    let said = bench.answer(probe, read_of(holds(&web, &[]), "W/1"));
-    take(&bench.answer(look(&said, "lb"), at_rest("lb")));
+    let output = bench.answer(probe, read_of(pool_with(&web, &[]), "W/1"));
+    take(&bench.answer(lb_read(&output, "lb"), at_rest("lb")));
 }
 
 #[test]
 fn w8_a_read_of_an_older_term_does_not_count_and_is_not_sent_twice() {
     let mut bench = fresh(Params { reads_per_5_minutes: 1, ..params() });
     let web = pool("lb", "web");
-    let call = look(&bench.due(&web, due(0, Class::Add)), "lb");
+    let call = lb_read(&bench.due(&web, due(0, Class::Add)), "lb");
     assert!(calls(&bench.lead(2)).is_empty(), "no token is left");
     assert!(bench.answer(call, at_rest("lb")).is_empty(), "it began in another term");
     assert!(calls(&bench.lead(3)).is_empty());
-    bench.hear(In::Withdraw(web.clone()));
+    bench.step(In::Withdraw(web.clone()));
     assert!(calls(&bench.due(&web, due(0, Class::Add))).is_empty());
-    let call = look(&bench.until(300_000), "lb");
+    let call = lb_read(&bench.until(300_000), "lb");
     assert!(calls(&bench.until(310_000)).is_empty());
-    assert!(takes(&bench.hear(In::Shutdown)).is_empty());
+    assert!(takes(&bench.step(In::Shutdown)).is_empty());
     assert!(takes(&bench.answer(call, at_rest("lb"))).is_empty());
     assert!(bench.writer.lanes.is_empty());
 }
 
 #[test]
-fn w6_a_look_that_is_throttled_heeds_lock_and_gate_and_is_made_again() {
+fn w6_a_throttled_initial_read_waits_for_lock_and_gate() {
     let mut bench = fresh(params());
-    let call = look(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
+    let call = lb_read(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
     let header = RetryAfter::In(Duration::from_secs(20));
     bench.fail(call, failed(429, "RetryableError", header));
-    let call = next_look(&mut bench, "lb");
+    let call = next_initial_read(&mut bench, "lb");
     assert_eq!(bench.now, 20_000, "the lane was locked");
     bench.fail(call, failed(429, "TooManyRequests", header));
-    let call = next_look(&mut bench, "lb");
+    let call = next_initial_read(&mut bench, "lb");
     assert_eq!(bench.now, 40_000, "the gate was closed");
     take(&bench.answer(call, at_rest("lb")));
 }
@@ -237,8 +237,8 @@ fn n3_a_down_waits_for_the_initial_read_also_without_the_shared_lease() {
         bypass_for_drain: true,
     };
     let mut bench = fresh(Params { lease: Some(lease), ..params() });
-    bench.hear(In::Draining(drains(1)));
-    let call = look(&bench.hear(In::AdminDue(pool("lb", "web"), down(0))), "lb");
+    bench.step(In::Draining(drains(1)));
+    let call = lb_read(&bench.step(In::AdminDue(pool("lb", "web"), down(0))), "lb");
     assert!(calls(&bench.answer(call, updating("lb"))).is_empty());
     assert!(calls(&bench.until(4_999)).is_empty(), "neither is it read nor written");
 }
@@ -252,19 +252,19 @@ fn w7_the_shared_lease_is_not_taken_before_the_initial_read() {
         bypass_for_drain: false,
     };
     let mut bench = Bench { at_rest: false, ..Bench::new(Params { lease: Some(lease), ..params() }) };
-    let asked = |said: &[Out]| {
-        said.iter().find_map(|said| {
-            let Out::Lease(id, ask) = said else { return None };
+    let asked = |output: &[Out]| {
+        output.iter().find_map(|output| {
+            let Out::Lease(id, ask) = output else { return None };
             (!matches!(ask, LeaseAsk::Await(..))).then_some((*id, !matches!(ask, LeaseAsk::Get)))
         })
     };
-    let (id, _) = asked(&bench.lead(1)).expect("it is looked at");
-    bench.hear(In::Lease(id, LeaseAnswer::Absent));
-    let said = bench.due(&pool("lb", "web"), due(0, Class::Add));
-    assert_eq!(asked(&said), None);
-    let call = look(&said, "lb");
-    let said = bench.answer(call, updating("lb"));
-    assert_eq!(asked(&said), None);
-    let call = next_look(&mut bench, "lb");
+    let (id, _) = asked(&bench.lead(1)).expect("it is read");
+    bench.step(In::Lease(id, LeaseAnswer::Absent));
+    let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    assert_eq!(asked(&output), None);
+    let call = lb_read(&output, "lb");
+    let output = bench.answer(call, updating("lb"));
+    assert_eq!(asked(&output), None);
+    let call = next_initial_read(&mut bench, "lb");
     assert!(matches!(asked(&bench.answer(call, at_rest("lb"))), Some((_, true))));
 }

@@ -1,5 +1,5 @@
-//! Whatever order facts, events and answers come in: at most one patch of a node is under way, none takes off what is not
-//! as ours, and in the end no taint of ours is left on a node that is Ready.
+//! Property tests with facts, events and answers in any order. At most one patch of a node is in flight, no patch
+//! removes a foreign taint, and in the end no Ready node has a taint of ours.
 
 use std::collections::VecDeque;
 
@@ -10,35 +10,35 @@ use model::object::GIVE_UP_AFTER;
 
 const NODES: usize = 3;
 
-/// What happens; nodes and patches by their places.
+/// Something that happens. Nodes and patches are given by index.
 #[derive(Clone, Debug)]
 enum Act {
-    /// An event of this age, in seconds; of a list, or as a change.
+    /// An event of this age in seconds, from a list or as a change.
     Event(usize, u16, bool),
-    /// A condition of this age; `None`: it ends.
+    /// A condition of this age. `None`: it ends.
     Condition(usize, Option<u16>),
     Ready(usize, bool),
-    /// Another client adds one of the taints, or takes it off.
+    /// Another client adds or removes one of the taints.
     Taint(usize, usize, bool),
     Recreated(usize),
-    /// The next state of a node is told, or the newest.
+    /// The next state of a node is delivered, or the newest.
     Told(usize, bool),
-    /// What becomes of a patch that is under way.
+    /// The end of a patch in flight.
     Ends(usize, End),
     Passes(u16),
-    /// A term of this process ends, or begins.
+    /// The term of this process ends, or begins.
     Leads(bool),
     Restarts,
     /// Whether records can be written.
-    RecordStore(bool),
+    Records(bool),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// It is carried out, where nothing speaks against it, and answered later.
+    /// It is carried out, if possible, and answered later.
     CarriedOut,
     Answered,
-    /// It is carried out and the answer is lost, or neither.
+    /// The answer is lost, and the patch was carried out, or not.
     Lost(bool),
     Denied,
     Withheld,
@@ -64,26 +64,26 @@ fn act() -> impl Strategy<Value = Act> {
         4 => prop_oneof![0_u16..8, 0_u16..1_000].prop_map(Act::Passes),
         1 => any::<bool>().prop_map(Act::Leads),
         1 => Just(Act::Restarts),
-        1 => any::<bool>().prop_map(Act::RecordStore),
+        1 => any::<bool>().prop_map(Act::Records),
     ]
 }
 
-/// A node as it is.
+/// The actual state of a node.
 struct Real {
     fact: NodeFact,
-    /// States that were not told yet.
+    /// States that were not delivered yet.
     untold: VecDeque<NodeFact>,
     told: NodeFact,
-    /// Since when what was told says that it is Ready.
+    /// Time since which it is Ready in the delivered states.
     ready_since: Option<Now>,
-    /// Whether the mark that is on it was added by a patch of ours.
+    /// Whether a patch of ours added the taint on it.
     by_us: bool,
-    /// Whether a patch of ours that adds the mark was sent.
+    /// Whether a patch of ours that adds the taint was sent.
     sent: bool,
 }
 
-/// A patch that was sent, and its answer, once it is carried out.
-struct Sent {
+/// A patch that was sent, and its answer once it is carried out.
+struct SentPatch {
     call: CallId,
     ask: TaintAsk,
     at: Now,
@@ -91,15 +91,15 @@ struct Sent {
 }
 
 struct World {
-    spots: Spots,
+    notices: EvictionNotices,
     now: Now,
     acts: bool,
     writes: bool,
-    /// The nodes whose records say that the taint is ours.
+    /// Nodes whose records say that the taint is ours.
     records: BTreeSet<NodeUid>,
     nodes: Vec<Real>,
-    sent: Vec<Sent>,
-    /// How many states, events and nodes there were.
+    sent: Vec<SentPatch>,
+    /// Number of states, events and nodes so far.
     count: u64,
 }
 
@@ -117,7 +117,7 @@ impl Real {
 impl World {
     fn new() -> World {
         let mut world = World {
-            spots: Spots::default(),
+            notices: EvictionNotices::default(),
             now: Now::from_millis(10_000_000),
             acts: true,
             writes: true,
@@ -128,7 +128,7 @@ impl World {
         };
         for n in 0..NODES {
             let real = Real::new(node(&format!("n{n}")), world.now);
-            world.spots.on_fact(world.now, &real.fact);
+            world.notices.on_fact(world.now, &real.fact);
             world.nodes.push(real);
         }
         world
@@ -148,24 +148,24 @@ impl World {
         real.untold.push_back(real.fact.clone());
     }
 
-    fn tell(&mut self, n: usize, newest: bool) {
+    fn deliver(&mut self, n: usize, newest: bool) {
         let real = &mut self.nodes[n];
         let next = if newest { real.untold.drain(..).next_back() } else { real.untold.pop_front() };
         let Some(fact) = next else { return };
         real.ready_since = fact.ready.then(|| real.ready_since.unwrap_or(self.now));
         real.told = fact.clone();
-        self.spots.on_fact(self.now, &fact);
+        self.notices.on_fact(self.now, &fact);
     }
 
-    fn tell_all(&mut self) {
+    fn deliver_all(&mut self) {
         for n in 0..NODES {
             while !self.nodes[n].untold.is_empty() {
-                self.tell(n, false);
+                self.deliver(n, false);
             }
         }
     }
 
-    /// The API server's word on a patch.
+    /// The API server's answer to a patch.
     fn carry_out(&mut self, ask: &TaintAsk) -> TaintAnswer {
         let Some(n) = self.nodes.iter().position(|real| real.fact.name == ask.node) else {
             return TaintAnswer::Gone;
@@ -219,33 +219,33 @@ impl World {
                 }
                 lost()
             }
-            // Where nothing is written there is nothing to take off either.
+            // Without writes there is nothing to remove either.
             (End::Withheld, None) if !matches!(self.sent[at].ask.edit, TaintEdit::Remove { .. }) => {
                 TaintAnswer::Withheld
             }
             (End::Denied | End::Withheld, None) => denied(),
         };
         let sent = self.sent.remove(at);
-        self.spots.on_tainted(self.now, sent.call, &answer);
+        self.notices.on_tainted(self.now, sent.call, &answer);
     }
 
-    /// What is under way comes to an end, one way or the other, and is told.
+    /// Ends all patches in flight in some way, and delivers the results.
     fn drain(&mut self) {
         while let Some(sent) = self.sent.pop() {
             let answer = sent.answer.unwrap_or_else(|| self.carry_out(&sent.ask));
             if sent.call.0 % 3 > 0 {
-                self.spots.on_tainted(self.now, sent.call, &answer);
+                self.notices.on_tainted(self.now, sent.call, &answer);
             }
         }
-        self.tell_all();
+        self.deliver_all();
     }
 
     fn begin(&mut self) {
         self.drain();
         for uid in self.records.clone() {
-            self.spots.on_read(&uid);
+            self.notices.on_read(&uid);
         }
-        self.spots.begin();
+        self.notices.begin();
         self.acts = true;
     }
 
@@ -257,7 +257,7 @@ impl World {
                 let event = PreemptionObject { key: key(&number.to_string()), age, at: None, ..event(&name) };
                 let list = [Seen::ListBegan(Provenance::Relist), seen(event.clone()), Seen::ListAborted];
                 let all = if listed { list.to_vec() } else { vec![seen(event)] };
-                all.iter().for_each(|seen| self.spots.on_seen(self.now, seen));
+                all.iter().for_each(|seen| self.notices.on_seen(self.now, seen));
             }
             Act::Condition(n, age) => {
                 let second = i64::try_from(self.next()).expect("it is small");
@@ -273,18 +273,17 @@ impl World {
                 let other = taint(DRAINING, "maintenance", "NoSchedule");
                 let taint = [mark(), drains, other, spot_pool()][which].clone();
                 let same = |known: &Taint| known.key == taint.key && known.effect == taint.effect;
-                // No other client adds the same taint and takes it off within the time that a patch and its watch event
-                // take.
+                // No other client adds and removes the same taint within the duration of a patch and its watch event.
                 self.carry_out_all(n);
                 self.change(n, |fact| {
                     fact.taints.retain(|known| !same(known));
                     fact.taints.extend(add.then(|| taint.clone()));
                 });
                 self.nodes[n].by_us &= which != 0;
-                self.tell_all();
+                self.deliver_all();
             }
             Act::Recreated(n) => {
-                self.tell_all();
+                self.deliver_all();
                 let old = self.nodes[n].fact.clone();
                 let number = self.next();
                 let fact = NodeFact {
@@ -292,12 +291,12 @@ impl World {
                     version: version(number),
                     ..node(old.name.as_str())
                 };
-                self.spots.on_fact(self.now, &fact);
-                self.spots.on_gone(self.now, &old.uid);
+                self.notices.on_fact(self.now, &fact);
+                self.notices.on_gone(self.now, &old.uid);
                 self.records.remove(&old.uid);
                 self.nodes[n] = Real::new(fact, self.now);
             }
-            Act::Told(n, newest) => self.tell(n, newest),
+            Act::Told(n, newest) => self.deliver(n, newest),
             Act::Ends(at, end) => self.end(at, end),
             Act::Passes(span) => self.pass(seconds(span.into())),
             Act::Leads(true) if !self.acts => self.begin(),
@@ -305,40 +304,40 @@ impl World {
             Act::Leads(false) => self.acts = false,
             Act::Restarts => {
                 self.drain();
-                self.spots = Spots { calls: self.spots.calls, ..Spots::default() };
+                self.notices = EvictionNotices { calls: self.notices.calls, ..EvictionNotices::default() };
                 for real in &mut self.nodes {
                     real.ready_since = real.fact.ready.then_some(self.now);
                     real.sent |= self.records.contains(&real.fact.uid);
-                    self.spots.on_fact(self.now, &real.fact);
+                    self.notices.on_fact(self.now, &real.fact);
                 }
                 self.begin();
             }
-            Act::RecordStore(writes) => self.writes = writes,
+            Act::Records(writes) => self.writes = writes,
         }
-        self.advance();
+        self.reconcile();
     }
 
-    /// No patch is answered, and no state told, later than a few seconds after it was due.
+    /// Advances the clock. Patches are answered and states delivered at most a few seconds late.
     fn pass(&mut self, span: Duration) {
         let until = self.now.plus(span);
         if span >= seconds(5) {
             self.drain();
         }
         let mut turns = 0;
-        while let Some(at) = self.spots.deadline().filter(|at| self.acts && *at <= until) {
+        while let Some(at) = self.notices.deadline().filter(|at| self.acts && *at <= until) {
             turns += 1;
             assert!(turns < 2_000, "it does not come to rest");
             self.now = at.max(self.now);
-            self.advance();
+            self.reconcile();
             if span >= seconds(5) {
                 self.drain();
-                self.advance();
+                self.reconcile();
             }
         }
         self.now = until;
     }
 
-    fn advance(&mut self) {
+    fn reconcile(&mut self) {
         if !self.acts {
             return;
         }
@@ -346,18 +345,18 @@ impl World {
             assert!(turn < 10, "it does not come to rest");
             let mut out = Vec::new();
             let (records, now) = (self.records.clone(), self.now);
-            self.spots.advance(now, |uid| records.contains(uid), &mut out);
-            for said in out {
-                if let Out::Taint(call, ask) = said {
+            self.notices.reconcile(now, |uid| records.contains(uid), &mut out);
+            for output in out {
+                if let Out::Taint(call, ask) = output {
                     self.sends(call, ask);
                 }
             }
-            let changed = self.spots.changed();
+            let changed = self.notices.changed();
             if changed.is_empty() || !self.writes {
                 break;
             }
             for uid in changed {
-                if self.spots.is_ours(&uid) {
+                if self.notices.is_ours(&uid) {
                     self.records.insert(uid);
                 } else {
                     self.records.remove(&uid);
@@ -367,8 +366,8 @@ impl World {
     }
 
     fn sends(&mut self, call: CallId, ask: TaintAsk) {
-        let (spots, now) = (&self.spots, self.now);
-        let is_under_way = |sent: &Sent| sent.ask.uid == ask.uid && now < sent.at.plus(GIVE_UP_AFTER);
+        let (notices, now) = (&self.notices, self.now);
+        let is_under_way = |sent: &SentPatch| sent.ask.uid == ask.uid && now < sent.at.plus(GIVE_UP_AFTER);
         assert!(!self.sent.iter().any(is_under_way), "one patch at a time: {ask:?}");
         let real = self.nodes.iter_mut().find(|real| real.fact.uid == ask.uid).expect("it exists");
         assert_eq!(real.told.name, ask.node);
@@ -376,7 +375,7 @@ impl World {
             real.told.taints.iter().any(|taint| taint.value == mark().value && taint.key == mark().key);
         match ask.edit {
             TaintEdit::AddTo | TaintEdit::AddFirst => {
-                assert!(spots.is_noticed(&ask.uid) && spots.is_ours(&ask.uid) && !is_marked, "{ask:?}");
+                assert!(notices.is_noticed(&ask.uid) && notices.is_ours(&ask.uid) && !is_marked, "{ask:?}");
                 assert!(self.records.contains(&ask.uid), "not without a record");
                 assert_eq!(ask.edit == TaintEdit::AddFirst, real.told.taints.is_empty());
                 real.sent = true;
@@ -385,13 +384,13 @@ impl World {
                 assert!(real.sent, "nothing of it can be ours");
                 assert_eq!(real.told.taints.get(at), Some(&mark()), "only what is as ours");
                 let since = real.ready_since.expect("it is Ready");
-                assert!(now >= since.plus(READY_FOR) && !spots.is_noticed(&ask.uid), "not before");
+                assert!(now >= since.plus(READY_FOR) && !notices.is_noticed(&ask.uid), "not before");
             }
         }
-        self.sent.push(Sent { call, ask, at: now, answer: None });
+        self.sent.push(SentPatch { call, ask, at: now, answer: None });
     }
 
-    /// Everything works, and time goes by.
+    /// Lets time pass without faults.
     fn come_to_rest(&mut self) {
         self.writes = true;
         if !self.acts {
@@ -401,16 +400,16 @@ impl World {
             self.change(n, |fact| fact.ready = true);
         }
         self.drain();
-        self.advance();
+        self.reconcile();
         self.pass(seconds(4_000));
         self.drain();
-        self.advance();
+        self.reconcile();
         self.pass(seconds(4_000));
-        assert_eq!(self.spots.deadline(), None);
+        assert_eq!(self.notices.deadline(), None);
         for real in &self.nodes {
             let uid = &real.fact.uid;
-            assert!(!self.spots.is_noticed(uid), "{uid}");
-            assert!(!self.spots.is_ours(uid) && !real.by_us, "{uid}");
+            assert!(!self.notices.is_noticed(uid), "{uid}");
+            assert!(!self.notices.is_ours(uid) && !real.by_us, "{uid}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Notices that a node's virtual machine is taken away, and the taint that makes them last (docs/design/nodes.md, N1).
+//! Eviction notices of virtual machines, and the taint that makes them last (docs/design/nodes.md, N1).
 //!
-//! A notice is an event or a condition. It stands at once, and a taint is added to the node, so that it outlives this
-//! process. Whether the taint is ours is noted in the node's record before; only what is ours is taken off, when the
-//! node has stayed Ready for long after the notice passed.
+//! A notice is an event or a condition. It counts at once, and a taint is added to the node, so that the notice
+//! outlives this process. The node's record says before whether the taint is ours. Only our taint is removed, when
+//! the node has been Ready for long after the notice passed.
 //!
-//! - `events`: which events are news;
+//! - `events`: selects new events;
 //! - `node`: the notice, the taint and the patch of one node.
 
 mod events;
@@ -16,24 +16,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Out;
-use events::{Events, Notified};
+use events::{NoticeEvent, NoticeEvents};
 use model::ids::{CallId, NodeName, NodeUid};
 use model::machine::Now;
 use model::node::NodeFact;
 use model::object::TaintAnswer;
 use model::sample::{Metric, TaintResult};
 use model::watch::Seen;
-use node::Node;
+use node::NoticedNode;
 
-/// A notice counts while its eviction is less than this time overdue. A notice about an unknown node waits this long.
+/// Age of its eviction up to which a notice counts. Also the time for which a notice about an unknown node waits.
 const YOUNG: Duration = Duration::from_secs(60);
-/// When a notice without a date has passed.
+/// Time after which a notice without a date has passed.
 const PASSES_AFTER: Duration = Duration::from_secs(30);
-/// How long a node is Ready without a break until it is no longer taken for one that is evicted.
+/// Time for which a node must be Ready without a break before it no longer counts as evicted.
 const READY_FOR: Duration = Duration::from_secs(600);
-/// How long a deleted node is remembered as one that has our taint.
+/// Time for which a deleted node with our taint is remembered.
 const GONE_FOR: Duration = READY_FOR;
-/// After how long a patch is tried again.
+/// Delays between tries of a patch.
 const RETRIES: [Duration; 5] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
@@ -42,37 +42,37 @@ const RETRIES: [Duration; 5] = [
     Duration::from_secs(15),
 ];
 
-/// Why a notice of an eviction is ignored (N1).
+/// Reason for which an eviction notice is ignored (N1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IgnoredNotice {
     /// The eviction was due this long ago, and the node is Ready.
     Old(Duration),
-    /// It has neither a date nor a time of its own, and the node is Ready.
+    /// The notice has neither a date nor a time of its own, and the node is Ready.
     Undated,
-    /// No node of this name, with the UID that the notice gives, has become known within 60 s.
+    /// No node with this name and the notice's UID became known within 60 s.
     UnknownNode,
 }
 
-/// The notices of all nodes, and the taints that they ask for.
+/// The notices of all nodes, and the taints that they require.
 #[derive(Debug, Default)]
-pub(super) struct Spots {
-    nodes: BTreeMap<NodeUid, Node>,
+pub(super) struct EvictionNotices {
+    nodes: BTreeMap<NodeUid, NoticedNode>,
     names: BTreeMap<NodeName, NodeUid>,
-    /// Nodes with a notice, a taint of ours, or a patch under way.
+    /// Nodes with a notice, a taint of ours, or a patch in flight.
     busy: BTreeSet<NodeUid>,
-    /// Nodes that are not known yet, whose records say that the taint is ours.
+    /// Nodes that are not known yet, and whose records say that the taint is ours.
     read: BTreeSet<NodeUid>,
-    /// Deleted nodes that have our taint, and the time of their deletion: a list may have lacked them.
+    /// Deleted nodes with our taint, and the time of their deletion, because a list may have omitted them.
     gone: BTreeMap<NodeUid, Now>,
-    events: Events,
+    events: NoticeEvents,
     ignored: Vec<(NodeName, IgnoredNotice)>,
     changed: BTreeSet<NodeUid>,
     calls: u64,
     samples: Vec<Metric>,
 }
 
-impl Spots {
-    /// Takes in what the watcher of events saw.
+impl EvictionNotices {
+    /// Applies an observation of the watch on events.
     pub(super) fn on_seen(&mut self, now: Now, seen: &Seen) {
         let Some(notified) = self.events.on_seen(now, seen) else { return };
         if !self.notify(now, &notified) {
@@ -80,26 +80,26 @@ impl Spots {
         }
     }
 
-    /// Whether the node that an event is about is known, which hears of it then.
-    fn notify(&mut self, now: Now, notified: &Notified) -> bool {
+    /// Applies an event to its node. Returns whether the node is known.
+    fn notify(&mut self, now: Now, notified: &NoticeEvent) -> bool {
         let event = &notified.event;
         let uid = self.names.get(&event.node).filter(|uid| event.uid.as_ref().is_none_or(|of| of == *uid));
         let Some(uid) = uid.cloned() else { return false };
         let mut ignored = None;
         self.change(&uid, |node| {
             ignored = node.on_event(notified);
-            node.settle(now)
+            node.wake(now)
         });
         self.ignored.extend(ignored.map(|why| (event.node.clone(), why)));
         true
     }
 
-    /// Takes in a fact of a node that exists.
+    /// Applies a fact of an existing node.
     pub(super) fn on_fact(&mut self, now: Now, fact: &NodeFact) {
         let uid = &fact.uid;
         if !self.nodes.contains_key(uid) {
             self.names.insert(fact.name.clone(), uid.clone());
-            self.nodes.insert(uid.clone(), Node::new(fact));
+            self.nodes.insert(uid.clone(), NoticedNode::new(fact));
         }
         let mut ignored = None;
         self.change(uid, |node| {
@@ -117,10 +117,10 @@ impl Spots {
         if self.read.remove(uid) || returns {
             self.on_read(uid);
         }
-        self.change(uid, |node| node.settle(now));
+        self.change(uid, |node| node.wake(now));
     }
 
-    /// A node was deleted, as far as is known.
+    /// Handles a deletion, as far as it is known.
     pub(super) fn on_gone(&mut self, now: Now, uid: &NodeUid) {
         self.read.remove(uid);
         self.busy.remove(uid);
@@ -137,7 +137,7 @@ impl Spots {
         }
     }
 
-    /// A record that was read at the start of a term says that the node's taint is ours.
+    /// Applies a record, read at the start of a term, which says that the node's taint is ours.
     pub(super) fn on_read(&mut self, uid: &NodeUid) {
         if self.nodes.contains_key(uid) {
             self.change(uid, |node| {
@@ -151,7 +151,7 @@ impl Spots {
         self.changed.insert(uid.clone());
     }
 
-    /// What became of a patch.
+    /// Applies the answer to a patch.
     pub(super) fn on_tainted(&mut self, now: Now, call: CallId, answer: &TaintAnswer) {
         let asked = |uid: &&NodeUid| self.nodes.get(*uid).is_some_and(|node| node.asked() == Some(call));
         let Some(uid) = self.busy.iter().find(asked).cloned() else {
@@ -161,18 +161,18 @@ impl Spots {
         self.samples.push(Metric::TaintPatch(result(answer)));
         self.change(&uid, |node| {
             node.on_answer(now, answer);
-            node.settle(now)
+            node.wake(now)
         });
     }
 
-    /// Whether a notice of eviction stands for this node.
+    /// Whether this node has an eviction notice.
     pub(super) fn is_noticed(&self, uid: &NodeUid) -> bool {
-        self.nodes.get(uid).is_some_and(Node::is_noticed)
+        self.nodes.get(uid).is_some_and(NoticedNode::is_noticed)
     }
 
-    /// Whether the record of the node must say that the taint is ours: from before the patch until it is gone.
+    /// Whether the record of the node must say that the taint is ours: from before the patch until the taint is gone.
     pub(super) fn is_ours(&self, uid: &NodeUid) -> bool {
-        self.nodes.get(uid).map_or_else(|| self.read.contains(uid), Node::is_ours)
+        self.nodes.get(uid).map_or_else(|| self.read.contains(uid), NoticedNode::is_ours)
     }
 
     /// The nodes for which one of the two may have changed since the last call.
@@ -180,29 +180,29 @@ impl Spots {
         std::mem::take(&mut self.changed)
     }
 
-    /// The notices that were ignored since the last call, and why.
+    /// The notices that were ignored since the last call, with the reason.
     pub(super) fn take_ignored(&mut self, now: Now) -> Vec<(NodeName, IgnoredNotice)> {
         let unknown = self.events.expire(now).into_iter();
         self.ignored.extend(unknown.map(|late| (late.event.node.clone(), IgnoredNotice::UnknownNode)));
         std::mem::take(&mut self.ignored)
     }
 
-    /// When a notice that waits for its node is ignored.
+    /// Time at which a notice that waits for its node is ignored.
     pub(super) fn waits_until(&self) -> Option<Now> {
         self.events.deadline()
     }
 
-    /// Says what is to be patched now; `recorded` tells whether a node's record that the taint is ours is kept. To be
-    /// called only while this process acts. What [`Spots::changed`] gives may change by it.
-    pub(super) fn advance(&mut self, now: Now, recorded: impl Fn(&NodeUid) -> bool, out: &mut Vec<Out>) {
+    /// Emits the patches that are due. `recorded` returns whether a stored record says that a node's taint is ours.
+    /// Call it only while this process acts. It may change the result of [`EvictionNotices::changed`].
+    pub(super) fn reconcile(&mut self, now: Now, recorded: impl Fn(&NodeUid) -> bool, out: &mut Vec<Out>) {
         let busy: Vec<NodeUid> = self.busy.iter().cloned().collect();
         for uid in &busy {
             let call = CallId(self.calls + 1);
             let mut ask = None;
             self.change(uid, |node| {
-                let gave_up = node.settle(now);
-                node.take_up();
-                ask = node.ask(now, call, || recorded(uid));
+                let gave_up = node.wake(now);
+                node.mark_acted_on();
+                ask = node.next_patch(now, call, || recorded(uid));
                 gave_up
             });
             if let Some(ask) = ask {
@@ -213,12 +213,12 @@ impl Spots {
         out.extend(self.samples.drain(..).map(Out::Metric));
     }
 
-    /// When time alone changes something.
+    /// Time of the next change without input.
     pub(super) fn deadline(&self) -> Option<Now> {
         self.busy.iter().filter_map(|uid| self.nodes.get(uid)?.deadline()).min()
     }
 
-    /// A term begins: of calls under way nothing will be heard.
+    /// Starts a term: calls in flight will not be answered.
     pub(super) fn begin(&mut self) {
         for uid in &self.busy {
             if let Some(node) = self.nodes.get_mut(uid) {
@@ -227,8 +227,8 @@ impl Spots {
         }
     }
 
-    /// Changes a node, which says whether a patch was given up, and keeps what follows from it.
-    fn change(&mut self, uid: &NodeUid, change: impl FnOnce(&mut Node) -> bool) {
+    /// Changes a node and updates the sets. `change` returns whether a patch was abandoned.
+    fn change(&mut self, uid: &NodeUid, change: impl FnOnce(&mut NoticedNode) -> bool) {
         let Some(node) = self.nodes.get_mut(uid) else { return };
         let before = (node.is_noticed(), node.is_ours());
         if change(node) {
