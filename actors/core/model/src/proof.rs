@@ -51,7 +51,7 @@ pub fn prove_listed(facts: &PoolFacts) -> Result<(), NotManageable> {
     }
 }
 
-/// Checks that nobody but the owner of its rules fills the pool.
+/// Checks that only the owner of its rules fills the pool.
 fn prove_untouched(facts: &PoolFacts) -> Result<(), NotManageable> {
     if facts.outbound_rule {
         return Err(NotManageable::OutboundRule);
