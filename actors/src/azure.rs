@@ -1,5 +1,5 @@
-//! The port to Azure Resource Manager: makes each call as a task of its own and brings the answer back as one
-//! more input of the writer. A dry run answers every PUT here, so that none can leave the process (C4).
+//! The port to Azure Resource Manager: runs each call as a task and sends the answer to the writer as one more input.
+//! In a dry run, the port answers every PUT itself, so that none leaves the process (C4).
 
 mod log;
 
@@ -17,12 +17,12 @@ use tracing::Instrument;
 use self::log::{About, Accepted, Write};
 use crate::address_book::Deliver;
 
-/// What becomes of writes.
+/// Whether the process sends writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effects {
-    /// They are carried out.
+    /// Writes are sent.
     Carried,
-    /// They are shown, and nothing is sent (C4).
+    /// Writes are shown, and nothing is sent (C4).
     Withheld,
 }
 
@@ -31,12 +31,12 @@ pub struct AzurePort {
     client: Arc<Client>,
     effects: Effects,
     writer: Recipient<Deliver>,
-    /// The last write of each load balancer whose operation ran on after its answer; told about, and nothing else.
+    /// Last write of each load balancer whose operation continues after the answer; for log lines only.
     running: HashMap<LbName, (Operation, Write)>,
 }
 
 impl AzurePort {
-    /// A port that calls through this client and answers the writer.
+    /// Creates a port that calls through this client and sends answers to the writer.
     #[must_use]
     pub fn new(client: Arc<Client>, effects: Effects, writer: Recipient<Deliver>) -> AzurePort {
         AzurePort { client, effects, writer, running: HashMap::new() }
@@ -58,13 +58,13 @@ impl AzurePort {
                     ArmRequest::GetLoadBalancer(_) | ArmRequest::GetPool(_) | ArmRequest::Poll(_),
                 ) => client.execute(request).await,
             };
-            // Before the writer hears of it and asks how the operation stands.
+            // Before the writer receives the answer and polls the operation.
             if let Some(accepted) = log::answer(told, &answer)
                 && port.send(accepted).await.is_err()
             {
                 tracing::debug!("a write was accepted after the port had stopped");
             }
-            // How many calls are left comes first, so that what the answer sets going is measured by it.
+            // The remaining quota comes first, so that it applies to the calls that follow from the answer.
             let left = headroom.said().map(|(class, left)| writer::In::Headroom(class, left));
             let inputs = left.chain([writer::In::Answered(id, answer)]);
             if writer.send(Deliver(inputs.map(Delivery::Writer).collect())).await.is_err() {
@@ -74,7 +74,7 @@ impl AzurePort {
         drop(tokio::spawn(exchange.instrument(span)));
     }
 
-    /// What a call is about, for operators.
+    /// Returns the subject of a call, for log lines.
     fn subject(&self, request: &ArmRequest) -> About {
         match request {
             ArmRequest::GetLoadBalancer(lb) => About::LoadBalancer(lb.clone()),
@@ -128,7 +128,7 @@ mod tests {
     use simulator::{Fakes, Settings, Size, World};
     use tokio::sync::mpsc;
 
-    /// Hears what the writer would.
+    /// Receives the inputs of the writer.
     struct Heard(mpsc::UnboundedSender<Vec<Delivery>>);
 
     impl Actor for Heard {

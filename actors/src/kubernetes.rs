@@ -1,7 +1,7 @@
-//! The port to Kubernetes: opens the watchers' lists and watches, decodes their lines straight from the stream,
-//! creates events, patches the taint of nodes that are evicted, reads and writes the two Leases and our ConfigMap, counts
-//! the lock failures that the cloud-controller-manager has told of, and has the API server judge who asks the admin API for
-//! something. Nothing else in the program writes to Kubernetes.
+//! The port to Kubernetes. It opens the watchers' lists and watches and decodes their lines from the stream, creates
+//! Events, patches the taint of nodes that are evicted, reads and writes the two Leases and our ConfigMap, counts the
+//! lock failures that the cloud-controller-manager reports, and lets the API server authenticate and authorize
+//! clients of the admin API. No other part of the program writes to Kubernetes.
 
 mod config_map;
 pub mod decode;
@@ -66,7 +66,7 @@ pub struct KubernetesPort {
     search: Option<AbortHandle>,
 }
 
-/// A Lease: where requests about it go, and what operators were told of it.
+/// The requests about one Lease, and what was logged about it.
 struct Desk {
     requests: lease::Requests,
     told: lease::Told,
@@ -90,8 +90,8 @@ struct Patched {
 }
 
 impl KubernetesPort {
-    /// A port that calls through this client. `reporter` signs events, and `teller` hands them on besides; `places` is
-    /// where both Leases are; our ConfigMap has the namespace and the name of our own.
+    /// Creates a port that calls through this client. `reporter` signs events, and `teller` passes them to listeners.
+    /// `places` are the places of both Leases; our ConfigMap has the namespace and the name of our own.
     #[must_use]
     pub fn new(
         client: Client,
@@ -129,7 +129,8 @@ impl KubernetesPort {
         }
     }
 
-    /// Looks for the Deployment that events about this process are attached to. Where none is written it is not needed.
+    /// Looks for the Deployment that events about this process are attached to. A process that writes no events does
+    /// not need it.
     fn search(&mut self, port: Recipient<deployment::Found>) {
         match (self.effects, self.reporter.deployment().cloned()) {
             (Effects::Withheld, _) => {}
@@ -148,7 +149,7 @@ impl KubernetesPort {
         }
     }
 
-    /// Sends a request about a Lease at once: the machine counts its hold from this moment on.
+    /// Sends a request about a Lease immediately: the machine counts its hold from this moment.
     fn lease(&mut self, call: CallId, lease: LeaseName, ask: LeaseAsk, port: Recipient<Heard>) {
         let address_book = Arc::clone(&self.address_book);
         let asked = lease::Asked::from(&ask);
@@ -165,7 +166,7 @@ impl KubernetesPort {
                     (Delivery::Writer(writer::In::Lease(call, answer.clone())), &address_book.writer)
                 }
             };
-            // A process that ends may do so as soon as its machine has heard that a Lease is released: that is told before.
+            // A process may end as soon as its machine knows that a Lease is released, so the log line comes first.
             let lets_go = asked == lease::Asked::LetGo;
             let told = Heard { lease, asked, answer };
             let heard = if lets_go {
@@ -251,7 +252,7 @@ impl KubernetesPort {
     }
 }
 
-/// The way back from a request's task to its watcher, and to the writer, which is told of changes before it.
+/// Returns lines from a request's task to its watcher, and changes to the writer, which receives them first.
 pub(crate) struct WayBack {
     kind: Kind,
     recipient: Recipient<Deliver>,
@@ -259,7 +260,7 @@ pub(crate) struct WayBack {
 }
 
 impl WayBack {
-    /// Tells the watcher and waits until it has heard; false when it is gone.
+    /// Sends an input to the watcher and waits until it is handled; returns false if the watcher has ended.
     pub(crate) async fn tell(&self, input: watch::In) -> bool {
         self.recipient.send(Deliver(vec![Delivery::Watcher(self.kind, input)])).await.is_ok()
     }

@@ -1,4 +1,4 @@
-//! The way of the operator's request from an HTTP handler to the machine that decides about it, and back
+//! Sends operator requests from HTTP handlers to the machines that decide about them, and returns the answers
 //! (docs/design/model-and-mechanisms.md, A3; H3).
 
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 use crate::address_book::{AddressBook, Deliver, End};
 use crate::host::Await;
 
-/// How long an answer is waited for; the machines answer within 10 s.
+/// How long to wait for an answer; the machines answer within 10 s.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(12);
 
-/// Asks machines for operators.
+/// Sends operator requests to machines.
 #[derive(Clone)]
 pub struct Asks {
     host: Recipient<Await>,
@@ -25,13 +25,13 @@ pub struct Asks {
 }
 
 impl Asks {
-    /// One that asks the machines of this switchboard; this host hears the answers.
+    /// Creates a sender for the machines in this address book; this host receives the answers.
     #[must_use]
     pub fn new(host: Recipient<Await>, address_book: Arc<AddressBook>) -> Asks {
         Asks { host, address_book, last: Arc::new(AtomicU64::new(0)) }
     }
 
-    /// Asks, and waits for the answer; `None`: there was none in time, or the process ends.
+    /// Sends a request and waits for the answer; `None` if none arrives in time or the process ends.
     pub async fn ask(&self, wanted: Wanted) -> Option<Answer> {
         tokio::time::timeout(ANSWER_WITHIN, self.answer_to(wanted)).await.ok().flatten()
     }

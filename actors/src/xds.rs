@@ -1,5 +1,5 @@
-//! The port to xDS control planes: has the driver carry out what the follower of sources wants, and brings back what
-//! happens on the streams, in order, as its inputs (X2).
+//! The port to xDS control planes: the driver carries out the calls of the xDS source machine, and the port returns
+//! what happens on the streams, in order, as inputs (X2).
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ use xds::{Bootstrap, Driver};
 use crate::address_book::Deliver;
 use crate::clock::Clock;
 
-/// The most inputs that are handed on in one message.
+/// Most inputs per message.
 const AT_ONCE: usize = 64;
 
 /// The port.
 pub struct XdsPort {
     driver: Option<Driver>,
-    /// What the driver says; taken when the actor starts.
+    /// Events of the driver; taken when the actor starts.
     heard: Option<UnboundedReceiver<Heard>>,
     source: Recipient<Deliver>,
 }
 
 impl XdsPort {
-    /// A port to the servers of this bootstrap, which gives them this version of ours. Without a bootstrap there is no
-    /// server to ask, and nothing is asked.
+    /// Creates a port to the servers of this bootstrap, to which the client reports this version. Without a bootstrap
+    /// there are no servers, and the port does nothing.
     #[must_use]
     pub fn new(
         bootstrap: Option<Arc<Bootstrap>>,
@@ -39,7 +39,7 @@ impl XdsPort {
         let Some(bootstrap) = bootstrap else {
             return XdsPort { driver: None, heard: None, source };
         };
-        // What the driver says is bounded by what it is told: it reads a message only when it has leave to.
+        // The channel stays bounded by the calls: the driver reads a message only when a call allows it.
         let (told, heard) = unbounded_channel();
         let wall = move || Wall::from_micros(clock.wall().as_microsecond());
         let driver = Driver::new(bootstrap, version, told, wall, move || clock.jitter());
@@ -47,7 +47,7 @@ impl XdsPort {
     }
 }
 
-/// Hands on what happens on the streams, in order.
+/// Passes on what happens on the streams, in order.
 async fn hand_on(mut heard: UnboundedReceiver<Heard>, source: Recipient<Deliver>) {
     let mut inputs = Vec::new();
     while heard.recv_many(&mut inputs, AT_ONCE).await > 0 {

@@ -4,7 +4,7 @@ use mechanisms::outbox::{Coalesce, FactOrder};
 
 use crate::route::{Delivery, FactKey};
 
-/// The deliveries that wait on one edge.
+/// The deliveries that wait on one edge, where newer facts replace older ones.
 pub type Outbox = mechanisms::outbox::CoalescingQueue<Delivery>;
 
 impl Coalesce for Delivery {

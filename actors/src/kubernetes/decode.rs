@@ -1,5 +1,5 @@
-//! Decodes lists and watch lines into the few fields that the machines read. What cannot be decoded is isolated:
-//! it becomes one undecodable line, and the stream goes on.
+//! Decodes lists and watch lines into the few fields that the machines read. A failure is isolated: the object
+//! becomes one undecodable line, and the stream continues.
 
 mod nodes;
 mod preemptions;
@@ -95,7 +95,7 @@ struct Meta<'a> {
 }
 
 impl Meta<'_> {
-    /// When the object was created.
+    /// Returns when the object was created.
     fn created(&self) -> Option<&str> {
         self.creation_timestamp.as_deref()
     }
@@ -107,7 +107,7 @@ struct LooseMetaOnly<'a> {
     metadata: LooseMeta<'a>,
 }
 
-/// Metadata of an object that may be wrong anywhere: each field is read by itself.
+/// Metadata of an object that may be invalid anywhere: each field is read separately.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LooseMeta<'a> {
@@ -121,7 +121,7 @@ struct LooseMeta<'a> {
     labels: Option<&'a RawValue>,
 }
 
-/// A text that is not empty.
+/// Returns a text that is not empty.
 fn text(raw: &RawValue) -> Option<Arc<str>> {
     let text: Cow<'_, str> = serde_json::from_str(raw.get()).ok()?;
     (!text.is_empty()).then(|| Arc::from(text))
@@ -138,7 +138,8 @@ impl LooseMeta<'_> {
         })
     }
 
-    /// The Service that owns the slice: none when the labels can be read and name no Service, as for a good slice.
+    /// Returns the Service that owns the slice: none if the labels are readable and name no Service, as for a good
+    /// slice.
     fn owner(&self, kind: Kind) -> Owner {
         if kind != Kind::EndpointSlices {
             return Owner::Nobody;
@@ -162,8 +163,7 @@ impl LooseMeta<'_> {
 
 /// Decodes a page of a plain list of this kind. `wall` is the time of arrival by the API server's clock.
 ///
-/// # Errors
-/// The body is not a list, or has no resourceVersion.
+/// # Errors The body is not a list, or has no resourceVersion.
 pub fn page(kind: Kind, body: &[u8], wall: jiff::Timestamp) -> Result<Page, Arc<str>> {
     let list: RawList<'_> =
         serde_json::from_slice(body).map_err(|error| said(&format!("unreadable list: {error}")))?;
@@ -266,8 +266,8 @@ fn bookmark(object: &[u8]) -> Line {
     }
 }
 
-/// Words of the error events with which servers refuse a streaming list: options that they do not know or allow, and an
-/// etcd without progress notifications on request.
+/// Texts in the error events with which servers refuse a streaming list: options that they do not know or allow, and
+/// an etcd without progress notifications on request.
 const REFUSES_STREAMING: [&str; 3] = ["sendInitialEvents", "watch-list", "RequestWatchProgress"];
 
 fn error_of(object: &[u8]) -> WatchFailure {
@@ -299,7 +299,7 @@ fn version(text: &str) -> ResourceVersion {
     ResourceVersion(Arc::from(text))
 }
 
-/// A time as objects have it; `None` where it is not set or is none.
+/// Parses a time as objects have it; `None` if it is not set or invalid.
 fn time(text: Option<&str>) -> Option<jiff::Timestamp> {
     text?.parse().ok()
 }
@@ -383,7 +383,7 @@ fn service(object: &[u8]) -> Result<ServiceObject, Arc<str>> {
     })
 }
 
-/// Whether a `status.loadBalancer` names any ingress.
+/// Returns whether a `status.loadBalancer` has any ingress.
 fn names_ingress(balancer: &RawValue) -> bool {
     #[derive(Deserialize)]
     struct Raw {

@@ -1,23 +1,23 @@
-//! The events that this process tells, for all listeners: each is handed on when the emitter has it written, whether or
-//! not it then is; further tries of writing it are not. Nothing waits for a listener: one that falls behind misses
-//! some, and is told how many.
+//! The stream of events that this process reports. Each event is passed on once, when the emitter first requests its
+//! write, whether or not the write succeeds. Nothing waits for a listener: a slow one misses events and receives
+//! their number.
 
 use std::sync::Arc;
 
 use reporting::events::Event;
 use tokio::sync::broadcast::{Receiver, Sender};
 
-/// How many events a listener may be behind.
+/// How many events a listener may lag behind.
 const BEHIND: usize = 256;
 
-/// An event that is told.
+/// An event in the stream.
 #[derive(Clone, Debug)]
 pub struct Telling {
-    /// Its number among those of this process, from 1 on without gaps.
+    /// Number of the event in this process, from 1 without gaps.
     pub id: u64,
-    /// The object that it is attached to.
+    /// Object that the event is attached to.
     pub object: Object,
-    /// What is told.
+    /// The event.
     pub event: Arc<Event>,
 }
 
@@ -28,27 +28,27 @@ pub struct Object {
     pub api_version: &'static str,
     /// Its kind.
     pub kind: &'static str,
-    /// Its namespace; `None`: it is in none.
+    /// Its namespace; `None` for an object without one.
     pub namespace: Option<Arc<str>>,
     /// Its name.
     pub name: Arc<str>,
-    /// Its UID, where it is known.
+    /// Its UID, if known.
     pub uid: Option<Arc<str>>,
 }
 
-/// Where one listens.
+/// Subscribes listeners to the stream.
 #[derive(Clone, Debug)]
 pub struct Tellings(Sender<Arc<Telling>>);
 
 impl Tellings {
-    /// Hears everything that is told from now on.
+    /// Receives every event from now on.
     #[must_use]
     pub fn listen(&self) -> Receiver<Arc<Telling>> {
         self.0.subscribe()
     }
 }
 
-/// Hands events on to those who listen.
+/// Passes events to the listeners.
 #[derive(Debug)]
 pub struct Teller {
     listeners: Sender<Arc<Telling>>,
@@ -56,7 +56,7 @@ pub struct Teller {
 }
 
 impl Teller {
-    /// One that has told nothing yet, and where it is listened to.
+    /// Creates a stream without events, and its subscription side.
     #[must_use]
     pub fn new() -> (Teller, Tellings) {
         let listeners = Sender::new(BEHIND);
@@ -64,13 +64,13 @@ impl Teller {
         (Teller { listeners, last: 0 }, tellings)
     }
 
-    /// Tells an event that is news: the emitter has others written again where the API server did not take them.
+    /// Passes on a new event. The emitter writes others again if the API server did not accept them.
     pub fn tell(&mut self, object: Object, event: &Arc<Event>) {
         if !event.is_news {
             return;
         }
         self.last += 1;
-        // That there is no listener is no failure.
+        // A stream without listeners is not a failure.
         drop(self.listeners.send(Arc::new(Telling { id: self.last, object, event: Arc::clone(event) })));
     }
 }

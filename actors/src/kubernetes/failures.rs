@@ -1,5 +1,5 @@
-//! Counts the lock failures that the cloud-controller-manager has told of: Warning events on Services that say that
-//! the shared Lease could not be taken (W7).
+//! Counts the lock failures that the cloud-controller-manager reports: Warning events on Services with the message
+//! that the shared Lease could not be taken (W7).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,18 +14,18 @@ use serde::Deserialize;
 use super::exchange::{exchange, other, refusal};
 use super::watch_stream::escaped;
 
-/// How long the whole count may take.
+/// Time limit of the whole count.
 const WITHIN: Duration = Duration::from_secs(10);
-/// Events in a page.
+/// Events per page.
 const PAGE: u32 = 500;
-/// The most pages that are read.
+/// Most pages that are read.
 const PAGES: usize = 20;
-/// The finest that core/v1 times tell.
+/// Resolution of core/v1 times.
 const RESOLUTION: SignedDuration = SignedDuration::from_secs(1);
-/// What the messages of lock failures have in common, in lower case.
+/// Common part of the messages of lock failures, in lower case.
 const SAID: &str = "lock azure resources";
 
-/// Counts them; a refusal is told of once, until a count succeeds.
+/// Counts lock failures. A refusal is logged once, until a count succeeds.
 #[derive(Clone)]
 pub(super) struct Counter {
     client: Client,
@@ -33,12 +33,12 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// One that reads through this client.
+    /// Creates a counter that reads through this client.
     pub(super) fn new(client: Client) -> Counter {
         Counter { client, denied: Arc::new(AtomicBool::new(false)) }
     }
 
-    /// How many there are that are not older than `since`; `None` when that cannot be read.
+    /// Returns the number of failures not older than `since`; `None` if the events cannot be read.
     pub(super) async fn count(&self, since: Timestamp) -> Option<u32> {
         let since = since.saturating_sub(RESOLUTION).unwrap_or(Timestamp::MIN);
         match tokio::time::timeout(WITHIN, pages(&self.client, since)).await {
@@ -124,7 +124,7 @@ struct Series {
 }
 
 impl Event {
-    /// Whether it tells of a lock failure that happened, for the last time, not before a moment.
+    /// Returns whether the Event reports a lock failure that last happened at or after a time.
     fn tells_since(&self, since: Timestamp) -> bool {
         let observed = self.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
         let times = [self.last_timestamp.as_ref(), observed, self.event_time.as_ref()];

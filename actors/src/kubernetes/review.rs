@@ -1,5 +1,5 @@
-//! Who asks the admin API for something, and whether they may: the API server judges both, by a TokenReview and a
-//! SubjectAccessReview (docs/design/surface.md, H2). A token is never shown or kept; a verdict may be, for some
+//! Authenticates and authorizes clients of the admin API: the API server decides, by a TokenReview and a
+//! SubjectAccessReview (docs/design/surface.md, H2). Tokens are never shown or stored; a verdict is cached for some
 //! seconds.
 
 mod auth_cache;
@@ -23,39 +23,39 @@ use auth_cache::{Kept, Question};
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// What the API server says of a client that asks.
+/// Decision of the API server about a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// This user may do it.
+    /// This user is authorized.
     Allowed(Arc<str>),
-    /// This user may not, for this reason if one was given.
+    /// This user is not authorized; with the reason, if one was given.
     Denied(Arc<str>, Arc<str>),
-    /// The token belongs to no user, for this reason if one was given.
+    /// The token belongs to no user; with the reason, if one was given.
     Unknown(Arc<str>),
-    /// The API server did not say.
+    /// The API server did not decide.
     Unanswered(RequestFailure),
 }
 
-/// How many are judged at a time: any client that reaches the listener can ask, and our renewals of leadership must not
-/// wait behind their reviews at the API server.
+/// Number of concurrent reviews. Any client that reaches the listener can request one, and renewals of leadership
+/// must not wait behind them at the API server.
 const AT_ONCE: usize = 8;
 
-/// How long a request waits for a turn.
+/// How long a request waits for its turn.
 const TURN_WITHIN: Duration = Duration::from_secs(3);
 
-/// Asks the API server about operators.
+/// Requests reviews from the API server.
 #[derive(Clone)]
 pub struct Reviewer {
     client: Client,
-    /// Where all requests to the API server run.
+    /// Runtime of all requests to the API server.
     runtime: Handle,
     turns: Arc<Semaphore>,
-    /// Read and replaced on the threads of all listeners that ask.
+    /// Cached verdicts; read and replaced on the threads of all listeners.
     kept: Arc<ArcSwap<Kept>>,
 }
 
 impl Reviewer {
-    /// One that asks through this client, on the runtime that this is called in.
+    /// Creates a reviewer that uses this client, on the current runtime.
     #[must_use]
     pub fn new(client: Client) -> Reviewer {
         Reviewer {
@@ -66,13 +66,13 @@ impl Reviewer {
         }
     }
 
-    /// The same with turns of its own: requests to another listener do not delay requests here.
+    /// Returns a reviewer with its own turns: requests to another listener do not delay requests here.
     #[must_use]
     pub fn apart(&self) -> Reviewer {
         Reviewer { turns: Arc::new(Semaphore::new(AT_ONCE)), ..self.clone() }
     }
 
-    /// Whose token it is, and whether they may use this verb on this path, as the API server says now.
+    /// Reviews a token: its user, and whether that user may use this verb on this path.
     pub async fn review(&self, token: &str, path: &str, verb: &str) -> Verdict {
         match self.turn().await {
             Ok(turn) => self.judged(turn, [token, path, verb], None).await,
@@ -80,8 +80,8 @@ impl Reviewer {
         }
     }
 
-    /// The same, by a verdict that was given within the last 10 s, if there is one: for what is read again and again.
-    /// Of many who ask the same at once, no more are judged than have their turn at once.
+    /// Reviews a token, or returns a verdict of the last 10 s: for resources that clients read repeatedly. Equal
+    /// concurrent requests cause at most one review per free turn.
     pub async fn review_lately(&self, token: &str, path: &str, verb: &str) -> Verdict {
         let question = Question::new(token, path, verb);
         let known = || self.kept.load().of(Instant::now(), question).cloned();
@@ -105,9 +105,9 @@ impl Reviewer {
         }
     }
 
-    /// Judges on the runtime of all other requests, and to the end, also when the client has gone: connections to the
-    /// API server are shared with renewals of leadership, and must neither hang on a listener's thread nor be closed by
-    /// strangers. A verdict is kept before the next request has the turn.
+    /// Runs a review on the runtime of all other requests, and to its end even if the client has gone. Connections to
+    /// the API server are shared with renewals of leadership: they must neither depend on a listener's thread nor be
+    /// closed by clients. The verdict is cached before the next request gets the turn.
     async fn judged(
         &self,
         turn: OwnedSemaphorePermit,
@@ -158,7 +158,7 @@ impl Reviewer {
         })
     }
 
-    /// Creates a review, and gives its status. A refusal may repeat the token.
+    /// Creates a review, and returns its status. A refusal may repeat the token.
     async fn create(&self, path: &str, review: &Value, token: &str) -> Result<Value, RequestFailure> {
         let body = review.to_string().into_bytes();
         let request = exchange(&self.client, Method::POST, path.to_owned(), body);
@@ -178,7 +178,7 @@ impl Reviewer {
     }
 }
 
-/// A text of the answer, without the token that was sent.
+/// Returns a text of the answer, without the token.
 fn words(value: &Value, token: &str) -> Arc<str> {
     said_without(value.as_str().unwrap_or_default(), &[token])
 }
@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// An API server, and a reviewer that asks it.
+    /// An API server, and a reviewer that uses it.
     async fn judged() -> (Fakes, Reviewer) {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let mut config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));
@@ -197,7 +197,7 @@ mod tests {
         (fakes, Reviewer::new(Client::try_from(config).expect("a client")))
     }
 
-    /// How many tokens the API server has judged.
+    /// Number of tokens that the API server has reviewed.
     async fn token_reviews(fakes: &Fakes) -> u64 {
         fakes.cluster.ask(|cluster, _| cluster.model.met().token_reviews).await
     }
@@ -262,7 +262,7 @@ mod tests {
         let turned_away = |verdict: &&Verdict| matches!(verdict, Verdict::Unanswered(RequestFailure::Other(why)) if why.contains("too many"));
         assert_eq!(verdicts.iter().filter(turned_away).count(), 20 - AT_ONCE, "{verdicts:?}");
         assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Unanswered(_))), "{verdicts:?}");
-        // Those who are judged now hold all turns, and none of another listener.
+        // These reviews hold all turns, and none of another listener.
         let holds = reviewer.turns.acquire_many(u32::try_from(AT_ONCE).expect("few")).await;
         assert!(holds.is_ok() && reviewer.turn().await.is_err() && reviewer.apart().turn().await.is_ok());
     }

@@ -1,6 +1,6 @@
-//! What others say of a failure, in words that may be shown: one line, not too long, without secrets (C1). Every text
-//! from the API server's side, or from a proxy in its place, that reaches a log line, a machine, the operator or an event
-//! comes through here.
+//! Makes foreign text about failures safe to show: one line, of limited length, without secrets (C1). Every text from
+//! the API server, or from a proxy in front of it, passes through here before it reaches a log line, a machine, the
+//! operator or an event.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use http::StatusCode;
 use model::redact;
 use serde_json::Value;
 
-/// The longest text, in bytes.
+/// Longest text, in bytes.
 const LONGEST: usize = 600;
 
 /// Foreign text, without secrets.
@@ -17,30 +17,30 @@ pub(super) fn said(text: &str) -> Arc<str> {
     said_without(text, &[])
 }
 
-/// The same, without these secrets too: what was sent may come back.
+/// Foreign text, without these secrets either: an answer may repeat what was sent.
 pub(super) fn said_without(text: &str, known: &[&str]) -> Arc<str> {
     Arc::from(redact::told(text, known, LONGEST))
 }
 
-/// An error answer in words: its status and the message of its Status object, or the start of its body.
+/// An error answer as text: its status and the message of its Status object, or the start of its body.
 #[must_use]
 pub fn status_text(status: StatusCode, body: &[u8]) -> String {
     status_text_without(status, body, &[])
 }
 
-/// The same, without these secrets too.
+/// An error answer as text, without these secrets either.
 pub(super) fn status_text_without(status: StatusCode, body: &[u8], known: &[&str]) -> String {
     let object = serde_json::from_slice::<Value>(body).ok();
     let message = object.as_ref().and_then(|object| object["message"].as_str());
     let said = match message {
         Some(message) => redact::told(message, known, LONGEST),
-        // What is no answer of an API server says little that helps.
+        // An answer that is not from an API server says little that helps.
         None => redact::told(&String::from_utf8_lossy(body), known, LONGEST / 3),
     };
     format!("HTTP {}: {said}", status.as_u16())
 }
 
-/// An error with all its sources, outermost first, each said once.
+/// An error with all its sources, outermost first, without repetitions.
 #[must_use]
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     redact::told(&redact::chain(error), &[], LONGEST)

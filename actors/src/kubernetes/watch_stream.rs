@@ -1,6 +1,6 @@
-//! Carries out one list or watch request: sends it, cuts the stream into lines, decodes them, and tells the
-//! watcher. What to ask next is the watcher's decision. It runs on a thread of the runtime, and not on that of the
-//! machines: a stream is read on while they are busy (`reader`).
+//! Runs one list or watch request: sends it, splits the stream into lines, decodes them, and passes them to the
+//! watcher, which decides about the next request. It runs on a thread of the runtime, not on that of the machines, so
+//! that it continues to read while they are busy (`reader`).
 
 mod reader;
 
@@ -26,15 +26,15 @@ use super::server_clock::ServerClock;
 use super::{WayBack, decode};
 use crate::clock::Clock;
 
-/// How long the server may take to begin its answer.
+/// Time limit for the start of the answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(45);
-/// The longest line that is taken in; etcd itself refuses objects over 1.5 MiB.
+/// Longest accepted line; etcd itself refuses objects over 1.5 MiB.
 const LONGEST_LINE: usize = 8 << 20;
 /// A watch that breaks after this time counts as closed: connections are cut now and then.
 const ROUTINE: Duration = Duration::from_secs(10);
-/// Objects in a page of a plain list.
+/// Objects per page of a plain list.
 const PAGE: u32 = 500;
-/// Watches are asked to end by themselves after this time plus up to a minute.
+/// Requested duration of a watch in seconds; up to a minute is added.
 const WATCH_SECONDS: u64 = 240;
 
 /// One request of a watcher.
@@ -44,7 +44,7 @@ pub(super) struct Request {
     pub(super) ask: Ask,
 }
 
-/// Carries out the request and tells the watcher everything it answers, and that it is over.
+/// Sends the request, and passes everything in the answer, and its end, to the watcher.
 pub(super) async fn follow(client: Client, clock: Clock, request: Request, watcher: WayBack) {
     let call = request.call;
     let (failure, lasted) = match &request.ask {
@@ -62,7 +62,7 @@ pub(super) async fn follow(client: Client, clock: Clock, request: Request, watch
     watcher.tell(In::Ended { call, failure, jitter }).await;
 }
 
-/// Says what went wrong; what is asked next is the watcher's decision.
+/// Logs a failure; the watcher decides about the next request.
 fn log_failure(kind: Kind, failure: &WatchFailure) {
     let kind = kind.resource();
     match failure {
@@ -104,7 +104,7 @@ pub(super) fn log_given_up(kind: Kind, what: &GivenUp) {
     }
 }
 
-/// Says which objects could not be read, one by one.
+/// Logs each object that cannot be read.
 fn log_undecodable<'a>(kind: Kind, lines: impl IntoIterator<Item = &'a Line>) {
     for line in lines {
         if let Line::Undecodable { key, error, .. } = line {
@@ -130,13 +130,13 @@ fn path(kind: Kind) -> &'static str {
         Kind::Services => "/api/v1/services",
         Kind::EndpointSlices => "/apis/discovery.k8s.io/v1/endpointslices",
         Kind::Nodes => "/api/v1/nodes",
-        // The API server keeps one store for both groups of events. Those about nodes are made in this namespace; in its
-        // own, any client that may create events could create one about any node.
+        // The API server has one store for both API groups of Events. Those about nodes are created in this
+        // namespace; in another one, any client that may create Events could create one about any node.
         Kind::Preemptions => "/api/v1/namespaces/default/events",
     }
 }
 
-/// Which objects of that path are meant, as a part of the query.
+/// Selector of the objects on that path, as a part of the query.
 fn selector(kind: Kind) -> &'static str {
     match kind {
         Kind::Services | Kind::EndpointSlices | Kind::Nodes => "",
@@ -160,7 +160,7 @@ fn uri(request: &Request, spread: u16) -> String {
     }
 }
 
-/// Text as a part of a path or query.
+/// Escapes text for a path or query.
 pub(super) fn escaped(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
@@ -233,7 +233,7 @@ async fn stream(
     (reader.read_all(lines, || server.at(clock.wall())).await, Some(opened.elapsed()))
 }
 
-/// What an answer other than success means.
+/// Returns the meaning of an answer other than success.
 async fn refusal(answer: http::Response<Body>, streaming: bool) -> WatchFailure {
     let status = answer.status();
     let after = retry_after(answer.headers());
@@ -251,7 +251,7 @@ async fn refusal(answer: http::Response<Body>, streaming: bool) -> WatchFailure 
     }
 }
 
-/// The header `Retry-After` in whole seconds.
+/// Returns the header `Retry-After`, if it is in whole seconds.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?;
     text.trim().parse().ok().map(Duration::from_secs)

@@ -1,4 +1,4 @@
-//! The registry on tokio's paused clock, with pools' real machines and slow receivers.
+//! The registry on tokio's paused clock, with the real machines of pools and slow receivers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn pool() -> PoolId {
     PoolId::new(LbName::new("lb"), PoolName::new("shop-web"))
 }
 
-/// What the Directory says of a pool: that it must hold one member, or that it has no owner any more.
+/// An assignment of the Directory: one member, or no owner any more.
 fn assigned(owned: bool) -> Delivery {
     let ip = std::net::IpAddr::from([10, 0, 0, 1]);
     let member = Member { name: AddressName::new("n1"), node_ready: true };
@@ -47,7 +47,7 @@ fn assigned(owned: bool) -> Delivery {
     Delivery::Pool(pool(), PoolMessage::In(In::Assigned(Arc::new(assignment))))
 }
 
-/// A GET that finds the pool empty.
+/// An observation of an empty pool.
 fn seen_empty(began: Now) -> Delivery {
     let facts = PoolFacts {
         id: pool(),
@@ -65,7 +65,7 @@ fn seen_empty(began: Now) -> Delivery {
     Delivery::Pool(pool(), PoolMessage::In(In::Observed(seen)))
 }
 
-/// What the writer was told of the pool, in a word.
+/// A word for each message from the pool to the writer.
 fn word_to_writer(delivery: &Delivery) -> Option<&'static str> {
     if let Delivery::Writer(writer::In::Due(..)) = delivery {
         Some("due")
@@ -86,7 +86,7 @@ async fn a3_a_successor_for_a_pool_is_heard_after_its_predecessor() {
     let mut told = Vec::new();
     for round in 0..3 {
         pools.send(Deliver(vec![assigned(true), seen_empty(clock.now())])).await.expect("it lives");
-        // The writer is busy with the first word while the pool is released, forgotten, and assigned again.
+        // The writer is busy with the first message while the pool is released, forgotten, and assigned again.
         while told.len() < 2 * round + 1 {
             told.extend(word_to_writer(&hears.recv().await.expect("the pool is due")));
         }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// Says a sample-free word for each input, and wakes by itself once, two seconds after the first.
+/// Emits one output per input, and one more by its timer, two seconds after the first input.
 #[derive(Default)]
 struct Counter {
     wake: Option<Now>,
@@ -39,7 +39,7 @@ impl Machine for Counter {
     }
 }
 
-/// Hands on what it is told; it may take its time.
+/// Passes on what it receives; it may take its time.
 struct Sink {
     heard: mpsc::UnboundedSender<Delivery>,
     slow: Duration,
@@ -61,7 +61,7 @@ impl Handler<Deliver> for Sink {
     }
 }
 
-/// A board at whose every end the same sink stands, that takes this long for each delivery.
+/// An address book with the same sink at every end, which takes this long for each delivery.
 pub(crate) fn board_of_sinks(slow: Duration) -> (Arc<AddressBook>, mpsc::UnboundedReceiver<Delivery>) {
     let (heard, hears) = mpsc::unbounded_channel();
     let sink = Sink { heard, slow }.start().recipient::<Deliver>();
@@ -128,7 +128,7 @@ async fn a3_newer_facts_replace_older_ones_for_a_busy_receiver() {
     let fact = |uid: &str| Delivery::Discovery(discovery::In::Service(ServiceUid::new(uid), None));
     edges.push(End::Discovery, fact("a"));
     let sender = Sender { edges, address_book }.start();
-    // The first fact is under way; these wait, and of each only the newest.
+    // The first fact is in flight; these wait, and only the newest of each stays.
     sender.send(Push(vec![fact("b"), fact("b"), fact("c"), fact("b")])).await.expect("it lives");
     let mut heard = Vec::new();
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Who hears what the admin state says.
+//! Receivers of the outputs of the AdminState machine.
 
 use super::{Delivery, HostMessage, KubernetesCall};
 use coordination::leader;

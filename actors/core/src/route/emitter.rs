@@ -1,4 +1,4 @@
-//! Who hears what the event emitter says.
+//! Receivers of the outputs of the event emitter.
 
 use super::{Delivery, HostMessage, KubernetesCall};
 use pools::directory;

@@ -1,5 +1,5 @@
-//! What is told to operators about a Lease: who has it, and that it cannot be read or written. Each once, however often
-//! it is asked.
+//! Log lines about a Lease: its holder, and requests that fail. Each is logged once, however often the request is
+//! repeated.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use model::object::RequestFailure;
 
 use super::Place;
 
-/// What was asked, as far as operators care.
+/// A request, in the detail that matters to operators.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::kubernetes) enum Asked {
-    /// How it stands.
+    /// Read the state.
     State,
-    /// That this holder has it from now on.
+    /// Take the Lease for this holder.
     Take(Arc<str>),
-    /// That its holder goes on having it.
+    /// Renew it.
     Keep,
-    /// That it is free from now on.
+    /// Release it.
     LetGo,
-    /// To be told when it changes.
+    /// Wait for a change.
     Change,
 }
 
@@ -49,25 +49,25 @@ impl From<&LeaseAsk> for Asked {
     }
 }
 
-/// What was told about one Lease so far.
+/// What was logged about one Lease so far.
 #[derive(Default)]
 pub(in crate::kubernetes) struct Told {
-    /// The name under which we have it.
+    /// The holder identity with which this process has it.
     ours: Option<Arc<str>>,
     troubles: Troubles,
 }
 
-/// What blocks it of each kind of request: one that succeeds says nothing of the others.
+/// What blocks each kind of request: success of one does not clear the others.
 #[derive(Default)]
 struct Troubles {
     reads: Trouble,
     writes: Trouble,
     watches: Trouble,
-    /// Watches that failed in a row.
+    /// Failed watches in a row.
     failed_watches: u32,
 }
 
-/// What blocks it.
+/// What blocks a kind of request.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Trouble {
     #[default]
@@ -77,14 +77,14 @@ enum Trouble {
 }
 
 impl Told {
-    /// Takes note of a request. A Lease that is being released is not lost, whichever request shows it first.
+    /// Records a request. A Lease that is being released does not count as lost, whichever request shows it first.
     pub(in crate::kubernetes) fn asked(&mut self, asked: &Asked) {
         if *asked == Asked::LetGo {
             self.ours = None;
         }
     }
 
-    /// Takes in an answer, and says what is new.
+    /// Records an answer, and logs what is new.
     pub(in crate::kubernetes) fn heard(
         &mut self,
         lease: LeaseName,
@@ -129,7 +129,7 @@ impl Told {
     }
 }
 
-/// What operators are told of requests that fail.
+/// A change in the state of failing requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum News {
     /// They succeed again.
@@ -149,9 +149,9 @@ impl Troubles {
         }
     }
 
-    /// What an answer says that was not told yet.
+    /// Returns the change that this answer brings, if it was not logged yet.
     fn news(&mut self, asked: &Asked, answer: &LeaseAnswer) -> Option<News> {
-        // A watch may break, and then the Lease is read.
+        // A watch may break; the Lease is read then.
         let is_first = *asked == Asked::Change && {
             let failed = matches!(answer, LeaseAnswer::Failed(_));
             self.failed_watches = if failed { self.failed_watches.saturating_add(1) } else { 0 };

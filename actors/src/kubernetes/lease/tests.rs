@@ -1,4 +1,4 @@
-//! Leases against the model of an API server behind real HTTP, and against answers that none would give.
+//! Leases against the model of an API server over real HTTP, and against invalid answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -275,7 +275,7 @@ async fn w8_no_request_lasts_longer_than_its_time() {
     let before = began.elapsed();
     failed(against(head, true).await.carry_out(ask).await);
     assert!(began.elapsed() - before <= Duration::from_secs(33), "{:?}", began.elapsed() - before);
-    // One that is refused with words that never end is known by its status.
+    // A refusal with an endless body is recognised by its status.
     let head = "HTTP/1.1 403 Forbidden\r\ncontent-length: 9\r\n\r\n".to_owned();
     let (ask, before) = (LeaseAsk::Await(ResourceVersion("7".into()), Duration::ZERO), began.elapsed());
     let refused = against(head, true).await.carry_out(ask).await;

@@ -1,4 +1,4 @@
-//! What reaches an API server of an event, over loopback HTTP, and what its answers become.
+//! Requests to an API server for an event, over loopback HTTP, and the results of its answers.
 
 use model::ids::{NodeName, NodeUid, ServiceKey, ServiceUid};
 use model::machine::Now;
@@ -41,8 +41,8 @@ fn event(clock: Clock, place: Place) -> Event {
     }
 }
 
-/// A server that answers one request with this status and header lines; tells the request line, the content type and
-/// the body.
+/// Starts a server that answers one request with this status and these header lines; returns the request line, the
+/// content type and the body.
 async fn ask(
     event: &Event,
     status: u16,

@@ -1,5 +1,5 @@
-//! Verdicts that are kept for a while, so that a client that reads often is not judged each time. What was asked is
-//! kept as a digest: neither the token nor anything that leads back to it stays.
+//! Cache of verdicts, so that a client that reads often is not reviewed each time. The key is a digest: the cache
+//! holds neither the token nor anything that leads back to it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,18 +9,17 @@ use tokio::time::Instant;
 
 use super::Verdict;
 
-/// How long a verdict is kept: for that long the operator whose right or token has ended may go on reading.
+/// Lifetime of a verdict: for this time, a client whose permission or token has ended can still read.
 const KEPT_FOR: Duration = Duration::from_secs(10);
-/// The most verdicts that are kept; any client that reaches the listener can have one made for each token that it
-/// invents.
+/// Most cached verdicts. Any client that reaches the listener can cause one with each invented token.
 const MOST: usize = 1024;
 
-/// Token, path and verb as one digest.
+/// Digest of token, path and verb.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Question([u8; 32]);
 
 impl Question {
-    /// The digest of these. What stands before another part says how long it is, so that no two questions are one text.
+    /// Computes the digest. The length precedes each part, so that different questions never yield the same text.
     pub(super) fn new(token: &str, path: &str, verb: &str) -> Question {
         let mut context = Context::new(&SHA256);
         for part in [verb, path, token] {
@@ -33,7 +32,7 @@ impl Question {
     }
 }
 
-/// A verdict, and when it was asked for.
+/// A verdict, and the time of its question.
 #[derive(Clone, Debug)]
 struct Entry {
     question: Question,
@@ -47,14 +46,14 @@ impl Entry {
     }
 }
 
-/// The verdicts, the oldest first.
+/// The verdicts, oldest first.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Kept(VecDeque<Entry>);
 
 impl Kept {
-    /// The verdict on a question, while it is fresh.
+    /// Returns the verdict on a question, while it is fresh.
     pub(super) fn of(&self, now: Instant, question: Question) -> Option<&Verdict> {
-        // The newest are asked about again most often.
+        // The newest are requested again most often.
         let entry = self.0.iter().rev().find(|entry| entry.question == question)?;
         entry.is_fresh(now).then_some(&entry.verdict)
     }

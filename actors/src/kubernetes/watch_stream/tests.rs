@@ -1,5 +1,5 @@
-//! The requests for each kind, a stream of a simulated API server over HTTP that breaks, and watches that a server
-//! accepts and closes without a line.
+//! The requests for each kind, a broken stream of a simulated API server over HTTP, and watches that a server accepts
+//! and closes without a line.
 
 use model::machine::{Machine, Now};
 use model::object::{Object, PreemptionObject, ResourceVersion};
@@ -57,7 +57,7 @@ fn n1_every_request_for_preemptions_asks_for_their_reason_on_nodes_alone() {
     }
 }
 
-/// An API server, and a watcher that is told what its requests for preemptions bring.
+/// An API server, and a watcher that receives the answers to its requests for preemptions.
 struct Stage {
     fakes: Fakes,
     client: Client,
@@ -80,7 +80,7 @@ impl Stage {
         self.fakes.apply(vec![event]).await.expect("an event");
     }
 
-    /// Carries out a request.
+    /// Sends a request.
     fn ask(&self, call: u64, ask: Ask) {
         let kind = Kind::Preemptions;
         let watcher = WayBack { kind, recipient: self.recipient.clone(), writer: self.recipient.clone() };
@@ -88,7 +88,7 @@ impl Stage {
         drop(tokio::spawn(follow(self.client.clone(), self.clock, request, watcher)));
     }
 
-    /// What the watcher is told next.
+    /// Returns the next input of the watcher.
     async fn word(&mut self) -> In {
         let delivery = self.hears.recv().await.expect("the sink lives");
         let Delivery::Watcher(Kind::Preemptions, input) = delivery else {
@@ -97,7 +97,7 @@ impl Stage {
         input
     }
 
-    /// The lines of a request until one is such a line.
+    /// Returns the lines of a request up to the first that matches.
     async fn lines(&mut self, of: u64, is_last: impl Fn(&Line) -> bool) -> Vec<Line> {
         let mut lines = Vec::new();
         while !lines.last().is_some_and(&is_last) {
@@ -112,7 +112,7 @@ impl Stage {
         lines
     }
 
-    /// How a request ends.
+    /// Returns how a request ends.
     async fn end(&mut self) -> (CallId, Option<WatchFailure>) {
         loop {
             if let In::Ended { call, failure, .. } = self.word().await {
@@ -177,7 +177,7 @@ async fn n1_that_events_may_not_be_watched_is_told_as_for_other_kinds() {
     assert!(call == CallId(7) && why.contains("HTTP 403") && why.contains("events"), "{why}");
 }
 
-/// The requests of a watcher to a server that refuses streaming lists and answers each watch with `answer`.
+/// Returns the requests of a watcher to a server that refuses streaming lists and gives `answer` to each watch.
 async fn asked_of_a_server_that_answers_watches(answer: &'static str, count: usize) -> Vec<&'static str> {
     let list = r#"{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"10"},"items":[]}"#;
     let serve = move |line: &str| {

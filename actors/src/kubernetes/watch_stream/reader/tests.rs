@@ -10,7 +10,7 @@ use super::*;
 use crate::address_book::End;
 use crate::shell::tests::board_of_sinks;
 
-/// How long the watcher and the writer take for each message.
+/// Time that the watcher and the writer take for each message.
 const SLOW: Duration = Duration::from_secs(3);
 
 fn line(name: &str, version: usize) -> Result<String, LinesCodecError> {
