@@ -42,7 +42,7 @@ use actix_web::middleware::{Next, from_fn};
 use actix_web::{App, FromRequest, Handler, Resource, Responder, guard, web};
 use actors::clock::Clock;
 use actors::host::Published;
-use actors::kubernetes::{Reviewer, Tellings};
+use actors::kubernetes::{EventSubscription, Reviewer};
 use actors::operator_requests::Asks;
 use anyhow::Context as _;
 use futures::future::join_all;
@@ -100,7 +100,7 @@ pub struct About {
     /// The pools that are filled from each xDS source, as they are configured.
     pub listed: Arc<Listed>,
     /// Where the events that are told can be heard.
-    pub tellings: Tellings,
+    pub event_subscription: EventSubscription,
 }
 
 /// What the handlers of operators' requests need besides.
@@ -214,7 +214,7 @@ impl Listeners {
         let page = web::Data::new(web_page::WebPage::assembled());
         let document = web::Data::new(OpenApi::of_this_version());
         let (ending, ends) = watch::channel(false);
-        let audience = web::Data::new(Audience::new(about.tellings.clone(), ends));
+        let audience = web::Data::new(Audience::new(about.event_subscription.clone(), ends));
         let routes = move |config: &mut web::ServiceConfig| {
             let config =
                 config.app_data(web::Data::new(about.clone())).app_data(web::Data::new(people.clone()));

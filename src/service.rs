@@ -292,7 +292,7 @@ fn about(options: &Options, clock: Clock, running: &Running) -> http::About {
         effective: Arc::new(http::Effective::of(&options.config)),
         installation: Arc::new(http::Installation::of(&options.config, |name| std::env::var(name).ok())),
         listed: Arc::new(params::pools_by_source(&options.config)),
-        tellings: running.tellings.clone(),
+        event_subscription: running.event_subscription.clone(),
     }
 }
 

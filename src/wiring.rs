@@ -15,7 +15,7 @@ use actors::azure::{AzurePort, Effects};
 use actors::clock::Clock;
 use actors::host::{End, Host, Published};
 use actors::kubernetes::{
-    KubernetesPort, Places, Pod, Reporter, Reviewer, Teller, Tellings, deployment_named,
+    EventPublisher, EventSubscription, KubernetesPort, Places, Pod, Reporter, Reviewer, deployment_named,
 };
 use actors::operator_requests::Asks;
 use actors::pools::Pools;
@@ -112,7 +112,7 @@ pub struct Running {
     /// Who has the API server judge operators.
     pub reviewer: Reviewer,
     /// Where the events that are told can be heard.
-    pub tellings: Tellings,
+    pub event_subscription: EventSubscription,
     writer: Recipient<Deliver>,
     leader: Recipient<Deliver>,
     xds_source: Recipient<Deliver>,
@@ -285,10 +285,21 @@ pub fn start(parts: Parts) -> Running {
         (Asks::new(host.recipient(), Arc::clone(&address_book)), Reviewer::new(kubernetes.clone()));
     let leader = address_book.leader.clone();
     let stage = Stage { clock, address_book, machines: machines.clone() };
-    let tellings = run_kubernetes_port(kubernetes_ctx, kubernetes, effects, leases, &stage);
+    let event_subscription = run_kubernetes_port(kubernetes_ctx, kubernetes, effects, leases, &stage);
     let pulse = shells.pulse();
     stage.run_all(shells, params, election);
-    Running { published, pulse, asks, reviewer, tellings, writer, leader, xds_source, ended, machines }
+    Running {
+        published,
+        pulse,
+        asks,
+        reviewer,
+        event_subscription,
+        writer,
+        leader,
+        xds_source,
+        ended,
+        machines,
+    }
 }
 
 /// The targets of xDS servers, as metrics name them.
@@ -304,14 +315,14 @@ fn run_kubernetes_port(
     effects: Effects,
     leases: Places,
     stage: &Stage,
-) -> Tellings {
+) -> EventSubscription {
     let variable = |name: &str| std::env::var(name).ok();
     let (deployment, pod) = (deployment_named(variable), Pod::from_variables(variable));
     let reporter = Reporter::new(deployment, pod, &leases.own, stage.clock);
-    let (teller, tellings) = Teller::new();
+    let (publisher, event_subscription) = EventPublisher::new();
     let address_book = Arc::clone(&stage.address_book);
-    ctx.run(KubernetesPort::new(client, effects, stage.clock, (reporter, teller), leases, address_book));
-    tellings
+    ctx.run(KubernetesPort::new(client, effects, stage.clock, (reporter, publisher), leases, address_book));
+    event_subscription
 }
 
 /// What every shell is started with.

@@ -45,8 +45,8 @@ impl AzurePort {
     fn call(&self, call: ArmCall, port: Recipient<Accepted>) {
         let (client, writer, effects) = (Arc::clone(&self.client), self.writer.clone(), self.effects);
         let ArmCall { id, request } = call;
-        let told = self.subject(&request);
-        let span = log::span(&told);
+        let subject = self.subject(&request);
+        let span = log::span(&subject);
         let exchange = async move {
             let Answered { answer, headroom } = match (effects, &request) {
                 (Effects::Withheld, ArmRequest::PutPool { .. }) => {
@@ -59,7 +59,7 @@ impl AzurePort {
                 ) => client.execute(request).await,
             };
             // Before the writer receives the answer and polls the operation.
-            if let Some(accepted) = log::answer(told, &answer)
+            if let Some(accepted) = log::answer(subject, &answer)
                 && port.send(accepted).await.is_err()
             {
                 tracing::debug!("a write was accepted after the port had stopped");
@@ -129,13 +129,13 @@ mod tests {
     use tokio::sync::mpsc;
 
     /// Receives the inputs of the writer.
-    struct Heard(mpsc::UnboundedSender<Vec<Delivery>>);
+    struct WriterStub(mpsc::UnboundedSender<Vec<Delivery>>);
 
-    impl Actor for Heard {
+    impl Actor for WriterStub {
         type Context = Context<Self>;
     }
 
-    impl Handler<Deliver> for Heard {
+    impl Handler<Deliver> for WriterStub {
         type Result = ();
 
         fn handle(&mut self, Deliver(deliveries): Deliver, _: &mut Self::Context) {
@@ -161,7 +161,7 @@ mod tests {
         };
         let client = Arc::new(Client::new(settings).expect("a client"));
         let (sender, mut hears) = mpsc::unbounded_channel();
-        let writer = Heard(sender).start().recipient();
+        let writer = WriterStub(sender).start().recipient();
         let port = AzurePort::new(client, Effects::Carried, writer).start();
         let call = ArmCall {
             id: CallId(7),
@@ -177,8 +177,10 @@ mod tests {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let size = Size { services: 1, load_balancers: 1, ..Size::default() };
         World::new(size, 1).populate(&fakes, &simulator::vnet_id()).await;
-        let heard = answered(&fakes.arm_url).await;
-        let [Delivery::Writer(first), Delivery::Writer(second)] = &heard[..] else { panic!("{heard:?}") };
+        let received = answered(&fakes.arm_url).await;
+        let [Delivery::Writer(first), Delivery::Writer(second)] = &received[..] else {
+            panic!("{received:?}")
+        };
         assert!(matches!(first, writer::In::Headroom(GateClass::Reads, 1..)), "{first:?}");
         assert!(matches!(second, writer::In::Answered(CallId(7), ArmAnswer::LoadBalancer(_))), "{second:?}");
     }
@@ -188,10 +190,10 @@ mod tests {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let url = fakes.arm_url.clone();
         fakes.stop().await;
-        let heard = answered(&url).await;
-        let [Delivery::Writer(writer::In::Answered(CallId(7), ArmAnswer::Failed(failure)))] = &heard[..]
+        let received = answered(&url).await;
+        let [Delivery::Writer(writer::In::Answered(CallId(7), ArmAnswer::Failed(failure)))] = &received[..]
         else {
-            panic!("{heard:?}")
+            panic!("{received:?}")
         };
         let Failure { kind, .. } = &**failure;
         assert_eq!(*kind, model::arm::FailureKind::NotConnected);

@@ -90,19 +90,19 @@ struct Meter {
     /// Number of waiting deliveries on all edges.
     waiting: usize,
     /// Last reported number per mailbox, without zeros.
-    told: BTreeMap<&'static str, usize>,
+    reported: BTreeMap<&'static str, usize>,
     /// Whether the next measurement is scheduled.
     running: bool,
 }
 
 impl Meter {
     /// Reports the changes since the last report.
-    fn tell(&mut self, now: BTreeMap<&'static str, usize>) {
+    fn report(&mut self, now: BTreeMap<&'static str, usize>) {
         for (mailbox, count) in &now {
-            let before = self.told.remove(mailbox).unwrap_or(0);
+            let before = self.reported.remove(mailbox).unwrap_or(0);
             recorder::mailbox_changed(mailbox, before, *count);
         }
-        for (mailbox, before) in std::mem::replace(&mut self.told, now) {
+        for (mailbox, before) in std::mem::replace(&mut self.reported, now) {
             recorder::mailbox_changed(mailbox, before, 0);
         }
     }
@@ -110,7 +110,7 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        self.tell(BTreeMap::new());
+        self.report(BTreeMap::new());
     }
 }
 
@@ -200,7 +200,7 @@ pub fn flush<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>) {
 /// Schedules measurements until nothing waits. Deliveries that are sent within a moment are never measured.
 fn measure_later<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>) {
     let meter = &mut actor.edges().meter;
-    if meter.running || (meter.waiting == 0 && meter.told.is_empty()) {
+    if meter.running || (meter.waiting == 0 && meter.reported.is_empty()) {
         return;
     }
     meter.running = true;
@@ -208,7 +208,7 @@ fn measure_later<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>) {
         let edges = actor.edges();
         edges.meter.running = false;
         let backlog = edges.backlog();
-        edges.meter.tell(backlog);
+        edges.meter.report(backlog);
         measure_later(actor, ctx);
     });
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use actix::{Actor, Addr, Context, Handler, Recipient};
 use model::ids::{AttemptId, PoolId};
-use pool_core::route::{Delivery, Output, PoolMessage, to_nobody};
+use pool_core::route::{Delivery, Output, PoolMessage, reply_for_missing_pool};
 use pools::queue::{In, Params, PoolQueue};
 
 use crate::address_book::{AddressBook, Deliver, End};
@@ -39,7 +39,7 @@ impl Pools {
         match input {
             In::Assigned(_) => {}
             In::Take(attempt) => {
-                self.answer_for_nobody(pool.clone(), *attempt);
+                self.answer_take_for_missing_pool(pool.clone(), *attempt);
                 return false;
             }
             In::Attempt(_)
@@ -48,7 +48,7 @@ impl Pools {
             | In::Rewrite
             | In::Finished(..)
             | In::Verified(_) => {
-                self.tell_of_nobody(input);
+                self.answer_for_missing_pool(input);
                 return false;
             }
         }
@@ -60,7 +60,7 @@ impl Pools {
     }
 
     /// Answers a Take, as every Take must be answered: the missing pool brings nothing to the lane.
-    fn answer_for_nobody(&self, pool: PoolId, attempt: AttemptId) {
+    fn answer_take_for_missing_pool(&self, pool: PoolId, attempt: AttemptId) {
         let nothing = Delivery::Writer(writer::In::Taken(pool, attempt, None));
         let sending = self.address_book.writer.send(Deliver(vec![nothing]));
         drop(actix::spawn(async move {
@@ -71,8 +71,8 @@ impl Pools {
     }
 
     /// Answers an operator request for a pool that does not exist.
-    fn tell_of_nobody(&self, input: &In) {
-        let Some(delivery) = to_nobody(input) else { return };
+    fn answer_for_missing_pool(&self, input: &In) {
+        let Some(delivery) = reply_for_missing_pool(input) else { return };
         let recipient = self.address_book.recipient(End::from(&delivery.address())).clone();
         drop(actix::spawn(async move {
             if recipient.send(Deliver(vec![delivery])).await.is_err() {

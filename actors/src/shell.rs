@@ -35,7 +35,7 @@ pub struct Stop;
 pub struct Shell<M: Machine> {
     machine: M,
     accept: fn(Delivery) -> Option<M::In>,
-    say: fn(M::Out) -> Output,
+    wrap: fn(M::Out) -> Output,
     clock: Clock,
     address_book: Arc<AddressBook>,
     edges: Edges<End>,
@@ -56,12 +56,12 @@ where
     pub fn new(
         machine: M,
         accept: fn(Delivery) -> Option<M::In>,
-        say: fn(M::Out) -> Output,
+        wrap: fn(M::Out) -> Output,
         clock: Clock,
         address_book: Arc<AddressBook>,
     ) -> Self {
         let (edges, first, stopping) = (Edges::default(), Vec::new(), Vec::new());
-        Shell { machine, accept, say, clock, address_book, edges, timer: None, first, stopping }
+        Shell { machine, accept, wrap, clock, address_book, edges, timer: None, first, stopping }
     }
 
     /// Sets the inputs that the machine receives when the actor starts.
@@ -86,9 +86,9 @@ where
                 break;
             }
         }
-        for said in out {
+        for output in out {
             let edges = &mut self.edges;
-            route((self.say)(said), &mut |delivery| edges.push(End::from(&delivery.address()), delivery));
+            route((self.wrap)(output), &mut |delivery| edges.push(End::from(&delivery.address()), delivery));
         }
         flush(self, ctx);
         self.rearm(now, ctx);

@@ -22,7 +22,7 @@ const AT_ONCE: usize = 64;
 pub struct XdsPort {
     driver: Option<Driver>,
     /// Events of the driver; taken when the actor starts.
-    heard: Option<UnboundedReceiver<Heard>>,
+    events: Option<UnboundedReceiver<Heard>>,
     source: Recipient<Deliver>,
 }
 
@@ -37,21 +37,21 @@ impl XdsPort {
         source: Recipient<Deliver>,
     ) -> XdsPort {
         let Some(bootstrap) = bootstrap else {
-            return XdsPort { driver: None, heard: None, source };
+            return XdsPort { driver: None, events: None, source };
         };
         // The channel stays bounded by the calls: the driver reads a message only when a call allows it.
-        let (told, heard) = unbounded_channel();
+        let (sender, events) = unbounded_channel();
         let wall = move || Wall::from_micros(clock.wall().as_microsecond());
-        let driver = Driver::new(bootstrap, version, told, wall, move || clock.jitter());
-        XdsPort { driver: Some(driver), heard: Some(heard), source }
+        let driver = Driver::new(bootstrap, version, sender, wall, move || clock.jitter());
+        XdsPort { driver: Some(driver), events: Some(events), source }
     }
 }
 
 /// Passes on what happens on the streams, in order.
-async fn hand_on(mut heard: UnboundedReceiver<Heard>, source: Recipient<Deliver>) {
+async fn pass_on(mut events: UnboundedReceiver<Heard>, source: Recipient<Deliver>) {
     let mut inputs = Vec::new();
-    while heard.recv_many(&mut inputs, AT_ONCE).await > 0 {
-        let deliveries = inputs.drain(..).map(|heard| Delivery::XdsSource(In::Heard(heard))).collect();
+    while events.recv_many(&mut inputs, AT_ONCE).await > 0 {
+        let deliveries = inputs.drain(..).map(|event| Delivery::XdsSource(In::Heard(event))).collect();
         if source.send(Deliver(deliveries)).await.is_err() {
             tracing::debug!("something happened on an xDS stream after its follower had stopped");
             return;
@@ -63,8 +63,8 @@ impl Actor for XdsPort {
     type Context = Context<Self>;
 
     fn started(&mut self, _: &mut Self::Context) {
-        if let Some(heard) = self.heard.take() {
-            drop(tokio::spawn(hand_on(heard, self.source.clone())));
+        if let Some(events) = self.events.take() {
+            drop(tokio::spawn(pass_on(events, self.source.clone())));
         }
     }
 }

@@ -1,18 +1,18 @@
-//! What ARM says about how many calls are left: `x-ms-ratelimit-remaining-*` of an answer (W9). What follows from it
-//! is the writer's.
+//! The remaining quota of calls: `x-ms-ratelimit-remaining-*` of an answer (W9). The writer decides what follows from
+//! it.
 
 use azure_core::http::Method;
 use azure_core::http::headers::Headers;
 use model::sample::GateClass;
 
-/// How all headers of this kind begin.
+/// Prefix of all headers of this kind.
 const REMAINING: &str = "x-ms-ratelimit-remaining-";
-/// The header that lists groups of operations; it belongs to the class of the request.
+/// Header that lists groups of operations; it belongs to the class of the request.
 const RESOURCE: &str = "resource";
-/// The words by which the other headers begin.
+/// Prefixes of the other headers.
 const SCOPES: [&str; 2] = ["subscription-", "tenant-"];
 
-/// The least number of calls that an answer says are left, by class; `None`: it says nothing.
+/// The smallest remaining quota in an answer, by class; `None` if the answer has no such header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Headroom {
     /// Of reads.
@@ -22,13 +22,13 @@ pub struct Headroom {
 }
 
 impl Headroom {
-    /// What is said, class by class.
+    /// Returns the known quotas, class by class.
     pub fn said(self) -> impl Iterator<Item = (GateClass, u32)> {
         let all = [(GateClass::Reads, self.reads), (GateClass::Writes, self.writes)];
         all.into_iter().filter_map(|(class, left)| Some((class, left?)))
     }
 
-    /// Reads the headers of the answer to a request; what is no number is no news.
+    /// Reads the headers of an answer; ignores values that are not numbers.
     pub(crate) fn read(method: Method, headers: &Headers) -> Headroom {
         let asked =
             if matches!(method, Method::Get | Method::Head) { GateClass::Reads } else { GateClass::Writes };
@@ -55,7 +55,7 @@ impl Headroom {
     }
 }
 
-/// Which class a header is about, by the last word of its name; deletes are none of ours.
+/// Returns the class of a header, by the last word of its name; deletes are not used.
 fn class(what: &str, asked: GateClass) -> Option<GateClass> {
     if !SCOPES.iter().any(|scope| what.starts_with(scope)) {
         return None;
@@ -68,7 +68,7 @@ fn class(what: &str, asked: GateClass) -> Option<GateClass> {
     }
 }
 
-/// A count; a fraction or anything below 0 is none.
+/// Parses a count; a fraction or a negative number is not one.
 fn number(text: &str) -> Option<u32> {
     text.trim().parse().ok()
 }

@@ -28,11 +28,11 @@ pub struct Found<Pair, Fault> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Decision<Pair, Fault> {
     /// Present this pair to clients from now on.
-    Show(Pair),
+    Present(Pair),
     /// Keep presenting the current pair, and report this fault to operators.
-    Tell(Fault),
+    Report(Fault),
     /// Keep presenting the current pair; there is nothing to report.
-    Stay,
+    Keep,
 }
 
 /// State of the pair that the server presents, and of the last reported fault.
@@ -40,32 +40,32 @@ pub enum Decision<Pair, Fault> {
 pub struct Renewal {
     shown: Fingerprint,
     /// Digest of the last unusable contents; `None` if the last contents were usable.
-    told: Option<Fingerprint>,
+    reported: Option<Fingerprint>,
 }
 
 impl Renewal {
     /// Creates the state for a server that presents this pair.
     #[must_use]
     pub fn new(shown: Fingerprint) -> Renewal {
-        Renewal { shown, told: None }
+        Renewal { shown, reported: None }
     }
 
     /// Evaluates one read. An unusable pair is reported once, and again only after other contents were found.
     pub fn step<Pair, Fault>(&mut self, found: Found<Pair, Fault>) -> Decision<Pair, Fault> {
         let Found { fingerprint, pair } = found;
         if fingerprint == self.shown {
-            self.told = None;
-            return Decision::Stay;
+            self.reported = None;
+            return Decision::Keep;
         }
         match pair {
             Ok(pair) => {
                 *self = Renewal::new(fingerprint);
-                Decision::Show(pair)
+                Decision::Present(pair)
             }
-            Err(_) if self.told == Some(fingerprint) => Decision::Stay,
+            Err(_) if self.reported == Some(fingerprint) => Decision::Keep,
             Err(fault) => {
-                self.told = Some(fingerprint);
-                Decision::Tell(fault)
+                self.reported = Some(fingerprint);
+                Decision::Report(fault)
             }
         }
     }
@@ -86,23 +86,23 @@ mod tests {
     #[test]
     fn h2_what_has_changed_is_shown_once_it_can_be_used() {
         let mut renewal = Renewal::new(found(1, true).fingerprint);
-        assert_eq!(renewal.step(found(1, true)), Decision::Stay);
-        assert_eq!(renewal.step(found(2, true)), Decision::Show(2));
-        assert_eq!(renewal.step(found(2, true)), Decision::Stay);
-        assert_eq!(renewal.step(found(1, true)), Decision::Show(1), "an older certificate is followed");
+        assert_eq!(renewal.step(found(1, true)), Decision::Keep);
+        assert_eq!(renewal.step(found(2, true)), Decision::Present(2));
+        assert_eq!(renewal.step(found(2, true)), Decision::Keep);
+        assert_eq!(renewal.step(found(1, true)), Decision::Present(1), "an older certificate is followed");
     }
 
     #[test]
     fn h2_what_cannot_be_used_is_told_of_once_until_something_else_is_found() {
         let mut renewal = Renewal::new(found(1, true).fingerprint);
-        assert_eq!(renewal.step(found(8, false)), Decision::Tell(8));
-        assert_eq!(renewal.step(found(8, false)), Decision::Stay);
-        assert_eq!(renewal.step(found(9, false)), Decision::Tell(9));
-        assert_eq!(renewal.step(found(8, false)), Decision::Tell(8));
-        assert_eq!(renewal.step(found(1, true)), Decision::Stay, "it was never replaced");
-        assert_eq!(renewal.step(found(8, false)), Decision::Tell(8));
-        assert_eq!(renewal.step(found(2, true)), Decision::Show(2));
-        assert_eq!(renewal.step(found(8, false)), Decision::Tell(8));
+        assert_eq!(renewal.step(found(8, false)), Decision::Report(8));
+        assert_eq!(renewal.step(found(8, false)), Decision::Keep);
+        assert_eq!(renewal.step(found(9, false)), Decision::Report(9));
+        assert_eq!(renewal.step(found(8, false)), Decision::Report(8));
+        assert_eq!(renewal.step(found(1, true)), Decision::Keep, "it was never replaced");
+        assert_eq!(renewal.step(found(8, false)), Decision::Report(8));
+        assert_eq!(renewal.step(found(2, true)), Decision::Present(2));
+        assert_eq!(renewal.step(found(8, false)), Decision::Report(8));
     }
 
     proptest! {
@@ -117,14 +117,14 @@ mod tests {
             for content in looks {
                 let decision = renewal.step(found(content, is_usable(content)));
                 match decision {
-                    Decision::Show(pair) => {
+                    Decision::Present(pair) => {
                         prop_assert!(is_usable(pair) && pair == content && pair != shown);
                         shown = pair;
                     }
-                    Decision::Tell(fault) => {
+                    Decision::Report(fault) => {
                         prop_assert!(!is_usable(fault) && fault == content && fault != last);
                     }
-                    Decision::Stay => {
+                    Decision::Keep => {
                         prop_assert!(content == shown || content == last, "{} is passed over", content);
                     }
                 }

@@ -97,7 +97,7 @@ pub struct Compared(BTreeMap<PoolId, Now>);
 
 /// What an xDS source requires of its pools.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Asks {
+enum Requirement {
     /// Nothing: the pools stay unchanged.
     Nothing,
     /// Members, or an empty pool.
@@ -106,7 +106,7 @@ enum Asks {
 
 /// A source of listed pools (X2).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Followed<'a> {
+pub struct ListedSource<'a> {
     /// Name of the source.
     pub name: &'a Name,
     /// State of the source; `None` until the first report about it.
@@ -159,7 +159,7 @@ impl fmt::Display for Missing {
 impl Compared {
     /// Records the pools that this snapshot compares. Drops a pool that no longer exists or has not been read. Before
     /// the first lists are complete, no comparison counts.
-    pub fn note(&mut self, now: Now, snapshot: &Snapshot) {
+    pub fn record(&mut self, now: Now, snapshot: &Snapshot) {
         let is_seen = |id: &PoolId| snapshot.pools.get(id).is_some_and(|pool| pool.observed.is_some());
         self.0.retain(|id, _| snapshot.synced.done() && is_seen(id));
         for (id, _) in snapshot.pools.iter().filter(|(_, pool)| is_compared(pool)) {
@@ -201,14 +201,14 @@ impl Comparison {
 
     /// Returns the sources of listed pools, by name.
     #[must_use]
-    pub fn sources(&self) -> Vec<Followed<'_>> {
-        let known = self.snapshot.xds.as_deref().map(|view| &view.sources);
+    pub fn sources(&self) -> Vec<ListedSource<'_>> {
+        let states = self.snapshot.xds.as_deref().map(|view| &view.sources);
         let mut pools: BTreeMap<&Name, Vec<&PoolId>> = BTreeMap::new();
         for (id, name) in &self.params.listed {
             pools.entry(name).or_default().push(id);
         }
-        let fact = |name| known.and_then(|known| known.get(name));
-        pools.into_iter().map(|(name, pools)| Followed { name, fact: fact(name), pools }).collect()
+        let fact = |name| states.and_then(|states| states.get(name));
+        pools.into_iter().map(|(name, pools)| ListedSource { name, fact: fact(name), pools }).collect()
     }
 
     /// Returns the source that fills a pool, if the pool is listed.
@@ -219,7 +219,7 @@ impl Comparison {
 
     /// Returns whether each pool was compared once with its level.
     fn has_all(&self) -> bool {
-        self.unseen().is_empty()
+        self.not_compared_or_read().is_empty()
     }
 
     /// Returns whether the result is final: every pool was compared, and the removal delay of tolerated members has
@@ -237,7 +237,7 @@ impl Comparison {
             Phase::Over(End::Complete) => return Vec::new(),
             Phase::Idle | Phase::Waiting { .. } | Phase::Over(End::Late) => {}
         }
-        let mut missing = self.unseen();
+        let mut missing = self.not_compared_or_read();
         if missing.is_empty() {
             missing.extend(self.undecided().map(Missing::Removals));
         }
@@ -251,27 +251,28 @@ impl Comparison {
         missing
     }
 
-    fn unseen(&self) -> Vec<Missing> {
+    fn not_compared_or_read(&self) -> Vec<Missing> {
         let mut missing = unread(&self.snapshot);
-        missing.extend(self.untold());
+        missing.extend(self.unknown_sources());
         missing.extend(self.uncompared().into_iter().cloned().map(Missing::Pool));
         missing
     }
 
     /// The sources without a state yet.
-    fn untold(&self) -> impl Iterator<Item = Missing> {
+    fn unknown_sources(&self) -> impl Iterator<Item = Missing> {
         let servers = self.snapshot.xds.iter().flat_map(|view| &view.dump.servers);
         let mut failures =
             servers.filter(|server| server.is_used).filter_map(|server| server.failure.clone());
         let why = failures.next_back();
-        let untold = self.sources().into_iter().filter(|source| asks(source).is_none());
-        untold.map(move |source| Missing::Source(source.name.clone(), why.clone()))
+        let unknown = self.sources().into_iter().filter(|source| requirement_of(source).is_none());
+        unknown.map(move |source| Missing::Source(source.name.clone(), why.clone()))
     }
 
     /// The listed pools that are not refused and whose sources require members.
     fn filled(&self) -> impl Iterator<Item = &PoolId> {
-        let asking = self.sources().into_iter().filter(|source| asks(source) == Some(Asks::Members));
-        asking.flat_map(|source| source.pools).filter(|id| !self.snapshot.refused.contains_key(id))
+        let requiring =
+            self.sources().into_iter().filter(|source| requirement_of(source) == Some(Requirement::Members));
+        requiring.flat_map(|source| source.pools).filter(|id| !self.snapshot.refused.contains_key(id))
     }
 
     /// The pools that must be compared and have not been: existing pools, pools that a candidate's rules use and that
@@ -303,7 +304,7 @@ impl Comparison {
     }
 
     fn on_seen(&mut self, now: Now, snapshot: Arc<Snapshot>) {
-        self.compared.note(now, &snapshot);
+        self.compared.record(now, &snapshot);
         self.snapshot = snapshot;
         let all = self.has_all();
         match &mut self.phase {
@@ -319,7 +320,7 @@ impl Comparison {
         Some(self.decided_at().map_or(steady, |at| at.max(steady)))
     }
 
-    fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
+    fn check_end(&mut self, now: Now, out: &mut Vec<Out>) {
         let Phase::Waiting { until, .. } = self.phase else { return };
         let end = if self.complete_at().is_some_and(|at| at <= now) {
             End::Complete
@@ -345,7 +346,7 @@ impl Machine for Comparison {
             }
             In::Seen(snapshot) => self.on_seen(now, snapshot),
         }
-        self.advance(now, out);
+        self.check_end(now, out);
     }
 
     fn deadline(&self) -> Option<Now> {
@@ -354,19 +355,19 @@ impl Machine for Comparison {
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.advance(now, out);
+        self.check_end(now, out);
     }
 }
 
 /// Returns what a source requires of its pools. A source that has an error of its own, and that never delivered data,
 /// requires nothing (X3). `None` while its answer is pending.
-fn asks(source: &Followed<'_>) -> Option<Asks> {
+fn requirement_of(source: &ListedSource<'_>) -> Option<Requirement> {
     match &source.fact?.assigned {
         Assigned::Unknown(None) => None,
         // The client retries an unreachable server, which may answer later.
         Assigned::Unknown(Some(fault)) if fault.reason == Reason::Connectivity => None,
-        Assigned::Unknown(Some(_)) => Some(Asks::Nothing),
-        Assigned::Usable(_) | Assigned::Dropped(_) => Some(Asks::Members),
+        Assigned::Unknown(Some(_)) => Some(Requirement::Nothing),
+        Assigned::Usable(_) | Assigned::Dropped(_) => Some(Requirement::Members),
     }
 }
 

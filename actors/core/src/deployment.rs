@@ -56,7 +56,7 @@ pub enum Out {
 pub struct Deployment {
     phase: Phase,
     failures: u32,
-    told: bool,
+    reported: bool,
 }
 
 #[derive(Default, Debug)]
@@ -79,8 +79,8 @@ impl Deployment {
             Failure::Absent | Failure::Denied(_) => true,
             Failure::Other(_) => false,
         };
-        if !self.told && (is_certain || self.failures >= QUIET_FAILURES) {
-            self.told = true;
+        if !self.reported && (is_certain || self.failures >= QUIET_FAILURES) {
+            self.reported = true;
             out.push(Out::Missing(failure));
         }
     }

@@ -6,7 +6,7 @@ mod admin;
 mod emitter;
 mod facts;
 mod inputs;
-mod person;
+mod operator;
 mod xds;
 
 use std::sync::Arc;
@@ -315,20 +315,20 @@ pub enum FactKey {
 }
 
 /// Passes each delivery that follows from an output to `deliver`, in order.
-pub fn route(said: Output, deliver: &mut impl FnMut(Delivery)) {
-    match said {
-        Output::Watcher(said) => from_watcher(said, deliver),
-        Output::Informer(said) => from_informer(said, deliver),
-        Output::Discovery(said) => from_discovery(said, deliver),
-        Output::Directory(said) => from_directory(said, deliver),
-        Output::Pool(said) => from_pool(said, deliver),
-        Output::Writer(said) => from_writer(said, deliver),
-        Output::AdminState(said) => admin::from_admin_state(said, deliver),
-        Output::Leader(said) => from_leader(said, deliver),
-        Output::Pauses(said) => from_pauses(said, deliver),
-        Output::Operator(request) => deliver(person::from_person(request)),
-        Output::Events(said) => emitter::from_events(said, deliver),
-        Output::XdsSource(said) => xds::from_xds_source(said, deliver),
+pub fn route(output: Output, deliver: &mut impl FnMut(Delivery)) {
+    match output {
+        Output::Watcher(output) => from_watcher(output, deliver),
+        Output::Informer(output) => from_informer(output, deliver),
+        Output::Discovery(output) => from_discovery(output, deliver),
+        Output::Directory(output) => from_directory(output, deliver),
+        Output::Pool(output) => from_pool(output, deliver),
+        Output::Writer(output) => from_writer(output, deliver),
+        Output::AdminState(output) => admin::from_admin_state(output, deliver),
+        Output::Leader(output) => from_leader(output, deliver),
+        Output::Pauses(output) => from_pauses(output, deliver),
+        Output::Operator(request) => deliver(operator::to_machine(request)),
+        Output::Events(output) => emitter::from_events(output, deliver),
+        Output::XdsSource(output) => xds::from_xds_source(output, deliver),
         Output::Board(snapshot::Out::Publish(snapshot)) => {
             deliver(Delivery::Host(HostMessage::Publish(snapshot)))
         }
@@ -338,8 +338,8 @@ pub fn route(said: Output, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-fn from_watcher(said: watch::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+fn from_watcher(output: watch::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         watch::Out::Open { call, kind, ask, given_up } => {
             deliver(Delivery::Kubernetes(KubernetesCall::Open { call, kind, ask, given_up }));
         }
@@ -361,8 +361,8 @@ fn from_watcher(said: watch::Out, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-fn from_informer(said: informer::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+fn from_informer(output: informer::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         informer::Out::Service(uid, fact) => {
             deliver(Delivery::Directory(directory::In::Service(uid.clone(), fact.clone())));
             deliver(Delivery::Discovery(discovery::In::Service(uid, fact)));
@@ -393,8 +393,8 @@ fn from_informer(said: informer::Out, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-fn from_discovery(said: discovery::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+fn from_discovery(output: discovery::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         discovery::Out::Read { call, lb } => deliver(Delivery::Writer(writer::In::Read { call, lb })),
         discovery::Out::Lb(observation) => {
             deliver(Delivery::AdminState(nodes::In::Lb(observation.clone())));
@@ -410,8 +410,8 @@ fn from_discovery(said: discovery::Out, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+fn from_directory(output: directory::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         directory::Out::Assign(assignment) => {
             deliver(to_pool(assignment.pool.clone(), queue::In::Assigned(assignment)));
         }
@@ -428,8 +428,8 @@ fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
             }
         }
         directory::Out::ReadUpTo(read) => deliver(Delivery::Writer(writer::In::ReadUpTo(read))),
-        directory::Out::SourceAdminStates(pool, word) => {
-            deliver(Delivery::AdminState(nodes::In::SourceAdminStates(pool, word)));
+        directory::Out::SourceAdminStates(pool, states) => {
+            deliver(Delivery::AdminState(nodes::In::SourceAdminStates(pool, states)));
         }
         directory::Out::Refused(pool, why) => deliver(Delivery::Board(snapshot::In::Refused(pool, why))),
         directory::Out::Guards(view) => deliver(Delivery::Board(snapshot::In::Guards(view))),
@@ -442,8 +442,8 @@ fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-fn from_pool(said: queue::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+fn from_pool(output: queue::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         queue::Out::Due(pool, due) => deliver(Delivery::Writer(writer::In::Due(pool, due))),
         queue::Out::Withdraw(pool) => deliver(Delivery::Writer(writer::In::Withdraw(pool))),
         queue::Out::Taken(pool, attempt, taken) => {
@@ -466,8 +466,8 @@ fn from_pool(said: queue::Out, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+fn from_writer(output: writer::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         writer::Out::Take(pool, attempt) => deliver(to_pool(pool, queue::In::Take(attempt))),
         writer::Out::Finished(pool, attempt, outcome) => {
             deliver(to_pool(pool, queue::In::Finished(attempt, outcome)));
@@ -517,8 +517,8 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+fn from_leader(output: leader::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         leader::Out::Lease(call, ask) => {
             deliver(Delivery::Kubernetes(KubernetesCall::Lease { call, lease: LeaseName::Own, ask }));
         }
@@ -543,8 +543,8 @@ fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-fn from_pauses(said: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+fn from_pauses(output: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         pauses::Out::ConfigMap(call, ask) => {
             let keeper = Keeper::Pauses;
             deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { keeper, call, ask }));
@@ -572,7 +572,7 @@ fn answered(id: RequestId, answer: Answer) -> Delivery {
 /// Returns the reply to a message for a pool that does not exist, where the message does not start the pool. The
 /// operator gets an answer; the other messages are dropped.
 #[must_use]
-pub fn to_nobody(input: &queue::In) -> Option<Delivery> {
+pub fn reply_for_missing_pool(input: &queue::In) -> Option<Delivery> {
     match input {
         queue::In::Attempt(id) => Some(answered(*id, Answer::Refused(Refusal::Unknown))),
         queue::In::Assigned(_)

@@ -21,7 +21,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use sources::watch::{Line, WatchFailure};
 
-use super::sanitize::said;
+use super::sanitize::safe_text;
 
 /// The annotation that pauses a Service (D1).
 pub const PAUSE: &str = "azure-backend-pool-controller.io/pause";
@@ -166,7 +166,7 @@ impl LooseMeta<'_> {
 /// # Errors The body is not a list, or has no resourceVersion.
 pub fn page(kind: Kind, body: &[u8], wall: jiff::Timestamp) -> Result<Page, Arc<str>> {
     let list: RawList<'_> =
-        serde_json::from_slice(body).map_err(|error| said(&format!("unreadable list: {error}")))?;
+        serde_json::from_slice(body).map_err(|error| safe_text(&format!("unreadable list: {error}")))?;
     if list.metadata.resource_version.is_empty() {
         return Err(Arc::from("unreadable list: metadata.resourceVersion is missing"));
     }
@@ -182,7 +182,7 @@ pub fn line(kind: Kind, line: &[u8], wall: jiff::Timestamp) -> Line {
     let raw: RawLine<'_> = match serde_json::from_slice(line) {
         Ok(raw) => raw,
         Err(error) => {
-            let error = said(&format!("unreadable watch line: {error}"));
+            let error = safe_text(&format!("unreadable watch line: {error}"));
             return Line::Undecodable { key: None, owner: Owner::Unknown, resource_version: None, error };
         }
     };
@@ -193,7 +193,7 @@ pub fn line(kind: Kind, line: &[u8], wall: jiff::Timestamp) -> Line {
         "BOOKMARK" => bookmark(object),
         "ERROR" => Line::Error(error_of(object)),
         other => {
-            let error = said(&format!("unknown watch event type {other:?}"));
+            let error = safe_text(&format!("unknown watch event type {other:?}"));
             Line::Undecodable { key: None, owner: Owner::Unknown, resource_version: None, error }
         }
     }
@@ -240,7 +240,7 @@ fn deleted(kind: Kind, object: &[u8]) -> Line {
             key: None,
             owner: Owner::Unknown,
             resource_version: None,
-            error: said(&format!("unreadable metadata: {error}")),
+            error: safe_text(&format!("unreadable metadata: {error}")),
         },
     }
 }
@@ -261,7 +261,7 @@ fn bookmark(object: &[u8]) -> Line {
             key: None,
             owner: Owner::Unknown,
             resource_version: None,
-            error: said(&format!("unreadable bookmark: {error}")),
+            error: safe_text(&format!("unreadable bookmark: {error}")),
         },
     }
 }
@@ -281,7 +281,7 @@ fn error_of(object: &[u8]) -> WatchFailure {
         message: String,
     }
     let status: Status = serde_json::from_slice(object).unwrap_or_default();
-    let words = said(&format!("{} {}: {}", status.code, status.reason, status.message));
+    let words = safe_text(&format!("{} {}: {}", status.code, status.reason, status.message));
     if status.code == 410 || status.reason == "Expired" || status.reason == "Gone" {
         WatchFailure::Expired
     } else if status.code == 429 {
@@ -355,7 +355,7 @@ fn service(object: &[u8]) -> Result<ServiceObject, Arc<str>> {
     let families = families.iter().map(|family| match &**family {
         "IPv4" => Ok(Family::V4),
         "IPv6" => Ok(Family::V6),
-        other => Err(said(&format!("spec.ipFamilies: {other:?} is neither IPv4 nor IPv6"))),
+        other => Err(safe_text(&format!("spec.ipFamilies: {other:?} is neither IPv4 nor IPv6"))),
     });
     let annotations = meta.annotations.as_ref();
     let says = |key| annotations.and_then(|all| all.get(key)).is_some_and(|value| value == "true");
@@ -442,7 +442,9 @@ fn slice(object: &[u8], wall: jiff::Timestamp) -> Result<SliceObject, Arc<str>> 
         Some("IPv4") => AddressType::Ip(Family::V4),
         Some("IPv6") => AddressType::Ip(Family::V6),
         Some("FQDN") => AddressType::Fqdn,
-        Some(other) => return Err(said(&format!("addressType: {other:?} is none of IPv4, IPv6 and FQDN"))),
+        Some(other) => {
+            return Err(safe_text(&format!("addressType: {other:?} is none of IPv4, IPv6 and FQDN")));
+        }
     };
     let endpoints = raw.endpoints.unwrap_or_default().into_iter().map(|endpoint| {
         let conditions = endpoint.conditions.unwrap_or_default();
@@ -480,7 +482,7 @@ fn number_of(value: &impl Hash) -> u64 {
 
 #[expect(clippy::needless_pass_by_value, reason = "it is the shape that map_err calls")]
 fn unreadable(error: serde_json::Error) -> Arc<str> {
-    said(&format!("unreadable object: {error}"))
+    safe_text(&format!("unreadable object: {error}"))
 }
 
 #[cfg(test)]

@@ -28,14 +28,14 @@ pub fn named(value: impl Fn(&str) -> Option<String>) -> Option<Place> {
 
 /// Requests the Deployment until it is found, and passes its UID on.
 pub(super) async fn find(client: Client, clock: Clock, place: Place, port: Recipient<Found>) {
-    let (mut machine, mut said) = (Deployment::default(), Vec::new());
-    machine.step(clock.now(), In::Start, &mut said);
+    let (mut machine, mut outputs) = (Deployment::default(), Vec::new());
+    machine.step(clock.now(), In::Start, &mut outputs);
     loop {
-        for said_before in std::mem::take(&mut said) {
-            match said_before {
+        for output in std::mem::take(&mut outputs) {
+            match output {
                 Out::Ask => {
                     let answer = ask(&client, &place).await;
-                    machine.step(clock.now(), In::Answered(answer), &mut said);
+                    machine.step(clock.now(), In::Answered(answer), &mut outputs);
                 }
                 Out::Found(uid) => {
                     tracing::info!(deployment = %place, "events about this controller are attached to its Deployment");
@@ -43,13 +43,13 @@ pub(super) async fn find(client: Client, clock: Clock, place: Place, port: Recip
                         tracing::debug!("the Deployment was found after the end");
                     }
                 }
-                Out::Missing(failure) => tell_missing(&place, failure),
+                Out::Missing(failure) => log_missing(&place, failure),
             }
         }
-        if said.is_empty() {
+        if outputs.is_empty() {
             let Some(at) = machine.deadline() else { return };
             tokio::time::sleep(at.since(clock.now())).await;
-            machine.tick(clock.now(), &mut said);
+            machine.tick(clock.now(), &mut outputs);
         }
     }
 }
@@ -87,7 +87,7 @@ struct Metadata {
     uid: String,
 }
 
-fn tell_missing(place: &Place, failure: Failure) {
+fn log_missing(place: &Place, failure: Failure) {
     let (why, remedy) = match failure {
         Failure::Absent => (
             Arc::from("there is no such Deployment"),
@@ -107,7 +107,7 @@ fn tell_missing(place: &Place, failure: Failure) {
 }
 
 /// Logs that no Deployment is configured for this process.
-pub(super) fn tell_unnamed() {
+pub(super) fn log_unnamed() {
     let remedy = "in a Deployment, set DEPLOYMENT_NAME and POD_NAMESPACE, as the chart does";
     tracing::debug!(
         remedy,

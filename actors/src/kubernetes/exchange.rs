@@ -14,7 +14,7 @@ use kube::client::Body;
 use model::object::{ANSWER_WITHIN, RequestFailure};
 use serde_json::Value;
 
-use super::sanitize::{chain, said, status_text_without};
+use super::sanitize::{chain, safe_text, status_text_without};
 use super::watch_stream::escaped;
 use crate::azure::Effects;
 
@@ -226,7 +226,7 @@ pub(super) fn refusal_without(status: StatusCode, body: &[u8], known: &[&str]) -
 
 /// Failure without a status; its text may quote an answer.
 pub(super) fn other(why: &str) -> RequestFailure {
-    RequestFailure::Other(said(why))
+    RequestFailure::Other(safe_text(why))
 }
 
 /// Failure for an answer that did not arrive within [`ANSWER_WITHIN`].

@@ -67,7 +67,7 @@ async fn pages(client: &Client, since: Timestamp) -> Result<u32, RequestFailure>
     let (mut count, mut next) = (0_u32, String::new());
     for _ in 0..PAGES {
         let page = read(client, &next).await?;
-        let of_page = page.items.iter().filter(|event| event.tells_since(since)).count();
+        let of_page = page.items.iter().filter(|event| event.is_since(since)).count();
         count = count.saturating_add(u32::try_from(of_page).unwrap_or(u32::MAX));
         next = page.metadata.next.unwrap_or_default();
         if next.is_empty() {
@@ -125,7 +125,7 @@ struct Series {
 
 impl Event {
     /// Returns whether the Event reports a lock failure that last happened at or after a time.
-    fn tells_since(&self, since: Timestamp) -> bool {
+    fn is_since(&self, since: Timestamp) -> bool {
         let observed = self.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
         let times = [self.last_timestamp.as_ref(), observed, self.event_time.as_ref()];
         let last = times.into_iter().flatten().filter_map(|text| text.parse::<Timestamp>().ok()).max();

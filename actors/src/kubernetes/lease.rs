@@ -32,7 +32,7 @@ use super::sanitize::chain;
 use crate::azure::Effects;
 use crate::clock::Clock;
 use document::LeaseDocument;
-pub(super) use log::{Asked, Told};
+pub(super) use log::{LeaseLog, LeaseRequestKind};
 
 /// How much longer than requested a watch may last.
 const GRACE: Duration = Duration::from_secs(2);
@@ -110,12 +110,12 @@ impl Requests {
         let body = self.exchange.watch(seconds).await?.into_data_stream();
         let bytes = StreamReader::new(body.map_err(std::io::Error::other));
         let within = Duration::from_secs(seconds).saturating_add(GRACE);
-        let heard = tokio::time::timeout(within, self.first_news(from, bytes)).await;
+        let heard = tokio::time::timeout(within, self.first_change(from, bytes)).await;
         heard.unwrap_or_else(|_| Err(other("the watch did not end in time")))
     }
 
     /// Returns the first state that differs from the known one.
-    async fn first_news(
+    async fn first_change(
         &self,
         from: &ResourceVersion,
         bytes: impl AsyncRead + Unpin,

@@ -85,7 +85,7 @@ impl Reporter {
     }
 
     /// Records the UID of the Deployment.
-    pub(super) fn found(&mut self, uid: Arc<str>) {
+    pub(super) fn set_deployment_uid(&mut self, uid: Arc<str>) {
         if let Some(place) = self.deployment.clone() {
             self.itself = Itself::Deployment { place, uid };
         }
@@ -232,9 +232,9 @@ async fn send(
     if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
         return Err(Refused::ForNow(super::watch_stream::retry_after(answer.headers())));
     }
-    let said = tokio::time::timeout(TIMEOUT, answer.into_body().collect_bytes()).await;
-    let said = said.ok().and_then(Result::ok).unwrap_or_default();
-    Err(Refused::Status(status, sanitize::status_text(status, &said)))
+    let body = tokio::time::timeout(TIMEOUT, answer.into_body().collect_bytes()).await;
+    let body = body.ok().and_then(Result::ok).unwrap_or_default();
+    Err(Refused::Status(status, sanitize::status_text(status, &body)))
 }
 
 /// client-go's format: the name of the object, a dot and hexadecimal nanoseconds.

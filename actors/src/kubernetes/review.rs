@@ -17,8 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::exchange::{exchange, refusal_without};
-use super::sanitize::said_without;
-use auth_cache::{Kept, Question};
+use super::sanitize::safe_text_without;
+use auth_cache::{Question, VerdictCache};
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -51,7 +51,7 @@ pub struct Reviewer {
     runtime: Handle,
     turns: Arc<Semaphore>,
     /// Cached verdicts; read and replaced on the threads of all listeners.
-    kept: Arc<ArcSwap<Kept>>,
+    cache: Arc<ArcSwap<VerdictCache>>,
 }
 
 impl Reviewer {
@@ -62,7 +62,7 @@ impl Reviewer {
             client,
             runtime: Handle::current(),
             turns: Arc::new(Semaphore::new(AT_ONCE)),
-            kept: Arc::new(ArcSwap::from_pointee(Kept::default())),
+            cache: Arc::new(ArcSwap::from_pointee(VerdictCache::default())),
         }
     }
 
@@ -84,7 +84,7 @@ impl Reviewer {
     /// concurrent requests cause at most one review per free turn.
     pub async fn review_lately(&self, token: &str, path: &str, verb: &str) -> Verdict {
         let question = Question::new(token, path, verb);
-        let known = || self.kept.load().of(Instant::now(), question).cloned();
+        let known = || self.cache.load().of(Instant::now(), question).cloned();
         if let Some(verdict) = known() {
             return verdict;
         }
@@ -119,7 +119,7 @@ impl Reviewer {
             let _turn = turn;
             let verdict = this.judge(&token, &path, &verb).await.unwrap_or_else(Verdict::Unanswered);
             if let Some((since, question)) = question {
-                this.kept.rcu(|kept| kept.with(since, question, &verdict));
+                this.cache.rcu(|cache| cache.with(since, question, &verdict));
             }
             verdict
         });
@@ -173,14 +173,14 @@ impl Reviewer {
         }
         let mut answer: Value = serde_json::from_slice(&body)
             .map_err(|error| format!("a review cannot be read: {error}"))
-            .map_err(|why| RequestFailure::Other(said_without(&why, &[token])))?;
+            .map_err(|why| RequestFailure::Other(safe_text_without(&why, &[token])))?;
         Ok(answer.get_mut("status").map(Value::take).unwrap_or_default())
     }
 }
 
 /// Returns a text of the answer, without the token.
 fn words(value: &Value, token: &str) -> Arc<str> {
-    said_without(value.as_str().unwrap_or_default(), &[token])
+    safe_text_without(value.as_str().unwrap_or_default(), &[token])
 }
 
 #[cfg(test)]

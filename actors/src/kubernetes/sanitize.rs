@@ -13,12 +13,12 @@ use serde_json::Value;
 const LONGEST: usize = 600;
 
 /// Foreign text, without secrets.
-pub(super) fn said(text: &str) -> Arc<str> {
-    said_without(text, &[])
+pub(super) fn safe_text(text: &str) -> Arc<str> {
+    safe_text_without(text, &[])
 }
 
 /// Foreign text, without these secrets either: an answer may repeat what was sent.
-pub(super) fn said_without(text: &str, known: &[&str]) -> Arc<str> {
+pub(super) fn safe_text_without(text: &str, known: &[&str]) -> Arc<str> {
     Arc::from(redact::told(text, known, LONGEST))
 }
 
@@ -32,12 +32,12 @@ pub fn status_text(status: StatusCode, body: &[u8]) -> String {
 pub(super) fn status_text_without(status: StatusCode, body: &[u8], known: &[&str]) -> String {
     let object = serde_json::from_slice::<Value>(body).ok();
     let message = object.as_ref().and_then(|object| object["message"].as_str());
-    let said = match message {
+    let text = match message {
         Some(message) => redact::told(message, known, LONGEST),
         // An answer that is not from an API server says little that helps.
         None => redact::told(&String::from_utf8_lossy(body), known, LONGEST / 3),
     };
-    format!("HTTP {}: {said}", status.as_u16())
+    format!("HTTP {}: {text}", status.as_u16())
 }
 
 /// An error with all its sources, outermost first, without repetitions.
@@ -67,7 +67,7 @@ mod tests {
         let shown = "a\\u{1b}[2J\\u{7}\\u{202e} b";
         assert_eq!(status_text(StatusCode::FORBIDDEN, body.as_bytes()), format!("HTTP 403: {shown}"));
         assert_eq!(status_text(StatusCode::FORBIDDEN, hostile.as_bytes()), format!("HTTP 403: {shown}"));
-        assert_eq!(*said(hostile), *shown);
+        assert_eq!(*safe_text(hostile), *shown);
         assert_eq!(chain(&io::Error::other(hostile)), shown);
     }
 

@@ -75,7 +75,7 @@ fn patch(ask: &TaintAsk) -> Value {
 
 /// What was logged about patches.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct PatchLog {
     trouble: Trouble,
 }
 
@@ -97,10 +97,10 @@ impl From<&RequestFailure> for Trouble {
     }
 }
 
-impl Told {
+impl PatchLog {
     /// Logs the result of a patch: each success, and each cause of failure once.
-    pub(super) fn heard(&mut self, ask: &TaintAsk, answer: &TaintAnswer) {
-        let (node, change) = (&ask.node, word(ask.edit));
+    pub(super) fn record(&mut self, ask: &TaintAsk, answer: &TaintAnswer) {
+        let (node, change) = (&ask.node, change_text(ask.edit));
         match answer {
             TaintAnswer::Done => {
                 tracing::info!(%node, change, taint = DRAINING, "patched the taints of a node");
@@ -112,8 +112,8 @@ impl Told {
                 tracing::debug!(%node, change, ?answer, "the taints of a node were not patched");
             }
             TaintAnswer::Failed(failure) => {
-                if self.is_news(failure) {
-                    tell(ask, failure);
+                if self.is_new(failure) {
+                    log_failure(ask, failure);
                 } else {
                     tracing::debug!(%node, change, ?failure, "the taints of a node were not patched");
                 }
@@ -127,20 +127,20 @@ impl Told {
     }
 
     /// Returns whether a failure was not logged yet.
-    fn is_news(&self, failure: &RequestFailure) -> bool {
+    fn is_new(&self, failure: &RequestFailure) -> bool {
         Trouble::from(failure) > self.trouble
     }
 }
 
-fn word(edit: TaintEdit) -> &'static str {
+fn change_text(edit: TaintEdit) -> &'static str {
     match edit {
         TaintEdit::AddTo | TaintEdit::AddFirst => "added",
         TaintEdit::Remove { .. } => "removed",
     }
 }
 
-fn tell(ask: &TaintAsk, failure: &RequestFailure) {
-    let (node, change) = (&ask.node, word(ask.edit));
+fn log_failure(ask: &TaintAsk, failure: &RequestFailure) {
+    let (node, change) = (&ask.node, change_text(ask.edit));
     match failure {
         RequestFailure::Denied(why) => {
             let remedy = "let the service account patch nodes; until then nodes that are evicted are cut out of traffic \

@@ -23,7 +23,7 @@ use tokio_util::io::StreamReader;
 use self::reader::Reader;
 use super::sanitize::{chain, status_text};
 use super::server_clock::ServerClock;
-use super::{WayBack, decode};
+use super::{WatcherRoute, decode};
 use crate::clock::Clock;
 
 /// Time limit for the start of the answer.
@@ -45,7 +45,7 @@ pub(super) struct Request {
 }
 
 /// Sends the request, and passes everything in the answer, and its end, to the watcher.
-pub(super) async fn follow(client: Client, clock: Clock, request: Request, watcher: WayBack) {
+pub(super) async fn follow(client: Client, clock: Clock, request: Request, watcher: WatcherRoute) {
     let call = request.call;
     let (failure, lasted) = match &request.ask {
         Ask::List { .. } => (list(&client, clock, &request, &watcher).await, None),
@@ -59,7 +59,7 @@ pub(super) async fn follow(client: Client, clock: Clock, request: Request, watch
         (Some(failure), _) => log_failure(request.kind, failure),
     }
     let jitter = clock.jitter();
-    watcher.tell(In::Ended { call, failure, jitter }).await;
+    watcher.send(In::Ended { call, failure, jitter }).await;
 }
 
 /// Logs a failure; the watcher decides about the next request.
@@ -184,7 +184,12 @@ async fn send(client: &Client, uri: String) -> Result<http::Response<Body>, Watc
     }
 }
 
-async fn list(client: &Client, clock: Clock, request: &Request, watcher: &WayBack) -> Option<WatchFailure> {
+async fn list(
+    client: &Client,
+    clock: Clock,
+    request: &Request,
+    watcher: &WatcherRoute,
+) -> Option<WatchFailure> {
     let answer = match send(client, uri(request, 0)).await {
         Ok(answer) if answer.status().is_success() => answer,
         Ok(answer) => return Some(refusal(answer, false).await),
@@ -200,7 +205,7 @@ async fn list(client: &Client, clock: Clock, request: &Request, watcher: &WayBac
         Ok(page) => {
             log_undecodable(request.kind, &page.items);
             let (items, resource_version, next) = (page.items, page.resource_version, page.next);
-            watcher.tell(In::Page { call: request.call, items, resource_version, next }).await;
+            watcher.send(In::Page { call: request.call, items, resource_version, next }).await;
             None
         }
         Err(error) => Some(WatchFailure::Other(error)),
@@ -212,7 +217,7 @@ async fn stream(
     client: &Client,
     clock: Clock,
     request: &Request,
-    watcher: &WayBack,
+    watcher: &WatcherRoute,
 ) -> (Option<WatchFailure>, Option<Duration>) {
     let answer = match send(client, uri(request, clock.jitter())).await {
         Ok(answer) if answer.status().is_success() => answer,
@@ -224,7 +229,7 @@ async fn stream(
     };
     let server = ServerClock::of(answer.headers(), clock.wall());
     let opened = Instant::now();
-    if !watcher.tell(In::Opened(request.call)).await {
+    if !watcher.send(In::Opened(request.call)).await {
         return (None, None);
     }
     let bytes = answer.into_body().into_data_stream().map_err(std::io::Error::other);

@@ -66,7 +66,7 @@ fn seen_empty(began: Now) -> Delivery {
 }
 
 /// A word for each message from the pool to the writer.
-fn word_to_writer(delivery: &Delivery) -> Option<&'static str> {
+fn message_to_writer(delivery: &Delivery) -> Option<&'static str> {
     if let Delivery::Writer(writer::In::Due(..)) = delivery {
         Some("due")
     } else if let Delivery::Writer(writer::In::Withdraw(_)) = delivery {
@@ -83,26 +83,26 @@ async fn a3_a_successor_for_a_pool_is_heard_after_its_predecessor() {
     let (address_book, mut hears) = board_of_sinks(Duration::from_secs(1));
     let params = queue::Params::upstream(Duration::ZERO, 3);
     let pools = Pools::new(params, clock, address_book).start();
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     for round in 0..3 {
         pools.send(Deliver(vec![assigned(true), seen_empty(clock.now())])).await.expect("it lives");
         // The writer is busy with the first message while the pool is released, forgotten, and assigned again.
-        while told.len() < 2 * round + 1 {
-            told.extend(word_to_writer(&hears.recv().await.expect("the pool is due")));
+        while received.len() < 2 * round + 1 {
+            received.extend(message_to_writer(&hears.recv().await.expect("the pool is due")));
         }
         pools.send(Deliver(vec![assigned(false)])).await.expect("it lives");
         loop {
-            let heard = hears.recv().await.expect("the pool retires");
-            told.extend(word_to_writer(&heard));
-            if matches!(heard, Delivery::Directory(directory::In::Retired(_))) {
+            let delivery = hears.recv().await.expect("the pool retires");
+            received.extend(message_to_writer(&delivery));
+            if matches!(delivery, Delivery::Directory(directory::In::Retired(_))) {
                 break;
             }
         }
         let forget = Delivery::Pool(pool(), PoolMessage::Forget);
         pools.send(Deliver(vec![forget])).await.expect("it lives");
     }
-    while told.len() < 6 {
-        told.extend(word_to_writer(&hears.recv().await.expect("what was said is delivered")));
+    while received.len() < 6 {
+        received.extend(message_to_writer(&hears.recv().await.expect("what was said is delivered")));
     }
-    assert_eq!(told, ["due", "withdrawn"].repeat(3));
+    assert_eq!(received, ["due", "withdrawn"].repeat(3));
 }

@@ -1,5 +1,5 @@
-//! GETs for commands that the operator starts: what stands at Azure, and what we may do there. They go past the writer and
-//! its budget, so the running service makes none of them; nothing but GET can be sent this way.
+//! GETs for commands: the state in Azure, and the caller's permissions there. They bypass the writer and its budget,
+//! so the running service sends none of them. Only GET can be sent this way.
 
 use azure_core::http::RawResponse;
 use azure_core::http::headers::HeaderName;
@@ -15,32 +15,32 @@ const DATE: HeaderName = HeaderName::from_static("date");
 const PERMISSIONS_VERSION: &str = "2022-04-01";
 const LOCKS_VERSION: &str = "2016-09-01";
 
-/// What is looked at. A scope is the id of a subscription, a resource group or a resource.
+/// What to read. A scope is the id of a subscription, a resource group or a resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Look {
     /// A load balancer with all its pools and rules.
     LoadBalancer(LbName),
-    /// What the caller may do at this scope.
+    /// The caller's permissions at this scope.
     Permissions(String),
     /// The management locks at this scope and below it.
     Locks(String),
     /// The management locks at this scope and above it.
     LocksAbove(String),
-    /// The next page of an earlier answer: its `nextLink`.
+    /// The next page of an earlier answer, by its `nextLink`.
     Next(String),
 }
 
-/// What came back.
+/// Result of a read.
 #[derive(Clone, Debug)]
 pub struct Looked {
-    /// The body of a success as ARM sent it, or why there is none.
+    /// The body of a success as ARM sent it, or the failure.
     pub text: Result<String, Failure>,
-    /// The header `Date` of the answer, be it a success or not.
+    /// The header `Date` of the answer, of a success or not.
     pub date: Option<String>,
 }
 
 impl Client {
-    /// Looks at something with one GET; every failure is an answer too.
+    /// Reads with one GET; every failure is an answer too.
     pub async fn look(&self, look: &Look) -> Looked {
         let response = match self.address(look) {
             Ok(url) => self.get(url).await,
@@ -63,7 +63,7 @@ impl Client {
                 url.query_pairs_mut().append_pair("$filter", "atScope()");
                 Ok(url)
             }
-            // The same care as for an operation: a token goes nowhere else.
+            // Checked like the URL of an operation: the token must not be sent elsewhere.
             Look::Next(link) => self.addresses.operation(&Operation::new(link.as_str())),
         }
     }

@@ -1,4 +1,4 @@
-//! What commands look at beside the writer.
+//! Reads for commands, which bypass the writer.
 
 use model::arm::FailureKind;
 use model::ids::LbName;

@@ -1,4 +1,4 @@
-//! No token is given: the error names the server that answered and what it said, immediately, and without useless
+//! The authority gives no token: the error names the server and its message, immediately, and without useless
 //! requests.
 
 use std::time::Duration;
@@ -25,7 +25,7 @@ async fn start(identity: Identity, replies: Vec<Reply>) -> (Server, Client) {
     of(identity, login, replies, Duration::ZERO).await
 }
 
-/// What is said after this one answer, and how many requests there were.
+/// Returns the error after this one answer, and the number of requests.
 async fn told(identity: Identity, answer: Reply) -> (String, usize) {
     let (mut server, client) = start(identity, vec![answer]).await;
     let failed = failure(client.execute(ArmRequest::GetPool(pool_id())).await.answer);

@@ -1,4 +1,4 @@
-//! Setting up a client.
+//! Creating a client.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What goes over the wire, and what comes of what comes back.
+//! Requests on the wire, and the answers to what comes back.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

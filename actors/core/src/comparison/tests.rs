@@ -303,7 +303,7 @@ fn shop() -> Name {
 }
 
 /// A world where this is known of `eds:shop`, of one server of which this is known.
-fn told(
+fn snapshot_with(
     assigned: Option<Assigned>,
     failure: Option<&str>,
     pools: impl IntoIterator<Item = PoolView>,
@@ -338,17 +338,20 @@ fn x2_c4_a_source_is_waited_for_until_something_of_it_is_known() {
     let silent = "nothing was heard of eds:shop, neither what it is nor an error";
     let rows = [
         (world([], []), silent),
-        (told(None, None, []), silent),
-        (told(Some(Assigned::Unknown(None)), None, []), silent),
-        (told(Some(Assigned::Unknown(None)), Some("one:1: refused"), []), "eds:shop: one:1: refused"),
+        (snapshot_with(None, None, []), silent),
+        (snapshot_with(Some(Assigned::Unknown(None)), None, []), silent),
+        (
+            snapshot_with(Some(Assigned::Unknown(None)), Some("one:1: refused"), []),
+            "eds:shop: one:1: refused",
+        ),
     ];
     for (snapshot, said) in rows {
         let mut bench = following();
         assert_eq!(bench.at(1, &snapshot).end(), (60, End::Late), "{said}");
         assert_eq!(bench.said(), [said]);
     }
-    let unknown = told(Some(Assigned::Unknown(None)), None, []);
-    let known = told(usable(), None, [pool("edge")]);
+    let unknown = snapshot_with(Some(Assigned::Unknown(None)), None, []);
+    let known = snapshot_with(usable(), None, [pool("edge")]);
     assert_eq!(following().at(1, &unknown).at(9, &known).end(), (10, End::Complete));
     assert_eq!(Bench::begun().at(1, &world([], [])).end(), (2, End::Complete), "where none is listed");
 }
@@ -357,12 +360,12 @@ fn x2_c4_a_source_is_waited_for_until_something_of_it_is_known() {
 fn x2_c4_a_pool_is_waited_for_when_its_source_asks_something_of_it() {
     for assigned in [usable(), Some(Assigned::Dropped(fault("deleted")))] {
         let mut bench = following();
-        bench.at(1, &told(assigned.clone(), None, []));
+        bench.at(1, &snapshot_with(assigned.clone(), None, []));
         assert_eq!(bench.said(), ["lb/edge was not compared"]);
         let due = PoolView { state: PoolState::Due, ..pool("edge") };
-        bench.at(3, &told(assigned.clone(), None, [due]));
+        bench.at(3, &snapshot_with(assigned.clone(), None, [due]));
         assert_eq!(bench.said(), ["lb/edge was not compared"]);
-        assert_eq!(bench.at(5, &told(assigned, None, [pool("edge")])).end(), (6, End::Complete));
+        assert_eq!(bench.at(5, &snapshot_with(assigned, None, [pool("edge")])).end(), (6, End::Complete));
     }
 }
 
@@ -370,24 +373,24 @@ fn x2_c4_a_pool_is_waited_for_when_its_source_asks_something_of_it() {
 fn x3_c4_a_source_that_fails_at_first_is_known_and_its_pools_left_alone() {
     for reason in [Reason::Nack, Reason::Deleted, Reason::Timer, Reason::Reported] {
         let fault = Fault { reason, ..fault("not so") };
-        let failed = told(Some(Assigned::Unknown(Some(fault))), Some("not so"), []);
+        let failed = snapshot_with(Some(Assigned::Unknown(Some(fault))), Some("not so"), []);
         assert_eq!(following().at(1, &failed).end(), (2, End::Complete));
     }
 }
 
 #[test]
 fn x2_c4_a_control_plane_that_is_not_reached_is_waited_for() {
-    let failed = told(Some(Assigned::Unknown(Some(fault("refused")))), Some("refused"), []);
+    let failed = snapshot_with(Some(Assigned::Unknown(Some(fault("refused")))), Some("refused"), []);
     let mut bench = following();
     bench.at(1, &failed);
     assert_eq!(bench.said(), ["eds:shop: refused"]);
-    assert_eq!(bench.at(5, &told(usable(), None, [pool("edge")])).end(), (6, End::Complete));
+    assert_eq!(bench.at(5, &snapshot_with(usable(), None, [pool("edge")])).end(), (6, End::Complete));
     assert_eq!(following().at(1, &failed).end(), (60, End::Late));
 }
 
 #[test]
 fn x2_c4_a_listed_pool_that_is_refused_is_not_waited_for() {
-    let mut refused = told(usable(), None, []);
+    let mut refused = snapshot_with(usable(), None, []);
     refused.refused = [(id("edge"), NotManageable::PoolNotFound { lb: LbName::new("lb") })].into();
     assert_eq!(following().at(1, &refused).end(), (2, End::Complete));
 }

@@ -2,19 +2,20 @@
 
 use super::*;
 
-/// What is asked and told while every request is answered so; the seconds at which it is asked.
+/// What is asked and reported while every request is answered so; the seconds at which it is asked.
 struct Bench {
     machine: Deployment,
     now: Now,
     asked: Vec<u64>,
-    told: Vec<Failure>,
+    reported: Vec<Failure>,
     found: Option<Arc<str>>,
 }
 
 impl Bench {
     fn begun() -> Bench {
         let machine = Deployment::default();
-        let mut bench = Bench { machine, now: Now::ZERO, asked: Vec::new(), told: Vec::new(), found: None };
+        let mut bench =
+            Bench { machine, now: Now::ZERO, asked: Vec::new(), reported: Vec::new(), found: None };
         assert_eq!(bench.machine.deadline(), None);
         bench.tell(In::Start);
         bench
@@ -31,7 +32,7 @@ impl Bench {
             match said {
                 Out::Ask => self.asked.push(self.now.as_micros() / 1_000_000),
                 Out::Found(uid) => assert_eq!(self.found.replace(uid), None),
-                Out::Missing(failure) => self.told.push(failure),
+                Out::Missing(failure) => self.reported.push(failure),
             }
         }
     }
@@ -57,7 +58,7 @@ fn e1_the_deployment_is_asked_for_once_where_the_answer_has_it() {
     bench.tell(In::Answered(Ok("d-1".into())));
     assert_eq!(bench.found.as_deref(), Some("d-1"));
     bench.tell(In::Answered(Ok("d-2".into())));
-    assert_eq!((bench.machine.deadline(), bench.asked.len(), bench.told.len()), (None, 1, 0));
+    assert_eq!((bench.machine.deadline(), bench.asked.len(), bench.reported.len()), (None, 1, 0));
 }
 
 #[test]
@@ -78,14 +79,14 @@ fn e1_a_missing_deployment_is_told_once_and_a_short_outage_is_not() {
     for certain in [Failure::Absent, Failure::Denied("no".into())] {
         let mut bench = Bench::begun();
         bench.fails(certain.clone());
-        assert_eq!(bench.told, std::slice::from_ref(&certain));
+        assert_eq!(bench.reported, std::slice::from_ref(&certain));
         (0..9).for_each(|_| bench.fails(certain.clone()));
         (0..9).for_each(|_| bench.fails(other()));
-        assert_eq!(bench.told, [certain], "once");
+        assert_eq!(bench.reported, [certain], "once");
     }
     let mut bench = Bench::begun();
     (0..2).for_each(|_| bench.fails(other()));
-    assert_eq!(bench.told, []);
+    assert_eq!(bench.reported, []);
     bench.fails(other());
-    assert_eq!(bench.told, [other()]);
+    assert_eq!(bench.reported, [other()]);
 }

@@ -7,8 +7,8 @@ use reporting::snapshot;
 use sources::xds_source;
 
 /// The driver receives calls; the Directory receives the state of a source.
-pub(super) fn from_xds_source(said: xds_source::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+pub(super) fn from_xds_source(output: xds_source::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         xds_source::Out::Call(call) => deliver(Delivery::Xds(call)),
         xds_source::Out::Fact(name, fact) => {
             deliver(Delivery::Directory(directory::In::Source(name, fact)));

@@ -13,7 +13,7 @@ use model::signals::says_preempt;
 use serde::Deserialize;
 
 use super::preemptions::{age, due};
-use super::{Meta, named, said, time, unreadable, version, wall_of};
+use super::{Meta, named, safe_text, time, unreadable, version, wall_of};
 
 /// Type of the condition that means an eviction and nothing else.
 const PREEMPTION: &str = "PreemptionScheduled";
@@ -120,7 +120,7 @@ fn preempt(conditions: &[Condition<'_>], wall: Timestamp) -> Option<Preempt> {
         at: at.map(wall_of),
         age: at.and_then(|at| age(at, wall)),
         due: due(message, wall),
-        message: said(message),
+        message: safe_text(message),
     })
 }
 

@@ -10,7 +10,7 @@ use model::object::{Due, PreemptionObject};
 use model::signals;
 use serde::Deserialize;
 
-use super::{Meta, named, said, time, unreadable, version, wall_of};
+use super::{Meta, named, safe_text, time, unreadable, version, wall_of};
 
 /// Reason of these Events.
 const REASON: &str = "PreemptScheduled";
@@ -94,7 +94,7 @@ pub(super) fn preemption(object: &[u8], wall: Timestamp) -> Result<PreemptionObj
         at: at.map(wall_of),
         age: at.and_then(|at| age(at, wall)),
         due: due(message, wall),
-        message: said(message),
+        message: safe_text(message),
     })
 }
 

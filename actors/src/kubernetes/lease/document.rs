@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::Place;
 use crate::clock::Clock;
-use crate::kubernetes::sanitize::said;
+use crate::kubernetes::sanitize::safe_text;
 
 /// End of ARM's closed gate of reads; on our own Lease only (W8).
 const READS_UNTIL: &str = "azure-backend-pool-controller.io/reads-throttled-until";
@@ -116,7 +116,7 @@ fn gates(annotations: &Value, clock: Clock) -> GateTimes {
     let read = |key: &str| {
         let text = annotations[key].as_str()?;
         let Ok(until) = text.parse::<Timestamp>() else {
-            tracing::info!(annotation = key, value = %said(text), "an annotation of our Lease is no time");
+            tracing::info!(annotation = key, value = %safe_text(text), "an annotation of our Lease is no time");
             return None;
         };
         let left = clock.until(until);
@@ -174,7 +174,7 @@ impl LeaseDocument {
 fn out_of_sync(annotations: &Value, clock: Clock) -> OutOfSyncTimes {
     let text = annotations[OUT_OF_SYNC].as_str().unwrap_or("{}");
     let Ok(noted) = serde_json::from_str::<Map<String, Value>>(text) else {
-        tracing::info!(annotation = OUT_OF_SYNC, value = %said(text), "an annotation of our Lease is no JSON object");
+        tracing::info!(annotation = OUT_OF_SYNC, value = %safe_text(text), "an annotation of our Lease is no JSON object");
         return OutOfSyncTimes::default();
     };
     let late = |(pool, since): (&String, &Value)| {

@@ -426,7 +426,7 @@ async fn w8_a_watch_that_is_cut_after_10_s_or_more_is_closed_and_has_not_failed(
             Err(std::io::Error::other("connection reset"))
         });
         let bytes = StreamReader::new(Box::pin(begun.chain(cut)));
-        let heard = requests.first_news(&ResourceVersion("7".into()), bytes).await;
+        let heard = requests.first_change(&ResourceVersion("7".into()), bytes).await;
         match heard {
             Ok(LeaseAnswer::Unchanged) => assert!(is_routine, "after {seconds} s"),
             Err(RequestFailure::Other(_)) => assert!(!is_routine, "after {seconds} s"),

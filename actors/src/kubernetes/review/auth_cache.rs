@@ -48,9 +48,9 @@ impl Entry {
 
 /// The verdicts, oldest first.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Kept(VecDeque<Entry>);
+pub(super) struct VerdictCache(VecDeque<Entry>);
 
-impl Kept {
+impl VerdictCache {
     /// Returns the verdict on a question, while it is fresh.
     pub(super) fn of(&self, now: Instant, question: Question) -> Option<&Verdict> {
         // The newest are requested again most often.
@@ -58,10 +58,9 @@ impl Kept {
         entry.is_fresh(now).then_some(&entry.verdict)
     }
 
-    /// These verdicts and this one, which was asked for at that moment; those that are no longer fresh then go, and where
-    /// there are too many, the oldest. A missing answer is no verdict, and none takes the place of one that was asked
-    /// for later.
-    pub(super) fn with(&self, asked: Instant, question: Question, verdict: &Verdict) -> Kept {
+    /// Adds this verdict, which was requested at that time, and drops the expired ones and, if there are too many, the
+    /// oldest. A missing answer is not a verdict. A verdict never replaces one that was requested later.
+    pub(super) fn with(&self, asked: Instant, question: Question, verdict: &Verdict) -> VerdictCache {
         match verdict {
             Verdict::Allowed(_) | Verdict::Denied(..) | Verdict::Unknown(_) => {}
             Verdict::Unanswered(_) => return self.clone(),
@@ -75,7 +74,7 @@ impl Kept {
             kept.pop_front();
         }
         kept.push_back(Entry { question, verdict: verdict.clone(), asked });
-        Kept(kept)
+        VerdictCache(kept)
     }
 }
 
@@ -100,9 +99,9 @@ mod tests {
         let denied = Verdict::Denied("bob".into(), "".into());
         let unknown = Verdict::Unknown("".into());
         let verdicts = [("a", allowed()), ("b", denied), ("c", unknown), ("d", unanswered)];
-        let kept = verdicts
-            .iter()
-            .fold(Kept::default(), |kept, (token, verdict)| kept.with(begin, question(token), verdict));
+        let kept = verdicts.iter().fold(VerdictCache::default(), |kept, (token, verdict)| {
+            kept.with(begin, question(token), verdict)
+        });
         let last = begin + KEPT_FOR - Duration::from_millis(1);
         for (token, verdict) in &verdicts[..3] {
             assert_eq!(kept.of(last, question(token)), Some(verdict));
@@ -119,8 +118,11 @@ mod tests {
         let begin = Instant::now();
         let second = begin + KEPT_FOR - Duration::from_secs(1);
         let denied = Verdict::Denied("alice".into(), "".into());
-        let kept =
-            Kept::default().with(begin, question("a"), &allowed()).with(second, question("a"), &denied);
+        let kept = VerdictCache::default().with(begin, question("a"), &allowed()).with(
+            second,
+            question("a"),
+            &denied,
+        );
         assert_eq!((kept.of(begin + KEPT_FOR, question("a")), kept.0.len()), (Some(&denied), 1));
         let late = kept.with(second - Duration::from_secs(1), question("a"), &allowed());
         assert_eq!(late.of(second, question("a")), Some(&denied), "what was asked for before is older news");
@@ -129,7 +131,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn h2_there_are_no_more_verdicts_than_a_bound_and_the_oldest_go_first() {
         let begin = Instant::now();
-        let mut kept = Kept::default();
+        let mut kept = VerdictCache::default();
         for number in 0..=MOST {
             kept = kept.with(begin, question(&number.to_string()), &allowed());
         }

@@ -137,15 +137,15 @@ async fn c4_a_dry_run_patches_nothing() {
 fn n1_a_refusal_is_told_once_until_the_server_answers_otherwise() {
     let ask = TaintAsk { node: NodeName::new("n1"), uid: NodeUid::new("u"), edit: TaintEdit::AddTo };
     let (denied, failing) = (RequestFailure::Denied("no".into()), RequestFailure::Other("away".into()));
-    let mut told = Told::default();
-    for (failure, is_news) in
+    let mut log = PatchLog::default();
+    for (failure, is_new) in
         [(&failing, true), (&failing, false), (&denied, true), (&denied, false), (&failing, false)]
     {
-        assert_eq!(told.is_news(failure), is_news, "{failure:?}");
-        told.heard(&ask, &TaintAnswer::Failed(failure.clone()));
+        assert_eq!(log.is_new(failure), is_new, "{failure:?}");
+        log.record(&ask, &TaintAnswer::Failed(failure.clone()));
     }
-    told.heard(&ask, &TaintAnswer::Withheld);
-    assert!(!told.is_news(&failing), "a patch that was not sent says nothing of the server");
-    told.heard(&ask, &TaintAnswer::Overtaken);
-    assert!(told.is_news(&failing) && told.is_news(&denied));
+    log.record(&ask, &TaintAnswer::Withheld);
+    assert!(!log.is_new(&failing), "a patch that was not sent says nothing of the server");
+    log.record(&ask, &TaintAnswer::Overtaken);
+    assert!(log.is_new(&failing) && log.is_new(&denied));
 }

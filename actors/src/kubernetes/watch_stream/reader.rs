@@ -18,7 +18,7 @@ use sources::watch::{In, WatchFailure};
 use tokio::time::MissedTickBehavior;
 use tokio_util::codec::LinesCodecError;
 
-use super::{Request, WayBack, decode, log_undecodable, other};
+use super::{Request, WatcherRoute, decode, log_undecodable, other};
 use crate::address_book::Deliver;
 use crate::clock::Clock;
 use crate::recorder;
@@ -43,7 +43,7 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Creates a reader for the answer to this request.
-    pub(super) fn new(clock: Clock, request: &Request, watcher: &WayBack) -> Reader {
+    pub(super) fn new(clock: Clock, request: &Request, watcher: &WatcherRoute) -> Reader {
         Reader {
             kind: request.kind,
             clock,

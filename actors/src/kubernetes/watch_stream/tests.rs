@@ -83,7 +83,8 @@ impl Stage {
     /// Sends a request.
     fn ask(&self, call: u64, ask: Ask) {
         let kind = Kind::Preemptions;
-        let watcher = WayBack { kind, recipient: self.recipient.clone(), writer: self.recipient.clone() };
+        let watcher =
+            WatcherRoute { kind, recipient: self.recipient.clone(), writer: self.recipient.clone() };
         let request = Request { call: CallId(call), kind, ask };
         drop(tokio::spawn(follow(self.client.clone(), self.clock, request, watcher)));
     }
@@ -213,7 +214,7 @@ async fn asked_of_a_server_that_answers_watches(answer: &'static str, count: usi
             Ask::Watch { .. } => "watch",
         });
         let recipient = address_book.recipient(End::Watcher(kind)).clone();
-        let way_back = WayBack { kind, writer: recipient.clone(), recipient };
+        let way_back = WatcherRoute { kind, writer: recipient.clone(), recipient };
         follow(client.clone(), Clock::start(), request, way_back).await;
         while let Ok(Delivery::Watcher(_, word)) = hears.try_recv() {
             watcher.step(now, word, &mut out);

@@ -1,7 +1,7 @@
 //! The edges of processes: what is said departs, arrives after a while, and makes a machine take a turn.
 
 use model::machine::Now;
-use pool_core::route::{Delivery, HostMessage, PoolMessage, to_nobody};
+use pool_core::route::{Delivery, HostMessage, PoolMessage, reply_for_missing_pool};
 
 use super::{Happening, Inner, World};
 use crate::kubernetes::Effect;
@@ -145,7 +145,9 @@ impl World {
                     self.processes[process].replica.forget(&pool);
                 }
                 PoolMessage::In(input) => {
-                    if let Some(answer) = to_nobody(&input).filter(|_| !replica.pools.contains_key(&pool)) {
+                    if let Some(answer) =
+                        reply_for_missing_pool(&input).filter(|_| !replica.pools.contains_key(&pool))
+                    {
                         let (edge, _) = replica.push(&Actor::Registry, answer);
                         self.depart(process, edge);
                     } else if let Some(actor) = replica.start(&pool, &input) {

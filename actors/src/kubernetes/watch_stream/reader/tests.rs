@@ -27,7 +27,7 @@ async fn a_stream_is_read_on_while_its_watcher_is_busy() {
     let (clock, kind) = (Clock::of_runtime(), Kind::EndpointSlices);
     let (address_book, mut hears) = board_of_sinks(SLOW);
     let recipient = address_book.recipient(End::Watcher(kind)).clone();
-    let watcher = WayBack { kind, recipient, writer: address_book.writer.clone() };
+    let watcher = WatcherRoute { kind, recipient, writer: address_book.writer.clone() };
     let ask = Ask::Watch { from: ResourceVersion("1".into()) };
     let reader = Reader::new(clock, &Request { call: CallId(7), kind, ask }, &watcher);
     let (mut server, lines) = mpsc::channel(0);
@@ -67,7 +67,7 @@ async fn all_that_was_read_is_told_before_a_stream_ends() {
     let kind = Kind::EndpointSlices;
     let (address_book, mut hears) = board_of_sinks(SLOW);
     let recipient = address_book.recipient(End::Watcher(kind)).clone();
-    let watcher = WayBack { kind, recipient, writer: address_book.writer.clone() };
+    let watcher = WatcherRoute { kind, recipient, writer: address_book.writer.clone() };
     let ask = Ask::Watch { from: ResourceVersion("1".into()) };
     let reader = Reader::new(Clock::of_runtime(), &Request { call: CallId(7), kind, ask }, &watcher);
     let cut = Err(LinesCodecError::MaxLineLengthExceeded);

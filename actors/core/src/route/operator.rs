@@ -6,7 +6,7 @@ use model::operator_request::{Request, Scope, Wanted};
 use pools::{directory, discovery};
 
 /// Addresses an operator request to the machine that decides about it.
-pub(super) fn from_person(Request { id, wanted }: Request) -> Delivery {
+pub(super) fn to_machine(Request { id, wanted }: Request) -> Delivery {
     match wanted {
         Wanted::Attempt(pool) => Delivery::Writer(writer::In::Attempt(id, pool)),
         Wanted::Release(scope) => match scope {
