@@ -65,7 +65,7 @@ impl AzurePort {
                 tracing::debug!("a write was accepted after the port had stopped");
             }
             // The remaining quota comes first, so that it applies to the calls that follow from the answer.
-            let left = headroom.said().map(|(class, left)| writer::In::Headroom(class, left));
+            let left = headroom.by_class().map(|(class, left)| writer::In::Headroom(class, left));
             let inputs = left.chain([writer::In::Answered(id, answer)]);
             if writer.send(Deliver(inputs.map(Delivery::Writer).collect())).await.is_err() {
                 tracing::debug!("an answer of ARM came after the writer had stopped");

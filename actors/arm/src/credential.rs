@@ -197,8 +197,8 @@ impl Owner {
     }
 
     fn act(&mut self, out: Vec<Out>) {
-        for said in out {
-            match said {
+        for output in out {
+            match output {
                 Out::Ask(request) => {
                     let (credential, scope) = (Arc::clone(&self.credential), Arc::clone(&self.scope));
                     let ask = async move { (request, credential.get_token(&[&scope], None).await) };

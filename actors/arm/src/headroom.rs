@@ -23,7 +23,7 @@ pub struct Headroom {
 
 impl Headroom {
     /// Returns the known quotas, class by class.
-    pub fn said(self) -> impl Iterator<Item = (GateClass, u32)> {
+    pub fn by_class(self) -> impl Iterator<Item = (GateClass, u32)> {
         let all = [(GateClass::Reads, self.reads), (GateClass::Writes, self.writes)];
         all.into_iter().filter_map(|(class, left)| Some((class, left?)))
     }

@@ -1,4 +1,4 @@
-//! What a tool sees over a real connection.
+//! The state that a tool sees over a real connection.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -56,14 +56,14 @@ fn resource(name: &str, state: State, cached: Option<Cached<Value>>, error: Opti
     ResourceDump { key: Key::new(Kind::Endpoints, name), state, cached, error, watchers: 1 }
 }
 
-/// The status where these are watched.
+/// A status with these watched resources.
 fn of(resources: Vec<ResourceDump>) -> Status {
     let dump = Dump { servers: Vec::new(), resources };
     let view = XdsView { node_id: Arc::from("pools-1"), dump, sources: BTreeMap::new() };
     Status { node: Arc::new(node()), view: Arc::new(view) }
 }
 
-/// One resource in each state, with and without one that is in use.
+/// One resource in each state, with and without a version in use.
 fn status() -> Status {
     let nack = || Some(error(Reason::Nack, Code::InvalidArgument, rejected(Some("bad"))));
     let gone = Some(error(Reason::Deleted, Code::NotFound, rejected(None)));
@@ -83,7 +83,7 @@ fn status() -> Status {
     of(resources)
 }
 
-/// A server of this status, until it is told to end.
+/// A server of this status, until it is shut down.
 struct Site {
     addr: SocketAddr,
     end: oneshot::Sender<()>,
@@ -275,7 +275,7 @@ async fn h5_a_peer_that_never_ends_its_request_is_not_waited_for() {
     endless.ready().await.unwrap();
     let request = Request::new(stream::pending::<Vec<u8>>());
     let mut endless = pin!(endless.client_streaming(request, PathAndQuery::from_static(METHOD), RawCodec));
-    // What is answered behind it shows that it has come.
+    // An answer to a later request shows that this one has arrived.
     let mut client = ClientStatusDiscoveryServiceClient::new(channel);
     let mut answered = pin!(client.fetch_client_status(ClientStatusRequest::default()));
     let first = future::select(endless.as_mut(), answered.as_mut()).await;

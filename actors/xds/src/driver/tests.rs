@@ -1,4 +1,4 @@
-//! The driver against real servers on loopback, which speak or are silent as each test wants.
+//! The driver against real servers on loopback, which answer or stay silent as each test needs.
 
 mod conversation;
 mod faults;
@@ -32,12 +32,12 @@ use server::Peer;
 const STREAM: StreamId = StreamId(1);
 const SERVER: ServerId = ServerId(0);
 
-/// When everything comes, on the wall.
+/// Wall time of every event.
 const AT: Wall = Wall::from_micros(7_000_000);
-/// The number that comes with the end of a stream.
+/// Jitter at the end of every stream.
 const JITTER: u16 = 321;
 
-/// Waits for what has to happen, and not forever.
+/// Waits for an expected event, with a time limit.
 async fn within<F: Future>(awaited: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(60), awaited).await.expect("it happens in time")
 }
@@ -50,14 +50,14 @@ fn bootstrap(target: impl fmt::Display, fields: &str) -> Arc<Bootstrap> {
     Arc::new(Bootstrap::parse(&text).unwrap())
 }
 
-/// The version that the driver is told to be.
+/// Version of the client in the tests.
 const VERSION: &str = "1.2.3";
 
 fn insecure(target: impl fmt::Display) -> Arc<Bootstrap> {
     bootstrap(target, r#""channel_creds": [{"type": "insecure"}]"#)
 }
 
-/// A driver, and what it says.
+/// A driver and its events.
 struct Site {
     driver: Driver,
     told: UnboundedReceiver<Heard>,
@@ -69,7 +69,7 @@ impl Site {
         Site { driver: Driver::new(bootstrap, VERSION, tell, || AT, || JITTER), told }
     }
 
-    /// A driver whose stream to this server asks for endpoints.
+    /// Creates a driver whose stream to this server requests endpoints.
     fn asking(bootstrap: Arc<Bootstrap>) -> Site {
         let mut site = Site::of(bootstrap);
         site.driver.open(STREAM, SERVER, vec![asked(&["web"])]);
@@ -111,7 +111,7 @@ impl Site {
         ended
     }
 
-    /// That the next thing said is that a request was pulled, and so that nothing else was to be said before.
+    /// Checks that the next event is a pulled request, and so that no other event came before it.
     async fn says_nothing_else(&mut self, peer: &mut Peer) {
         self.driver.send(STREAM, &asked(&["more"]));
         self.sent(Kind::Endpoints).await;
@@ -120,7 +120,7 @@ impl Site {
     }
 }
 
-/// Listens, and leaves the connections to the system: they are open, and no data is sent.
+/// Listens and accepts nothing: the system opens the connections, and no data is sent.
 async fn silent() -> (SocketAddr, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     (listener.local_addr().unwrap(), listener)

@@ -12,7 +12,7 @@ use sources::xds::client::{Client, In, Out, Params, Told, Waits, Watcher};
 use super::server::Ads;
 use super::*;
 
-/// A client that is driven as its shell drives it, on a clock that stands until it is moved.
+/// A client, driven as by its shell, on a clock that only the test advances.
 struct Shell {
     client: Client,
     site: Site,
@@ -59,7 +59,7 @@ impl Shell {
         self.act(out);
     }
 
-    /// Lets happen what the driver says, until watchers are told something.
+    /// Handles events of the driver until watchers get an output.
     async fn told(&mut self) -> News<()> {
         while self.told.is_empty() {
             let said = self.site.next().await;
@@ -76,7 +76,7 @@ impl Shell {
         }
     }
 
-    /// Lets happen what the driver says, up to the end of the stream.
+    /// Handles events of the driver up to the end of the stream.
     async fn ended(&mut self) {
         loop {
             let said = self.site.next().await;
@@ -88,7 +88,7 @@ impl Shell {
         }
     }
 
-    /// Waits, on the client's clock, for what is due.
+    /// Advances the client's clock to the next deadline.
     fn wait(&mut self) {
         self.now = self.client.deadline().expect("something is due");
         let mut out = Vec::new();
@@ -148,8 +148,8 @@ async fn x2_a88_a_whole_conversation() {
     assert_eq!(shell.state(), State::ReceivedError);
     assert_eq!(peer.request().await.version_info, "3");
 
-    // The stream is cut, which is no error after a response; on the next one no version is claimed, so that the error is
-    // said again if it lasts.
+    // The cut is not an error after a response. The next stream claims no version, so that the server repeats the
+    // error if it lasts.
     drop(peer);
     shell.ended().await;
     assert_eq!(shell.told, []);

@@ -1,4 +1,4 @@
-//! How streams end that do not work.
+//! How broken streams end.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Status;
@@ -56,7 +56,7 @@ async fn x2_a_status_of_the_server_is_handed_on() {
     let ended = site.ended().await;
     assert_eq!((ended.code, ended.message.as_str()), (Code::PermissionDenied, "not for you"));
 
-    // After a message it comes in the trailers.
+    // After a message, it comes in the trailers.
     site.driver.open(STREAM, SERVER, vec![asked(&["web"])]);
     site.driver.read(STREAM);
     site.dispatched().await;

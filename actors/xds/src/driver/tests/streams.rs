@@ -1,4 +1,4 @@
-//! What is said of a stream that works: requests as they are pulled, messages as they may be read, and its end.
+//! Events of a working stream: requests as they are pulled, messages as they may be read, and its end.
 
 use super::server::Ads;
 use super::*;
@@ -101,7 +101,7 @@ async fn x2_a_stream_that_is_closed_in_good_order_ends_so() {
     drop(peer);
     site.driver.read(STREAM);
     assert_eq!(site.ended().await, Ended { code: Code::Ok, message: String::new() });
-    // One that ends without a message does too.
+    // So does a stream that ends without a message.
     site.driver.open(STREAM, SERVER, vec![asked(&["web"])]);
     site.driver.read(STREAM);
     site.dispatched().await;
