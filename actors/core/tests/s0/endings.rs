@@ -7,7 +7,7 @@ use crate::bench::{Bench, Request, web};
 use crate::profile::{NOT_COMPARED, Playing, Profile, TICK, both};
 use crate::words::{exhausted, failed, retrying, updated};
 
-/// A bench whose Service changes from member 1 to member 2; times count from the moment at which that is due.
+/// A bench whose Service changes from member 1 to member 2; times count from the moment at which the change is due.
 fn changed(profile: Profile, max_retries: u32) -> Bench {
     let mut bench = Bench::with(profile, max_retries, Settings::default());
     bench.mark(profile.window());
@@ -15,12 +15,12 @@ fn changed(profile: Profile, max_retries: u32) -> Bench {
     bench
 }
 
-/// The requests of an attempt whose PUT is answered with this status, and that begins at this moment.
+/// The requests of an attempt that starts at this time and whose PUT is answered with this status.
 fn attempt(at: i64, status: u16) -> [Request; 2] {
     [(at, "GET", 200), (at + 20, "PUT", status)]
 }
 
-/// The read that verifies a write whose attempt began at this moment (W2).
+/// The read that verifies a write whose attempt started at this time (W2).
 fn verified(at: i64) -> Request {
     (at + 1_120, "GET", 200)
 }
@@ -42,7 +42,7 @@ fn s0_case_06_a_conflict_is_requeued_and_succeeds_after_a_fresh_get() {
     });
 }
 
-/// In the default profile a 412 costs a round within the attempt; only one in every round is an outcome (C2, W2).
+/// In the default profile, a 412 costs a round within the attempt; only a 412 in every round is an outcome (C2, W2).
 #[test]
 fn s0_case_06_a_failed_precondition_is_requeued_and_succeeds_after_a_get() {
     both(|profile| {
@@ -102,7 +102,7 @@ fn s0_case_11_an_exhausted_budget_is_reported_and_leaves_the_queue_empty() {
     });
 }
 
-/// Each status of `GetRetriableStatusCode()`, of GETs and of PUTs, after the client has tried four times.
+/// Each status of `GetRetriableStatusCode()`, of GETs and of PUTs, after four tries of the client.
 #[test]
 fn s0_case_12_statuses_that_the_client_retries_are_terminal_afterwards() {
     for status in [408, 500, 502, 503, 504] {
@@ -195,7 +195,7 @@ fn s0_case_13_other_failures_are_not_requeued_and_are_reported_at_once() {
     }
 }
 
-/// S0 knows no comparison after a failure; Q8's is the default profile's own, and a repeat is not told again.
+/// S0 has no comparison after a failure; Q8's belongs to the default profile, and does not report a repeated failure.
 #[test]
 fn s0_case_13_only_a_slice_event_or_default_time_restarts_a_failed_pool() {
     both(|profile| {
@@ -238,7 +238,7 @@ fn s0_case_14_a_missing_load_balancer_is_dropped_without_an_event() {
     });
 }
 
-/// What follows a 404 is Q6's: where discovery still maps the pool, the default profile compares it again.
+/// Q6 defines what follows a 404: where discovery still maps the pool, the default profile compares it again.
 #[test]
 fn s0_case_14_a_404_of_the_put_is_dropped_without_an_event() {
     both(|profile| {
@@ -263,7 +263,8 @@ fn s0_case_14_a_404_of_the_put_is_dropped_without_an_event() {
     });
 }
 
-/// Only what the attempt took is dropped (S0 "Stale"): in both profiles what comes meanwhile is tried after the interval.
+/// Only the changes of the attempt are dropped (S0 "Stale"): in both profiles, later changes are tried after the
+/// interval.
 #[test]
 fn s0_case_14_a_change_during_an_attempt_that_meets_404_is_not_lost() {
     both(|profile| {
@@ -295,7 +296,7 @@ fn s0_case_14_a_change_for_a_missing_pool_writes_nothing() {
         bench.model.remove_pool("lb", "shop-web");
         bench.at(10);
         bench.want("web", &[3]);
-        // The model has made the pool again for the Service's rule.
+        // The model has created the pool again for the Service's rule.
         bench.model.remove_pool("lb", "shop-web");
         bench.at(900_000);
         assert_eq!(bench.requests(), [(0, "GET", 404)]);
@@ -303,7 +304,7 @@ fn s0_case_14_a_change_for_a_missing_pool_writes_nothing() {
     });
 }
 
-/// The config load of this case is a test of the `config` crate.
+/// The config load of this case is tested in the `config` crate.
 #[test]
 fn s0_case_22_explicit_zero_retries_make_the_first_failure_final() {
     both(|profile| {
@@ -331,7 +332,7 @@ fn s0_case_23_a_retried_success_is_one_successful_observation() {
     });
 }
 
-/// S0 "Expected Behavior": completed operations are dropped, and what comes later has a fresh budget.
+/// S0 "Expected Behavior": completed operations are dropped, and later ones have a new budget.
 #[test]
 fn s0_expected_a_later_retry_that_succeeds_drops_the_operation() {
     both(|profile| {

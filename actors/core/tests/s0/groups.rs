@@ -6,8 +6,8 @@ use crate::bench::{Bench, web};
 use crate::profile::{Profile, both};
 use crate::words::{exhausted, retrying, updated};
 
-/// A bench whose pool is used by the Services `api` and `web`, which both want member 1; times count from the moment
-/// at which the next change is due.
+/// A bench whose pool is used by the Services `api` and `web`, which both require member 1; times count from the
+/// moment at which the next change is due.
 fn shared(profile: Profile, max_retries: u32) -> Bench {
     let mut bench = Bench::with(profile, max_retries, Settings::default());
     bench.want("api", &[1]);
@@ -81,7 +81,7 @@ fn s0_case_10_a_service_with_exhausted_and_requeued_operations_hears_both() {
     });
 }
 
-/// What the guidance says where other changes of the pool wait: it is tried again with them.
+/// The guidance if other changes of the pool wait: it is retried with them.
 fn in_seconds(seconds: u64) -> String {
     format!("Backend pool lb/shop-web is compared again in {seconds} s.")
 }
@@ -113,7 +113,7 @@ fn s0_case_19_each_distinct_service_of_a_group_hears_once() {
     });
 }
 
-/// However many operations of a Service are in the group, and whatever each of them has spent.
+/// Whatever the number of a Service's operations in the group, and whatever each has used of its budget.
 #[test]
 fn s0_case_19_a_service_with_operations_of_several_counts_hears_once() {
     both(|profile| {
@@ -139,7 +139,7 @@ fn s0_case_19_a_service_with_operations_of_several_counts_hears_once() {
     });
 }
 
-/// S0 "Merge Rule": an exhausted change drops, the others of the group go on with their own counts.
+/// S0 "Merge Rule": an exhausted change is dropped, the others of the group continue with their own counts.
 #[test]
 fn s0_merge_rule_counts_of_one_service_are_spent_one_by_one() {
     both(|profile| {

@@ -15,10 +15,10 @@ use crate::words::{gated, retrying, updated};
 
 /// A quota of the subscription: closes the verb's gate.
 const QUOTA: &str = "SubscriptionRequestsThrottled";
-/// Another operation runs on the load balancer: closes its lane alone, in `upstream` the verb's gate as any 429.
+/// Another operation runs on the load balancer: closes only its lane; in `upstream` the verb's gate, like any 429.
 const LOCK: &str = "RetryableError";
 
-/// A bench whose Service changes from member 1 to member 2; times count from the moment at which that is due.
+/// A bench whose Service changes from member 1 to member 2; times count from the moment at which the change is due.
 fn changed(profile: Profile) -> Bench {
     let mut bench = Bench::new(profile);
     bench.mark(profile.window());
@@ -26,11 +26,11 @@ fn changed(profile: Profile) -> Bench {
     bench
 }
 
-/// When an attempt ends whose first try is refused at this moment, by a gate that stays closed.
+/// When an attempt ends whose first try is refused at this time, by a gate that stays closed.
 fn ends(profile: Profile, refused: i64) -> RangeInclusive<i64> {
     match profile {
         Profile::Default => refused..=refused,
-        // The client's three delays of 5, 15 and 35 s, each moved by up to a fifth, and the GETs before its tries.
+        // The client's three delays of 5, 15 and 35 s, each varied by up to a fifth, and the GETs before its tries.
         Profile::Upstream => refused + 44_000..=refused + 66_100,
     }
 }
@@ -39,7 +39,8 @@ fn puts(bench: &Bench) -> Vec<Request> {
     bench.requests().into_iter().filter(|(_, verb, _)| *verb == "PUT").collect()
 }
 
-/// Between the outcome that parked the pool and this moment: no request, event, observation or retry.
+/// Checks that from the outcome that parked the pool until this time, there is no request, event, observation or
+/// retry.
 fn stays_parked(bench: &mut Bench, until: i64) {
     let asked = bench.requests().len();
     bench.observed();
@@ -91,7 +92,7 @@ fn s0_case_02_a_throttled_put_parks_the_pool_quietly_until_it_is_eligible() {
     });
 }
 
-/// What a lock closes is its lane, in `upstream` the gate (W6).
+/// A lock closes the lane; in `upstream` the gate (W6).
 #[test]
 fn s0_case_02_a_lock_of_the_load_balancer_parks_the_pool_like_a_quota() {
     both(|profile| {
@@ -105,7 +106,7 @@ fn s0_case_02_a_lock_of_the_load_balancer_parks_the_pool_like_a_quota() {
     });
 }
 
-/// Without a moment in the future the pool waits for the tick, not for a gate.
+/// Without a time in the future the pool waits for the tick, not for a gate.
 #[test]
 fn s0_case_03_a_429_without_a_retry_after_is_requeued_for_the_next_tick() {
     for header in [None, Some("soon"), Some("0"), Some("-5")] {
@@ -130,18 +131,18 @@ fn s0_case_03_a_429_without_a_retry_after_is_requeued_for_the_next_tick() {
     }
 }
 
-/// Takes the Take of `lb/shop-web`.
+/// Selects the Take of `lb/shop-web`.
 fn is_take(delivery: &Delivery) -> bool {
     matches!(delivery, Delivery::Pool(id, PoolMessage::In(queue::In::Take(_))) if *id == web())
 }
 
-/// Takes the outcome of `lb/shop-web`.
+/// Selects the outcome of `lb/shop-web`.
 fn is_outcome(delivery: &Delivery) -> bool {
     matches!(delivery, Delivery::Pool(id, PoolMessage::In(queue::In::Finished(..))) if *id == web())
 }
 
-/// A pool on another load balancer is throttled while the Take of `lb/shop-web` is under way: it meets the gate, and
-/// ARM never hears of it. In the default profile this is the only way to meet a closed gate (C2).
+/// A pool on another load balancer is throttled while the Take of `lb/shop-web` is in flight: its call meets the gate
+/// and never reaches ARM. In the default profile, this is the only way to meet a closed gate (C2).
 #[test]
 fn s0_case_04_a_gate_that_closes_before_the_call_parks_the_pool() {
     both(|profile| {
@@ -165,8 +166,8 @@ fn s0_case_04_a_gate_that_closes_before_the_call_parks_the_pool() {
     });
 }
 
-/// In the default profile a gate known closed delays the grant and spends nothing; in `upstream` the pool meets it at
-/// its turn (C2).
+/// In the default profile, a known closed gate delays the grant at no cost; in `upstream` the pool meets it at its
+/// turn (C2).
 #[test]
 fn s0_case_04_a_pool_whose_turn_comes_while_the_gate_is_closed() {
     both(|profile| {
@@ -196,7 +197,7 @@ fn s0_case_04_a_pool_whose_turn_comes_while_the_gate_is_closed() {
     });
 }
 
-/// The gate has expired when the pool hears of the outcome: nothing parks it, it waits for the tick (C2).
+/// The gate has opened when the pool receives the outcome: the pool is not parked and waits for the tick (C2).
 #[test]
 fn s0_case_05_an_expired_gate_falls_back_to_the_next_tick() {
     both(|profile| {
@@ -218,7 +219,7 @@ fn s0_case_05_an_expired_gate_falls_back_to_the_next_tick() {
     });
 }
 
-/// In `upstream` a gate that opens between the client's tries lets the next of them through (S0 "ThrottleError").
+/// In `upstream`, a gate that opens between the client's tries admits the next one (S0 "ThrottleError").
 #[test]
 fn s0_case_05_a_short_retry_after_costs_a_try_or_a_tick() {
     both(|profile| {
@@ -240,7 +241,7 @@ fn s0_case_05_a_short_retry_after_costs_a_try_or_a_tick() {
     });
 }
 
-/// One parked operation preserves the whole group; pools on other load balancers go on.
+/// One parked operation preserves the whole group; pools on other load balancers continue.
 #[test]
 fn s0_case_07_one_parked_operation_parks_the_whole_group() {
     both(|profile| {
@@ -278,7 +279,7 @@ fn s0_case_07_one_parked_operation_parks_the_whole_group() {
     });
 }
 
-/// Lets `lb/shop-web` be parked for five minutes by a lock of its load balancer; says until when.
+/// A lock of its load balancer parks `lb/shop-web` for five minutes; returns the end of the parking.
 fn parked_by_a_lock(bench: &mut Bench) -> i64 {
     bench.lock();
     bench.stop_before(|delivery| matches!(delivery, Delivery::Events(_)));
@@ -309,7 +310,7 @@ fn s0_case_08_fresh_operations_follow_parked_ones_and_decide() {
     });
 }
 
-/// A change that takes the parked one back is still an outcome that operators hear of.
+/// A change that reverts the parked one is still an outcome that is reported.
 #[test]
 fn s0_case_08_a_fresh_operation_that_undoes_the_parked_completes_both() {
     both(|profile| {
@@ -341,8 +342,8 @@ fn s0_case_18_a_service_that_disappears_while_parked_is_dropped_quietly() {
     });
 }
 
-/// The parked change of the Service that left no longer parks the pool for the one that stays (Q4); the retry interval
-/// holds.
+/// The parked change of a Service that has left no longer parks the pool for the remaining one (Q4); the retry
+/// interval still applies.
 #[test]
 fn s0_case_18_20_what_a_removed_service_parked_no_longer_parks_the_others() {
     both(|profile| {
@@ -389,7 +390,7 @@ fn s0_case_20_removal_takes_parked_operations_out_of_the_queue() {
     });
 }
 
-/// [`TICK`] as times are counted here.
+/// [`TICK`] in the unit of times here.
 const TICK_MS: i64 = TICK.cast_signed();
 
 #[test]
@@ -409,7 +410,7 @@ fn s0_case_21_a_shutdown_with_parked_operations_tells_nothing() {
     });
 }
 
-/// S0 "Cancellation And Shutdown": what is in flight is dropped, wherever it is.
+/// S0 "Cancellation And Shutdown": work in flight is dropped, wherever it is.
 #[test]
 fn s0_case_21_a_shutdown_at_any_point_of_an_attempt_tells_nothing() {
     both(|profile| {
@@ -439,8 +440,8 @@ fn s0_case_21_a_shutdown_at_any_point_of_an_attempt_tells_nothing() {
     });
 }
 
-/// S0 "ThrottleError": a long Retry-After must not exhaust the retries against the local gate without ever asking ARM
-/// again. The pool waits for all of it, though others are kept waiting for an hour at most.
+/// S0 "ThrottleError": a long Retry-After must not exhaust the retries against the local gate without a request to
+/// ARM. The pool waits for all of it, while other pools wait for an hour at most.
 #[test]
 fn s0_expected_a_retry_after_of_hours_is_waited_for() {
     for (target, refused) in [(FaultTarget::PoolGet, 20), (FaultTarget::PoolPut, 120)] {
@@ -470,8 +471,8 @@ fn s0_expected_a_retry_after_of_hours_is_waited_for() {
     }
 }
 
-/// A lock parks its pool for as long as it says. Others on the load balancer wait for ten minutes at most, in `upstream`
-/// for all of it.
+/// A lock parks its pool for its whole duration. Others on the load balancer wait for ten minutes at most, in
+/// `upstream` for all of it.
 #[test]
 fn s0_expected_a_lock_of_an_hour_parks_its_pool_for_an_hour() {
     both(|profile| {

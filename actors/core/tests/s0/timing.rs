@@ -10,7 +10,7 @@ use crate::bench::{Bench, Locked, web};
 use crate::profile::{Playing, Profile, both};
 use crate::words::{exhausted, retrying, updated};
 
-/// The latency of a GET and of a PUT that fails.
+/// Latency of a GET and of a failing PUT.
 const CALLS: i64 = 120;
 
 fn failing(profile: Profile, max_retries: u32, settings: Settings) -> Bench {
@@ -78,7 +78,7 @@ fn s0_timing_a_long_retry_after_delays_failure_and_costs_no_budget() {
     });
 }
 
-/// The budget bounds the attempts, whatever it is.
+/// The budget limits the attempts, whatever its value.
 #[test]
 fn s0_timing_each_retry_budget_makes_one_attempt_more_than_retries() {
     both(|profile| {
@@ -94,7 +94,7 @@ fn s0_timing_each_retry_budget_makes_one_attempt_more_than_retries() {
     });
 }
 
-/// S0 "Retry Model" 2: an empty queue does nothing at all.
+/// S0 "Retry Model" 2: an empty queue does nothing.
 #[test]
 fn s0_model_without_operations_there_is_no_call_and_no_event() {
     both(|profile| {
@@ -130,7 +130,7 @@ fn s0_model_without_the_lease_nothing_is_drained() {
     }
 }
 
-/// The same of a process that does not lead: its operations remain queued.
+/// The same for a process that does not lead: its operations remain queued.
 #[test]
 fn s0_model_while_nothing_may_be_written_nothing_is_drained_spent_or_told() {
     both(|profile| {
@@ -149,7 +149,7 @@ fn s0_model_while_nothing_may_be_written_nothing_is_drained_spent_or_told() {
     });
 }
 
-/// S0 "Retry Model" 8: a budget starts again only with a fresh change; one that waits for its retry goes on.
+/// S0 "Retry Model" 8: only a new change starts a new budget; a change that waits for its retry keeps its own.
 #[test]
 fn s0_model_a_fresh_operation_during_retries_starts_at_zero() {
     both(|profile| {

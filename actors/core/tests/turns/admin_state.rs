@@ -1,4 +1,4 @@
-//! The admin state at the same size: 10,000 pools with ten members each, 1,000 nodes.
+//! The AdminState machine at the same size: 10,000 pools with ten members each, 1,000 nodes.
 //!
 //! The tests assert counts: which pools a change of the draining set makes due, and no others. The times of the turns
 //! are printed (`benches/turns.sh`), and with `QUIET_MACHINE=1` they must reach the goals.
@@ -26,11 +26,11 @@ use super::{BATCH, TICKS, world};
 
 /// How long the shell continues with due work in one turn.
 const LONGEST: Duration = Duration::from_millis(2);
-/// The goals: how long 99 of 100 turns may take, and after how long all pools of 333 tainted nodes are due.
+/// The goals: the limit for 99 of 100 turns, and the time after which all pools of 333 tainted nodes are due.
 const LONGEST_TURN: Duration = Duration::from_millis(5);
 const ALL_DUE_WITHIN: Duration = Duration::from_secs(1);
 
-/// A leading admin state, and all its peers.
+/// A leading AdminState machine with all its peers.
 struct Bench {
     machine: AdminState,
     now: Now,
@@ -42,16 +42,16 @@ struct Bench {
     due: BTreeSet<PoolId>,
     nodes: BTreeMap<NodeName, NodeFact>,
     azure: Vec<LbObservation>,
-    /// When the last PUT was sent to each pool.
+    /// Time of the last PUT to each pool.
     sent: BTreeMap<PoolId, Now>,
 }
 
-/// A fraction of `all` in an ordinary run; `TURNS=all` runs all.
+/// A fraction of `all` in a normal run; `TURNS=all` runs all.
 fn of(all: usize) -> usize {
     if std::env::var_os("TURNS").is_some_and(|turns| turns == "all") { all } else { (all / 20).max(4) }
 }
 
-/// CPU time has a resolution of several milliseconds only.
+/// CPU time has a resolution of several milliseconds.
 #[expect(clippy::disallowed_methods, reason = "what is measured is real time")]
 fn instant() -> Instant {
     Instant::now()
@@ -104,7 +104,7 @@ impl Bench {
         bench
     }
 
-    /// One turn of the shell, and then as many as are due.
+    /// Runs one turn of the shell, and further ones while ticks are due.
     fn turn(&mut self, what: &str, inputs: Vec<In>) {
         let mut inputs = inputs.into_iter();
         loop {
@@ -183,7 +183,7 @@ impl Bench {
         }))
     }
 
-    /// Answers every request, one answer a turn.
+    /// Answers every request, one answer per turn.
     fn answer(&mut self) {
         while let Some(answer) = self.asks.pop_front() {
             self.turn("an answer", vec![answer]);
@@ -199,7 +199,7 @@ impl Bench {
         self.now = until;
     }
 
-    /// Discovery reads every load balancer, one a turn.
+    /// Discovery reads every load balancer, one per turn.
     fn look(&mut self) {
         for mut seen in self.azure.clone() {
             self.passes(1);
@@ -228,7 +228,7 @@ impl Bench {
         all
     }
 
-    /// The writer writes up to `count` due pools, one answer a turn.
+    /// The writer writes up to `count` due pools, one answer per turn.
     fn write(&mut self, count: usize) -> usize {
         let pools: Vec<PoolId> = self.due.iter().take(count).cloned().collect();
         for id in &pools {
@@ -246,7 +246,7 @@ impl Bench {
         pools.len()
     }
 
-    /// The pools that have an entry of one of these nodes.
+    /// Returns the pools that have an entry of one of these nodes.
     fn holding(&self, nodes: std::ops::Range<usize>) -> BTreeSet<PoolId> {
         let names: BTreeSet<String> = nodes.map(|node| format!("node-{node}")).collect();
         let pools = self.azure.iter().flat_map(|seen| seen.facts.iter().flat_map(|facts| &facts.pools));
@@ -254,14 +254,14 @@ impl Bench {
         pools.filter(holds).map(|pool| pool.id.clone()).collect()
     }
 
-    /// Where nothing else runs: 99 of 100 turns take 5 ms at most.
+    /// Checks on a quiet machine that 99 of 100 turns take 5 ms at most.
     fn assert_short_turns(&mut self) {
         self.turns.sort_by(|one, other| other.cmp(one));
         let (p99, what) = &self.turns[self.turns.len() / 100];
         assert!(!is_quiet() || *p99 <= LONGEST_TURN, "p99 of the turns is {p99:?}: {what}");
     }
 
-    /// The durations of the turns, and the longest ones, as text.
+    /// Returns the durations of the turns, and the longest ones, as text.
     fn told(&mut self) -> String {
         self.turns.sort_by(|one, other| other.cmp(one));
         let at = |share: usize| self.turns[self.turns.len() * share / 1_000].0;
@@ -274,7 +274,7 @@ impl Bench {
     }
 }
 
-/// Whether times count: nothing else runs on this machine, and the machines are optimised.
+/// Returns whether times count: nothing else runs on this computer, and the machines are optimised.
 fn is_quiet() -> bool {
     std::env::var_os("QUIET_MACHINE").is_some()
 }
@@ -283,7 +283,7 @@ fn told(fact: &NodeFact) -> In {
     In::Node(fact.name.clone(), Some(Arc::new(fact.clone())))
 }
 
-/// A write has set the states of this set in a pool.
+/// Applies a write that sets the states of this set in a pool.
 fn carry_out(seen: &mut LbObservation, id: &PoolId, set: &Draining) {
     let mut facts = LbFacts::clone(seen.facts.as_ref().expect("it exists"));
     for pool in facts.pools.iter_mut().filter(|pool| pool.id == *id) {

@@ -72,7 +72,7 @@ impl Stream {
             let (server, stream, code) = (&self.config.uri, self.id.0, ended.code);
             tracing::debug!(%server, stream, ?code, error = ended.message, "an xDS stream was cut after a response");
         }
-        self.say(Heard::Ended { stream: self.id, ended, jitter: (self.jitter)() });
+        self.report(Heard::Ended { stream: self.id, ended, jitter: (self.jitter)() });
     }
 
     /// Connects and calls. Adds to `secrets` what must not be repeated.
@@ -115,12 +115,12 @@ impl Stream {
             match decoded {
                 Ok(response) => {
                     (is_legible, self.has_response) = (true, true);
-                    self.say(Heard::Response(self.id, response, (self.wall)()));
+                    self.report(Heard::Response(self.id, response, (self.wall)()));
                 }
                 Err(error) => {
                     self.log(&error, length, is_legible);
                     is_legible = false;
-                    self.say(Heard::Illegible(self.id));
+                    self.report(Heard::Illegible(self.id));
                 }
             }
         }
