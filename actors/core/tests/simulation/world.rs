@@ -1,5 +1,5 @@
-//! The world: one time, the processes of the controller with clocks of their own, the modelled ARM and API server, the
-//! cloud-controller-manager, and what happens to them. One seed decides everything.
+//! The world: one time, the processes of the controller with their own clocks, the modelled ARM and API server, the
+//! cloud-controller-manager, and the events that affect them. One seed determines everything.
 
 #[path = "world/course.rs"]
 mod course;
@@ -53,73 +53,73 @@ use crate::watchdog::Watchdog;
 use crate::weather;
 use crate::xds_port::XdsStep;
 
-/// What happens at a moment.
+/// An event at a moment.
 enum Happening {
-    /// Something of a process.
+    /// An event within a process.
     Of(usize, Inner),
     /// A request about a Lease reaches the API server, or its answer the port.
     Lease(usize, LeaseName, CallId, LeaseStep),
-    /// A request about our ConfigMap does.
+    /// A request about our ConfigMap reaches the API server, or its answer the port.
     Notes(usize, Keeper, CallId, NotesStep),
     /// A request reaches ARM.
     Land(usize, CallId, Box<Sent>),
     /// A patch of a node's taints reaches the API server.
     Patch(usize, CallId, TaintAsk, Fate),
-    /// Something happens in the cluster.
+    /// A change in the cluster.
     Story,
-    /// Something happens to nodes that leave service.
+    /// A change of draining nodes.
     Leave,
-    /// By now the node of this UID must be marked of whose eviction was told at that moment.
+    /// The node of this UID, whose eviction was announced at that time, must be tainted by now.
     IsMarked(String, u64),
-    /// The cloud-controller-manager looks.
+    /// The cloud-controller-manager acts.
     Ccm,
     /// An answer reaches the cloud-controller-manager.
     CcmAnswered(CcmCall, Answer),
     /// Another client writes without a lock.
     Meddle,
-    /// The weather of ARM changes.
+    /// The faults of ARM change.
     ArmWeather,
-    /// The weather of the API server changes.
+    /// The faults of the API server change.
     KubeWeather,
-    /// The operator wishes something.
+    /// The operator changes the policy.
     Wish,
     /// The operator ends all pauses.
     EndPauses,
-    /// The API server's storage is set back, step by step.
+    /// The API server's storage is restored, step by step.
     Restore(restores::Step),
-    /// The operator looks for alerts.
+    /// The operator reacts to alerts.
     AnswerAlert,
-    /// Something happens to control planes.
+    /// A change of control planes.
     Plane,
-    /// A request reaches one.
+    /// A request reaches a control plane.
     PlaneIsAsked(usize, StreamId, Box<Request>),
-    /// Something happens to a process.
+    /// A fault of a process.
     Fault,
-    /// A process starts in a place.
+    /// A process starts in a slot.
     Start(usize),
     /// A process is killed, unless it has ended.
     Kill(usize),
-    /// A process is told to end.
+    /// A process is told to shut down.
     TellToEnd(usize),
-    /// A process that was stopped goes on.
+    /// A suspended process resumes.
     Wake(usize),
     /// A process sees everything again, unless there was another fault.
     Sight(usize, u64),
 }
 
-/// What happens within a process: not while it is stopped, and not when it is gone.
+/// An event within a process: not while it is suspended, and not after it is gone.
 enum Inner {
     /// A batch arrives at the end of an edge.
     Arrive(EdgeId),
-    /// A machine's timer goes off.
+    /// A machine's timer fires.
     Timer(Actor, Now),
-    /// The kubernetes port goes on with a request.
+    /// The kubernetes port continues with a request.
     Kube(Kind, CallId, Step),
-    /// Something for a machine reaches a port.
+    /// An input of a machine arrives from a port.
     Tell(Delivery),
     /// A call to ARM is sent.
     Send(Box<ArmCall>),
-    /// The port to control planes goes on with a stream.
+    /// The xDS port continues with a stream.
     Xds(StreamId, XdsStep),
     /// The answer of ARM to a call.
     Answered(CallId, Box<ArmAnswer>, Option<Throttled>),
@@ -134,7 +134,7 @@ pub struct World {
     settings: Settings,
     plant: Option<Plant>,
     delays: Random,
-    /// In how many of a thousand cases a batch is slow on its edge.
+    /// Cases in a thousand in which a batch is slow on its edge.
     slow_edges: u64,
     weather: Random,
     wishing: Random,
@@ -147,28 +147,28 @@ pub struct World {
     kube_seen: u64,
     /// The modelled ARM.
     pub arm: ArmModel,
-    /// The processes, those that are gone too.
+    /// The processes, including those that are gone.
     pub processes: Vec<Process>,
     /// The cluster and its story.
     pub story: Story,
     /// The cloud-controller-manager.
     pub ccm: Ccm,
     ccm_at: Option<u64>,
-    /// Whether the admin state is switched off for good in the end (N4).
+    /// Whether the admin state is disabled permanently in the end (N4).
     switches_off: bool,
-    /// Whether operators let nodes go that wait, when all is to come to rest (N5).
+    /// Whether operators release waiting nodes at the end (N5).
     answers_held: bool,
     leaving: Random,
-    /// The control planes, in worlds that have some.
+    /// The control planes, in worlds with some.
     pub planes: Option<Planes>,
     planing: Random,
-    /// How often the next process in a place is still to crash as soon as it starts.
+    /// How often the next process in a slot will crash on startup.
     crashes: BTreeMap<usize, u32>,
-    /// Whether our ConfigMap has held something besides notes from the beginning.
+    /// Whether our ConfigMap has held another key from the beginning.
     keeps_notes: bool,
-    /// The requests of ours that have reached ARM, in words, where they are wanted.
+    /// Our requests that have reached ARM, as text, if they are wanted.
     pub calls: Option<Vec<String>>,
-    /// The judge.
+    /// The watchdog.
     pub watchdog: Watchdog,
     saboteur: Saboteur,
     faults: u64,
@@ -177,7 +177,7 @@ pub struct World {
 }
 
 impl World {
-    /// The world of this seed and size, with a planted bug or none.
+    /// Creates the world of this seed and size, with or without a planted bug.
     pub fn new(seed: u64, size: Size, plant: Option<Plant>) -> World {
         let mut random = Random::new(seed);
         let climate = weather::climate(&mut random.fork());
@@ -233,17 +233,17 @@ impl World {
         }
     }
 
-    /// The moment, in microseconds.
+    /// Returns the time, in microseconds.
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// What all processes are told.
+    /// Returns the settings of all processes.
     pub fn settings(&self) -> Settings {
         self.settings
     }
 
-    /// How many things have happened.
+    /// Returns the number of events so far.
     pub fn happened(&self) -> u64 {
         self.happened
     }
@@ -261,15 +261,14 @@ impl World {
         self.trace.note(self.now, Entry::Words(words));
     }
 
-    /// The last messages, oldest first.
+    /// Returns the last messages, oldest first.
     pub fn trace(&self) -> String {
         self.trace.text()
     }
 
-    /// Lets time pass up to this moment.
+    /// Advances to this time.
     ///
-    /// # Errors
-    /// What the watchdog finds.
+    /// # Errors A finding of the watchdog.
     pub fn run_until(&mut self, end: u64) -> Result<(), String> {
         while let Some((&(at, number), _)) = self.calendar.first_key_value().filter(|((at, _), _)| *at <= end)
         {
@@ -395,7 +394,7 @@ impl World {
         Ok(())
     }
 
-    /// The cloud-controller-manager looks at what has changed.
+    /// The cloud-controller-manager handles changes.
     fn ccm_looks(&mut self) -> Result<(), String> {
         let now = self.now;
         if self.ccm_at.is_some_and(|at| at <= now) {
@@ -439,7 +438,7 @@ impl World {
         }
     }
 
-    /// Takes note of what the cluster is like now.
+    /// Records the state of the cluster.
     fn note_cluster(&mut self) {
         let now = self.now;
         for (service, version) in std::mem::take(&mut self.story.cluster.slice_writes) {

@@ -1,4 +1,4 @@
-//! Admin states when nothing happens any more (N1, N2, N4, N5): what is Down, what is recorded, and what is shown (H3).
+//! Admin states after the last event (N1, N2, N4, N5): Downs, records, and views (H3).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use super::Watchdog;
 use super::entries::{DOWN, EntryId, NONE, UP};
 use super::nodes::Node;
 
-/// How a node that is there stands.
+/// Expected state of an existing node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stands {
-    /// It serves whom it can.
+    /// It serves.
     Stays,
-    /// It is to be Down wherever it is.
+    /// It must be Down wherever it is a member.
     Leaves,
-    /// It waits, because so many others are Down.
+    /// It waits, because too many others are Down.
     Waits,
 }
 
@@ -31,16 +31,15 @@ impl Watchdog {
         match (node.leaves.is(), recorded) {
             (true, true) => Stands::Leaves,
             (true, false) => Stands::Waits,
-            // A notice without a taint stands until the node has been Ready for long.
+            // A notice without a taint counts until the node has been Ready for long.
             (false, true) if node.may_be_noticed(now, u64::MAX) => Stands::Leaves,
             (false, _) => Stands::Stays,
         }
     }
 
-    /// Whether the admin state has come to rest, and as it should.
+    /// Checks the final admin states.
     ///
-    /// # Errors
-    /// The first thing that is not so.
+    /// # Errors The first violation.
     pub fn downs_at_rest(&self, now: u64, arm: &ArmModel) -> Result<(), String> {
         let entries = Watchdog::all_entries(arm);
         for (uid, node) in self.nodes.living() {
@@ -67,7 +66,7 @@ impl Watchdog {
         self.records_at_rest(&entries)
     }
 
-    /// N5: a node waits only where as many are Down as may be.
+    /// N5: a node waits only while as many are Down as allowed.
     fn waits_for_others(&self, node: &Node) -> Result<(), String> {
         let down = |(uid, node): &(&String, &Node)| {
             node.serves.is() && node.leaves.is() && self.records.is_recorded(uid)
@@ -80,7 +79,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N4: each record is of a node that leaves, or of one that is gone and of which something of ours is Down.
+    /// N4: each record is of a draining node, or of a deleted one with a Down of ours.
     fn records_at_rest(&self, entries: &[(EntryId, &'static str)]) -> Result<(), String> {
         for (uid, record) in self.records.standing() {
             match self.nodes.all.get(uid).filter(|node| node.there.is()) {
@@ -107,10 +106,9 @@ impl Watchdog {
         Ok(())
     }
 
-    /// H3: what a process shows of nodes is so.
+    /// H3: the view of nodes is correct.
     ///
-    /// # Errors
-    /// What is not.
+    /// # Errors A difference.
     pub fn nodes_shown(
         &self,
         now: u64,
@@ -151,7 +149,7 @@ impl Watchdog {
         self.foreign_shown(now, &entries, snapshot)
     }
 
-    /// H3: a node is shown with the pools in which it is.
+    /// H3: a node is shown with its pools.
     fn pools_shown(&self, entries: &[(EntryId, &'static str)], view: &NodeView) -> Result<(), String> {
         let record = self.records.all.get(view.uid.as_str());
         let node = self.nodes.all.get(view.uid.as_str());
@@ -179,7 +177,7 @@ impl Watchdog {
         }
     }
 
-    /// H3, N4: what others have set of nodes that stay is shown.
+    /// H3, N4: Downs by others of nodes that stay are shown.
     fn foreign_shown(
         &self,
         now: u64,

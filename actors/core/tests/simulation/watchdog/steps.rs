@@ -1,4 +1,4 @@
-//! What must hold for each step of a machine, judged by what it was told and what it said.
+//! Rules for each step of a machine, judged by its inputs and outputs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,10 +19,9 @@ use super::{ASSIGNED_US, MAX_RETRIES, POSTS_US, UNTOLD, Watchdog};
 use crate::replica::Actor;
 
 impl Watchdog {
-    /// Judges one step of a machine by what it was told and said.
+    /// Checks one step of a machine by its inputs and outputs.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors A violation.
     pub fn on_step(
         &mut self,
         now: u64,
@@ -107,7 +106,7 @@ impl Watchdog {
         }
     }
 
-    /// The operator releases what is held back. What releases everything concerns later leaders as well.
+    /// The operator releases held removals. A release of everything concerns later leaders as well.
     fn on_let_go(&mut self, now: u64, process: usize, input: Option<&Delivery>, said: &[Output]) {
         for said in said {
             let Output::Directory(directory::Out::Answer(_, Answer::Done(Done::Released { pools, .. }))) =
@@ -125,7 +124,7 @@ impl Watchdog {
         }
     }
 
-    /// The operator lets nodes go on, of which the breaker held some back.
+    /// The operator releases nodes, some of which the breaker held.
     fn on_nodes_let_go(&mut self, now: u64, said: &[Output]) {
         for said in said {
             if let Output::AdminState(
@@ -205,7 +204,7 @@ impl Watchdog {
                             within.eligible.insert(pool.clone(), (*attempt, *at));
                         }
                         let untold = within.untold.entry(pool.clone()).or_default();
-                        // Repeats of what was reported as failed are not told again (Q8).
+                        // Repeated failures of a reported pool are not reported again (Q8).
                         *untold += u32::from(!within.given_up.contains(pool));
                         if *untold > UNTOLD {
                             return Err(format!(
@@ -249,7 +248,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// Takes in what a pool was told: the attempt that ended, and before when another try is useless.
+    /// Records an input of a pool: the attempt that ended, and the time before which another try is useless.
     fn on_pool_input(
         &mut self,
         process: usize,
@@ -326,7 +325,7 @@ impl Watchdog {
                         ));
                     }
                 }
-                // A write that has waited goes on without its pool, for its admin part alone, under the same id.
+                // A write that has waited continues without its pool, for its admin part alone, under the same id.
                 queue::Out::Taken(_, attempt, None) => within.horizon.left(*attempt),
                 queue::Out::Report(report) => {
                     if let (EventKind::Retrying { .. }, Some(until)) = (&report.what, eligible) {
@@ -375,8 +374,8 @@ impl Watchdog {
         Ok(())
     }
 
-    /// E1: one event of each reason per Service and attempt, none but for an outcome, and none of a Service that the
-    /// pool is not given any more (Q4).
+    /// E1: one event of each reason per Service and attempt, only for an outcome, and none about a Service that no
+    /// longer belongs to the pool (Q4).
     #[expect(clippy::too_many_arguments, reason = "all of a report")]
     fn on_report(
         &mut self,

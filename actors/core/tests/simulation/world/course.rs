@@ -1,4 +1,5 @@
-//! The course of a world: its beginning, the end of its churn and faults, and the last changes where only changes help.
+//! The course of a world: its start, the end of its churn and faults, and the last changes if only changes correct
+//! anything.
 
 use simulator_models::arm::Latency;
 
@@ -8,17 +9,16 @@ use crate::process::{Life, silent};
 use crate::story::Often;
 use crate::weather;
 
-/// How long it takes until everything has been seen again: a look at all load balancers, with some room.
+/// Time until everything has been read again: a read of all load balancers, with some margin.
 const SEEN_AGAIN_US: u64 = 120_000_000;
 
 /// Longer than any world lasts.
 const FOR_GOOD_US: u64 = 24 * 3_600_000_000;
 
 impl World {
-    /// The first state of the cluster, and the first words to the machines.
+    /// Creates the first state of the cluster, and sends the first inputs to the machines.
     ///
-    /// # Errors
-    /// What the watchdog finds.
+    /// # Errors A finding of the watchdog.
     pub fn begin(&mut self) -> Result<(), String> {
         self.story.begin(&mut self.kube);
         if self.keeps_notes {
@@ -52,7 +52,7 @@ impl World {
         Ok(())
     }
 
-    /// The cloud-controller-manager makes what the first Services need, with an ARM that is fast.
+    /// The cloud-controller-manager creates the resources of the first Services, with a fast ARM.
     pub(super) fn furnish(&mut self) -> Result<(), String> {
         let climate = self.arm.settings().clone();
         let fast = Latency::Fixed { us: 1_000 };
@@ -67,10 +67,9 @@ impl World {
         Ok(())
     }
 
-    /// The churn and all faults end; tells when the last process that was stopped goes on.
+    /// Ends the churn and all faults; returns when the last suspended process resumes.
     ///
-    /// # Errors
-    /// What the watchdog finds.
+    /// # Errors A finding of the watchdog.
     pub fn calm(&mut self) -> Result<u64, String> {
         self.stormy = false;
         self.settle_planes()?;
@@ -92,8 +91,8 @@ impl World {
         }
         let lacked = self.processes.iter().any(|process| process.kubernetes.has_lacked);
         if self.weather.per_mille(400) || lacked {
-            // The last fault of all: all memory is lost, everything is listed again. What lists have lacked is
-            // known only then.
+            // The last fault: the API server loses all memory, and everything is listed again. Only then are the
+            // objects known that lists have lacked.
             self.kube.restart();
         }
         self.note("calm".to_owned());
@@ -109,11 +108,10 @@ impl World {
         Ok(end.max(self.people_leave()))
     }
 
-    /// In `compatibility: upstream` nothing but a change makes anything right (C2): when the cloud-controller-manager
-    /// has done its part and everything has been seen again, each Service's pods move. Tells when, or the moment given.
+    /// In `compatibility: upstream`, only a change corrects anything (C2). When the cloud-controller-manager is done
+    /// and everything has been read again, each Service's pods move. Returns the time of that, or `end`.
     ///
-    /// # Errors
-    /// What the watchdog finds.
+    /// # Errors A finding of the watchdog.
     pub fn stir(&mut self, end: u64) -> Result<u64, String> {
         if !self.settings.upstream {
             return Ok(end);

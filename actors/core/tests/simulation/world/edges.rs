@@ -1,4 +1,4 @@
-//! The edges of processes: what is said departs, arrives after a while, and makes a machine take a turn.
+//! The edges of processes: outputs depart, arrive after a while, and start a turn of a machine.
 
 use model::machine::Now;
 use pool_core::route::{Delivery, HostMessage, PoolMessage, reply_for_missing_pool};
@@ -54,7 +54,7 @@ impl World {
     }
 
     pub(super) fn stalled_until(&self, process: usize, actor: &Actor) -> Option<u64> {
-        // A pool's machine stalls with their registry.
+        // A pool's machine stalls with its registry.
         let actor = if let Actor::Pool(..) = actor { &Actor::Registry } else { actor };
         self.processes[process].stalled.get(actor).copied().filter(|until| *until > self.now)
     }

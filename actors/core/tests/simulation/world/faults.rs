@@ -1,4 +1,4 @@
-//! What happens to processes: they start, crash, stop for a while, are cut off, stall, and are told to end.
+//! Events of processes: they start, crash, are suspended, lose their connections, stall, and are told to shut down.
 
 use std::sync::Arc;
 
@@ -19,21 +19,21 @@ use crate::weather::{self, Spell};
 
 /// How long after a fault a process must see everything again.
 const SIGHT_US: u64 = 90_000_000;
-/// How long a process that was told to end is given, as a Pod is.
+/// Grace period of a process that was told to shut down, like a Pod's.
 const GRACE_US: u64 = 30_000_000;
-/// The longest time for which a process is stopped.
+/// Longest suspension of a process.
 const LONGEST_STOP_US: u64 = 180_000_000;
-/// The longest stall of a receiver.
+/// Longest stall of a receiver.
 const LONGEST_STALL_US: u64 = 8_000_000;
-/// The longest time for which nothing comes through a stream.
+/// Longest stall of a stream.
 const LONGEST_STREAM_STALL_US: u64 = 90_000_000;
-/// In how many of a thousand weathers of ARM reads of a load balancer are not answered.
+/// Cases in a thousand changes of ARM's faults in which reads of a load balancer are not answered.
 const HANGING: u64 = 150;
-/// The longest life of a process that crashes as soon as it has started, and the longest pause until the next one.
+/// Longest life of a process that crashes on startup, and longest pause until the next one.
 const CRASHES_WITHIN_US: u64 = 6_000_000;
 
 impl World {
-    /// A process starts in a place.
+    /// Starts a process in a slot.
     pub(super) fn start(&mut self, slot: usize) -> Result<(), String> {
         let lives = self.processes.iter().filter(|process| process.slot == slot).count();
         let mut random = self.fates.fork();
@@ -60,7 +60,7 @@ impl World {
         Ok(())
     }
 
-    /// A process vanishes; what it has sent goes on without it.
+    /// Kills a process; its sent messages continue without it.
     pub(super) fn kill(&mut self, number: usize) {
         let process = &mut self.processes[number];
         if !process.is_there() {
@@ -83,7 +83,7 @@ impl World {
         self.at(self.now + pause, Happening::Start(slot));
     }
 
-    /// What a process says at its end that it has released, it does not hold any more.
+    /// Checks at its end that a process does not hold what it reports as released.
     pub(super) fn judge_free(&self, number: usize, free: Free) -> Result<(), String> {
         let identity = &self.processes[number].identity;
         let lease = lease_object(&self.kube, LeaseName::Own);
@@ -105,7 +105,7 @@ impl World {
         Ok(())
     }
 
-    /// A process that was stopped goes on.
+    /// Resumes a suspended process.
     pub(super) fn wake(&mut self, number: usize) {
         if let Life::Stopped(until) = self.processes[number].life
             && until <= self.now
@@ -122,7 +122,7 @@ impl World {
             self.processes[number].life = Life::Stopped(until);
             self.note(format!("process {number} is stopped until {:.6}", until as f64 / 1e6));
             self.blind(number, span);
-            // Before all that waits for it.
+            // Before everything that waits for it.
             self.at(until, Happening::Wake(number));
         }
     }
@@ -136,14 +136,13 @@ impl World {
     /// From now on, every watch of a process is cut after this time, in microseconds. With 0, it is answered 200 and
     /// closed empty.
     ///
-    /// # Errors
-    /// What the watchdog finds.
+    /// # Errors A finding of the watchdog.
     pub fn cut_watches(&mut self, number: usize, after_us: u64) -> Result<(), String> {
         let effects = self.processes[number].kubernetes.cut_watches(&mut self.kube, after_us);
         self.follow(number, effects)
     }
 
-    /// All faults of a process end.
+    /// Ends all faults of a process.
     pub(super) fn heal(&mut self, number: usize) {
         let process = &mut self.processes[number];
         weather::clear_port(&mut process.kubernetes, &mut process.azure);
@@ -158,7 +157,7 @@ impl World {
         process.stalled.clear();
     }
 
-    /// Something happens to a process.
+    /// Makes a fault in a process.
     pub(super) fn fault(&mut self) -> Result<(), String> {
         let is_slow = self.size.faults.often == Some(Often::SlowIntake);
         let pause = self.fates.between(4_000_000, if is_slow { 8_000_000 } else { 35_000_000 });
@@ -166,7 +165,7 @@ impl World {
         let there: Vec<usize> =
             (0..self.processes.len()).filter(|number| self.processes[*number].is_there()).collect();
         let Some(number) = self.fates.pick(&there) else { return Ok(()) };
-        // The leader is the more interesting.
+        // Prefer the leader.
         let leads = |number: &usize| &*self.processes[*number].identity == self.watchdog.tenure.leader();
         let leader = there.iter().copied().find(leads);
         let number = if self.fates.per_mille(500) { leader.unwrap_or(number) } else { number };
@@ -215,7 +214,7 @@ impl World {
         Ok(())
     }
 
-    /// What this world is about, now and then; whether it was that.
+    /// Makes the main fault of this world, now and then; returns whether it did.
     fn happens_often(&mut self, often: Often, leader: Option<usize>, there: &[usize]) -> bool {
         if self.fates.per_mille(500) {
             return false;
@@ -238,7 +237,7 @@ impl World {
         true
     }
 
-    /// A process is told to end.
+    /// Tells a process to shut down.
     pub(super) fn tell_to_end(&mut self, number: usize) {
         if !self.processes[number].is_there() || std::mem::replace(&mut self.processes[number].ending, true) {
             return;
@@ -296,7 +295,7 @@ impl World {
         self.processes[number].stalled.insert(receiver, until);
     }
 
-    /// The leader does not take in what it reads for a while.
+    /// The leader does not apply what it reads for a while.
     fn stall_informer(&mut self, leader: Option<usize>) {
         let Some(leader) = leader else { return };
         let until = self.now + self.fates.between(1_500_000, 5_000_000);
@@ -304,10 +303,11 @@ impl World {
         self.processes[leader].stalled.insert(Actor::Informer, until);
     }
 
-    /// All others see no change of endpoints for a while, and in that while the leader is told to end.
+    /// All others see no change of endpoints for a while, during which the leader is told to shut down.
     fn eclipse(&mut self, leader: Option<usize>, there: &[usize]) {
         let Some(leader) = leader else { return };
-        // Where the world is about that, for so long that the leader writes meanwhile, and the next one sees what it wrote.
+        // In worlds that test this, it lasts long enough that the leader writes meanwhile, and the next leader sees
+        // its writes.
         let is_long = self.size.faults.often == Some(Often::Eclipse);
         let (shortest, soonest) = if is_long { (75_000_000, 20_000_000) } else { (5_000_000, 3_000_000) };
         for other in there.iter().filter(|other| **other != leader) {
@@ -318,8 +318,8 @@ impl World {
         self.at(at, Happening::TellToEnd(leader));
     }
 
-    /// The operator pauses everything, and then the leader is told to end. Unless all are to hear of the pause before,
-    /// what others ask about our ConfigMap fails for a while.
+    /// The operator pauses everything, and then the leader is told to shut down. Unless the others must know of the
+    /// pause before, their requests about our ConfigMap fail for a while.
     fn take_over_in_a_pause(&mut self, leader: Option<usize>, there: &[usize], heard: bool) {
         let Some(leader) = leader else { return };
         for other in there.iter().filter(|other| **other != leader && !heard) {
@@ -338,7 +338,7 @@ impl World {
         self.blind(number, span);
     }
 
-    /// A PUT is about to be sent: now and then that is the moment at which a process stops or vanishes.
+    /// A PUT is about to be sent: now and then a process is suspended or vanishes at that moment.
     pub(super) fn tempt(&mut self, number: usize) {
         if self.stormy && self.size.faults.processes && self.fates.per_mille(50) {
             if self.fates.per_mille(700) {
@@ -351,7 +351,7 @@ impl World {
         }
     }
 
-    /// A planted bug: the shared Lease is released, whatever is unanswered.
+    /// A planted bug: the shared Lease is released, whatever is in flight.
     pub(super) fn let_go_early(&mut self) -> Result<(), String> {
         let Some(mut object) = lease_object(&self.kube, LeaseName::Shared) else { return Ok(()) };
         if object["spec"]["holderIdentity"] == crate::leases::OURS && self.fates.per_mille(100) {
@@ -362,7 +362,7 @@ impl World {
         Ok(())
     }
 
-    /// The weather of ARM changes.
+    /// Changes the faults of ARM.
     pub(super) fn arm_weather(&mut self) {
         let there: Vec<usize> =
             (0..self.processes.len()).filter(|number| self.processes[*number].is_there()).collect();
@@ -411,7 +411,7 @@ impl World {
         self.at(self.now + pause, Happening::ArmWeather);
     }
 
-    /// The weather of the API server changes.
+    /// Changes the faults of the API server.
     pub(super) fn kube_weather(&mut self) -> Result<(), String> {
         let now = self.now;
         weather::clear_kube(&mut self.kube);

@@ -1,4 +1,4 @@
-//! Nodes that leave service: what happens to them, what is noted of them, and what others do to their entries (N1, N4).
+//! Draining nodes: their changes, what the watchdog records about them, and what others do to their entries (N1, N4).
 
 use model::ids::CallId;
 use model::object::TaintAsk;
@@ -8,13 +8,13 @@ use super::{Happening, World};
 use crate::leases::Fate;
 use crate::process::{Life, Process};
 
-/// Within what time a node is marked after its eviction was told, where nothing is wrong (N1).
+/// Time within which a node is tainted after its eviction was announced, without faults (N1).
 const MARKED_WITHIN_US: u64 = 75_000_000;
-/// Soon after a record or a taint was written its process stops or vanishes, now and then.
+/// Delay after a write of a record or a taint after which its process is suspended or vanishes, now and then.
 const TEMPTING_US: u64 = 50_000;
 
 impl World {
-    /// Something happens to nodes that leave, or are to.
+    /// Makes a change to draining nodes.
     pub(super) fn leave(&mut self) {
         let words = self.story.leave(&mut self.kube, self.now);
         self.note_cluster();
@@ -25,7 +25,7 @@ impl World {
         self.at(self.now + pause, Happening::Leave);
     }
 
-    /// Takes note of the notices that were given.
+    /// Records the notices that were given.
     pub(super) fn note_notices(&mut self) {
         let notices = self.story.take_notices();
         for notice in notices.iter().filter(|notice| !notice.is_expired) {
@@ -41,19 +41,19 @@ impl World {
         leader.map_or(Ok(()), |process| self.watchdog.is_marked(self.now, process, uid, at))
     }
 
-    /// Takes note of the nodes as they are now.
+    /// Records the current state of the nodes.
     pub(super) fn note_nodes(&mut self) {
         self.watchdog.note_nodes(self.now, &self.kube);
     }
 
-    /// Takes note of the entries that others have set Down.
+    /// Records the entries that others have set Down.
     pub(super) fn note_set_down(&mut self) {
         for set in self.ccm.take_set_down() {
             self.watchdog.set_down_by_others(&set.lb, &set.pool, &set.backend, set.is_certain);
         }
     }
 
-    /// Takes note of the records as they are now, which a process has written, or another client.
+    /// Records the current records, which a process or another client has written.
     pub(super) fn note_records(&mut self, process: Option<usize>) -> Result<(), String> {
         let new = self.watchdog.note_records(self.now, process, &self.kube, &self.arm)?;
         if let Some(process) = process.filter(|_| !new.is_empty()) {
@@ -63,12 +63,12 @@ impl World {
         Ok(())
     }
 
-    /// The same where nothing of it is any process's doing.
+    /// Records them after changes that no process made.
     pub(super) fn note_records_by_hand(&mut self) {
         self.note_records(None).expect("no process is judged for it");
     }
 
-    /// A patch of a node's taints reaches the API server, whatever has become of the process that sent it.
+    /// A patch of a node's taints reaches the API server, whatever has happened to the process that sent it.
     pub(super) fn patch(
         &mut self,
         process: usize,
@@ -91,7 +91,7 @@ impl World {
         self.follow(process, effects)
     }
 
-    /// Now and then a process vanishes just when it has written something that others go by.
+    /// Now and then, a process vanishes just after a write that others depend on.
     fn tempt_soon(&mut self, process: usize) {
         if self.stormy && self.size.faults.processes && self.leaving.per_mille(60) {
             let at = self.now + self.leaving.below(TEMPTING_US);
@@ -99,13 +99,13 @@ impl World {
         }
     }
 
-    /// Whether the admin state is switched off in all processes from the beginning.
+    /// Sets whether the admin state is disabled in all processes from the beginning.
     pub fn switch(&mut self, off: bool) {
         self.settings.admin_state_off = off;
         self.watchdog.is_off = off;
     }
 
-    /// The configuration switches the admin state off, and they start again one after the other (N4).
+    /// The configuration disables the admin state, and the processes restart one after the other (N4).
     pub(super) fn switch_off_for_good(&mut self) {
         self.note("the admin state is switched off".to_owned());
         self.settings.admin_state_off = true;

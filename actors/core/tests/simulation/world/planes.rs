@@ -1,4 +1,4 @@
-//! Control planes and the processes' ports to them at work: what is said on which stream, and when it is heard (X2).
+//! Control planes and the processes' ports to them: the messages on each stream, and when they arrive (X2).
 
 use model::ids::Family;
 use model::machine::Wall;
@@ -15,12 +15,12 @@ use crate::served::{BALANCER, LISTED};
 use crate::xds_port::{Effect, XdsStep};
 
 impl World {
-    /// The control planes of a world that has some.
+    /// Creates the control planes of a world that has some.
     pub(super) fn planes_of(seed: u64) -> Planes {
         Planes::new(Random::new(seed ^ 0x706c_616e))
     }
 
-    /// The pools that they fill are there, with members that another client has put there.
+    /// Adds the pools that they fill, with members of another client.
     pub(super) fn add_listed(&mut self) {
         if self.planes.is_none() {
             return;
@@ -36,7 +36,7 @@ impl World {
         self.at(self.now, Happening::Plane);
     }
 
-    /// Something happens to control planes, or to the pools that they fill.
+    /// Makes a change to control planes, or to the pools that they fill.
     pub(super) fn plane_happens(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
         let pause = planes.pause();
@@ -51,7 +51,7 @@ impl World {
         self.send_all(sendings)
     }
 
-    /// Another client takes members out of such a pool, and puts others in.
+    /// Another client removes members from such a pool, and adds others.
     fn meddle_with_listed(&mut self) {
         let listed = LISTED[self.planing.place(LISTED.len())];
         self.arm.tick(self.now);
@@ -68,7 +68,7 @@ impl World {
         self.note(format!("foreign write of {BALANCER}/{}: {members:?} {status}", listed.pool));
     }
 
-    /// What servers send is under way.
+    /// Sends the messages of servers.
     pub(super) fn send_all(&mut self, sendings: Sendings) -> Result<(), String> {
         for ((process, stream), sent) in sendings {
             if self.processes[process].is_there() {
@@ -79,7 +79,7 @@ impl World {
         Ok(())
     }
 
-    /// A process's follower of sources wants something.
+    /// Handles calls of a process's xDS source machine.
     pub(super) fn at_xds_port(&mut self, process: usize, batch: Vec<Delivery>) -> Result<(), String> {
         for delivery in batch {
             if let Delivery::Xds(call) = delivery {
@@ -90,7 +90,7 @@ impl World {
         Ok(())
     }
 
-    /// The port of a process goes on with a stream.
+    /// The port of a process continues with a stream.
     pub(super) fn xds_step(
         &mut self,
         process: usize,
@@ -104,7 +104,7 @@ impl World {
         self.follow_xds(process, effects)
     }
 
-    /// A request reaches its server, whatever has become of the process that sent it.
+    /// A request reaches its server, whatever has happened to the process that sent it.
     pub(super) fn plane_is_asked(
         &mut self,
         process: usize,
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// A process has no way to any control plane for a while.
+    /// A process cannot reach any control plane for a while.
     pub(super) fn cut_planes(&mut self, process: usize, until: u64) -> Result<(), String> {
         if self.planes.is_none() || self.planing.per_mille(400) {
             return Ok(());
@@ -154,17 +154,16 @@ impl World {
         self.follow_xds(process, effects)
     }
 
-    /// What the operator would put in order of control planes is put in order.
+    /// Repairs what the operator would repair of control planes.
     pub(super) fn settle_planes(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
         let sendings = planes.settle();
         self.send_all(sendings)
     }
 
-    /// Everything that they serve is taken back.
+    /// Withdraws all their resources.
     ///
-    /// # Errors
-    /// What the watchdog finds.
+    /// # Errors A finding of the watchdog.
     pub fn take_back(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
         let sendings = planes.take_back();
@@ -172,7 +171,7 @@ impl World {
         self.send_all(sendings)
     }
 
-    /// Everything that they serve changes once.
+    /// Changes all their resources once.
     pub(super) fn stir_planes(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
         let sendings = planes.stir();
@@ -180,7 +179,7 @@ impl World {
     }
 }
 
-/// An address that no control plane has.
+/// Returns an address that no control plane has.
 fn stranger(family: Family, number: u64) -> String {
     match family {
         Family::V4 => format!("10.3.0.{}", number + 1),

@@ -1,5 +1,5 @@
-//! Operators who pause and resume, through any process or by editing our ConfigMap (G6), and who released what guards hold
-//! back (G4, G5).
+//! Operators who pause and resume, through any process or by editing our ConfigMap (G6), and who release held
+//! removals (G4, G5).
 
 use model::ids::{LbName, NodeName, PoolId, PoolName, ServiceKey};
 use model::node::NodeState;
@@ -13,10 +13,10 @@ use crate::process::{Life, Process};
 use crate::replica::{Actor, routed};
 use crate::watchdog::Wish;
 
-/// How long operators leave things as they are, at least and at most, in microseconds.
+/// Shortest and longest time between changes by operators, in microseconds.
 const BETWEEN_US: (u64, u64) = (2_000_000, 40_000_000);
 
-/// How often the operator looks for alerts when all is to come to rest, in microseconds.
+/// Interval at which the operator checks for alerts at the end, in microseconds.
 const ALERT_US: u64 = 45_000_000;
 
 impl World {
@@ -56,7 +56,7 @@ impl World {
         Scope::Pool(pool.unwrap_or_else(unknown))
     }
 
-    /// What the operator releases: what is held back there, or a node that waits (N5).
+    /// Returns the scope of a release: held removals, or a waiting node (N5).
     fn scope_of_release(&mut self) -> Scope {
         let nodes: Vec<String> = self.story.cluster.nodes.keys().cloned().collect();
         if nodes.is_empty() || self.wishing.per_mille(500) {
@@ -66,7 +66,7 @@ impl World {
         Scope::Node(NodeName::new(nodes[place].as_str()))
     }
 
-    /// The operator switches the admin state off by hand, or on again (N4).
+    /// The operator disables the admin state by editing the ConfigMap, or enables it (N4).
     fn switch_by_hand(&mut self) {
         let off = !notes::is_switched_off(&self.kube) || self.plant.is_some();
         self.write_switch(off);
@@ -80,7 +80,7 @@ impl World {
 
     fn ask_for_one(&mut self) {
         let Some(number) = self.any_running() else { return };
-        // Mostly what is paused is resumed, so that something goes on.
+        // Mostly, a paused scope is resumed, so that work continues.
         let paused = notes::paused(&self.kube);
         let resumes = !paused.is_empty() && self.wishing.per_mille(700);
         let scope = if resumes {
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// The operator looks for the alert that removals are stopped, and lets them go where it is shown (G4).
+    /// The operator checks for the alert that removals are stopped, and releases them if it is shown (G4).
     pub(super) fn answer_alert(&mut self) {
         let is_stopped = |number: &usize| {
             let Process { life, snapshot, .. } = &self.processes[*number];
@@ -134,7 +134,7 @@ impl World {
         self.at(self.now + ALERT_US, Happening::AnswerAlert);
     }
 
-    /// The operator looks for nodes that wait, and lets them go on (N5).
+    /// The operator checks for waiting nodes, and releases them (N5).
     fn let_held_nodes_go(&mut self) {
         let mut waiting = Vec::new();
         for (number, Process { life, snapshot, .. }) in self.processes.iter().enumerate() {
@@ -153,7 +153,7 @@ impl World {
         self.write_by_hand(!paused);
     }
 
-    /// The operator pauses everything by hand, unless it is.
+    /// The operator pauses everything by editing the ConfigMap, unless it is paused.
     pub(super) fn pause_everything(&mut self) {
         if !notes::paused(&self.kube).contains(&Scope::Everything) {
             self.write_by_hand(true);
@@ -166,7 +166,7 @@ impl World {
         self.watchdog.noted_pauses(self.now, &notes::paused(&self.kube));
     }
 
-    /// There are no wishes any more.
+    /// Ends all pauses.
     pub(super) fn wish_nothing(&mut self) {
         if notes::is_switched_off(&self.kube) {
             self.write_switch(false);

@@ -1,4 +1,4 @@
-//! The ports of processes at work: what they are asked, what lands at the API server and at ARM, and when.
+//! The ports of processes: their requests, and when these arrive at the API server and at ARM.
 
 use model::arm::{ArmAnswer, ArmCall, ArmRequest};
 use model::config_map::Keeper;
@@ -22,11 +22,11 @@ use crate::process::{Life, Process};
 use crate::trace::Entry;
 use crate::watchdog::Put;
 
-/// Within which time an answer that is not late arrives.
+/// Time within which an answer that is not late arrives.
 const SOON_US: u64 = 5_000_000;
 
 impl World {
-    /// A request about a Lease lands whatever becomes of its process; all else is the process's own.
+    /// A request about a Lease arrives whatever happens to its process; all other steps belong to the process.
     pub(super) fn lease_step(
         &mut self,
         process: usize,
@@ -69,7 +69,7 @@ impl World {
         self.follow(process, effects)
     }
 
-    /// Our ConfigMap was written by a process.
+    /// A process has written our ConfigMap.
     pub(super) fn notes_written(&mut self, process: usize) -> Result<(), String> {
         self.note_records(Some(process))?;
         if self.keeps_notes && notes::stored(&self.kube).is_none_or(|map| map["data"][notes::KEPT].is_null())
@@ -131,7 +131,7 @@ impl World {
         Ok(())
     }
 
-    /// A call is sent, unless the per-try policy refuses it at this very moment.
+    /// Sends a call, unless the per-try policy refuses it at this moment.
     pub(super) fn send(&mut self, process: usize, call: ArmCall) -> Result<(), String> {
         let now = self.now;
         let Process { azure, clock, .. } = &mut self.processes[process];
@@ -165,7 +165,7 @@ impl World {
         Ok(())
     }
 
-    /// A request reaches ARM, whatever has become of the process that sent it.
+    /// A request reaches ARM, whatever has happened to the process that sent it.
     pub(super) fn land(&mut self, process: usize, call: CallId, sent: &Sent) -> Result<(), String> {
         let now = self.now;
         let put = put_of(process, sent);
@@ -180,7 +180,7 @@ impl World {
             self.watchdog.reads(now, process, lb);
         }
         let taken = self.processes[process].azure.taken(now, sent, &reply);
-        // What arrives after the client has given up is not seen.
+        // An answer after the client's timeout is not seen.
         if let (ArmRequest::GetLoadBalancer(lb), ArmAnswer::LoadBalancer(_)) = (&sent.request, &taken.answer)
             && taken.arrives[0] <= sent.at + CLIENT_TIMEOUT_US
         {
@@ -209,7 +209,7 @@ impl World {
     }
 }
 
-/// A request as the watchdog judges it, when it is a PUT.
+/// Returns a request as the watchdog judges it, if it is a PUT.
 fn put_of(process: usize, sent: &Sent) -> Option<Put<'_>> {
     let (ArmRequest::PutPool { pool, base, if_match, permit, .. }, Some(body)) = (&sent.request, &sent.body)
     else {
