@@ -95,7 +95,7 @@ use burst::burst;
 use ccm::LONGEST_RETRY_US;
 use drain::{Quiet, calls};
 use plant::Plant;
-use play::{Failed, Left, Played, duty, play, shrink, size_of, size_of_restored};
+use play::{DrainResults, Failed, Played, duty, play, shrink, size_of, size_of_restored};
 use rollout::{TURN_US, percentile, roll_out};
 use story::{Often, Size};
 
@@ -186,7 +186,7 @@ fn z1_every_world_is_right_and_comes_to_rest_when_faults_end() {
     let all = number("SIMULATION_ALL").is_some();
     let (mut worlds, mut puts, mut reports, mut terms, mut pauses, mut releases) = (0, 0, 0, 0, 0, 0);
     let (mut held, mut longest) = ((0, 0), (0, 0));
-    let mut nodes = Left::default();
+    let mut nodes = DrainResults::default();
     let mut first = None;
     for (seed, outcome) in play_all(seeds, all, None, size_of) {
         match outcome {
@@ -223,7 +223,7 @@ fn z1_every_world_is_right_and_comes_to_rest_when_faults_end() {
     // A world without events proves nothing.
     assert!(worlds < 10 || puts > 4 * worlds && reports > 4 * worlds && terms > worlds);
     assert!(worlds < 100 || pauses > worlds / 4, "{pauses} pauses");
-    let Left { notices, marks, recorded, entries, waits } = nodes;
+    let DrainResults { notices, marks, recorded, entries, waits } = nodes;
     let few = [notices, marks.0, recorded, entries.0, entries.1].into_iter().min();
     assert!(worlds < 50 || few >= Some(worlds) && marks.1 > 0 && waits > 0, "{nodes:?}");
 }

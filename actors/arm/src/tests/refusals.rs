@@ -93,7 +93,10 @@ async fn c3_the_words_of_a_login_endpoint_are_read_whatever_is_escaped_in_them()
 async fn c3_an_answer_without_a_token_is_no_token() {
     for answer in ["{}", r#"{"access_token":"","expires_in":3600,"token_type":"Bearer"}"#] {
         let (error, requests) = error_of(secret(), reply(200, "", answer)).await;
-        assert!(error.contains("the answer holds no token; whatever answered is no login endpoint"), "{error}");
+        assert!(
+            error.contains("the answer holds no token; whatever answered is no login endpoint"),
+            "{error}"
+        );
         assert_eq!(requests, 1, "nothing is sent to the endpoint");
     }
 }

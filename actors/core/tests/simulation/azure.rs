@@ -181,7 +181,7 @@ impl ArmPort {
     }
 
     /// Returns the outcome of a request that could not be sent, or whose answer is lost.
-    pub fn no_way(&mut self, now: u64) -> Taken {
+    pub fn unreachable_answer(&mut self, now: u64) -> Taken {
         let at = if self.random.per_mille(500) { now + 1_000 } else { now + CLIENT_TIMEOUT_US };
         let kind = if at == now + 1_000 { FailureKind::Connection } else { FailureKind::Timeout };
         Taken { answer: codec::unanswered(kind, RetryAfter::Absent), arrives: vec![at], throttled: None }

@@ -127,7 +127,7 @@ impl Ccm {
     }
 
     /// Ends its faults.
-    pub fn calm(&mut self) {
+    pub fn end_faults(&mut self) {
         self.model.reconfigure(|settings| {
             settings.linger_per_mille = 0;
             settings.crash_per_mille = 0;
@@ -150,7 +150,7 @@ impl Ccm {
 
     /// Configures it like upstream's default beside our controller: its updater is disabled. There are no other
     /// clients.
-    pub fn be_plain(&mut self) {
+    pub fn use_upstream_defaults(&mut self) {
         self.strangers = false;
         self.model.reconfigure(|settings| {
             let plain = Settings::default();
@@ -161,9 +161,9 @@ impl Ccm {
     }
 
     /// From now on it requests the shared Lease again and again, and never gives up early.
-    pub fn grow_busy(&mut self) {
+    pub fn keep_requesting_lease(&mut self) {
         self.model.reconfigure(|settings| settings.resync_us = Some(15_000_000));
-        self.calm();
+        self.end_faults();
     }
 
     /// Returns the counters of its work.
@@ -183,7 +183,7 @@ impl Ccm {
     }
 
     /// Handles changes and continues.
-    pub fn look(
+    pub fn step(
         &mut self,
         kube: &mut KubeModel,
         arm: &mut ArmModel,
@@ -192,8 +192,8 @@ impl Ccm {
     ) -> Vec<Effect> {
         let mut calls = Vec::new();
         for (resource, path) in WATCHED {
-            for (kind, object) in self.heard(kube, resource, path, now) {
-                self.tell(kube, cluster, now, resource, &kind, object, &mut calls);
+            for (kind, object) in self.watched_objects(kube, resource, path, now) {
+                self.feed(kube, cluster, now, resource, &kind, object, &mut calls);
             }
         }
         if self.model.deadline().is_some_and(|at| at <= now) {
@@ -218,7 +218,7 @@ impl Ccm {
     }
 
     /// Handles the events of one of its watches; a new watch starts with all objects.
-    fn heard(
+    fn watched_objects(
         &mut self,
         kube: &mut KubeModel,
         resource: Resource,
@@ -243,7 +243,7 @@ impl Ccm {
         if let Some(watch) = feed.watch {
             lines.extend(kube.poll_watch(watch, now));
         }
-        let mut heard = Vec::new();
+        let mut objects = Vec::new();
         let mut found = BTreeSet::new();
         for line in lines {
             let Ok(mut event) = serde_json::from_slice::<Value>(&line) else { continue };
@@ -254,20 +254,20 @@ impl Ccm {
                 "ADDED" | "MODIFIED" => found.insert(key.clone()) | feed.known.insert(key),
                 _ => continue,
             };
-            heard.push((text(&event["type"]).to_owned(), object));
+            objects.push((text(&event["type"]).to_owned(), object));
         }
         if anew {
             let gone: Vec<(String, String)> = feed.known.difference(&found).cloned().collect();
             feed.known.retain(|key| found.contains(key));
-            heard.extend(gone.into_iter().map(|(namespace, name)| {
+            objects.extend(gone.into_iter().map(|(namespace, name)| {
                 ("DELETED".to_owned(), json!({"metadata": {"namespace": namespace, "name": name}}))
             }));
         }
-        heard
+        objects
     }
 
     #[expect(clippy::too_many_arguments, reason = "the whole world")]
-    fn tell(
+    fn feed(
         &mut self,
         kube: &mut KubeModel,
         cluster: &mut Cluster,
@@ -307,7 +307,7 @@ impl Ccm {
     fn serve(&mut self, kube: &mut KubeModel, arm: &mut ArmModel, now: u64, calls: Vec<Call>) -> Vec<Effect> {
         let mut effects = Vec::new();
         for call in calls {
-            self.note_rewrites(arm, &call);
+            self.record_rewrites(arm, &call);
             let (answer, after_us) = call.serve(kube, arm, now);
             let is_write = matches!(call.verb, Verb::Put | Verb::Post);
             if is_write && call.side == Side::Kubernetes && call.path_and_query.contains("/leases") {
@@ -474,7 +474,7 @@ impl Ccm {
 
     /// Records entries that a write of the cloud-controller-manager sets Down again, because they were Down when it
     /// read them.
-    fn note_rewrites(&mut self, arm: &ArmModel, call: &Call) {
+    fn record_rewrites(&mut self, arm: &ArmModel, call: &Call) {
         let (Verb::Put, Side::Arm, Some(body)) = (call.verb, call.side, &call.body) else { return };
         let path = call.path_and_query.split('?').next().unwrap_or_default();
         let after =

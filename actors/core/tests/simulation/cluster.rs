@@ -142,7 +142,7 @@ pub fn address(number: u64, family: Family) -> IpAddr {
 
 impl Cluster {
     /// Restores the nodes and Services of `saved`; counters stay.
-    pub fn become_again(&mut self, saved: Cluster) {
+    pub fn restore(&mut self, saved: Cluster) {
         (self.nodes, self.services) = (saved.nodes, saved.services);
         self.slice_writes.clear();
     }

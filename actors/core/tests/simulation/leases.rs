@@ -169,7 +169,7 @@ impl LeasePort {
             LeaseStep::Answer(raw) => {
                 let lost = self.is_cut(now, lease);
                 let raw = if lost { failed("connection reset") } else { raw };
-                vec![told(lease, call, self.answer(now, clock, lease, raw))]
+                vec![answer_effect(lease, call, self.answer(now, clock, lease, raw))]
             }
             LeaseStep::Poll => {
                 let Some(awaiting) =
@@ -183,7 +183,7 @@ impl LeasePort {
             LeaseStep::Expire => {
                 let Some(awaiting) = self.awaiting.remove(&(lease, call)) else { return Vec::new() };
                 model.close_watch(awaiting.watch);
-                vec![told(lease, call, LeaseAnswer::Unchanged)]
+                vec![answer_effect(lease, call, LeaseAnswer::Unchanged)]
             }
         }
     }
@@ -303,7 +303,7 @@ impl LeasePort {
         match lines.iter().find_map(|line| event(line)).or(broken) {
             Some(raw) => {
                 self.done_waiting(model, lease, call);
-                vec![told(lease, call, self.answer(now, clock, lease, raw))]
+                vec![answer_effect(lease, call, self.answer(now, clock, lease, raw))]
             }
             None => self.plan_poll(model, now, (lease, call)).into_iter().collect(),
         }
@@ -339,7 +339,7 @@ impl LeasePort {
     }
 }
 
-fn told(lease: LeaseName, call: CallId, answer: LeaseAnswer) -> Effect {
+fn answer_effect(lease: LeaseName, call: CallId, answer: LeaseAnswer) -> Effect {
     Effect::Tell(match lease {
         LeaseName::Own => Delivery::Leader(leader::In::Lease(call, answer)),
         LeaseName::Shared => Delivery::Writer(writer::In::Lease(call, answer)),
@@ -416,7 +416,7 @@ fn change(object: &mut Value, now: u64, clock: &Clock, edit: &LeaseEdit) {
         object["metadata"]["annotations"][PREVIOUS_HOLDER] = (**holder).into();
     }
     if let Some(pools) = &edit.out_of_sync {
-        note_out_of_sync(object, now, clock, pools);
+        record_out_of_sync(object, now, clock, pools);
     }
     if let Some(gates) = &edit.gates {
         for (key, until) in [(READS_UNTIL, gates.reads_until), (WRITES_UNTIL, gates.writes_until)] {
@@ -433,7 +433,7 @@ fn change(object: &mut Value, now: u64, clock: &Clock, edit: &LeaseEdit) {
 }
 
 /// Records since when pools are out of sync, in microseconds by the wall clock.
-fn note_out_of_sync(object: &mut Value, now: u64, clock: &Clock, pools: &OutOfSyncTimes) {
+fn record_out_of_sync(object: &mut Value, now: u64, clock: &Clock, pools: &OutOfSyncTimes) {
     let wall = |since: &Now| {
         let ago = clock.now(now).since(*since).as_micros();
         Value::from(clock.wall(now) - i64::try_from(ago).unwrap_or(0))

@@ -173,7 +173,7 @@ impl Planes {
     }
 
     /// A process is gone, with its connections.
-    pub fn hung_up(&mut self, process: usize) {
+    pub fn process_gone(&mut self, process: usize) {
         for server in &mut self.servers {
             server.streams.retain(|(of, _), _| *of != process);
         }

@@ -42,7 +42,7 @@ pub struct Played {
     /// How often operators were informed that removals are stopped (G4).
     pub stops: u64,
     /// Results about draining nodes.
-    pub nodes: Left,
+    pub nodes: DrainResults,
     /// Time for which we, and others, held the shared Lease, in seconds.
     pub held: (u64, u64),
     /// Time from the last fault to quiet, in microseconds.
@@ -53,7 +53,7 @@ pub struct Played {
 
 /// Results about draining nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Left {
+pub struct DrainResults {
     /// Number of true eviction notices.
     pub notices: u64,
     /// How often our taint was added, and removed.
@@ -66,10 +66,10 @@ pub struct Left {
     pub waits: u64,
 }
 
-impl std::ops::AddAssign for Left {
-    fn add_assign(&mut self, more: Left) {
+impl std::ops::AddAssign for DrainResults {
+    fn add_assign(&mut self, more: DrainResults) {
         let sum = |one: (u64, u64), more: (u64, u64)| (one.0 + more.0, one.1 + more.1);
-        *self = Left {
+        *self = DrainResults {
             notices: self.notices + more.notices,
             marks: sum(self.marks, more.marks),
             recorded: self.recorded + more.recorded,
@@ -179,8 +179,8 @@ pub fn play(seed: u64, size: Size, plant: Option<Plant>) -> Result<Played, Faile
 fn through(world: &mut World, size: Size) -> Result<u64, String> {
     world.begin()?;
     world.run_until(world.now() + size.seconds * 1_000_000)?;
-    let end = world.calm()?;
-    let end = world.stir(end)?;
+    let end = world.end_faults()?;
+    let end = world.change_everything(end)?;
     let mut right_since = None;
     let mut wrong = String::new();
     let mut now = world.now().max(end);
@@ -376,7 +376,7 @@ pub fn duty(seed: u64) -> Result<Duty, String> {
     let size = Size { services: 12, nodes: 8, balancers: 3, seconds: 600, replicas: 2, faults };
     let mut world = World::new(seed, size, None);
     world.begin()?;
-    world.ccm.grow_busy();
+    world.ccm.keep_requesting_lease();
     world.run_until(world.now() + 60_000_000)?;
     let (from, before) = (world.now(), world.watchdog.puts);
     world.run_until(from + size.seconds * 1_000_000)?;

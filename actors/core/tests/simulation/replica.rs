@@ -189,7 +189,7 @@ impl Replica {
     }
 
     /// Returns the first input of each machine.
-    pub fn first_words() -> Vec<(Actor, Delivery)> {
+    pub fn first_inputs() -> Vec<(Actor, Delivery)> {
         // Evictions are watched in every configuration, so that worlds do not differ in this.
         let watchers = Kind::ALL
             .into_iter()

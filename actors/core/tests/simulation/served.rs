@@ -125,7 +125,7 @@ pub enum Fault {
 
 /// Contents of a resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum Contents {
     /// The endpoints.
     Endpoints(Vec<Backend>),
     /// Name of a cluster's endpoints.
@@ -136,7 +136,7 @@ pub enum What {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Served {
     /// Contents.
-    pub what: What,
+    pub what: Contents,
     /// Fault.
     pub fault: Option<Fault>,
 }
@@ -145,8 +145,10 @@ impl Served {
     /// Returns the resource as a driver passes it on.
     pub fn received(&self, name: &str, wraps: bool) -> Received {
         let (kind, body) = match &self.what {
-            What::Endpoints(backends) => (Kind::Endpoints, Body::Endpoints(self.assignment(name, backends))),
-            What::Cluster(endpoints) => (Kind::Clusters, Body::Cluster(self.cluster(name, endpoints))),
+            Contents::Endpoints(backends) => {
+                (Kind::Endpoints, Body::Endpoints(self.assignment(name, backends)))
+            }
+            Contents::Cluster(endpoints) => (Kind::Clusters, Body::Cluster(self.cluster(name, endpoints))),
         };
         let illegible = self.fault == Some(Fault::Bytes);
         Received {

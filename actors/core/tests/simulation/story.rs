@@ -441,7 +441,7 @@ impl Story {
     }
 
     /// The pods of each Service move: to one node, or to another if all are there already.
-    pub fn stir(&mut self, kube: &mut KubeModel, now: u64) {
+    pub fn change_everything(&mut self, kube: &mut KubeModel, now: u64) {
         let nodes: Vec<String> = self.cluster.nodes.keys().cloned().collect();
         let names: Vec<String> = self.cluster.services.keys().cloned().collect();
         for name in names {
@@ -455,7 +455,7 @@ impl Story {
     }
 
     /// Ends the churn: repairs what the operator or the cluster itself would repair.
-    pub fn settle(&mut self, kube: &mut KubeModel, now: u64) {
+    pub fn repair(&mut self, kube: &mut KubeModel, now: u64) {
         self.stay(kube, now);
         self.evict(kube, now);
         let names: Vec<String> = self.cluster.services.keys().cloned().collect();

@@ -26,7 +26,7 @@ pub enum Entry {
 }
 
 impl Entry {
-    fn words(&self) -> String {
+    fn text_of(&self) -> String {
         match self {
             Entry::Words(words) => words.clone(),
             Entry::Heard(process, who, what) => format!("{process} {who:?} <- {what:?}"),
@@ -50,11 +50,11 @@ impl Trace {
     }
 
     /// Adds an entry.
-    pub fn note(&mut self, now: u64, entry: Entry) {
+    pub fn record(&mut self, now: u64, entry: Entry) {
         let mut kept = KEPT;
         let mut entry = entry;
         if let Some(about) = &self.about {
-            let words = entry.words();
+            let words = entry.text_of();
             if !words.contains(about) {
                 return;
             }
@@ -70,7 +70,7 @@ impl Trace {
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (at, entry) in &self.entries {
-            let words: String = entry.words().replace("LbName", "").replace("PoolName", "");
+            let words: String = entry.text_of().replace("LbName", "").replace("PoolName", "");
             let longest = if self.about.is_some() { usize::MAX } else { LONGEST };
             let short: String = words.chars().take(longest).collect();
             writeln!(text, "{:>12.6}  {short}", *at as f64 / 1e6).expect("a string takes every write");

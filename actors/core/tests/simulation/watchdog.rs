@@ -55,7 +55,7 @@ use serde_json::Value;
 use crate::azure::Throttled;
 use crate::ccm::pool_name;
 use crate::cluster::Cluster;
-use crate::play::Left;
+use crate::play::DrainResults;
 use crate::process::Settings;
 use crate::replica::Actor;
 use downs::Downs;
@@ -116,7 +116,7 @@ struct Endpoints {
 }
 
 impl Endpoints {
-    fn note(&mut self, now: u64, has: bool) {
+    fn record(&mut self, now: u64, has: bool) {
         if self.has.0 && now >= self.has.1 + NOTICED_US {
             self.had_until = now;
         }
@@ -151,7 +151,7 @@ struct Within {
     looks: Looks,
     unread: Unread,
     /// Services that the Directory has last given each pool, and until when it had given others.
-    given: BTreeMap<PoolId, Given>,
+    given: BTreeMap<PoolId, GivenServices>,
     /// Time before which another try of a pool is useless, by the last output of the writer, with its attempt (Q6).
     eligible: BTreeMap<PoolId, (AttemptId, Now)>,
     /// What it has read of our Lease (W8).
@@ -165,12 +165,12 @@ struct Within {
     /// Pools with a reported final failure that have not been written since.
     given_up: BTreeSet<PoolId>,
     downs: Downs,
-    drains: drains::Heard,
+    drains: drains::AdminInputs,
     /// Whether its configuration disables the admin state (N4).
     is_off: bool,
     /// Its observations of Downs.
     seen: Observations,
-    heard: policy::Heard,
+    heard: policy::PolicyInputs,
     /// Attempts that found other rules than discovery (Q4).
     doubts: rules::Doubts,
     /// Reports that the API server must have accepted (E1).
@@ -210,13 +210,13 @@ impl LeaseKnown {
     }
 
     /// The process resumes after a suspension.
-    fn wakes(&mut self, now: u64) {
+    fn resumes(&mut self, now: u64) {
         self.set_back_at = self.set_back_at.map(|_| now);
     }
 }
 
 #[derive(Default)]
-struct Given {
+struct GivenServices {
     services: BTreeSet<ServiceUid>,
     /// Time at which each Service was removed.
     gone: BTreeMap<ServiceUid, u64>,
@@ -252,7 +252,7 @@ pub struct Watchdog {
     pub reports: u64,
     /// How often a stop of removals was reported (G4).
     pub stops: u64,
-    left: Left,
+    left: DrainResults,
     /// PUTs of each pool that change admin states.
     pub admin_puts: BTreeMap<PoolId, u64>,
 }
@@ -297,10 +297,10 @@ impl Watchdog {
             untold: BTreeMap::new(),
             given_up: BTreeSet::new(),
             downs: Downs::default(),
-            drains: drains::Heard::default(),
+            drains: drains::AdminInputs::default(),
             is_off: settings.admin_state_off,
             seen: Observations::default(),
-            heard: policy::Heard::default(),
+            heard: policy::PolicyInputs::default(),
             doubts: rules::Doubts::default(),
             reports: reports::Reports::default(),
             handed: served::Handed::default(),
@@ -308,7 +308,7 @@ impl Watchdog {
     }
 
     /// Returns the results about draining nodes.
-    pub fn left(&self) -> Left {
+    pub fn left(&self) -> DrainResults {
         self.left
     }
 
@@ -320,17 +320,17 @@ impl Watchdog {
         within.gauge.clear();
         within.downs.end();
         within.reports.end();
-        self.hangs_up(process);
+        self.process_gone(process);
     }
 
     /// A suspended process resumes.
-    pub fn wakes(&mut self, now: u64, process: usize) {
+    pub fn resumes(&mut self, now: u64, process: usize) {
         let within = &mut self.within[process];
         within.started_at = now;
         within.operations.excused(now, None);
-        within.reports.wakes(now);
+        within.reports.resumes(now);
         within.unread = Unread::default();
-        within.lease_known.wakes(now);
+        within.lease_known.resumes(now);
         within.takes.values_mut().for_each(|since| *since = now);
         within.given.values_mut().for_each(|given| given.gone.values_mut().for_each(|gone| *gone = now));
     }
@@ -390,8 +390,8 @@ impl Watchdog {
     }
 
     /// A slice of a Service was written.
-    pub fn note_slice(&mut self, service: &str, version: u64) {
-        self.versions.note(service, version);
+    pub fn record_slice(&mut self, service: &str, version: u64) {
+        self.versions.record(service, version);
     }
 
     /// ARM's 429 about a class reaches a process.
@@ -403,7 +403,7 @@ impl Watchdog {
             Some((now, now + u64::try_from(span.as_micros()).unwrap_or(0)))
         } else {
             sender.throttled(now, class, span);
-            sender.told(class)
+            sender.throttled_until(class)
         };
         if let Some(told) = told {
             let known = self.throttled.entry(class).or_insert(told);
@@ -437,7 +437,7 @@ impl Watchdog {
     }
 
     /// Records the state of the cluster.
-    pub fn note(&mut self, now: u64, cluster: &Cluster) {
+    pub fn record(&mut self, now: u64, cluster: &Cluster) {
         let mut seen = BTreeSet::new();
         for service in cluster.services.values() {
             let has = |family: &Family| service.endpoints(*family).next().is_some();
@@ -455,7 +455,7 @@ impl Watchdog {
             });
             for (pool, has) in pools() {
                 let new = || Endpoints { has: (has, now), had_until: if has { now } else { 0 } };
-                known.endpoints.entry(pool).or_insert_with(new).note(now, has);
+                known.endpoints.entry(pool).or_insert_with(new).record(now, has);
             }
             known.candidate = service.is_candidate();
             known.paused = service.paused.then(|| known.paused.unwrap_or(now));
@@ -503,7 +503,7 @@ impl Watchdog {
 }
 
 /// Returns whether a delivery affects behaviour, and not only views and metrics; for the trace.
-pub fn is_telling(delivery: &Delivery) -> bool {
+pub fn affects_behaviour(delivery: &Delivery) -> bool {
     !matches!(
         delivery,
         Delivery::Metrics(_)

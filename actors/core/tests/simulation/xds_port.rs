@@ -175,11 +175,11 @@ impl XdsPort {
     fn fails(&mut self, stream: StreamId, why: &str) -> Vec<Effect> {
         self.streams
             .remove(&stream)
-            .map(|_| vec![self.tell_end(stream, ended(Code::Unavailable, why))])
+            .map(|_| vec![self.report_end(stream, ended(Code::Unavailable, why))])
             .unwrap_or_default()
     }
 
-    fn tell_end(&mut self, stream: StreamId, ended: Ended) -> Effect {
+    fn report_end(&mut self, stream: StreamId, ended: Ended) -> Effect {
         let jitter = u16::try_from(self.random.below(1_001)).unwrap_or(0);
         Effect::Tell(Heard::Ended { stream, ended, jitter })
     }
@@ -238,7 +238,7 @@ impl XdsPort {
                 Sent::End(ended) => {
                     let ended = ended.clone();
                     self.streams.remove(&stream);
-                    effects.push(self.tell_end(stream, ended));
+                    effects.push(self.report_end(stream, ended));
                 }
             }
         }

@@ -8,7 +8,7 @@ use model::xds::facts::Code;
 use simulator_models::control_plane::Kind;
 
 use crate::random::Random;
-use crate::served::{Backend, CLUSTER, Fault, Health, Listed, Served, Wants, What};
+use crate::served::{Backend, CLUSTER, Contents, Fault, Health, Listed, Served, Wants};
 
 /// Key of a resource: its kind and name.
 pub type Key = (Kind, &'static str);
@@ -39,7 +39,7 @@ pub struct Content {
 }
 
 fn good(backends: Vec<Backend>) -> Served {
-    Served { what: What::Endpoints(backends), fault: None }
+    Served { what: Contents::Endpoints(backends), fault: None }
 }
 
 impl Content {
@@ -55,17 +55,17 @@ impl Content {
         let endpoints = match listed.endpoints() {
             Some(name) => name,
             None => match cluster.filter(|served| served.fault.is_none()).map(|served| &served.what) {
-                Some(What::Cluster(endpoints)) => endpoints.as_str(),
-                Some(What::Endpoints(_)) | None => return None,
+                Some(Contents::Cluster(endpoints)) => endpoints.as_str(),
+                Some(Contents::Endpoints(_)) | None => return None,
             },
         };
         let is_failing = |kind: Kind, name: &str| self.failing.iter().any(|key| *key == (kind, name));
         let assignment = self.assignments.get(endpoints).filter(|served| served.fault.is_none())?;
         match &assignment.what {
-            What::Endpoints(backends) if !is_failing(Kind::Endpoints, endpoints) => {
+            Contents::Endpoints(backends) if !is_failing(Kind::Endpoints, endpoints) => {
                 Some(Wants::of(backends, listed.family))
             }
-            What::Endpoints(_) | What::Cluster(_) => None,
+            Contents::Endpoints(_) | Contents::Cluster(_) => None,
         }
     }
 
@@ -113,7 +113,7 @@ impl Content {
     }
 
     fn name_endpoints(&mut self, endpoints: &str) -> Change {
-        self.set_cluster(Served { what: What::Cluster(endpoints.to_owned()), fault: None })
+        self.set_cluster(Served { what: Contents::Cluster(endpoints.to_owned()), fault: None })
     }
 
     fn set_cluster(&mut self, served: Served) -> Change {
@@ -137,7 +137,7 @@ impl Content {
             }
             88..91 => {
                 let fault = Some(if self.random_half() { Fault::Type } else { Fault::Bytes });
-                self.set_cluster(Served { what: What::Cluster("api-1".to_owned()), fault })
+                self.set_cluster(Served { what: Contents::Cluster("api-1".to_owned()), fault })
             }
             _ => {
                 let endpoints = ["api-1", "api-2"][self.random.place(2)];
@@ -182,8 +182,8 @@ impl Content {
 
     fn backends_of(&self, name: &str) -> Vec<Backend> {
         match self.assignments.get(name).map(|served| &served.what) {
-            Some(What::Endpoints(backends)) => backends.clone(),
-            Some(What::Cluster(_)) | None => Vec::new(),
+            Some(Contents::Endpoints(backends)) => backends.clone(),
+            Some(Contents::Cluster(_)) | None => Vec::new(),
         }
     }
 
@@ -198,7 +198,7 @@ impl Content {
         backends.extend(fresh);
         // The first endpoint of the first priority has the fault.
         let fault = faults[self.random.place(faults.len())];
-        self.set(name, Served { what: What::Endpoints(backends), fault: Some(fault) })
+        self.set(name, Served { what: Contents::Endpoints(backends), fault: Some(fault) })
     }
 
     fn fail(&mut self, name: &'static str) -> Change {
@@ -219,7 +219,7 @@ impl Content {
     }
 
     /// Changes every resource once, for profiles in which only a change corrects anything (C2).
-    pub fn stir(&mut self) -> Vec<Change> {
+    pub fn change_everything(&mut self) -> Vec<Change> {
         let stirred = ASSIGNMENTS.map(|name| {
             let (mut backends, mut fresh) = (self.backends_of(name), self.backend());
             (fresh.health, fresh.only) = (Health::Healthy, None);
@@ -244,7 +244,7 @@ impl Content {
 
     /// Repairs what the operator would repair: nothing is invalid or missing, and remaining assignments have a
     /// healthy endpoint.
-    pub fn settle(&mut self) -> Vec<Change> {
+    pub fn repair(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         while let Some(key) = self.failing.pop_first() {
             changes.push(Change::ForgetError(key));
@@ -260,8 +260,8 @@ impl Content {
             changes.push(self.set(name, good(backends)));
         }
         let named = match self.cluster.as_ref().map(|served| &served.what) {
-            Some(What::Cluster(endpoints)) => endpoints.clone(),
-            Some(What::Endpoints(_)) | None => "api-1".to_owned(),
+            Some(Contents::Cluster(endpoints)) => endpoints.clone(),
+            Some(Contents::Endpoints(_)) | None => "api-1".to_owned(),
         };
         changes.push(self.name_endpoints(&named));
         changes

@@ -75,8 +75,8 @@ impl Planes {
     }
 
     /// Changes everything once.
-    pub fn stir(&mut self) -> Sendings {
-        let changes = self.content.stir();
+    pub fn change_everything(&mut self) -> Sendings {
+        let changes = self.content.change_everything();
         changes.iter().for_each(|change| self.carry_out(change));
         self.push()
     }
@@ -89,8 +89,8 @@ impl Planes {
     }
 
     /// Repairs what the operator would repair.
-    pub fn settle(&mut self) -> Sendings {
-        let changes = self.content.settle();
+    pub fn repair(&mut self) -> Sendings {
+        let changes = self.content.repair();
         changes.iter().for_each(|change| self.carry_out(change));
         self.servers.iter_mut().for_each(|server| server.behaviour = StreamBehaviour::Answers);
         self.push()

@@ -30,7 +30,7 @@ impl Plant {
     }
 
     /// A world in which operators pause and resume.
-    fn wishing_world(self, size: Size, calm: Faults) -> Size {
+    fn world_of_pauses(self, size: Size, calm: Faults) -> Size {
         let over =
             [(Plant::PausesUnheard, Often::PausedTakeOver), (Plant::PolicyOfAnyTerm, Often::UnheardPause)];
         let often = over.into_iter().find(|(plant, _)| *plant == self).map(|(_, often)| often);
@@ -84,7 +84,7 @@ impl Plant {
                 Size { balancers: 1, replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
             }
             Plant::PausesUnheard | Plant::PausesUnread | Plant::PolicyOfAnyTerm | Plant::PauseNotWritten => {
-                self.wishing_world(size, calm)
+                self.world_of_pauses(size, calm)
             }
             Plant::SetBackIgnored => {
                 let faults = Faults { restores: true, arm: false, meddling: false, ..calm };

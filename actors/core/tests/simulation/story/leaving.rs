@@ -36,7 +36,7 @@ const EXPIRED_US: (u64, u64) = (300_000_000, 86_400_000_000);
 const PASSES_AFTER_US: u64 = 30_000_000;
 
 /// A future event of a node of this life.
-pub(super) struct Coming {
+pub(super) struct Scheduled {
     at: u64,
     name: String,
     life: u64,
@@ -50,7 +50,7 @@ enum Fate {
 }
 
 /// An Event about a node.
-pub(super) struct Told {
+pub(super) struct NodeEvent {
     name: String,
     node: String,
     reason: &'static str,
@@ -73,7 +73,7 @@ pub struct Notice {
 
 /// Form of a notice.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Teller {
+enum NoticeForm {
     Event,
     EventV1,
     Condition,
@@ -82,8 +82,8 @@ enum Teller {
 /// State of draining nodes.
 pub(super) struct Leaving {
     random: Random,
-    coming: Vec<Coming>,
-    told: Vec<Told>,
+    scheduled: Vec<Scheduled>,
+    events: Vec<NodeEvent>,
     notices: Vec<Notice>,
     /// Names and addresses of deleted nodes.
     free: Vec<(String, u64)>,
@@ -96,17 +96,17 @@ pub(super) struct Leaving {
 
 impl Leaving {
     pub(super) fn new(random: Random) -> Leaving {
-        let (coming, told, notices, free, heirs, spent) = Default::default();
-        Leaving { random, coming, told, notices, free, heirs, spent }
+        let (scheduled, events, notices, free, heirs, spent) = Default::default();
+        Leaving { random, scheduled, events, notices, free, heirs, spent }
     }
 }
 
 impl Story {
     /// Returns the time until the next event of draining nodes, in microseconds.
     pub fn pause_of_leaving(&mut self, now: u64) -> u64 {
-        let Leaving { random, coming, .. } = &mut self.leaving;
+        let Leaving { random, scheduled, .. } = &mut self.leaving;
         let pause = random.between(300_000, 9_000_000);
-        let next = coming.iter().map(|coming| coming.at.saturating_sub(now)).min();
+        let next = scheduled.iter().map(|scheduled| scheduled.at.saturating_sub(now)).min();
         next.map_or(pause, |next| pause.min(next + 1))
     }
 
@@ -117,7 +117,7 @@ impl Story {
 
     /// Makes one change to draining nodes; returns a description.
     pub fn leave(&mut self, kube: &mut KubeModel, now: u64) -> String {
-        if let Some(words) = self.come(kube, now) {
+        if let Some(words) = self.make_scheduled_change(kube, now) {
             return words;
         }
         let names: Vec<String> = self.cluster.nodes.keys().cloned().collect();
@@ -136,7 +136,7 @@ impl Story {
             640..670 => self.give_expired_notice(kube, now, &name),
             670..730 => self.give_false_notice(kube, now, &name),
             730..790 => self.replace(kube, now, &name),
-            790..830 => self.hand_on(kube, now, &name),
+            790..830 => self.pass_address_on(kube, now, &name),
             830..900 => self.flip(kube, now, &name),
             900..940 => self.storm(kube, now, &names),
             940..960 => {
@@ -151,16 +151,16 @@ impl Story {
     }
 
     /// Makes a scheduled change whose time has come.
-    fn come(&mut self, kube: &mut KubeModel, now: u64) -> Option<String> {
-        let due = self.leaving.coming.iter().position(|coming| coming.at <= now)?;
-        let Coming { name, life, what, .. } = self.leaving.coming.remove(due);
+    fn make_scheduled_change(&mut self, kube: &mut KubeModel, now: u64) -> Option<String> {
+        let due = self.leaving.scheduled.iter().position(|scheduled| scheduled.at <= now)?;
+        let Scheduled { name, life, what, .. } = self.leaving.scheduled.remove(due);
         if self.cluster.nodes.get(&name).is_none_or(|node| node.life != life) {
             return Some(format!("{name} is not evicted any more"));
         }
         Some(match what {
             Fate::Fails => {
                 let at = now + GONE_AFTER_US;
-                self.leaving.coming.push(Coming { at, name: name.clone(), life, what: Fate::Goes });
+                self.leaving.scheduled.push(Scheduled { at, name: name.clone(), life, what: Fate::Goes });
                 self.change_node(kube, now, &name, |node| node.ready = false)
             }
             Fate::Goes => {
@@ -217,16 +217,16 @@ impl Story {
         } else {
             ("Preempt Started".to_owned(), now + PASSES_AFTER_US)
         };
-        let teller = [Teller::Event, Teller::EventV1, Teller::Condition][random.place(3)];
+        let form = [NoticeForm::Event, NoticeForm::EventV1, NoticeForm::Condition][random.place(3)];
         if random.per_mille(600) {
-            self.leaving.coming.push(Coming {
+            self.leaving.scheduled.push(Scheduled {
                 at: now + after,
                 name: name.to_owned(),
                 life,
                 what: Fate::Fails,
             });
         }
-        self.tell(kube, now, teller, name, &message, now);
+        self.give(kube, now, form, name, &message, now);
         self.leaving.notices.push(Notice { uid, at: now, passes, is_expired: false });
         format!("{name} is to be evicted: {message}")
     }
@@ -234,38 +234,38 @@ impl Story {
     /// An Event announces the eviction of a node now.
     pub fn foretell(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
         let Some(uid) = self.cluster.node_uid(name) else { return };
-        self.tell(kube, now, Teller::Event, name, "Preempt Started", now);
+        self.give(kube, now, NoticeForm::Event, name, "Preempt Started", now);
         self.leaving.notices.push(Notice { uid, at: now, passes: now + PASSES_AFTER_US, is_expired: false });
     }
 
     /// A message that looks like a notice and is not one.
     fn give_false_notice(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let random = &mut self.leaving.random;
-        let events = [Teller::Event, Teller::EventV1];
-        let teller = events[random.place(2)];
+        let forms = [NoticeForm::Event, NoticeForm::EventV1];
+        let form = forms[random.place(2)];
         let date = rfc1123(wall(now + 30_000_000));
-        let (message, teller, at) = match random.below(4) {
+        let (message, form, at) = match random.below(4) {
             0 => (
                 "IMDS query failed, exit code: 28 / Connection timed out after 24 seconds.".to_owned(),
-                teller,
+                form,
                 now,
             ),
             1 => {
                 let event = ["Freeze", "Reboot", "Redeploy", "Terminate"][random.place(4)];
-                (format!("{event} Scheduled: {date}. DurationInSeconds: 5."), Teller::Condition, now)
+                (format!("{event} Scheduled: {date}. DurationInSeconds: 5."), NoticeForm::Condition, now)
             }
-            2 => ("curl: (28) Operation timed out after 24001 milliseconds".to_owned(), teller, now),
+            2 => ("curl: (28) Operation timed out after 24001 milliseconds".to_owned(), form, now),
             // One about an earlier node of this name, if there was one.
             _ => (
                 format!("Preempt Scheduled: {date}."),
-                teller,
+                form,
                 self.cluster.began(kube, name).saturating_sub(2_000_000),
             ),
         };
         if at == 0 {
             return String::new();
         }
-        self.tell(kube, now, teller, name, &message, at);
+        self.give(kube, now, form, name, &message, at);
         format!("{name} is said at {at}: {message}")
     }
 
@@ -274,41 +274,43 @@ impl Story {
         let Some(uid) = self.cluster.node_uid(name) else { return String::new() };
         let random = &mut self.leaving.random;
         let ago = random.between(EXPIRED_US.0, EXPIRED_US.1);
-        let teller = [Teller::Event, Teller::EventV1, Teller::Condition][random.place(3)];
+        let form = [NoticeForm::Event, NoticeForm::EventV1, NoticeForm::Condition][random.place(3)];
         let date = rfc1123(wall(now) - i64::try_from(ago).unwrap_or(0));
         // Sent only now, so that only the date shows its age.
         let message = format!("Preempt Scheduled: {date}. DurationInSeconds: -1.");
-        self.tell(kube, now, teller, name, &message, now);
+        self.give(kube, now, form, name, &message, now);
         self.leaving.notices.push(Notice { uid, at: now, passes: now, is_expired: true });
         format!("{name} was to be evicted: {message}")
     }
 
-    fn tell(&mut self, kube: &mut KubeModel, now: u64, teller: Teller, node: &str, message: &str, at: u64) {
+    fn give(&mut self, kube: &mut KubeModel, now: u64, form: NoticeForm, node: &str, message: &str, at: u64) {
         let time = micro_time(wall(at));
-        if teller == Teller::Condition {
+        if form == NoticeForm::Condition {
             self.cluster.announce(kube, now, node, Some((message, &time)));
             return;
         }
         let random = &mut self.leaving.random;
         let reason = "PreemptScheduled";
         let again =
-            self.leaving.told.iter_mut().rev().find(|told| told.node == node && random.per_mille(400));
-        if let Some(told) = again.filter(|_| at == now) {
-            told.count += 1;
-            let mut event = build::node_event(&told.name, node, told.reason, message, &time);
-            event["firstTimestamp"] = told.first.as_str().into();
-            event["count"] = told.count.into();
+            self.leaving.events.iter_mut().rev().find(|event| event.node == node && random.per_mille(400));
+        if let Some(earlier) = again.filter(|_| at == now) {
+            earlier.count += 1;
+            let mut event = build::node_event(&earlier.name, node, earlier.reason, message, &time);
+            event["firstTimestamp"] = earlier.first.as_str().into();
+            event["count"] = earlier.count.into();
             kube.apply(event, now).expect("it is an event");
             return;
         }
         let name = format!("{node}.{:x}", now);
-        let mut event = match teller {
-            Teller::EventV1 => build::node_event_v1(&name, node, reason, message, &time),
-            Teller::Event | Teller::Condition => build::node_event(&name, node, reason, message, &time),
+        let mut event = match form {
+            NoticeForm::EventV1 => build::node_event_v1(&name, node, reason, message, &time),
+            NoticeForm::Event | NoticeForm::Condition => {
+                build::node_event(&name, node, reason, message, &time)
+            }
         };
         event["metadata"]["creationTimestamp"] = micro_time(wall(at)).into();
         kube.apply(event, now).expect("it is an event");
-        self.leaving.told.push(Told { name, node: node.to_owned(), reason, first: time, count: 1 });
+        self.leaving.events.push(NodeEvent { name, node: node.to_owned(), reason, first: time, count: 1 });
     }
 
     /// A node is created again under the same name, and gets the same address.
@@ -324,7 +326,7 @@ impl Story {
     }
 
     /// A node is deleted, and another one gets the address of a deleted one.
-    fn hand_on(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
+    fn pass_address_on(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         if self.cluster.nodes.len() > 2 {
             self.vanish(kube, now, name);
         }
@@ -366,7 +368,7 @@ impl Story {
 
     /// The client that has set taints removes them, and conditions end.
     pub(super) fn stay(&mut self, kube: &mut KubeModel, now: u64) {
-        self.leaving.coming.clear();
+        self.leaving.scheduled.clear();
         let names: Vec<String> = self.cluster.nodes.keys().cloned().collect();
         for name in names {
             self.cluster.announce(kube, now, &name, None);

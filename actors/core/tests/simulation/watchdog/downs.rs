@@ -130,7 +130,7 @@ impl Downs {
 
 impl Watchdog {
     /// Records the intended urgency of a request from the AdminState machine to its writer.
-    pub(super) fn asks_for_admin(&mut self, process: usize, said: &nodes::Out) {
+    pub(super) fn record_admin_request(&mut self, process: usize, said: &nodes::Out) {
         let meant = &mut self.within[process].downs.meant;
         if let nodes::Out::Due(pool, due) = said {
             meant.insert(pool.clone(), due.urgency);

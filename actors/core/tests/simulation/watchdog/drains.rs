@@ -24,7 +24,7 @@ const OFF_NOTICED_US: u64 = 150_000_000;
 
 /// Inputs of the AdminState machine of a process.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct AdminInputs {
     policy: Option<Arc<OperatorPolicy>>,
     leads: bool,
 }
@@ -38,7 +38,7 @@ impl Watchdog {
 
     /// N1-N4: an entry of a draining node is Down after each PUT, whichever machine asked for it (W1); no other entry
     /// goes Down; only a Down of ours ends; and if no pool has brought a level, nothing else changes (N3).
-    pub(super) fn judge_admin(&mut self, now: u64, put: &Put<'_>) -> Result<(), String> {
+    pub(super) fn check_admin(&mut self, now: u64, put: &Put<'_>) -> Result<(), String> {
         let (lb, pool) = (put.pool.lb.as_str(), put.pool.pool.as_str());
         let before = entries_of(put.base);
         let mut changes = 0;
@@ -48,18 +48,18 @@ impl Watchdog {
             let was_down = known == Some(DOWN);
             changes += u64::from(known.is_some_and(|known| known != state));
             if is_listed(put.pool) {
-                self.judge_source(now, put, (&entry, known, state))?;
+                self.check_source(now, put, (&entry, known, state))?;
                 continue;
             }
             if state == DOWN && !was_down {
-                self.judge_down(now, put, &entry)?;
+                self.check_down(now, put, &entry)?;
             } else if state != DOWN && was_down {
-                self.judge_restore(now, put, &entry)?;
+                self.check_restore(now, put, &entry)?;
             } else if known.is_some_and(|known| known != state) || known.is_none() && state == UP {
                 return Err(format!("N4: {entry} was {known:?} and becomes {state}"));
             }
             if state != DOWN {
-                self.judge_not_down(now, put, &entry, state)?;
+                self.check_not_down(now, put, &entry, state)?;
             }
         }
         if changes > 0 {
@@ -80,7 +80,7 @@ impl Watchdog {
     }
 
     /// N1, N4: an entry goes Down only if its node drains and was recorded before.
-    fn judge_down(&self, now: u64, put: &Put<'_>, entry: &EntryId) -> Result<(), String> {
+    fn check_down(&self, now: u64, put: &Put<'_>, entry: &EntryId) -> Result<(), String> {
         if entry.is_excluded() {
             return Err(format!("N2: {entry} goes Down, which is left out"));
         }
@@ -102,7 +102,7 @@ impl Watchdog {
     }
 
     /// N4: a Down ends only if it is ours, and its node exists and does not drain.
-    fn judge_restore(&self, now: u64, put: &Put<'_>, entry: &EntryId) -> Result<(), String> {
+    fn check_restore(&self, now: u64, put: &Put<'_>, entry: &EntryId) -> Result<(), String> {
         if !self.records.may_be_ours(now, entry) || self.records.is_exception(now, entry) {
             return Err(format!("N4: the Down of {entry} is not ours to end"));
         }
@@ -119,7 +119,7 @@ impl Watchdog {
     }
 
     /// N4: an entry whose node drains and is recorded is Down after each PUT.
-    fn judge_not_down(&self, now: u64, put: &Put<'_>, entry: &EntryId, state: &str) -> Result<(), String> {
+    fn check_not_down(&self, now: u64, put: &Put<'_>, entry: &EntryId, state: &str) -> Result<(), String> {
         let within = &self.within[put.process];
         let may_not_know = within.blind_since.is_some() || within.started_at + NOTICED_US >= now;
         let is_off = self.is_off || self.records.off.lately(now, OFF_NOTICED_US);
@@ -217,7 +217,7 @@ impl Watchdog {
             if let Some(what) = writes.filter(|_| !acts) {
                 return Err(format!("G6, N4: process {process} writes {what}, and does not act"));
             }
-            self.asks_for_admin(process, said);
+            self.record_admin_request(process, said);
         }
         Ok(())
     }

@@ -61,8 +61,8 @@ pub struct Guards {
     listed: BTreeMap<Kind, u64>,
     observed: BTreeMap<PoolId, BTreeSet<IpAddr>>,
     /// Levels that the Directory has assigned to each pool and that the pool has not received, and when.
-    assigned: BTreeMap<PoolId, VecDeque<(u64, Gist)>>,
-    pools: BTreeMap<PoolId, Heard>,
+    assigned: BTreeMap<PoolId, VecDeque<(u64, AssignmentKey)>>,
+    pools: BTreeMap<PoolId, PoolInputs>,
     /// Why Services have released addresses.
     losses: Losses,
     /// Time at which the operator last released everything.
@@ -70,16 +70,16 @@ pub struct Guards {
 }
 
 /// Identity of an assignment: what it asks for, and the revisions of its Services.
-type Gist = (BTreeSet<IpAddr>, BTreeSet<IpAddr>, Vec<(ServiceUid, u64)>);
+type AssignmentKey = (BTreeSet<IpAddr>, BTreeSet<IpAddr>, Vec<(ServiceUid, u64)>);
 
-fn gist(assignment: &Assignment) -> Gist {
+fn key(assignment: &Assignment) -> AssignmentKey {
     let Level { required, tolerated, .. } = &assignment.level;
     let revisions = assignment.services.iter().map(|(uid, share)| (uid.clone(), share.revision));
     (required.keys().copied().collect(), tolerated.iter().copied().collect(), revisions.collect())
 }
 
 /// Inputs of one pool.
-struct Heard {
+struct PoolInputs {
     /// Since when each Service has been its owner.
     since: BTreeMap<ServiceUid, u64>,
     /// Number of members, from each time on.
@@ -109,7 +109,7 @@ struct Heard {
     let_go: Option<u64>,
 }
 
-impl Heard {
+impl PoolInputs {
     /// Creates the state of a pool with its first level.
     fn new(
         now: u64,
@@ -117,8 +117,8 @@ impl Heard {
         observed: &BTreeSet<IpAddr>,
         strays: &BTreeSet<IpAddr>,
         asked: &BTreeSet<IpAddr>,
-    ) -> Heard {
-        Heard {
+    ) -> PoolInputs {
+        PoolInputs {
             since: BTreeMap::new(),
             had: vec![(now, (observed - strays).len())],
             asked: BTreeSet::new(),
@@ -225,7 +225,7 @@ impl Heard {
 
 /// Members in doubt neither empty a pool nor remove most of it (G2, G3). `there` are the observed members, and those
 /// that may have been written since.
-fn judge_doubt(
+fn check_doubt(
     assignment: &Assignment,
     (observed, there): (&BTreeSet<IpAddr>, &BTreeSet<IpAddr>),
     doubted: &[&IpAddr],
@@ -279,14 +279,14 @@ impl Guards {
     }
 
     /// Records a fact of the Informer.
-    pub fn said(&mut self, uid: &ServiceUid, fact: &Arc<ServiceFact>) {
+    pub fn record_fact(&mut self, uid: &ServiceUid, fact: &Arc<ServiceFact>) {
         self.said.entry(uid.clone()).or_default().push(Arc::clone(fact));
     }
 
     /// Records an input of the Directory.
-    pub fn told(&mut self, now: u64, input: &directory::In) {
+    pub fn record_input(&mut self, now: u64, input: &directory::In) {
         match input {
-            directory::In::Service(uid, Some(fact)) => self.heard(now, uid, fact),
+            directory::In::Service(uid, Some(fact)) => self.apply_fact(now, uid, fact),
             directory::In::Service(uid, None) => {
                 self.heard.remove(uid);
                 self.losses.forget(uid);
@@ -345,7 +345,7 @@ impl Guards {
     }
 
     /// Uses the provenance of the Informer's fact, whatever the Directory receives.
-    fn heard(&mut self, now: u64, uid: &ServiceUid, fact: &Arc<ServiceFact>) {
+    fn apply_fact(&mut self, now: u64, uid: &ServiceUid, fact: &Arc<ServiceFact>) {
         let waiting = self.said.entry(uid.clone()).or_default();
         let words = |fact: &ServiceFact| {
             let of = |part: &Part| (asks(part), part.unusable);
@@ -356,7 +356,7 @@ impl Guards {
         let truth: Vec<Arc<ServiceFact>> = waiting.drain(..upto).collect();
         let listed = truth.iter().any(|fact| is_listed(fact.provenance));
         let before = self.heard.insert(uid.clone(), Arc::clone(fact));
-        self.losses.heard(uid, &truth, fact);
+        self.losses.record_fact(uid, &truth, fact);
         for family in [Family::V4, Family::V6] {
             let part = |fact: &Arc<ServiceFact>| fact.parts.get(&family).cloned().unwrap_or_default();
             let vanished = truth.last().is_some_and(|fact| part(fact).slices == 0);
@@ -394,14 +394,14 @@ impl Guards {
 
     /// The Directory assigns a level.
     pub fn assigns(&mut self, now: u64, assignment: &Assignment) {
-        self.assigned.entry(assignment.pool.clone()).or_default().push_back((now, gist(assignment)));
+        self.assigned.entry(assignment.pool.clone()).or_default().push_back((now, key(assignment)));
     }
 
     /// Returns when the Directory assigned the level that a pool receives; now, if it never did.
     fn assigned_at(&mut self, now: u64, assignment: &Assignment) -> u64 {
         let said = self.assigned.entry(assignment.pool.clone()).or_default();
-        let gist = gist(assignment);
-        let Some(at) = said.iter().position(|(_, said)| *said == gist) else { return now };
+        let key = key(assignment);
+        let Some(at) = said.iter().position(|(_, said)| *said == key) else { return now };
         said.drain(..=at).next_back().map_or(now, |(at, _)| at)
     }
 
@@ -421,7 +421,7 @@ impl Guards {
             facts.clone().flat_map(|fact| of_other_family(fact)).collect();
         let asked: BTreeSet<IpAddr> = facts.flat_map(|fact| fact.parts.values()).flat_map(asks).collect();
         let is_paused = !paused.is_empty();
-        let new = || Heard::new(now, is_paused, &observed, &of_other_family, &asked);
+        let new = || PoolInputs::new(now, is_paused, &observed, &of_other_family, &asked);
         let heard = self.pools.entry(pool.clone()).or_insert_with(new);
         heard.is_given_up = match assignment.source {
             Source::Kubernetes => false,
@@ -460,11 +460,11 @@ impl Guards {
         let shrinks = loses && heard.is_shrunk(now);
         let (since, let_go) = (heard.since.clone(), heard.let_go);
         if shrinks && !is_new(self.let_go) {
-            self.judge_shrinking(now)?;
+            self.check_shrinking(now)?;
         }
         let is_stopped = assignment.held.as_ref().is_some_and(|held| held.reason == HeldReason::Breaker);
         if is_stopped && !is_new(self.let_go) {
-            self.judge_stop()?;
+            self.check_stop()?;
         }
         let in_doubt = |ip: &&IpAddr| {
             since.iter().any(|(uid, since)| {
@@ -475,11 +475,11 @@ impl Guards {
             })
         };
         let doubted: Vec<&IpAddr> = goes.iter().filter(in_doubt).collect();
-        judge_doubt(assignment, (&observed, &there), &doubted, goes.len())
+        check_doubt(assignment, (&observed, &there), &doubted, goes.len())
     }
 
     /// Removals are stopped: enough pools must have losses that count.
-    fn judge_stop(&self) -> Result<(), String> {
+    fn check_stop(&self) -> Result<(), String> {
         let may_be = self.pools.values().filter(|heard| heard.may_be_shrunk()).count();
         if may_be + CROSSING <= 5 {
             return Err(format!(
@@ -489,7 +489,7 @@ impl Guards {
         Ok(())
     }
 
-    fn judge_shrinking(&self, now: u64) -> Result<(), String> {
+    fn check_shrinking(&self, now: u64) -> Result<(), String> {
         let shrunk = self.pools.values().filter(|heard| heard.is_shrunk(now)).count();
         if shrunk > 5 + CROSSING && (shrunk - CROSSING) * 5 > self.pools.len() {
             return Err(format!("G4: {shrunk} of {} pools lose most of their members", self.pools.len()));

@@ -39,7 +39,7 @@ impl Unread {
         }
     }
 
-    fn told(&mut self, now: u64, input: &writer::In) {
+    fn record_input(&mut self, now: u64, input: &writer::In) {
         if let writer::In::Due(pool, _) = input
             && !self.attempts.contains(pool)
         {
@@ -78,7 +78,7 @@ impl Watchdog {
     }
 
     /// The writer of a process receives nothing until this time.
-    pub fn deafens(&mut self, process: usize, until: u64) {
+    pub fn mute_writer(&mut self, process: usize, until: u64) {
         self.within[process].unread.deaf_until = until;
     }
 
@@ -99,7 +99,7 @@ impl Watchdog {
     ) -> Result<(), String> {
         let unread = &mut self.within[process].unread;
         if let Some(Delivery::Writer(input)) = input {
-            unread.told(now, input);
+            unread.record_input(now, input);
         }
         for said in said {
             if let Output::Writer(writer::Out::Take(pool, _)) = said {

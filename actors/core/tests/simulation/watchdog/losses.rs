@@ -40,7 +40,7 @@ pub struct Losses {
 
 impl Losses {
     /// The Directory receives a fact about a Service, which stands for all facts since the one before.
-    pub fn heard(&mut self, uid: &ServiceUid, said: &[Arc<ServiceFact>], told: &Arc<ServiceFact>) {
+    pub fn record_fact(&mut self, uid: &ServiceUid, said: &[Arc<ServiceFact>], told: &Arc<ServiceFact>) {
         let last = said.last().unwrap_or(told);
         let before = self.said.insert(uid.clone(), Arc::clone(last));
         let causes = self.of.entry(uid.clone()).or_default();

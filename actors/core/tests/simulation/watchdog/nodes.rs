@@ -209,7 +209,7 @@ fn bare(object: &Value) -> Value {
 
 impl Watchdog {
     /// Records the current state of all nodes.
-    pub fn note_nodes(&mut self, now: u64, kube: &KubeModel) {
+    pub fn record_nodes(&mut self, now: u64, kube: &KubeModel) {
         let mut there = BTreeSet::new();
         for object in kube.list(Resource::Nodes) {
             let uid = text(&object["metadata"]["uid"]).to_owned();
@@ -234,7 +234,7 @@ impl Watchdog {
     }
 
     /// The operator has released the nodes of these names.
-    pub(super) fn let_nodes_go<'a>(&mut self, now: u64, names: impl Iterator<Item = &'a str>) {
+    pub(super) fn release_nodes<'a>(&mut self, now: u64, names: impl Iterator<Item = &'a str>) {
         let names: BTreeSet<&str> = names.collect();
         for node in self.nodes.all.values_mut().filter(|node| names.contains(node.name.as_str())) {
             node.released = Some(now);
@@ -280,7 +280,7 @@ impl Watchdog {
         if !keeps {
             return Err(format!("N1: a patch of {uid} makes {has:?} of the taints {had:?}"));
         }
-        let noted = self.records.says_ours(now, &uid);
+        let noted = self.records.marks_ours(now, &uid);
         let sees = self.within[process].sees();
         let Some(node) = self.nodes.all.get_mut(&uid) else { return Ok(()) };
         if !added.is_empty() {
@@ -321,7 +321,7 @@ impl Watchdog {
         let sees = within.sees() < at;
         let leads = self.tenure.led_since() < at && within.started_at + NOTICED_US < at;
         let is_let = !self.noted.was_stopped(at) && !self.records.off.lately(now, now - at) && !within.is_off;
-        let is_noted = self.records.has_said_ours(now, uid, NOTED_FOR_US);
+        let is_noted = self.records.has_marked_ours(now, uid, NOTED_FOR_US);
         let Some(node) = self.nodes.all.get(uid).filter(|node| node.there.is()) else { return Ok(()) };
         let was_marked = node.marked.lately(now, now - at);
         if sees && leads && is_let && is_noted && !was_marked {

@@ -22,7 +22,7 @@ const ANSWERED_US: u64 = 40_000_000;
 
 /// Policies that a process has read.
 #[derive(Default)]
-pub struct Heard {
+pub struct PolicyInputs {
     policy: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
     /// Start of its terms.
     terms: BTreeMap<Epoch, u64>,
@@ -66,7 +66,7 @@ impl Watchdog {
     }
 
     /// Records the current pauses.
-    pub fn noted_pauses(&mut self, now: u64, paused: &BTreeSet<Scope>) {
+    pub fn record_pauses(&mut self, now: u64, paused: &BTreeSet<Scope>) {
         let noted = &mut self.noted;
         for (scope, _) in noted.since.extract_if(.., |scope, _| !paused.contains(scope)) {
             noted.last.entry(scope).or_default().1 = Some(now);
@@ -125,7 +125,7 @@ impl Watchdog {
 
     /// G6: a writer starts no PUT and takes no shared Lease against the policy that it has received. Nor does it in a
     /// scope that was paused before its term began, or long ago.
-    pub(super) fn on_wished_step(
+    pub(super) fn on_policy_step(
         &mut self,
         now: u64,
         process: usize,
@@ -158,7 +158,7 @@ impl Watchdog {
                 return Err(format!("G6: members of {pool} are written, which is paused"));
             }
             let began = heard.terms.get(&epoch).copied().unwrap_or(0);
-            self.noted.judge(now, began, pool, members)?;
+            self.noted.check(now, began, pool, members)?;
         }
         Ok(())
     }
@@ -174,7 +174,7 @@ impl Watchdog {
     }
 
     /// A process is gone: its requests are not answered.
-    pub(super) fn hangs_up(&mut self, process: usize) {
+    pub(super) fn process_gone(&mut self, process: usize) {
         self.noted.open.retain(|(asked, _), _| *asked != process);
     }
 }
@@ -186,7 +186,7 @@ impl Noted {
         self.since.contains_key(&Scope::Everything) || last.is_some_and(|at| at >= since)
     }
 
-    fn judge(&self, now: u64, began: u64, pool: &PoolId, members: bool) -> Result<(), String> {
+    fn check(&self, now: u64, began: u64, pool: &PoolId, members: bool) -> Result<(), String> {
         let scopes = [Some(Scope::Everything), members.then(|| Scope::Pool(pool.clone()))];
         for scope in scopes.into_iter().flatten() {
             let Some(since) = self.since.get(&scope) else { continue };

@@ -88,15 +88,15 @@ impl Watchdog {
         let (process, pool, attempt) = (put.process, put.pool.clone(), put.attempt);
         let bypasses = self.may_bypass(put);
         self.calls.open.push(Window { process, pool, attempt, until, bypasses });
-        self.judge_permit(now, put)?;
-        self.versions.judge(put.pool, &self.within[put.process].horizon.of(put.attempt))?;
-        judge_unknown_fields(put)?;
-        judge_networks(put)?;
-        self.judge_admin(now, put)
+        self.check_permit(now, put)?;
+        self.versions.check(put.pool, &self.within[put.process].horizon.of(put.attempt))?;
+        check_unknown_fields(put)?;
+        check_networks(put)?;
+        self.check_admin(now, put)
     }
 
     /// W7, W8: the process that writes leads, and holds the shared Lease unless the PUT may be sent without.
-    fn judge_permit(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
+    fn check_permit(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
         let Some(identity) = &self.within[put.process].identity else { return Ok(()) };
         self.tenure.may_lead(now, identity)?;
         match self.tenure.may_hold(now) {
@@ -117,7 +117,7 @@ impl Watchdog {
     /// # Errors A violation.
     pub fn before_put(&mut self, arm: &mut ArmModel, now: u64, put: &Put<'_>) -> Result<(), String> {
         arm.tick(now);
-        self.judge_permit(now, put).map_err(|why| format!("{why} (it lands only now)"))?;
+        self.check_permit(now, put).map_err(|why| format!("{why} (it lands only now)"))?;
         let lb = &put.pool.lb;
         let current = arm.etag(lb.as_str());
         self.calls.tag_before.clone_from(&current);
@@ -143,7 +143,7 @@ impl Watchdog {
             return Err(format!("W2: a PUT of {} that is made from what is there no more", put.pool));
         }
         if is_listed(put.pool) {
-            return self.judge_listed(now, put);
+            return self.check_listed(now, put);
         }
         // If an attempt has lost its membership part, its admin part continues alone.
         if self.is_admin_only(put) || stripped(put.base) == stripped(put.body) {
@@ -153,12 +153,12 @@ impl Watchdog {
             return Ok(()); // It changes nothing that belongs to a Service.
         }
         let owners = self.proof(put.pool, &pool)?;
-        self.judge_pause(now, put, &owners)?;
+        self.check_pause(now, put, &owners)?;
         let before = items(&pool["properties"][ADDRESSES]).len();
         let after = put.body["properties"][ADDRESSES].as_array();
         let after = after.ok_or("W3: a PUT without the address array")?.len();
         let is_emptied = after == 0 && before > 0;
-        if is_emptied && self.guarded { self.judge_emptying(now, put, &owners) } else { Ok(()) }
+        if is_emptied && self.guarded { self.check_emptying(now, put, &owners) } else { Ok(()) }
     }
 
     /// D2, from the model's own state: returns the Services whose rules use the pool.
@@ -182,7 +182,7 @@ impl Watchdog {
         Ok(owners)
     }
 
-    fn judge_pause(&self, now: u64, put: &Put<'_>, owners: &[Known]) -> Result<(), String> {
+    fn check_pause(&self, now: u64, put: &Put<'_>, owners: &[Known]) -> Result<(), String> {
         let since = owners.iter().filter_map(|owner| owner.paused).min();
         let noticed = since.is_some_and(|since| since + PAUSE_NOTICED_US < now);
         if noticed && self.within[put.process].blind_since.is_none() {
@@ -193,7 +193,7 @@ impl Watchdog {
 
     /// G2: the last member of a live Service's pool is removed only after its emptiness has lasted, and never because
     /// of a broken source.
-    fn judge_emptying(&self, now: u64, put: &Put<'_>, owners: &[Known]) -> Result<(), String> {
+    fn check_emptying(&self, now: u64, put: &Put<'_>, owners: &[Known]) -> Result<(), String> {
         let id = put.pool;
         let let_go = self.within[put.process].guards.let_go(id);
         for owner in owners.iter().filter(|owner| owner.candidate) {
@@ -279,7 +279,7 @@ impl Watchdog {
 
 /// W3: if entries name their network by a subnet, new ones name one of these subnets, and no network is added to the
 /// pool.
-fn judge_networks(put: &Put<'_>) -> Result<(), String> {
+fn check_networks(put: &Put<'_>) -> Result<(), String> {
     let [before, after] = [put.base, put.body].map(|document| items(&document["properties"][ADDRESSES]));
     let subnet = |entry: &Value| entry["properties"]["subnet"]["id"].as_str().map(str::to_owned);
     let subnets: BTreeSet<String> = before.iter().filter_map(subnet).collect();
@@ -299,7 +299,7 @@ fn judge_networks(put: &Put<'_>) -> Result<(), String> {
 }
 
 /// W3: unknown fields survive, at each level of the document.
-fn judge_unknown_fields(put: &Put<'_>) -> Result<(), String> {
+fn check_unknown_fields(put: &Put<'_>) -> Result<(), String> {
     let unknown =
         |value: &Value| [value["fieldOfTheFuture"].clone(), value["properties"]["fieldOfTheFuture"].clone()];
     let mut kept = unknown(put.base) == unknown(put.body);

@@ -159,12 +159,12 @@ impl Records {
     }
 
     /// Returns whether the records have marked the taint of a node as ours for this time.
-    pub(super) fn has_said_ours(&self, now: u64, uid: &str, span: u64) -> bool {
+    pub(super) fn has_marked_ours(&self, now: u64, uid: &str, span: u64) -> bool {
         self.all.get(uid).is_some_and(|record| record.taint_is_ours.steadily(now, span))
     }
 
     /// Returns whether the records mark the taint of a node as ours, or did recently.
-    pub(super) fn says_ours(&self, now: u64, uid: &str) -> bool {
+    pub(super) fn marks_ours(&self, now: u64, uid: &str) -> bool {
         self.all.get(uid).is_some_and(|record| record.taint_is_ours.lately(now, NOTICED_US))
     }
 }
@@ -188,7 +188,7 @@ impl Watchdog {
     /// Our ConfigMap was written, by a process or by hand.
     ///
     /// # Errors A violation.
-    pub fn note_records(
+    pub fn record_records(
         &mut self,
         now: u64,
         process: Option<usize>,
@@ -214,16 +214,16 @@ impl Watchdog {
         if let Some(process) = process {
             self.left.recorded += new.len() as u64;
             for uid in &new {
-                self.judge_record(now, process, arm, uid)?;
+                self.check_record(now, process, arm, uid)?;
             }
-            self.judge_breaker(now, process, &new)?;
+            self.check_breaker(now, process, &new)?;
         }
         Ok(new)
     }
 
     /// N4: a record is made because the node drains, with its addresses and interfaces, and with the Downs that were
     /// observed before.
-    fn judge_record(&self, now: u64, process: usize, arm: &ArmModel, uid: &str) -> Result<(), String> {
+    fn check_record(&self, now: u64, process: usize, arm: &ArmModel, uid: &str) -> Result<(), String> {
         let Some(node) = self.nodes.all.get(uid) else {
             return Err(format!("N4: a record of {uid}, which is no node"));
         };
@@ -248,7 +248,7 @@ impl Watchdog {
     }
 
     /// N5: Ready nodes go Down only within the limit, unless the operator has released them.
-    fn judge_breaker(&self, now: u64, process: usize, new: &[String]) -> Result<(), String> {
+    fn check_breaker(&self, now: u64, process: usize, new: &[String]) -> Result<(), String> {
         if self.within[process].blind_since.is_some() {
             return Ok(());
         }

@@ -40,7 +40,7 @@ impl Reports {
     }
 
     /// The process was suspended until now.
-    pub fn wakes(&mut self, now: u64) {
+    pub fn resumes(&mut self, now: u64) {
         self.open.values_mut().for_each(|open| open.since = now);
     }
 

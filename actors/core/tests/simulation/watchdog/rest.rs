@@ -13,7 +13,7 @@ use super::nodes::Node;
 
 /// Expected state of an existing node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stands {
+enum ExpectedState {
     /// It serves.
     Stays,
     /// It must be Down wherever it is a member.
@@ -23,17 +23,17 @@ enum Stands {
 }
 
 impl Watchdog {
-    fn stands(&self, now: u64, uid: &str, node: &Node) -> Stands {
+    fn expected_state(&self, now: u64, uid: &str, node: &Node) -> ExpectedState {
         let recorded = self.records.is_recorded(uid);
         if self.is_off {
-            return Stands::Stays;
+            return ExpectedState::Stays;
         }
         match (node.leaves.is(), recorded) {
-            (true, true) => Stands::Leaves,
-            (true, false) => Stands::Waits,
+            (true, true) => ExpectedState::Leaves,
+            (true, false) => ExpectedState::Waits,
             // A notice without a taint counts until the node has been Ready for long.
-            (false, true) if node.may_be_noticed(now, u64::MAX) => Stands::Leaves,
-            (false, _) => Stands::Stays,
+            (false, true) if node.may_be_noticed(now, u64::MAX) => ExpectedState::Leaves,
+            (false, _) => ExpectedState::Stays,
         }
     }
 
@@ -43,24 +43,26 @@ impl Watchdog {
     pub fn downs_at_rest(&self, now: u64, arm: &ArmModel) -> Result<(), String> {
         let entries = Watchdog::all_entries(arm);
         for (uid, node) in self.nodes.living() {
-            match self.stands(now, uid, node) {
-                Stands::Waits => self.waits_for_others(node)?,
-                Stands::Stays if self.records.is_recorded(uid) => {
+            match self.expected_state(now, uid, node) {
+                ExpectedState::Waits => self.waits_for_others(node)?,
+                ExpectedState::Stays if self.records.is_recorded(uid) => {
                     return Err(format!("N4: there is a record of {}, which stays", node.name));
                 }
-                Stands::Stays | Stands::Leaves => {}
+                ExpectedState::Stays | ExpectedState::Leaves => {}
             }
         }
         for (entry, state) in &entries {
             let Some((uid, node)) = self.nodes.owner(&entry.backend) else { continue };
-            match self.stands(now, uid, node) {
-                Stands::Leaves if *state != DOWN => {
+            match self.expected_state(now, uid, node) {
+                ExpectedState::Leaves if *state != DOWN => {
                     return Err(format!("N2: {entry} is of {}, which leaves, and is {state}", node.name));
                 }
-                Stands::Stays | Stands::Waits if *state == DOWN && self.entries.is_ours(entry) => {
+                ExpectedState::Stays | ExpectedState::Waits
+                    if *state == DOWN && self.entries.is_ours(entry) =>
+                {
                     return Err(format!("N4: {entry} is of {}, which stays, and still Down", node.name));
                 }
-                Stands::Stays | Stands::Waits | Stands::Leaves => {}
+                ExpectedState::Stays | ExpectedState::Waits | ExpectedState::Leaves => {}
             }
         }
         self.records_at_rest(&entries)
@@ -128,10 +130,10 @@ impl Watchdog {
             }
         }
         for (uid, node) in self.nodes.living() {
-            match self.stands(now, uid, node) {
-                Stands::Leaves => wanted.insert(&node.name, NodeState::Down),
-                Stands::Waits => wanted.insert(&node.name, NodeState::Held),
-                Stands::Stays => continue,
+            match self.expected_state(now, uid, node) {
+                ExpectedState::Leaves => wanted.insert(&node.name, NodeState::Down),
+                ExpectedState::Waits => wanted.insert(&node.name, NodeState::Held),
+                ExpectedState::Stays => continue,
             };
         }
         let shown: BTreeMap<&str, NodeState> =
@@ -193,7 +195,7 @@ impl Watchdog {
         };
         for (entry, state) in entries.iter().filter(|(_, state)| *state != NONE) {
             let Some((uid, node)) = self.nodes.owner(&entry.backend) else { continue };
-            let stays = self.stands(now, uid, node) == Stands::Stays;
+            let stays = self.expected_state(now, uid, node) == ExpectedState::Stays;
             let known = shown(entry).map(|foreign| foreign.state);
             let wanted = if *state == UP { AdminState::Up } else { AdminState::Down };
             if stays && known != Some(wanted) {

@@ -45,7 +45,7 @@ impl Watchdog {
     /// Checks a report of a pool that an attempt could not manage.
     ///
     /// # Errors The load balancer was not read since an attempt first found other rules.
-    pub(super) fn judge_unmanageable(
+    pub(super) fn check_unmanageable(
         &self,
         now: u64,
         process: usize,

@@ -13,7 +13,7 @@ use super::puts::ADDRESSES;
 use super::{Put, Watchdog};
 use crate::decode::{items, text};
 use crate::planes::Answer;
-use crate::served::{BALANCER, CLUSTER, LISTED, Listed, Wants, What};
+use crate::served::{BALANCER, CLUSTER, Contents, LISTED, Listed, Wants};
 
 /// How long a pool may follow an earlier level: a better priority waits for 30 s, as does a member that leaves, edges
 /// stall, and a write takes time.
@@ -39,7 +39,7 @@ struct Level {
 #[derive(Default)]
 pub(super) struct Handed {
     /// Last valid resource of each name.
-    valid: BTreeMap<(Kind, String), What>,
+    valid: BTreeMap<(Kind, String), Contents>,
     /// Endpoints of the cluster that are in use.
     in_use: Option<String>,
     failing: Failing,
@@ -84,7 +84,7 @@ impl Handed {
     /// If a cluster names other endpoints, the former ones stay in use until the new ones arrive; resources that are
     /// no longer requested are forgotten.
     fn use_endpoints(&mut self) {
-        let Some(What::Cluster(named)) = self.valid.get(&(Kind::Clusters, CLUSTER.to_owned())).cloned()
+        let Some(Contents::Cluster(named)) = self.valid.get(&(Kind::Clusters, CLUSTER.to_owned())).cloned()
         else {
             return;
         };
@@ -107,7 +107,7 @@ impl Handed {
                 None => return,
             },
         };
-        let Some(What::Endpoints(backends)) = self.valid.get(&(Kind::Endpoints, name)) else { return };
+        let Some(Contents::Endpoints(backends)) = self.valid.get(&(Kind::Endpoints, name)) else { return };
         let wants = Wants::of(backends, listed.family);
         self.ever.extend(Wants::ever_serving(backends, listed.family));
         self.drained.extend(&wants.draining);
@@ -159,7 +159,7 @@ impl Watchdog {
     /// X3: nothing is written before a state is known, no address becomes a member that was never assigned, no
     /// assigned member is removed, whatever the error of the source, and the last one only after a long time without
     /// any.
-    pub(super) fn judge_listed(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
+    pub(super) fn check_listed(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
         let (within, id) = (&self.within[put.process], put.pool);
         let handed = &within.handed;
         if handed.in_force(now, id).next().is_none() {
@@ -190,7 +190,7 @@ impl Watchdog {
 
     /// N2: in such a pool, an entry goes Down because its source reports it as draining, and back because it once
     /// did.
-    pub(super) fn judge_source(
+    pub(super) fn check_source(
         &self,
         now: u64,
         put: &Put<'_>,

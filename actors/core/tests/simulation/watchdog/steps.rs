@@ -34,7 +34,7 @@ impl Watchdog {
         match who {
             Actor::Pool(pool, _) => self.on_pool_step(now, local, process, who, pool, input, said),
             Actor::Writer => {
-                self.on_wished_step(now, process, input, said)?;
+                self.on_policy_step(now, process, input, said)?;
                 self.on_admin_step(process, input, said)?;
                 self.on_attempts_ended(now, process, said);
                 self.on_writer_step(now, process, input, said)
@@ -46,9 +46,9 @@ impl Watchdog {
             }
             Actor::Directory => {
                 if let Some(Delivery::Directory(input)) = input {
-                    self.within[process].guards.told(now, input);
+                    self.within[process].guards.record_input(now, input);
                 }
-                self.on_let_go(now, process, input, said);
+                self.on_release(now, process, input, said);
                 for said in said {
                     if let Output::Directory(directory::Out::Report(report)) = said {
                         self.stops += u64::from(matches!(report.what, EventKind::RemovalsStopped { .. }));
@@ -75,7 +75,7 @@ impl Watchdog {
                 Ok(())
             }
             Actor::AdminState => {
-                self.on_nodes_let_go(now, said);
+                self.on_nodes_released(now, said);
                 self.on_admin_state_step(process, input, said)
             }
             Actor::Events => self.on_emitter_step(now, process, input, said),
@@ -94,20 +94,20 @@ impl Watchdog {
 
     fn on_informer_step(&mut self, process: usize, input: Option<&Delivery>, said: &[Output]) {
         if let Some(Delivery::Informer(input)) = input {
-            self.within[process].horizon.heard(input);
+            self.within[process].horizon.record_input(input);
             self.on_taken_in(process, input);
         }
         let within = &mut self.within[process];
         for said in said {
             if let Output::Informer(informer::Out::Service(uid, Some(fact))) = said {
-                within.horizon.said(uid, fact, &self.versions);
-                within.guards.said(uid, fact);
+                within.horizon.record_fact(uid, fact, &self.versions);
+                within.guards.record_fact(uid, fact);
             }
         }
     }
 
     /// The operator releases held removals. A release of everything concerns later leaders as well.
-    fn on_let_go(&mut self, now: u64, process: usize, input: Option<&Delivery>, said: &[Output]) {
+    fn on_release(&mut self, now: u64, process: usize, input: Option<&Delivery>, said: &[Output]) {
         for said in said {
             let Output::Directory(directory::Out::Answer(_, Answer::Done(Done::Released { pools, .. }))) =
                 said
@@ -125,14 +125,14 @@ impl Watchdog {
     }
 
     /// The operator releases nodes, some of which the breaker held.
-    fn on_nodes_let_go(&mut self, now: u64, said: &[Output]) {
+    fn on_nodes_released(&mut self, now: u64, said: &[Output]) {
         for said in said {
             if let Output::AdminState(
                 nodes::Out::Release(_, nodes)
                 | nodes::Out::Answer(_, Answer::Done(Done::Released { nodes, .. })),
             ) = said
             {
-                self.let_nodes_go(now, nodes.iter().map(|name| name.as_str()));
+                self.release_nodes(now, nodes.iter().map(|name| name.as_str()));
             }
         }
     }
@@ -404,7 +404,7 @@ impl Watchdog {
                 "failed"
             }
             EventKind::NotManageable { attempted: true, .. } => {
-                return self.judge_unmanageable(now, process, pool, finished);
+                return self.check_unmanageable(now, process, pool, finished);
             }
             EventKind::NotManageable { attempted: false, .. }
             | EventKind::Shared { .. }

@@ -44,7 +44,7 @@ impl Bucket {
 /// Calls and answers of one process.
 pub struct Sender {
     buckets: BTreeMap<GateClass, Vec<Bucket>>,
-    told: BTreeMap<GateClass, (u64, u64)>,
+    closed: BTreeMap<GateClass, (u64, u64)>,
 }
 
 impl Sender {
@@ -62,13 +62,13 @@ impl Sender {
             Bucket::new(now, (limit.writes_per_second * 300.0).ceil() as u64, at_once)
         }));
         let buckets = [(GateClass::Reads, reads), (GateClass::Writes, writes)];
-        Sender { buckets: buckets.into(), told: BTreeMap::new() }
+        Sender { buckets: buckets.into(), closed: BTreeMap::new() }
     }
 
     /// ARM's 429 about a class reaches it.
     pub fn throttled(&mut self, now: u64, class: GateClass, span: Duration) {
         let until = now + u64::try_from(span.as_micros()).unwrap_or(0);
-        let told = self.told.entry(class).or_insert((now, until));
+        let told = self.closed.entry(class).or_insert((now, until));
         if now > told.1 || until > told.1 {
             *told = (now, until);
         }
@@ -78,7 +78,7 @@ impl Sender {
     ///
     /// # Errors A violation.
     pub fn sends(&mut self, now: u64, class: GateClass) -> Result<(), String> {
-        if let Some((at, until)) = self.told.get(&class)
+        if let Some((at, until)) = self.closed.get(&class)
             && *at + TOLD_US < now
             && now + CLOCKS_US < *until
         {
@@ -95,7 +95,7 @@ impl Sender {
     }
 
     /// Returns when ARM last closed a class, and until when.
-    pub fn told(&self, class: GateClass) -> Option<(u64, u64)> {
-        self.told.get(&class).copied()
+    pub fn throttled_until(&self, class: GateClass) -> Option<(u64, u64)> {
+        self.closed.get(&class).copied()
     }
 }

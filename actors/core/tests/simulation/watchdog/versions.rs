@@ -33,7 +33,7 @@ fn number(version: &ResourceVersion) -> u64 {
 
 impl Horizon {
     /// Records an input of the Informer.
-    pub fn heard(&mut self, input: &informer::In) {
+    pub fn record_input(&mut self, input: &informer::In) {
         let informer::In::Seen(Kind::EndpointSlices, _, seen) = input else { return };
         let version = match seen {
             Seen::Object(Object::Slice(slice)) => number(&slice.resource_version),
@@ -58,7 +58,7 @@ impl Horizon {
     }
 
     /// Records the Informer's fact about a Service.
-    pub fn said(&mut self, uid: &ServiceUid, fact: &ServiceFact, truth: &Versions) {
+    pub fn record_fact(&mut self, uid: &ServiceUid, fact: &ServiceFact, truth: &Versions) {
         let stamp = truth.stamp(&fact.key.name, self.slices);
         self.facts.entry((uid.clone(), fact.revision)).or_insert(stamp);
     }
@@ -102,7 +102,7 @@ pub struct Versions {
 
 impl Versions {
     /// A slice of a Service was written.
-    pub fn note(&mut self, service: &str, version: u64) {
+    pub fn record(&mut self, service: &str, version: u64) {
         let written = self.written.entry(Arc::from(service)).or_default();
         if written.last().is_none_or(|last| *last < version) {
             written.push(version);
@@ -126,7 +126,7 @@ impl Versions {
     /// Checks a PUT by the stamp of its level.
     ///
     /// # Errors An older part.
-    pub fn judge(&self, pool: &PoolId, stamp: &Stamp) -> Result<(), String> {
+    pub fn check(&self, pool: &PoolId, stamp: &Stamp) -> Result<(), String> {
         let Some(accepted) = self.accepted.get(pool) else { return Ok(()) };
         for (uid, version) in stamp {
             if let Some(newest) = accepted.get(uid).filter(|newest| *newest > version) {

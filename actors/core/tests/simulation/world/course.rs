@@ -3,7 +3,7 @@
 
 use simulator_models::arm::Latency;
 
-use super::{Happening, World};
+use super::{World, WorldEvent};
 use crate::notes;
 use crate::process::{Life, silent};
 use crate::story::Often;
@@ -24,20 +24,20 @@ impl World {
         if self.keeps_notes {
             notes::touch(&mut self.kube, self.now);
         }
-        self.note_cluster();
-        self.note_nodes();
-        self.furnish()?;
+        self.record_cluster();
+        self.record_nodes();
+        self.create_first_resources()?;
         weather::hang(&mut self.arm, silent(self.settings).map(|lb| lb.to_string()));
         self.add_listed();
         for happening in [
-            Happening::Story,
-            Happening::Leave,
-            Happening::Ccm,
-            Happening::Meddle,
-            Happening::ArmWeather,
-            Happening::KubeWeather,
-            Happening::Fault,
-            Happening::Wish,
+            WorldEvent::Story,
+            WorldEvent::Leave,
+            WorldEvent::Ccm,
+            WorldEvent::Meddle,
+            WorldEvent::ArmWeather,
+            WorldEvent::KubeWeather,
+            WorldEvent::Fault,
+            WorldEvent::ChangePolicy,
         ] {
             let at = self.now + self.delays.between(0, 5_000_000);
             self.at(at, happening);
@@ -47,13 +47,13 @@ impl World {
         }
         for slot in 0..self.size.replicas {
             let later = if slot == 0 { 0 } else { self.fates.below(20_000_000) };
-            self.at(self.now + later, Happening::Start(slot));
+            self.at(self.now + later, WorldEvent::Start(slot));
         }
         Ok(())
     }
 
     /// The cloud-controller-manager creates the resources of the first Services, with a fast ARM.
-    pub(super) fn furnish(&mut self) -> Result<(), String> {
+    pub(super) fn create_first_resources(&mut self) -> Result<(), String> {
         let climate = self.arm.settings().clone();
         let fast = Latency::Fixed { us: 1_000 };
         self.arm.reconfigure(|settings| {
@@ -70,13 +70,13 @@ impl World {
     /// Ends the churn and all faults; returns when the last suspended process resumes.
     ///
     /// # Errors A finding of the watchdog.
-    pub fn calm(&mut self) -> Result<u64, String> {
+    pub fn end_faults(&mut self) -> Result<u64, String> {
         self.stormy = false;
-        self.settle_planes()?;
-        self.story.settle(&mut self.kube, self.now);
-        self.ccm.calm();
-        self.note_cluster();
-        self.note_nodes();
+        self.repair_planes()?;
+        self.story.repair(&mut self.kube, self.now);
+        self.ccm.end_faults();
+        self.record_cluster();
+        self.record_nodes();
         weather::clear_kube(&mut self.kube);
         weather::clear_arm(&mut self.arm);
         for process in 0..self.processes.len() {
@@ -95,7 +95,7 @@ impl World {
             // objects known that lists have lacked.
             self.kube.restart();
         }
-        self.note("calm".to_owned());
+        self.record("calm".to_owned());
         self.answer_alert();
         if self.switches_off && self.size.faults.leaving {
             self.switch_off_for_good();
@@ -105,14 +105,14 @@ impl World {
             Life::Runs | Life::Gone => None,
         });
         let end = stopped.max().unwrap_or(self.now);
-        Ok(end.max(self.people_leave()))
+        Ok(end.max(self.end_operator_changes()))
     }
 
     /// In `compatibility: upstream`, only a change corrects anything (C2). When the cloud-controller-manager is done
     /// and everything has been read again, each Service's pods move. Returns the time of that, or `end`.
     ///
     /// # Errors A finding of the watchdog.
-    pub fn stir(&mut self, end: u64) -> Result<u64, String> {
+    pub fn change_everything(&mut self, end: u64) -> Result<u64, String> {
         if !self.settings.upstream {
             return Ok(end);
         }
@@ -123,10 +123,10 @@ impl World {
             let done = self.now > end && self.ccm.is_done(&self.story.cluster);
             done_since = if done { done_since.or(Some(self.now)) } else { None };
         }
-        self.story.stir(&mut self.kube, self.now);
-        self.stir_planes()?;
-        self.note_cluster();
-        self.note("everything changes".to_owned());
+        self.story.change_everything(&mut self.kube, self.now);
+        self.change_all_planes()?;
+        self.record_cluster();
+        self.record("everything changes".to_owned());
         Ok(self.now)
     }
 }

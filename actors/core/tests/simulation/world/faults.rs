@@ -9,7 +9,7 @@ use model::object::Kind;
 use pool_core::route::Delivery;
 use sources::xds_source;
 
-use super::{Happening, World};
+use super::{World, WorldEvent};
 use crate::ccm::lease_object;
 use crate::plant::Plant;
 use crate::process::{Life, Process, used};
@@ -45,16 +45,16 @@ impl World {
         }
         let number = self.processes.len();
         let identity = Arc::clone(&process.identity);
-        self.note(format!("{identity} starts as process {number}"));
+        self.record(format!("{identity} starts as process {number}"));
         self.processes.push(process);
         self.watchdog.start(self.now, Some(identity), &self.settings);
         if let Some(left) = self.crashes.get_mut(&slot).filter(|left| **left > 0) {
             *left -= 1;
             let at = self.now + self.fates.between(300_000, CRASHES_WITHIN_US);
-            self.at(at, Happening::Kill(number));
+            self.at(at, WorldEvent::Kill(number));
         }
-        self.at(self.now + SIGHT_US, Happening::Sight(number, self.faults));
-        for (actor, delivery) in Replica::first_words() {
+        self.at(self.now + SIGHT_US, WorldEvent::Sight(number, self.faults));
+        for (actor, delivery) in Replica::first_inputs() {
             self.turn(number, &actor, vec![delivery])?;
         }
         Ok(())
@@ -71,20 +71,20 @@ impl World {
         process.leases.close(&mut self.kube);
         let slot = process.slot;
         if let Some(planes) = &mut self.planes {
-            planes.hung_up(number);
+            planes.process_gone(number);
         }
         self.watchdog.end(number);
-        self.note(format!("process {number} is gone"));
+        self.record(format!("process {number} is gone"));
         let pause = match self.crashes.get(&slot) {
             Some(_) => self.fates.below(CRASHES_WITHIN_US),
             None if self.stormy => self.fates.below(60_000_000),
             None => 1_000_000,
         };
-        self.at(self.now + pause, Happening::Start(slot));
+        self.at(self.now + pause, WorldEvent::Start(slot));
     }
 
     /// Checks at its end that a process does not hold what it reports as released.
-    pub(super) fn judge_free(&self, number: usize, free: Free) -> Result<(), String> {
+    pub(super) fn check_free(&self, number: usize, free: Free) -> Result<(), String> {
         let identity = &self.processes[number].identity;
         let lease = lease_object(&self.kube, LeaseName::Own);
         if free.own && lease.is_some_and(|lease| lease["spec"]["holderIdentity"] == **identity) {
@@ -111,8 +111,8 @@ impl World {
             && until <= self.now
         {
             self.processes[number].life = Life::Runs;
-            self.watchdog.wakes(self.now, number);
-            self.note(format!("process {number} goes on"));
+            self.watchdog.resumes(self.now, number);
+            self.record(format!("process {number} goes on"));
         }
     }
 
@@ -120,17 +120,17 @@ impl World {
         let until = self.now + span;
         if self.processes[number].life == Life::Runs {
             self.processes[number].life = Life::Stopped(until);
-            self.note(format!("process {number} is stopped until {:.6}", until as f64 / 1e6));
+            self.record(format!("process {number} is stopped until {:.6}", until as f64 / 1e6));
             self.blind(number, span);
             // Before everything that waits for it.
-            self.at(until, Happening::Wake(number));
+            self.at(until, WorldEvent::Wake(number));
         }
     }
 
     pub(super) fn blind(&mut self, number: usize, span: u64) {
         self.faults += 1;
         self.watchdog.blind(self.now, number, true);
-        self.at(self.now + span + SIGHT_US, Happening::Sight(number, self.faults));
+        self.at(self.now + span + SIGHT_US, WorldEvent::Sight(number, self.faults));
     }
 
     /// From now on, every watch of a process is cut after this time, in microseconds. With 0, it is answered 200 and
@@ -161,7 +161,7 @@ impl World {
     pub(super) fn fault(&mut self) -> Result<(), String> {
         let is_slow = self.size.faults.often == Some(Often::SlowIntake);
         let pause = self.fates.between(4_000_000, if is_slow { 8_000_000 } else { 35_000_000 });
-        self.at(self.now + pause, Happening::Fault);
+        self.at(self.now + pause, WorldEvent::Fault);
         let there: Vec<usize> =
             (0..self.processes.len()).filter(|number| self.processes[*number].is_there()).collect();
         let Some(number) = self.fates.pick(&there) else { return Ok(()) };
@@ -186,7 +186,7 @@ impl World {
         }
         match self.fates.below(17) {
             0..2 if faults.processes => self.kill(number),
-            2..5 if faults.processes => self.tell_to_end(number),
+            2..5 if faults.processes => self.request_shutdown(number),
             5 if faults.processes => {
                 let span = self.fates.between(1_000_000, LONGEST_STOP_US);
                 self.stop(number, span);
@@ -196,7 +196,7 @@ impl World {
                 let lease = LeaseName::ALL[self.fates.place(2)];
                 let until = self.now + self.fates.between(5_000_000, 120_000_000);
                 self.processes[number].leases.refused_until.insert(lease, until);
-                self.note(format!("requests about {lease:?} of process {number} fail"));
+                self.record(format!("requests about {lease:?} of process {number} fail"));
             }
             11..13 if faults.edges => self.stall_receiver(number),
             13..15 if faults.kube => {
@@ -238,18 +238,18 @@ impl World {
     }
 
     /// Tells a process to shut down.
-    pub(super) fn tell_to_end(&mut self, number: usize) {
+    pub(super) fn request_shutdown(&mut self, number: usize) {
         if !self.processes[number].is_there() || std::mem::replace(&mut self.processes[number].ending, true) {
             return;
         }
-        self.note(format!("process {number} is told to end"));
+        self.record(format!("process {number} is told to end"));
         let shutdowns = [Delivery::Writer(writer::In::Shutdown), Delivery::Leader(leader::In::Shutdown)];
         let follower = self.planes.as_ref().map(|_| Delivery::XdsSource(xds_source::In::Shutdown));
         for delivery in shutdowns.into_iter().chain(follower) {
             let (edge, _) = self.processes[number].replica.push(&Actor::Host, delivery);
             self.depart(number, edge);
         }
-        self.at(self.now + GRACE_US, Happening::Kill(number));
+        self.at(self.now + GRACE_US, WorldEvent::Kill(number));
     }
 
     fn cut(&mut self, number: usize) -> Result<(), String> {
@@ -262,7 +262,7 @@ impl World {
             process.azure.cut_until = until;
         }
         let effects = process.kubernetes.cut(&mut self.kube, until);
-        self.note(format!("process {number} is cut off for {span} us"));
+        self.record(format!("process {number} is cut off for {span} us"));
         self.blind(number, span);
         self.cut_planes(number, until)?;
         self.follow(number, effects)
@@ -288,9 +288,9 @@ impl World {
         }
         let receiver = receivers[self.fates.place(receivers.len())].clone();
         let until = self.now + self.fates.between(500_000, LONGEST_STALL_US);
-        self.note(format!("{receiver:?} of process {number} stalls"));
+        self.record(format!("{receiver:?} of process {number} stalls"));
         if receiver == Actor::Writer {
-            self.watchdog.deafens(number, until);
+            self.watchdog.mute_writer(number, until);
         }
         self.processes[number].stalled.insert(receiver, until);
     }
@@ -299,7 +299,7 @@ impl World {
     fn stall_informer(&mut self, leader: Option<usize>) {
         let Some(leader) = leader else { return };
         let until = self.now + self.fates.between(1_500_000, 5_000_000);
-        self.note(format!("the Informer of process {leader} stalls"));
+        self.record(format!("the Informer of process {leader} stalls"));
         self.processes[leader].stalled.insert(Actor::Informer, until);
     }
 
@@ -315,7 +315,7 @@ impl World {
             self.stall_stream(*other, Kind::EndpointSlices, span);
         }
         let at = self.now + self.fates.between(soonest, 30_000_000);
-        self.at(at, Happening::TellToEnd(leader));
+        self.at(at, WorldEvent::RequestShutdown(leader));
     }
 
     /// The operator pauses everything, and then the leader is told to shut down. Unless the others must know of the
@@ -326,33 +326,33 @@ impl World {
             let until = self.now + self.fates.between(20_000_000, 90_000_000);
             self.processes[*other].notes.cut_until = until;
         }
-        self.note(format!("everything is paused, the leader ends, and others hear of it: {heard}"));
+        self.record(format!("everything is paused, the leader ends, and others hear of it: {heard}"));
         self.pause_everything();
         let at = self.now + self.fates.between(500_000, 20_000_000);
-        self.at(at, Happening::TellToEnd(leader));
+        self.at(at, WorldEvent::RequestShutdown(leader));
     }
 
     fn stall_stream(&mut self, number: usize, kind: Kind, span: u64) {
         self.processes[number].kubernetes.stall(kind, self.now + span);
-        self.note(format!("stream of {kind:?} of process {number} stalls"));
+        self.record(format!("stream of {kind:?} of process {number} stalls"));
         self.blind(number, span);
     }
 
     /// A PUT is about to be sent: now and then a process is suspended or vanishes at that moment.
-    pub(super) fn tempt(&mut self, number: usize) {
+    pub(super) fn maybe_interrupt(&mut self, number: usize) {
         if self.stormy && self.size.faults.processes && self.fates.per_mille(50) {
             if self.fates.per_mille(700) {
                 let span = self.fates.between(10_000_000, 150_000_000);
                 self.stop(number, span);
             } else {
                 let at = self.now + self.fates.below(20_000);
-                self.at(at, Happening::Kill(number));
+                self.at(at, WorldEvent::Kill(number));
             }
         }
     }
 
     /// A planted bug: the shared Lease is released, whatever is in flight.
-    pub(super) fn let_go_early(&mut self) -> Result<(), String> {
+    pub(super) fn release_early(&mut self) -> Result<(), String> {
         let Some(mut object) = lease_object(&self.kube, LeaseName::Shared) else { return Ok(()) };
         if object["spec"]["holderIdentity"] == crate::leases::OURS && self.fates.per_mille(100) {
             object["spec"]["holderIdentity"] = "".into();
@@ -402,13 +402,13 @@ impl World {
         for number in there {
             (self.processes[number].azure.twice, self.processes[number].azure.late) = (twice, late);
         }
-        self.note(format!("weather: {words}, twice {twice}, late {late}"));
+        self.record(format!("weather: {words}, twice {twice}, late {late}"));
         let pause = if long.is_some() {
             self.weather.between(120_000_000, 240_000_000)
         } else {
             self.weather.between(5_000_000, 40_000_000)
         };
-        self.at(self.now + pause, Happening::ArmWeather);
+        self.at(self.now + pause, WorldEvent::ArmWeather);
     }
 
     /// Changes the faults of the API server.
@@ -460,9 +460,9 @@ impl World {
                     self.blind(number, pause);
                 }
             }
-            self.note(format!("weather: {words}"));
+            self.record(format!("weather: {words}"));
         }
-        self.at(now + pause, Happening::KubeWeather);
+        self.at(now + pause, WorldEvent::KubeWeather);
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use model::ids::CallId;
 use model::object::TaintAsk;
 use simulator_models::kube::Resource;
 
-use super::{Happening, World};
+use super::{World, WorldEvent};
 use crate::leases::Fate;
 use crate::process::{Life, Process};
 
@@ -17,24 +17,24 @@ impl World {
     /// Makes a change to draining nodes.
     pub(super) fn leave(&mut self) {
         let words = self.story.leave(&mut self.kube, self.now);
-        self.note_cluster();
-        self.note_nodes();
-        self.note_notices();
-        self.note(format!("nodes: {words}"));
+        self.record_cluster();
+        self.record_nodes();
+        self.record_notices();
+        self.record(format!("nodes: {words}"));
         let pause = self.story.pause_of_leaving(self.now);
-        self.at(self.now + pause, Happening::Leave);
+        self.at(self.now + pause, WorldEvent::Leave);
     }
 
     /// Records the notices that were given.
-    pub(super) fn note_notices(&mut self) {
+    pub(super) fn record_notices(&mut self) {
         let notices = self.story.take_notices();
         for notice in notices.iter().filter(|notice| !notice.is_expired) {
-            self.at(self.now + MARKED_WITHIN_US, Happening::IsMarked(notice.uid.clone(), self.now));
+            self.at(self.now + MARKED_WITHIN_US, WorldEvent::CheckMark(notice.uid.clone(), self.now));
         }
         self.watchdog.notices_given(notices);
     }
 
-    pub(super) fn judge_mark(&mut self, uid: &str, at: u64) -> Result<(), String> {
+    pub(super) fn check_mark(&mut self, uid: &str, at: u64) -> Result<(), String> {
         let leads = |process: &Process| *process.identity == *self.watchdog.tenure.leader();
         let runs = |process: &Process| process.life == Life::Runs && !process.ending;
         let leader = self.processes.iter().position(|process| leads(process) && runs(process));
@@ -42,30 +42,30 @@ impl World {
     }
 
     /// Records the current state of the nodes.
-    pub(super) fn note_nodes(&mut self) {
-        self.watchdog.note_nodes(self.now, &self.kube);
+    pub(super) fn record_nodes(&mut self) {
+        self.watchdog.record_nodes(self.now, &self.kube);
     }
 
     /// Records the entries that others have set Down.
-    pub(super) fn note_set_down(&mut self) {
+    pub(super) fn record_set_down(&mut self) {
         for set in self.ccm.take_set_down() {
             self.watchdog.set_down_by_others(&set.lb, &set.pool, &set.backend, set.is_certain);
         }
     }
 
     /// Records the current records, which a process or another client has written.
-    pub(super) fn note_records(&mut self, process: Option<usize>) -> Result<(), String> {
-        let new = self.watchdog.note_records(self.now, process, &self.kube, &self.arm)?;
+    pub(super) fn record_records(&mut self, process: Option<usize>) -> Result<(), String> {
+        let new = self.watchdog.record_records(self.now, process, &self.kube, &self.arm)?;
         if let Some(process) = process.filter(|_| !new.is_empty()) {
-            self.note(format!("process {process} records {new:?}"));
-            self.tempt_soon(process);
+            self.record(format!("process {process} records {new:?}"));
+            self.maybe_interrupt_soon(process);
         }
         Ok(())
     }
 
     /// Records them after changes that no process made.
-    pub(super) fn note_records_by_hand(&mut self) {
-        self.note_records(None).expect("no process is judged for it");
+    pub(super) fn record_records_by_hand(&mut self) {
+        self.record_records(None).expect("no process is judged for it");
     }
 
     /// A patch of a node's taints reaches the API server, whatever has happened to the process that sent it.
@@ -82,20 +82,20 @@ impl World {
         let after = node(self);
         let identity = self.processes[process].identity.clone();
         let leads = self.processes[process].is_there() && *identity == *self.watchdog.tenure.leader();
-        self.note(format!("process {process} patches {ask:?}: {}", before != after));
+        self.record(format!("process {process} patches {ask:?}: {}", before != after));
         if before != after {
             self.watchdog.patched(self.now, process, leads, before.as_ref(), after.as_ref())?;
-            self.tempt_soon(process);
+            self.maybe_interrupt_soon(process);
         }
-        self.note_nodes();
+        self.record_nodes();
         self.follow(process, effects)
     }
 
     /// Now and then, a process vanishes just after a write that others depend on.
-    fn tempt_soon(&mut self, process: usize) {
+    fn maybe_interrupt_soon(&mut self, process: usize) {
         if self.stormy && self.size.faults.processes && self.leaving.per_mille(60) {
             let at = self.now + self.leaving.below(TEMPTING_US);
-            self.at(at, Happening::Kill(process));
+            self.at(at, WorldEvent::Kill(process));
         }
     }
 
@@ -107,14 +107,14 @@ impl World {
 
     /// The configuration disables the admin state, and the processes restart one after the other (N4).
     pub(super) fn switch_off_for_good(&mut self) {
-        self.note("the admin state is switched off".to_owned());
+        self.record("the admin state is switched off".to_owned());
         self.settings.admin_state_off = true;
         self.watchdog.is_off = true;
         let there = (0..self.processes.len()).filter(|number| self.processes[*number].is_there());
         for (place, number) in there.collect::<Vec<usize>>().into_iter().enumerate() {
             if self.processes[number].life == Life::Runs {
                 let at = self.now + 5_000_000 * (place as u64 + 1);
-                self.at(at, Happening::TellToEnd(number));
+                self.at(at, WorldEvent::RequestShutdown(number));
             } else {
                 self.kill(number);
             }

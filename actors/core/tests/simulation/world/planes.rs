@@ -7,7 +7,7 @@ use pool_core::route::Delivery;
 use simulator_models::arm::PoolSpec;
 use sources::xds_source;
 
-use super::{Happening, Inner, World};
+use super::{ProcessEvent, World, WorldEvent};
 use crate::planes::{Planes, Sendings};
 use crate::random::Random;
 use crate::replica::Actor;
@@ -33,21 +33,21 @@ impl World {
             self.arm.add_pool(BALANCER, listed.pool, &spec);
             self.arm.add_rule(BALANCER, &format!("rule-{}", listed.pool), listed.pool, true);
         }
-        self.at(self.now, Happening::Plane);
+        self.at(self.now, WorldEvent::Plane);
     }
 
     /// Makes a change to control planes, or to the pools that they fill.
     pub(super) fn plane_happens(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
         let pause = planes.pause();
-        self.at(self.now + pause, Happening::Plane);
+        self.at(self.now + pause, WorldEvent::Plane);
         if self.size.faults.meddling && self.planing.per_mille(60) {
             self.meddle_with_listed();
             return Ok(());
         }
         let Some(planes) = &mut self.planes else { return Ok(()) };
         let (words, sendings) = planes.happen();
-        self.note(format!("control planes: {words}"));
+        self.record(format!("control planes: {words}"));
         self.send_all(sendings)
     }
 
@@ -65,7 +65,7 @@ impl World {
             members.iter().map(|ip| (ip.replace(['.', ':'], "-"), ip)).collect();
         let named: Vec<(&str, &str)> = named.iter().map(|(name, ip)| (name.as_str(), ip.as_str())).collect();
         let status = self.arm.foreign_put(BALANCER, listed.pool, &named, self.now);
-        self.note(format!("foreign write of {BALANCER}/{}: {members:?} {status}", listed.pool));
+        self.record(format!("foreign write of {BALANCER}/{}: {members:?} {status}", listed.pool));
     }
 
     /// Sends the messages of servers.
@@ -105,7 +105,7 @@ impl World {
     }
 
     /// A request reaches its server, whatever has happened to the process that sent it.
-    pub(super) fn plane_is_asked(
+    pub(super) fn plane_receives(
         &mut self,
         process: usize,
         stream: StreamId,
@@ -120,17 +120,17 @@ impl World {
         for effect in effects {
             let Some(planes) = &mut self.planes else { return Ok(()) };
             match effect {
-                Effect::Tell(input) => self.tell_follower(process, input),
+                Effect::Tell(input) => self.to_xds_source(process, input),
                 Effect::Hand(stream, answer) => {
                     let fails = planes.features.policy.fail_on_data_errors;
                     self.watchdog.handed(self.now, process, &answer, fails);
                     let wall = Wall::from_micros(self.processes[process].clock.wall(self.now));
-                    self.tell_follower(process, Heard::Response(stream, answer.response, wall));
+                    self.to_xds_source(process, Heard::Response(stream, answer.response, wall));
                 }
-                Effect::Later(at, stream, step) => self.within(at, process, Inner::Xds(stream, step)),
+                Effect::Later(at, stream, step) => self.within(at, process, ProcessEvent::Xds(stream, step)),
                 Effect::Opened(server, stream) => planes.open(server, (process, stream)),
                 Effect::Ask(at, stream, request) => {
-                    self.at(at, Happening::PlaneIsAsked(process, stream, Box::new(request)));
+                    self.at(at, WorldEvent::PlaneReceives(process, stream, Box::new(request)));
                 }
                 Effect::Closed(stream) => planes.closed((process, stream)),
             }
@@ -138,7 +138,7 @@ impl World {
         Ok(())
     }
 
-    fn tell_follower(&mut self, process: usize, heard: Heard) {
+    fn to_xds_source(&mut self, process: usize, heard: Heard) {
         for delivery in self.saboteur.pass(Delivery::XdsSource(xds_source::In::Heard(heard))) {
             let (edge, _) = self.processes[process].replica.push(&Actor::XdsPort, delivery);
             self.depart(process, edge);
@@ -155,9 +155,9 @@ impl World {
     }
 
     /// Repairs what the operator would repair of control planes.
-    pub(super) fn settle_planes(&mut self) -> Result<(), String> {
+    pub(super) fn repair_planes(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
-        let sendings = planes.settle();
+        let sendings = planes.repair();
         self.send_all(sendings)
     }
 
@@ -167,14 +167,14 @@ impl World {
     pub fn take_back(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
         let sendings = planes.take_back();
-        self.note("control planes take everything back".to_owned());
+        self.record("control planes take everything back".to_owned());
         self.send_all(sendings)
     }
 
     /// Changes all their resources once.
-    pub(super) fn stir_planes(&mut self) -> Result<(), String> {
+    pub(super) fn change_all_planes(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
-        let sendings = planes.stir();
+        let sendings = planes.change_everything();
         self.send_all(sendings)
     }
 }

@@ -6,7 +6,7 @@ use model::node::NodeState;
 use model::operator_request::{Request, RequestId, Scope, Wanted};
 use pool_core::route::Output;
 
-use super::{Happening, World};
+use super::{World, WorldEvent};
 use crate::notes;
 use crate::plant::Plant;
 use crate::process::{Life, Process};
@@ -21,7 +21,7 @@ const ALERT_US: u64 = 45_000_000;
 
 impl World {
     /// The operator pauses or resumes something.
-    pub(super) fn wish(&mut self) {
+    pub(super) fn change_policy(&mut self) {
         let dice = if self.plant == Some(Plant::OffUnheard) { 150 } else { self.wishing.below(1_000) };
         match dice {
             0..130 => self.edit_by_hand(),
@@ -35,7 +35,7 @@ impl World {
             _ => self.ask_for_one(),
         }
         let pause = self.wishing.between(BETWEEN_US.0, BETWEEN_US.1);
-        self.at(self.now + pause, Happening::Wish);
+        self.at(self.now + pause, WorldEvent::ChangePolicy);
     }
 
     fn scope(&mut self) -> Scope {
@@ -73,9 +73,9 @@ impl World {
     }
 
     fn write_switch(&mut self, off: bool) {
-        self.note(format!("the operator edits the ConfigMap: admin state off {off}"));
+        self.record(format!("the operator edits the ConfigMap: admin state off {off}"));
         notes::switch_off(&mut self.kube, self.now, off);
-        self.note_records_by_hand();
+        self.record_records_by_hand();
     }
 
     fn ask_for_one(&mut self) {
@@ -109,7 +109,7 @@ impl World {
     fn ask(&mut self, number: usize, wanted: Wanted, scope: Scope, wish: Wish) {
         self.asks += 1;
         let id = RequestId(self.asks);
-        self.note(format!("the operator asks process {number}: {wanted:?}"));
+        self.record(format!("the operator asks process {number}: {wanted:?}"));
         self.watchdog.asked(self.now, number, id, scope, wish);
         for delivery in routed(Output::Operator(Request { id, wanted })) {
             let (edge, _) = self.processes[number].replica.push(&Actor::Host, delivery);
@@ -129,13 +129,13 @@ impl World {
             self.ask(number, Wanted::Release(Scope::Everything), Scope::Everything, Wish::Release);
         }
         if self.answers_held {
-            self.let_held_nodes_go();
+            self.release_held_nodes();
         }
-        self.at(self.now + ALERT_US, Happening::AnswerAlert);
+        self.at(self.now + ALERT_US, WorldEvent::AnswerAlert);
     }
 
     /// The operator checks for waiting nodes, and releases them (N5).
-    fn let_held_nodes_go(&mut self) {
+    fn release_held_nodes(&mut self) {
         let mut waiting = Vec::new();
         for (number, Process { life, snapshot, .. }) in self.processes.iter().enumerate() {
             let nodes =
@@ -161,21 +161,21 @@ impl World {
     }
 
     fn write_by_hand(&mut self, paused: bool) {
-        self.note(format!("the operator edits the ConfigMap: everything paused {paused}"));
+        self.record(format!("the operator edits the ConfigMap: everything paused {paused}"));
         notes::pause_by_hand(&mut self.kube, self.now, paused);
-        self.watchdog.noted_pauses(self.now, &notes::paused(&self.kube));
+        self.watchdog.record_pauses(self.now, &notes::paused(&self.kube));
     }
 
     /// Ends all pauses.
-    pub(super) fn wish_nothing(&mut self) {
+    pub(super) fn clear_policy(&mut self) {
         if notes::is_switched_off(&self.kube) {
             self.write_switch(false);
         }
         if notes::paused(&self.kube).is_empty() {
             return;
         }
-        self.note("the operator ends all pauses".to_owned());
+        self.record("the operator ends all pauses".to_owned());
         notes::resume_all(&mut self.kube, self.now);
-        self.watchdog.noted_pauses(self.now, &notes::paused(&self.kube));
+        self.watchdog.record_pauses(self.now, &notes::paused(&self.kube));
     }
 }

@@ -11,7 +11,7 @@ use pool_core::route::{ArmMessage, Delivery, KubernetesCall};
 use serde_json::Value;
 use simulator_models::arm::Reply;
 
-use super::{Happening, Inner, World};
+use super::{ProcessEvent, World, WorldEvent};
 use crate::azure::{CLIENT_TIMEOUT_US, Sent, class_of};
 use crate::ccm;
 use crate::kubernetes::Effect;
@@ -37,7 +37,7 @@ impl World {
         match (&step, self.processes[process].life) {
             (LeaseStep::Land(..), _) | (_, Life::Runs) => {}
             (_, Life::Stopped(until)) => {
-                self.at(until, Happening::Lease(process, lease, call, step));
+                self.at(until, WorldEvent::Lease(process, lease, call, step));
                 return Ok(());
             }
             (_, Life::Gone) => return Ok(()),
@@ -58,7 +58,7 @@ impl World {
         match (&step, self.processes[process].life) {
             (NotesStep::Land(..), _) | (NotesStep::Answer(_), Life::Runs) => {}
             (NotesStep::Answer(_), Life::Stopped(until)) => {
-                self.at(until, Happening::Notes(process, keeper, call, step));
+                self.at(until, WorldEvent::Notes(process, keeper, call, step));
                 return Ok(());
             }
             (NotesStep::Answer(_), Life::Gone) => return Ok(()),
@@ -71,12 +71,12 @@ impl World {
 
     /// A process has written our ConfigMap.
     pub(super) fn notes_written(&mut self, process: usize) -> Result<(), String> {
-        self.note_records(Some(process))?;
+        self.record_records(Some(process))?;
         if self.keeps_notes && notes::stored(&self.kube).is_none_or(|map| map["data"][notes::KEPT].is_null())
         {
             return Err("A4: a key of another client is gone".to_owned());
         }
-        self.watchdog.noted_pauses(self.now, &notes::paused(&self.kube));
+        self.watchdog.record_pauses(self.now, &notes::paused(&self.kube));
         Ok(())
     }
 
@@ -121,9 +121,9 @@ impl World {
                 ArmMessage::Call(call) => {
                     let is_put = class_of(&call.request) == GateClass::Writes;
                     let preparation = self.processes[process].azure.preparation();
-                    self.within(self.now + preparation, process, Inner::Send(Box::new(call)));
+                    self.within(self.now + preparation, process, ProcessEvent::Send(Box::new(call)));
                     if is_put {
-                        self.tempt(process);
+                        self.maybe_interrupt(process);
                     }
                 }
             }
@@ -136,20 +136,24 @@ impl World {
         let now = self.now;
         let Process { azure, clock, .. } = &mut self.processes[process];
         if let Some(later) = azure.queues(now, &call.request) {
-            self.within(later, process, Inner::Send(Box::new(call)));
+            self.within(later, process, ProcessEvent::Send(Box::new(call)));
             return Ok(());
         }
         if let Some(refusal) = azure.refusal(clock.now(now), &call.request) {
-            self.within(now + 1, process, Inner::Answered(call.id, Box::new(refusal), None));
+            self.within(now + 1, process, ProcessEvent::Answered(call.id, Box::new(refusal), None));
             return Ok(());
         }
         if now < azure.cut_until {
-            let taken = azure.no_way(now);
+            let taken = azure.unreachable_answer(now);
             self.watchdog.excuse(taken.arrives[0], process, None);
             if let ArmRequest::PutPool { pool, .. } = &call.request {
                 self.watchdog.in_doubt(process, pool);
             }
-            self.within(taken.arrives[0], process, Inner::Answered(call.id, Box::new(taken.answer), None));
+            self.within(
+                taken.arrives[0],
+                process,
+                ProcessEvent::Answered(call.id, Box::new(taken.answer), None),
+            );
             return Ok(());
         }
         let sent = azure.send(&self.arm, now, &call);
@@ -158,9 +162,9 @@ impl World {
             self.watchdog.sends_put(now, &put)?;
         }
         let transit = self.processes[process].azure.transit();
-        self.at(now + transit, Happening::Land(process, call.id, Box::new(sent)));
+        self.at(now + transit, WorldEvent::Land(process, call.id, Box::new(sent)));
         if self.plant == Some(Plant::LeaseLetGoEarly) {
-            self.let_go_early()?;
+            self.release_early()?;
         }
         Ok(())
     }
@@ -199,11 +203,11 @@ impl World {
         }
         let entry =
             Entry::Called(Box::new(sent.request.clone()), taken.arrives[0], Box::new(taken.answer.clone()));
-        self.trace.note(now, entry);
+        self.trace.record(now, entry);
         let mut throttled = taken.throttled;
         for at in taken.arrives {
             let answer = Box::new(taken.answer.clone());
-            self.within(at, process, Inner::Answered(call, answer, throttled.take()));
+            self.within(at, process, ProcessEvent::Answered(call, answer, throttled.take()));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 
 use simulator_models::kube::KubeModel;
 
-use super::{Happening, World};
+use super::{World, WorldEvent};
 use crate::ccm::lease_object;
 use crate::cluster::Cluster;
 use crate::watchdog::Holds;
@@ -40,7 +40,7 @@ impl World {
     /// Schedules the save.
     pub(super) fn plan_restore(&mut self) {
         let at = self.now + self.restoring.between(15_000_000, 60_000_000);
-        self.at(at, Happening::Restore(Step::Save));
+        self.at(at, WorldEvent::Restore(Step::Save));
     }
 
     /// Runs one step of the restore.
@@ -49,9 +49,9 @@ impl World {
             Step::Save => {
                 let (version, holds) = (self.kube.resource_version(), self.watchdog.tenure.holds_now());
                 self.backup = Some(Backup { version, cluster: self.story.cluster.clone(), holds });
-                self.note(format!("the storage is saved at {version}"));
+                self.record(format!("the storage is saved at {version}"));
                 let pause = self.restoring.between(8_000_000, 40_000_000);
-                self.at(self.now + pause, Happening::Restore(Step::Stop));
+                self.at(self.now + pause, WorldEvent::Restore(Step::Stop));
                 Ok(())
             }
             Step::Stop => {
@@ -60,9 +60,9 @@ impl World {
                 let span = if outlives { OUTLIVES_HOLDS_US } else { short };
                 if span > 0 {
                     self.kube.down(true);
-                    self.note(format!("the API server is stopped for {span} us"));
+                    self.record(format!("the API server is stopped for {span} us"));
                 }
-                self.at(self.now + span, Happening::Restore(Step::SetBack));
+                self.at(self.now + span, WorldEvent::Restore(Step::SetBack));
                 Ok(())
             }
             Step::SetBack => self.set_back(),
@@ -74,7 +74,7 @@ impl World {
         if !self.processes[number].outlives_restore {
             return Err(format!("W8: process {number} ends for {set_back:?}, and saw no other past"));
         }
-        self.note(format!("process {number} ends: {set_back:?}"));
+        self.record(format!("process {number} ends: {set_back:?}"));
         self.kill(number);
         Ok(())
     }
@@ -86,28 +86,28 @@ impl World {
         if !self.kube.rollback(version) {
             return Err(format!("the state of {version} is no longer there"));
         }
-        self.note(format!("the storage is set back from {from} to {version}"));
+        self.record(format!("the storage is set back from {from} to {version}"));
         self.story.cluster.set_back(&mut self.kube, self.now, cluster);
         self.watchdog.set_back(self.now, version, holds);
         for lease in LeaseName::ALL {
             let object = lease_object(&self.kube, lease);
             let spec = object.as_ref().map(|object| object["spec"].to_string());
-            self.note(format!("{lease:?} is again {spec:?}"));
+            self.record(format!("{lease:?} is again {spec:?}"));
         }
         for number in 0..self.processes.len() {
             self.processes[number].outlives_restore = self.processes[number].is_there();
             self.blind(number, 0);
         }
-        self.note_cluster();
-        self.note_nodes();
-        self.note_records(None)
+        self.record_cluster();
+        self.record_nodes();
+        self.record_records(None)
     }
 }
 
 impl Cluster {
     /// Restores the saved state; counters stay, so that no object gets the address or the UID of an earlier one.
     fn set_back(&mut self, kube: &mut KubeModel, now: u64, saved: Cluster) {
-        self.become_again(saved);
+        self.restore(saved);
         let going = self.services.values().filter(|service| service.deleting);
         let going: Vec<String> = going.map(|service| service.name.clone()).collect();
         for name in going {

@@ -2,7 +2,7 @@
 
 use simulator_models::kube::Resource;
 
-use super::{Happening, Latency, World};
+use super::{Latency, World, WorldEvent};
 use crate::cluster::{NAMESPACE, Pod, Service};
 use crate::process::{EMPTY_CONFIRM_US, Settings};
 use crate::watchdog::Watchdog;
@@ -21,7 +21,7 @@ impl World {
         self.settings = Settings::defaults(self.size);
         self.watchdog = Watchdog::new(true, false, EMPTY_CONFIRM_US);
         (self.stormy, self.slow_edges, self.keeps_notes) = (false, 10, false);
-        self.ccm.be_plain();
+        self.ccm.use_upstream_defaults();
         self.arm.reconfigure(|settings| {
             (settings.get_latency, settings.put_latency) =
                 (Latency::Fixed { us: 1_000 }, Latency::Fixed { us: 1_000 });
@@ -31,10 +31,10 @@ impl World {
         for service in services {
             self.story.cluster.add_service(&mut self.kube, 0, service);
         }
-        self.note_cluster();
-        self.note_nodes();
-        self.furnish()?;
-        self.at(self.now, Happening::Start(0));
+        self.record_cluster();
+        self.record_nodes();
+        self.create_first_resources()?;
+        self.at(self.now, WorldEvent::Start(0));
         let mut rested_since = self.now;
         while self.now < rested_since + RESTS_FOR_US && self.now < RESTS_WITHIN_US {
             self.run_until(self.now + 1_000_000)?;
@@ -60,7 +60,7 @@ impl World {
             }
         }
         self.story.cluster.write_slices(&mut self.kube, self.now, name);
-        self.note_cluster();
+        self.record_cluster();
         Ok(())
     }
 
@@ -72,7 +72,7 @@ impl World {
             .into_iter()
             .for_each(|pods| pods.push(pod.clone()));
         self.story.cluster.write_slices(&mut self.kube, self.now, name);
-        self.note_cluster();
+        self.record_cluster();
     }
 
     /// Taints a node, or removes its taints.
@@ -81,15 +81,15 @@ impl World {
             Some(taint) => self.story.cluster.taint(&mut self.kube, self.now, name, taint),
             None => drop(self.story.cluster.untaint(&mut self.kube, self.now, name, |_| true)),
         }
-        self.note_nodes();
+        self.record_nodes();
     }
 
     /// Changes the object of a node without an event, and then announces its eviction.
     pub fn foretell(&mut self, name: &str) {
         self.story.cluster.beat(&mut self.kube, self.now, name);
         self.story.foretell(&mut self.kube, self.now, name);
-        self.note_nodes();
-        self.note_notices();
+        self.record_nodes();
+        self.record_notices();
     }
 
     /// Changes a part of a Service that does not concern us, and the cloud-controller-manager reconciles it.
@@ -100,7 +100,7 @@ impl World {
             service["metadata"]["annotations"]["simulator/changed-at"] = number.to_string().into();
             self.kube.apply(service, self.now).map_err(|refused| format!("{refused:?}"))?;
         }
-        self.note_cluster();
+        self.record_cluster();
         Ok(())
     }
 }

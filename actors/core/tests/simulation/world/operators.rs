@@ -5,7 +5,7 @@ use model::lease::LeaseName;
 use serde_json::Value;
 use simulator_models::kube::Resource;
 
-use super::{Happening, World};
+use super::{World, WorldEvent};
 use crate::ccm::lease_object;
 use crate::clock::wall;
 use crate::leases::{A_PERSON, NAMESPACE, object_name, renew_time};
@@ -40,7 +40,7 @@ impl World {
         }
         let left = lease_object(&self.kube, lease);
         let holder = left.as_ref().map(|left| left["spec"]["holderIdentity"].to_string());
-        self.note(format!("the operator takes {lease:?} away: {holder:?}"));
+        self.record(format!("the operator takes {lease:?} away: {holder:?}"));
         self.watchdog.tenure.taken_away(self.now, lease, left.as_ref());
         Ok(())
     }
@@ -52,13 +52,13 @@ impl World {
 
     /// Operators make no more changes from now on, in some worlds after a repair; returns until when the effects of
     /// their changes may last.
-    pub(super) fn people_leave(&mut self) -> u64 {
+    pub(super) fn end_operator_changes(&mut self) -> u64 {
         self.crashes.clear();
         let mut until = self.now;
         if self.size.faults.policy {
             // Until then the last request of an operator may still be carried out.
             until += LAST_WISH_US;
-            self.at(until, Happening::EndPauses);
+            self.at(until, WorldEvent::EndPauses);
         }
         if let Some(object) = lease_object(&self.kube, LeaseName::Shared)
             && object["spec"]["holderIdentity"] == A_PERSON
@@ -79,7 +79,7 @@ impl World {
     pub(super) fn crash_loop(&mut self, number: usize) {
         let Process { slot, .. } = self.processes[number];
         let times = 3 + u32::from(self.fates.per_mille(500));
-        self.note(format!("processes in place {slot} crash {times} times"));
+        self.record(format!("processes in place {slot} crash {times} times"));
         self.crashes.insert(slot, times);
         self.kill(number);
     }
