@@ -321,15 +321,15 @@ impl KubernetesPort {
                 effects
             }
             Reply::Answer { status, headers, body, .. } => {
-                let said: Arc<str> = Arc::from(String::from_utf8_lossy(&body).into_owned());
+                let message: Arc<str> = Arc::from(String::from_utf8_lossy(&body).into_owned());
                 let after = headers.iter().find(|(name, _)| name == "retry-after");
                 let after = after.and_then(|(_, seconds)| seconds.parse().ok()).map(Duration::from_secs);
                 let failure = match status {
                     410 => WatchFailure::Expired,
                     429 => WatchFailure::TooManyRequests(after),
-                    401 | 403 => WatchFailure::Denied(said),
-                    400 | 422 if streaming => WatchFailure::StreamingRefused(said),
-                    _ => WatchFailure::Other(said),
+                    401 | 403 => WatchFailure::Denied(message),
+                    400 | 422 if streaming => WatchFailure::StreamingRefused(message),
+                    _ => WatchFailure::Other(message),
                 };
                 self.ended(kind, call, Some(failure))
             }
@@ -581,13 +581,13 @@ fn replacement_of(ask: &TaintAsk) -> Request {
 fn answer_of(reply: Reply) -> (u64, TaintAnswer) {
     match reply {
         Reply::Answer { status, after_us, .. } => {
-            let said = || Arc::from(format!("HTTP {status}"));
+            let message = || Arc::from(format!("HTTP {status}"));
             let answer = match status {
                 200 => TaintAnswer::Done,
                 409 | 422 => TaintAnswer::Overtaken,
                 404 => TaintAnswer::Gone,
-                401 | 403 => TaintAnswer::Failed(RequestFailure::Denied(said())),
-                _ => TaintAnswer::Failed(RequestFailure::Other(said())),
+                401 | 403 => TaintAnswer::Failed(RequestFailure::Denied(message())),
+                _ => TaintAnswer::Failed(RequestFailure::Other(message())),
             };
             (after_us, answer)
         }

@@ -160,10 +160,10 @@ impl NotesPort {
     fn facts(&self, now: u64, clock: &Clock, keeper: Keeper, object: Value) -> ConfigMapFacts {
         let wall = |time: &str| parse_time(time).map(Wall::from_micros);
         let data = object["data"].as_object().into_iter().flatten().filter_map(|(key, value)| {
-            let said = value.as_str()?;
-            let since = said.lines().find_map(|line| line.strip_prefix("since: "));
-            let time = wall(said).or_else(|| wall(since?));
-            Some((Arc::from(key.as_str()), Text { text: Arc::from(said), time }))
+            let text = value.as_str()?;
+            let since = text.lines().find_map(|line| line.strip_prefix("since: "));
+            let time = wall(text).or_else(|| wall(since?));
+            Some((Arc::from(key.as_str()), Text { text: Arc::from(text), time }))
         });
         let mut data: BTreeMap<Arc<str>, Text> = data.collect();
         if self.plant == Some(Plant::PausesUnread) {

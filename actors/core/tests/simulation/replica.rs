@@ -323,9 +323,9 @@ impl Replica {
 }
 
 /// Returns the deliveries that follow from an output.
-pub fn routed(said: Output) -> Vec<Delivery> {
+pub fn routed(output: Output) -> Vec<Delivery> {
     let mut all = Vec::new();
-    route(said, &mut |delivery| all.push(delivery));
+    route(output, &mut |delivery| all.push(delivery));
     all
 }
 

@@ -192,7 +192,7 @@ struct LeaseKnown {
 
 impl LeaseKnown {
     /// Records a request or an answer.
-    fn step(&mut self, now: u64, input: Option<&Delivery>, said: &[Output]) {
+    fn step(&mut self, now: u64, input: Option<&Delivery>, outputs: &[Output]) {
         if let Some(Delivery::Leader(leader::In::Lease(call, LeaseAnswer::Seen(facts)))) = input {
             let version = facts.version.0.parse().unwrap_or(0);
             if self.asked == Some((*call, false)) && version < self.newest {
@@ -202,8 +202,8 @@ impl LeaseKnown {
                 self.newest = self.newest.max(version);
             }
         }
-        for said in said {
-            if let Output::Leader(leader::Out::Lease(call, ask)) = said {
+        for output in outputs {
+            if let Output::Leader(leader::Out::Lease(call, ask)) = output {
                 self.asked = Some((*call, matches!(ask, LeaseAsk::Await(..))));
             }
         }

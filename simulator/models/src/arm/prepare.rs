@@ -1,4 +1,4 @@
-//! What each type does to the body of a PUT: defaults, addresses, read-only fields, and the rules of the type.
+//! Processing of a PUT's body by resource type: defaults, addresses, read-only fields, and the rules of the type.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use super::rules::{self, Rule};
 use super::store::{Sku, key};
 use super::validate;
 
-/// What the provider adds to bodies, and no PUT sets.
+/// Fields that the provider adds and no PUT sets.
 const READ_ONLY: [&str; 22] = [
     "provisioningState",
     "resourceGuid",
@@ -44,7 +44,7 @@ const READ_ONLY: [&str; 22] = [
 ];
 
 impl ArmModel {
-    /// Makes the body of a PUT what is stored, or says why not.
+    /// Converts the body of a PUT into the stored form, or refuses it.
     pub(super) fn prepare(
         &mut self,
         id: &str,
@@ -159,8 +159,8 @@ impl ArmModel {
         self.resources.of(ResourceType::PublicIpAddress).filter(|one| one.sku() == sku).count() as u64
     }
 
-    /// A static address stays; a dynamic one is there while something uses it; a change from static to dynamic
-    /// releases it.
+    /// A static address stays; a dynamic one exists while something uses it; a change from static to dynamic releases
+    /// it.
     fn address_public_ip(
         &mut self,
         existing: Option<&Resource>,
@@ -366,7 +366,7 @@ impl ArmModel {
     }
 }
 
-/// Takes out of named children what the provider adds to them.
+/// Removes from named children what the provider adds to them.
 fn clean_children(properties: &mut Map<String, Value>, list: &str, more: &[&str]) {
     let Some(all) = properties.get_mut(list).and_then(Value::as_array_mut) else { return };
     for child in all.iter_mut().filter_map(Value::as_object_mut) {

@@ -1,5 +1,5 @@
-//! What the model writes into the cluster besides the Lease: events, ingress addresses, finalizers, and the retry of
-//! a Service that failed.
+//! The model's writes to the cluster besides the Lease: events, ingress addresses, finalizers, and the retry of a
+//! failed Service.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ impl Ccm {
             Purpose::Delete => {
                 self.say(service, false, "DeletedLoadBalancer", "Deleted load balancer", calls);
                 if service.gone {
-                    // Another of its name may have come meanwhile.
+                    // Another Service of its name may exist by now.
                     self.facts.services.retain(|known, at| known != key || at.uid != service.uid);
                     return;
                 }
@@ -117,7 +117,7 @@ impl Ccm {
     }
 }
 
-/// The addresses that a Service gets: by its uid, one for each family.
+/// Returns the addresses of a Service: derived from its uid, one for each family.
 fn ingress_of(service: &Service) -> Vec<String> {
     let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     let number = Random::new(service.uid.bytes().fold(0xcbf2_9ce4_8422_2325, fold)).next_u64();

@@ -1,4 +1,4 @@
-//! What the model does under the lock, one thing at a time: lock, work, unlock, and what follows in Kubernetes.
+//! The model's work under the lock, one job at a time: lock, work, unlock, and the following writes to Kubernetes.
 //!
 //! Upstream serialises reconciles and drains by `serviceReconcileLock`; here there is one `Job` or none.
 
@@ -13,18 +13,18 @@ use super::updater::{Drain, Told};
 use super::{Ccm, Flight};
 
 pub(super) const JSON: &str = "application/json";
-/// By it the modelled ARM tells its requests from others.
+/// User agent by which the modelled ARM recognises its requests.
 const AGENT: &str = "kubernetes-cloudprovider/model";
 
-/// The one thing under way.
+/// The running job.
 #[derive(Debug)]
 pub(super) struct Job {
     task: Task,
     stage: Stage,
     holds: bool,
-    /// Whether this hold is one of the long ones.
+    /// Whether this hold is a long one.
     lingers: bool,
-    /// After how many more answers of Azure it dies; at the latest instead of unlocking.
+    /// Number of answers of Azure after which it crashes, at the latest instead of unlocking.
     doomed: Option<u64>,
     result: Result<(), String>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Job {
 #[derive(Debug)]
 enum Task {
     Service(Box<Reconcile>),
-    /// `None` until the lock is held: the queue is kept when it is not available.
+    /// `None` until the lock is held: without the lock, the queue is kept.
     Drain(Option<Drain>),
 }
 
@@ -45,7 +45,7 @@ enum Stage {
 }
 
 impl Job {
-    /// When it goes on by itself.
+    /// Returns when it continues by time alone.
     pub(super) fn wakes(&self) -> Option<u64> {
         match &self.stage {
             Stage::Working(operation) => operation.sleeps_until,
@@ -58,7 +58,7 @@ impl Job {
         self.holds
     }
 
-    /// Whether it makes or updates what this Service needs.
+    /// Returns whether it creates or updates the resources of this Service.
     pub(super) fn makes(&self, service: &str) -> bool {
         match &self.task {
             Task::Service(reconcile) => match reconcile.purpose {
@@ -78,7 +78,7 @@ impl Job {
 }
 
 impl Task {
-    /// The name that upstream gives it in errors.
+    /// Returns upstream's name for it in errors.
     fn operation(&self) -> &'static str {
         match self {
             Self::Service(reconcile) => match reconcile.purpose {
@@ -92,11 +92,11 @@ impl Task {
 }
 
 impl Ccm {
-    /// Begins what is due, if nothing is under way.
+    /// Starts the next due job, if none is running.
     pub(super) fn start_next(&mut self, calls: &mut Vec<Call>) {
         while self.down_until.is_none() && self.job.is_none() {
             if self.settings.updater && self.next_tick <= self.now {
-                // A tick that overran is followed by one more at once, not by all that were missed.
+                // A tick that is late is followed by one more immediately, not by all that were missed.
                 let every = self.settings.updater_interval_us.max(1);
                 let missed = (self.now - self.next_tick) / every;
                 self.next_tick += (missed.max(1)) * every;
@@ -139,7 +139,7 @@ impl Ccm {
         self.ask_lease(ask, calls);
     }
 
-    /// Lets the job go on whose sleep is over.
+    /// Continues a job whose wait is over.
     pub(super) fn wake_job(&mut self, calls: &mut Vec<Call>) {
         let Some(mut job) = self.job.take_if(|job| job.wakes().is_some_and(|at| at <= self.now)) else {
             return;
@@ -164,7 +164,7 @@ impl Ccm {
                     self.recorder.lost(&series);
                 }
             }
-            // What was refused is asked for again with the node's next change, or at the next look.
+            // A refused change is repeated with the node's next change, or at the next check.
             Some(Flight::Taints) => {}
             Some(Flight::Status(key) | Flight::Finalizer(key)) => {
                 if !answer.is_success() && answer.status() != 404 {
@@ -195,7 +195,7 @@ impl Ccm {
             },
             Stage::Unlocking(unlocking) => match unlocking.answered(&self.settings, wall, answer) {
                 Move::Ask(next, ask) => {
-                    // From here on another client can have it.
+                    // From here on another client can acquire it.
                     job.holds = false;
                     job.stage = Stage::Unlocking(next);
                     self.job = Some(job);
@@ -241,7 +241,7 @@ impl Ccm {
                 *drain = Some(self.updater.drain(&mut self.random));
             }
             Task::Service(reconcile) => match reconcile.purpose {
-                // What is half made when the Service goes is to be cleaned up as well.
+                // Half-created resources of a deleted Service must be cleaned up as well.
                 Purpose::Ensure => {
                     let Reconcile { key, service, .. } = &**reconcile;
                     self.placed.entry(key.clone()).or_insert_with(|| service.balancer.clone());
@@ -284,7 +284,7 @@ impl Ccm {
         }
     }
 
-    /// Tells the program how its last action ended and begins its next one.
+    /// Passes the outcome of its last action to the program, and starts the next one.
     fn advance(&mut self, mut job: Job, outcome: Option<Outcome>, calls: &mut Vec<Call>) {
         let mut around =
             Around { now: self.now, facts: &self.facts, settings: &self.settings, cache: &mut self.cache };
@@ -332,7 +332,7 @@ impl Ccm {
                     (key, true, "LoadBalancerBackendPoolUpdateFailed", words)
                 }
             };
-            // There is no event when the Service is gone.
+            // A deleted Service gets no event.
             if let Some(service) = self.facts.services.get(&key).cloned() {
                 let note = Note { source: Source::Provider, warning, reason, message };
                 self.post(&service, note, calls);
@@ -340,7 +340,7 @@ impl Ccm {
         }
     }
 
-    /// What a reconcile that went well changes in memory; still under the lock.
+    /// Updates the caches after a successful reconcile; still under the lock.
     fn note_result(&mut self, task: &mut Task) {
         match task {
             Task::Service(reconcile) => {
@@ -374,12 +374,12 @@ impl Ccm {
         self.ask_lease(ask, calls);
     }
 
-    /// The lock is given back, or was never had.
+    /// The lock is released, or was never acquired.
     fn finish(&mut self, job: Job, calls: &mut Vec<Call>) {
         let Job { task, result, .. } = job;
         let reconcile = match task {
             Task::Service(reconcile) => reconcile,
-            // The updater ignores what became of its lock.
+            // The updater ignores the result of its unlock.
             Task::Drain(_) => return,
         };
         let Reconcile { key, purpose, service, .. } = *reconcile;

@@ -1,6 +1,6 @@
-//! One Ensure, Update or Delete of a Service: which action on Azure comes next, and what its outcome changes.
+//! One Ensure, Update or Delete of a Service: the next action on Azure, and the effect of its outcome.
 //!
-//! Locking before and unlocking after, and everything in Kubernetes, are left to `job`.
+//! `job` locks before, unlocks after, and writes to Kubernetes.
 
 use std::collections::BTreeMap;
 
@@ -12,28 +12,28 @@ use super::settings::Settings;
 use super::{balancer, pool};
 use crate::kube::build::Family;
 
-/// Why a Service is looked at.
+/// Reason for a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Purpose {
     /// The nodes changed.
     Update,
-    /// The Service changed, or a retry.
+    /// The Service changed, or a retry is due.
     Ensure,
-    /// The Service leaves.
+    /// The Service is removed.
     Delete,
 }
 
-/// What comes next.
+/// Next step.
 #[derive(Debug)]
 pub(super) enum Next {
     Do(Action),
     Done(Result<(), String>),
 }
 
-/// Load balancers read lately, by name, each with the moment of its read.
+/// Recently read load balancers, by name, each with the time of its read.
 pub(super) type Cache = BTreeMap<String, (u64, Value)>;
 
-/// What a program looks at.
+/// Context of a program.
 pub(super) struct Around<'a> {
     pub(super) now: u64,
     pub(super) facts: &'a Facts,
@@ -44,15 +44,15 @@ pub(super) struct Around<'a> {
 /// One reconcile.
 #[derive(Debug)]
 pub(super) struct Reconcile {
-    /// Its Service in the facts and in the queue.
+    /// Key of its Service in the facts and in the queue.
     pub(super) key: Key,
     pub(super) purpose: Purpose,
     pub(super) service: Service,
-    /// Load balancers that the Service has to leave.
+    /// Load balancers from which the Service must be removed.
     leave: Vec<String>,
-    /// The one that is read and written now.
+    /// Current load balancer.
     name: String,
-    /// What is known of it; the pools as they were written last.
+    /// Its known state; the pools as last written.
     pub(super) balancer: Value,
     state: State,
 }
@@ -68,7 +68,7 @@ enum State {
 }
 
 impl Reconcile {
-    /// `placed` is the load balancer that holds the Service's rules, as far as is known.
+    /// Creates a reconcile. `placed` is the load balancer with the Service's rules, as far as is known.
     pub(super) fn new(key: Key, purpose: Purpose, service: Service, placed: Option<&String>) -> Self {
         let here = service.balancer.clone();
         let mut leave: Vec<String> =
@@ -81,7 +81,7 @@ impl Reconcile {
         Self { key, purpose, service, leave, name, balancer: Value::Null, state: State::Begin }
     }
 
-    /// Whether it takes the Service away from `name` instead of putting it there.
+    /// Returns whether it removes the Service from `name` instead of adding it.
     fn leaves(&self) -> bool {
         self.service.leaves() || !self.name.eq_ignore_ascii_case(&self.service.balancer)
     }
@@ -183,7 +183,7 @@ impl Reconcile {
         }
     }
 
-    /// EnsureHostsInPool for one family after the other.
+    /// Runs EnsureHostsInPool for one family after the other.
     fn fill(&mut self, mut left: Vec<Family>, around: &mut Around) -> Next {
         let hosts = if self.service.local { around.facts.hosts(&self.service.key()) } else { None };
         while let Some(family) = left.pop() {
@@ -205,7 +205,7 @@ impl Reconcile {
         if self.service.local { Next::Done(Ok(())) } else { self.drop_pools(around) }
     }
 
-    /// Deletes the pools of the Service's own that no rule uses any more.
+    /// Deletes the Service's own pools that no rule uses any more.
     fn drop_pools(&mut self, around: &mut Around) -> Next {
         let own = [Family::V4, Family::V6].map(|family| self.service.own_pool(family));
         self.drop_next(balancer::unused_pools(&self.balancer, &own), around)

@@ -1,4 +1,4 @@
-//! Whole stories of Services, from their appearance to their end, against both models on one clock.
+//! Whole stories of Services, from creation to deletion, with both models on one clock.
 
 use proptest::prelude::*;
 use serde_json::json;

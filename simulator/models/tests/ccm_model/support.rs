@@ -29,13 +29,13 @@ pub struct World {
     happened: u64,
     told: BTreeMap<String, Value>,
     seen: u64,
-    /// The load balancer of a Service; `lb` where nothing is said.
+    /// Load balancer of each Service; `lb` if missing.
     pub balancers: BTreeMap<String, String>,
-    /// Every call with its moment and the status of its answer.
+    /// Every call with its time and the status of its answer.
     pub trace: Vec<(u64, Call, u16)>,
     /// Added to each answer's delay, for races.
     pub delay: fn(u64) -> u64,
-    /// Looked at after each thing that happens.
+    /// Called after each event.
     pub check: fn(&World),
 }
 
@@ -63,7 +63,7 @@ impl World {
         world
     }
 
-    /// Writes an object and lets all managers see it.
+    /// Writes an object and updates all managers.
     pub fn apply(&mut self, object: Value) {
         self.kube.apply(object, self.now).expect("a servable object");
         self.look();
@@ -97,7 +97,7 @@ impl World {
         self.look();
     }
 
-    /// Tells all managers what is new in the cluster.
+    /// Passes all changes in the cluster to the managers.
     pub fn look(&mut self) {
         if self.seen == self.kube.revision() {
             return;
@@ -175,7 +175,7 @@ impl World {
         self.calendar.insert((due, self.happened), happening);
     }
 
-    /// Lets time pass.
+    /// Advances time.
     pub fn run(&mut self, us: u64) {
         let until = self.now + us;
         while let Some(entry) = self.calendar.first_entry().filter(|entry| entry.key().0 <= until) {
@@ -203,7 +203,7 @@ impl World {
         self.arm.tick(until);
     }
 
-    /// Lets time pass until nothing is left to do.
+    /// Advances time until nothing is left to do.
     pub fn settle(&mut self) {
         for _ in 0..2_000 {
             if self.ccms.iter().all(Ccm::is_idle) {
@@ -233,7 +233,7 @@ impl World {
         self.kube.apply(lease, self.now).expect("a lease");
     }
 
-    /// Events of one reason, with their counts, by message.
+    /// Returns the events of one reason, with their counts, by message.
     pub fn events(&self, reason: &str) -> Vec<(String, u64)> {
         let all = self.kube.list(Resource::Events);
         let wanted = all.filter(|event| event["reason"] == reason);
@@ -251,7 +251,7 @@ impl World {
         self.arm.member_ips(lb, pool)
     }
 
-    /// The calls of one sort, as moment, verb and last part of the path.
+    /// Returns the calls to one side: time, verb and last part of the path.
     pub fn calls(&self, side: Side) -> Vec<(u64, Verb, String)> {
         let wanted = self.trace.iter().filter(|(_, call, _)| call.side == side);
         wanted
@@ -262,7 +262,7 @@ impl World {
             .collect()
     }
 
-    /// The bodies of the Lease's writes so far.
+    /// Returns the bodies of the Lease's writes so far.
     pub fn lease_writes(&self) -> Vec<(Verb, Value)> {
         let about = |call: &Call| call.path_and_query.contains("/leases");
         let wanted = self.trace.iter().filter(|(_, call, _)| about(call) && call.body.is_some());
@@ -270,7 +270,7 @@ impl World {
     }
 }
 
-/// Wall time at `now`, as the cluster sees it.
+/// Returns the wall time at `now`, as in the cluster.
 pub fn wall(now: u64) -> String {
     let epoch = kube::Settings::default().epoch_s;
     format!("{}.{:06}Z", kube::rfc3339(epoch + now / SECOND).trim_end_matches('Z'), now % SECOND)

@@ -8,7 +8,7 @@ use simulator_models::kube::build::{self, Family};
 
 use crate::support::{LEASE, SECOND, World, wall};
 
-/// A world in which `web` is reconciled and the updater has nothing to do, right after a tick.
+/// A world right after a tick, in which `web` is reconciled and the updater has nothing to do.
 fn ready(arm: arm::Settings) -> World {
     let mut world = World::with(vec![Settings::default()], arm);
     world.begin();

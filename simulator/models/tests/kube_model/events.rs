@@ -1,4 +1,4 @@
-//! Events: both groups show one store, each in its own words.
+//! Events: both groups show one store, each in its own form.
 
 use serde_json::{Value, json};
 use simulator_models::kube::Resource;

@@ -1,4 +1,4 @@
-//! The knobs: what goes wrong, and what clients then see.
+//! The fault settings, and their effect on clients.
 
 use serde_json::json;
 use simulator_models::kube::{Met, Reply, Request, Resource, StreamingLists};

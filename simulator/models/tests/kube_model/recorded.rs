@@ -1,4 +1,4 @@
-//! Real traffic goes through the model unchanged.
+//! Real traffic passes through the model unchanged.
 
 use std::io::Write;
 use std::path::Path;

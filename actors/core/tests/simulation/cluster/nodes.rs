@@ -128,12 +128,12 @@ impl Cluster {
     }
 
     /// Sets the condition about events of a node's virtual machine; `None` removes it.
-    pub fn announce(&self, kube: &mut KubeModel, now: u64, name: &str, said: Option<(&str, &str)>) {
+    pub fn announce(&self, kube: &mut KubeModel, now: u64, name: &str, message: Option<(&str, &str)>) {
         self.edit_node(kube, now, name, |object| {
             if let Some(conditions) = object["status"]["conditions"].as_array_mut() {
                 conditions.retain(|condition| condition["type"] != SCHEDULED);
                 conditions.extend(
-                    said.map(|(message, since)| build::condition(SCHEDULED, SCHEDULED, message, since)),
+                    message.map(|(message, since)| build::condition(SCHEDULED, SCHEDULED, message, since)),
                 );
             }
         });

@@ -101,22 +101,22 @@ impl Downs {
         pool: &PoolId,
         attempt: AttemptId,
         outcome: &Outcome,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(), String> {
         let Some((_, with_admin)) = self.open.remove(pool).filter(|(open, _)| *open == attempt) else {
             return Err(format!("N3: {pool} is told of {attempt:?}, for which it was not asked"));
         };
         // The answer, or the PUT that continues for the admin part alone.
-        let goes_on = |said: &Output| {
-            if let Output::Writer(writer::Out::AdminFinished { pool: of, .. }) = said {
+        let goes_on = |output: &Output| {
+            if let Output::Writer(writer::Out::AdminFinished { pool: of, .. }) = output {
                 of == pool
-            } else if let Output::Writer(writer::Out::Call(call)) = said {
+            } else if let Output::Writer(writer::Out::Call(call)) = output {
                 matches!(&call.request, ArmRequest::PutPool { pool: of, .. } if of == pool)
             } else {
                 false
             }
         };
-        if with_admin && answers_both(outcome) && !said.iter().any(goes_on) {
+        if with_admin && answers_both(outcome) && !outputs.iter().any(goes_on) {
             return Err(format!("W1: {pool} is written, and its admin part is not answered"));
         }
         Ok(())
@@ -130,11 +130,11 @@ impl Downs {
 
 impl Watchdog {
     /// Records the intended urgency of a request from the AdminState machine to its writer.
-    pub(super) fn record_admin_request(&mut self, process: usize, said: &nodes::Out) {
+    pub(super) fn record_admin_request(&mut self, process: usize, output: &nodes::Out) {
         let meant = &mut self.within[process].downs.meant;
-        if let nodes::Out::Due(pool, due) = said {
+        if let nodes::Out::Due(pool, due) = output {
             meant.insert(pool.clone(), due.urgency);
-        } else if let nodes::Out::Withdraw(pool, _) = said {
+        } else if let nodes::Out::Withdraw(pool, _) = output {
             meant.remove(pool);
         }
     }
@@ -144,26 +144,26 @@ impl Watchdog {
         &mut self,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(), String> {
         let default_profile = self.guarded;
         let downs = &mut self.within[process].downs;
         if let Some(Delivery::Writer(input)) = input {
             downs.on_input(input);
         }
-        for word in said {
-            let Output::Writer(word) = word else { continue };
+        for output in outputs {
+            let Output::Writer(output) = output else { continue };
             let mut passed = Ok(());
-            if let writer::Out::Take(pool, attempt) = word {
+            if let writer::Out::Take(pool, attempt) = output {
                 passed = downs.on_take(pool, *attempt);
-            } else if let writer::Out::Call(call) = word {
+            } else if let writer::Out::Call(call) = output {
                 if let ArmRequest::GetPool(pool) = &call.request {
                     passed = downs.on_read(pool);
                 }
-            } else if let writer::Out::AdminFinished { pool, generation, .. } = word {
+            } else if let writer::Out::AdminFinished { pool, generation, .. } = output {
                 downs.due.retain(|of, waiting| of != pool || waiting.generation > *generation);
-            } else if let writer::Out::Finished(pool, attempt, outcome) = word {
-                downs.on_finished(pool, *attempt, outcome, said)?;
+            } else if let writer::Out::Finished(pool, attempt, outcome) = output {
+                downs.on_finished(pool, *attempt, outcome, outputs)?;
             }
             // In upstream's profile, a part waits for gates without a visible call.
             if default_profile {

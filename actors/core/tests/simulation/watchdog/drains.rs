@@ -166,7 +166,7 @@ impl Watchdog {
         &mut self,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(), String> {
         let heard = &mut self.within[process].drains;
         if let Some(Delivery::AdminState(input)) = input {
@@ -181,9 +181,9 @@ impl Watchdog {
         }
         let acts = heard.leads && heard.policy.as_ref().is_some_and(|policy| !policy.only_observes());
         let is_off = heard.policy.as_ref().is_some_and(|policy| policy.admin_state_off);
-        for said in said {
-            let Output::AdminState(said) = said else { continue };
-            let writes = match said {
+        for output in outputs {
+            let Output::AdminState(output) = output else { continue };
+            let writes = match output {
                 nodes::Out::Taint(..) => Some("a taint"),
                 nodes::Out::ConfigMap(_, ConfigMapAsk::Create(_) | ConfigMapAsk::Replace(..)) => {
                     Some("a record")
@@ -217,7 +217,7 @@ impl Watchdog {
             if let Some(what) = writes.filter(|_| !acts) {
                 return Err(format!("G6, N4: process {process} writes {what}, and does not act"));
             }
-            self.record_admin_request(process, said);
+            self.record_admin_request(process, output);
         }
         Ok(())
     }

@@ -50,7 +50,7 @@ const UNDER_WAY_US: u64 = 25_000_000;
 #[derive(Default)]
 pub struct Guards {
     /// Facts of the Informer about each Service that the Directory has not received yet.
-    said: BTreeMap<ServiceUid, Vec<Arc<ServiceFact>>>,
+    pending_facts: BTreeMap<ServiceUid, Vec<Arc<ServiceFact>>>,
     heard: BTreeMap<ServiceUid, Arc<ServiceFact>>,
     /// Addresses that a list has released, and when.
     doubts: BTreeMap<(ServiceUid, IpAddr), u64>,
@@ -261,8 +261,8 @@ fn is_listed(provenance: Provenance) -> bool {
 
 impl Guards {
     /// Records an output of a watcher.
-    pub fn watched(&mut self, now: u64, said: &watch::Out) {
-        match said {
+    pub fn watched(&mut self, now: u64, output: &watch::Out) {
+        match output {
             watch::Out::Open { kind, ask: Ask::StreamingList | Ask::List { page: None }, .. } => {
                 self.begun.insert(*kind, now);
             }
@@ -280,7 +280,7 @@ impl Guards {
 
     /// Records a fact of the Informer.
     pub fn record_fact(&mut self, uid: &ServiceUid, fact: &Arc<ServiceFact>) {
-        self.said.entry(uid.clone()).or_default().push(Arc::clone(fact));
+        self.pending_facts.entry(uid.clone()).or_default().push(Arc::clone(fact));
     }
 
     /// Records an input of the Directory.
@@ -346,12 +346,12 @@ impl Guards {
 
     /// Uses the provenance of the Informer's fact, whatever the Directory receives.
     fn apply_fact(&mut self, now: u64, uid: &ServiceUid, fact: &Arc<ServiceFact>) {
-        let waiting = self.said.entry(uid.clone()).or_default();
+        let waiting = self.pending_facts.entry(uid.clone()).or_default();
         let words = |fact: &ServiceFact| {
             let of = |part: &Part| (asks(part), part.unusable);
             (fact.revision, fact.slices, fact.parts.values().map(of).collect::<Vec<_>>())
         };
-        let is_it = |said: &Arc<ServiceFact>| words(said) == words(fact);
+        let is_it = |other: &Arc<ServiceFact>| words(other) == words(fact);
         let upto = waiting.iter().rposition(is_it).map_or(waiting.len(), |at| at + 1);
         let truth: Vec<Arc<ServiceFact>> = waiting.drain(..upto).collect();
         let listed = truth.iter().any(|fact| is_listed(fact.provenance));
@@ -399,10 +399,10 @@ impl Guards {
 
     /// Returns when the Directory assigned the level that a pool receives; now, if it never did.
     fn assigned_at(&mut self, now: u64, assignment: &Assignment) -> u64 {
-        let said = self.assigned.entry(assignment.pool.clone()).or_default();
+        let assigned = self.assigned.entry(assignment.pool.clone()).or_default();
         let key = key(assignment);
-        let Some(at) = said.iter().position(|(_, said)| *said == key) else { return now };
-        said.drain(..=at).next_back().map_or(now, |(at, _)| at)
+        let Some(at) = assigned.iter().position(|(_, other)| *other == key) else { return now };
+        assigned.drain(..=at).next_back().map_or(now, |(at, _)| at)
     }
 
     /// A pool receives its level.

@@ -95,16 +95,16 @@ impl Watchdog {
         now: u64,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(), String> {
         let unread = &mut self.within[process].unread;
         if let Some(Delivery::Writer(input)) = input {
             unread.record_input(now, input);
         }
-        for said in said {
-            if let Output::Writer(writer::Out::Take(pool, _)) = said {
+        for output in outputs {
+            if let Output::Writer(writer::Out::Take(pool, _)) = output {
                 unread.grants(now, pool)?;
-            } else if let Output::Writer(writer::Out::Finished(pool, ..)) = said {
+            } else if let Output::Writer(writer::Out::Finished(pool, ..)) = output {
                 unread.attempts.remove(pool);
             }
         }

@@ -35,16 +35,16 @@ enum Cause {
 pub struct Losses {
     of: BTreeMap<ServiceUid, BTreeMap<IpAddr, Cause>>,
     /// Last fact of the Informer about each Service that the Directory has received.
-    said: BTreeMap<ServiceUid, Arc<ServiceFact>>,
+    last_facts: BTreeMap<ServiceUid, Arc<ServiceFact>>,
 }
 
 impl Losses {
     /// The Directory receives a fact about a Service, which stands for all facts since the one before.
-    pub fn record_fact(&mut self, uid: &ServiceUid, said: &[Arc<ServiceFact>], told: &Arc<ServiceFact>) {
-        let last = said.last().unwrap_or(told);
-        let before = self.said.insert(uid.clone(), Arc::clone(last));
+    pub fn record_fact(&mut self, uid: &ServiceUid, facts: &[Arc<ServiceFact>], received: &Arc<ServiceFact>) {
+        let last = facts.last().unwrap_or(received);
+        let before = self.last_facts.insert(uid.clone(), Arc::clone(last));
         let causes = self.of.entry(uid.clone()).or_default();
-        let is_watched = said.iter().all(|fact| match fact.provenance {
+        let is_watched = facts.iter().all(|fact| match fact.provenance {
             Provenance::Watch => true,
             Provenance::Reconnect | Provenance::Relist | Provenance::FirstList => false,
         });
@@ -62,7 +62,7 @@ impl Losses {
     /// A Service is gone.
     pub fn forget(&mut self, uid: &ServiceUid) {
         self.of.remove(uid);
-        self.said.remove(uid);
+        self.last_facts.remove(uid);
     }
 
     /// The operator has released a Service's held removals, or those of all Services. Later removals may still count.

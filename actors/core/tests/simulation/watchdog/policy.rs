@@ -117,8 +117,8 @@ impl Watchdog {
     }
 
     /// A term starts in a process.
-    pub(super) fn term_begins(&mut self, now: u64, process: usize, said: &leader::Out) {
-        if let leader::Out::Confirm { epoch, .. } = said {
+    pub(super) fn term_begins(&mut self, now: u64, process: usize, output: &leader::Out) {
+        if let leader::Out::Confirm { epoch, .. } = output {
             self.within[process].heard.terms.entry(*epoch).or_insert(now);
         }
     }
@@ -130,22 +130,22 @@ impl Watchdog {
         now: u64,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(), String> {
         let heard = &mut self.within[process].heard;
         if let Some(Delivery::Writer(writer::In::OperatorPolicy { term, policy })) = input {
             heard.policy = Some((*term, Arc::clone(policy)));
         }
         let observes = heard.policy.as_ref().is_none_or(|(_, policy)| policy.only_observes());
-        for said in said {
-            let Output::Writer(said) = said else { continue };
-            if let writer::Out::Lease(_, LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit)) = said
+        for output in outputs {
+            let Output::Writer(output) = output else { continue };
+            if let writer::Out::Lease(_, LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit)) = output
                 && edit.holder.is_some()
                 && observes
             {
                 return Err(format!("G6: the shared Lease is taken or kept, and {:?}", heard.policy));
             }
-            let writer::Out::Call(call) = said else { continue };
+            let writer::Out::Call(call) = output else { continue };
             let ArmRequest::PutPool { pool, edit, permit, .. } = &call.request else { continue };
             let members = !edit.add.is_empty() || !edit.remove.is_empty();
             let epoch = permit.attempt.epoch;

@@ -78,14 +78,14 @@ impl Watchdog {
         now: u64,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(), String> {
         let reports = &mut self.within[process].reports;
         if let Some(Delivery::Events(input)) = input {
             reports.hear(now, input);
         }
-        for said in said {
-            if let Output::Events(events::Out::Reporting(term)) = said {
+        for output in outputs {
+            if let Output::Events(events::Out::Reporting(term)) = output {
                 reports.tells = term.is_some();
                 if term.is_none() {
                     reports.open.clear();

@@ -34,9 +34,9 @@ impl Doubts {
 
 impl Watchdog {
     /// Records how attempts ended.
-    pub(super) fn on_attempts_ended(&mut self, now: u64, process: usize, said: &[Output]) {
-        for said in said {
-            if let Output::Writer(writer::Out::Finished(pool, attempt, outcome)) = said {
+    pub(super) fn on_attempts_ended(&mut self, now: u64, process: usize, outputs: &[Output]) {
+        for output in outputs {
+            if let Output::Writer(writer::Out::Finished(pool, attempt, outcome)) = output {
                 self.within[process].doubts.ends(now, pool, *attempt, outcome);
             }
         }

@@ -167,12 +167,12 @@ impl World {
         let turn = self.processes[process].replica.turn(now, who, batch);
         let bound = 200 + 20 * (self.story.cluster.services.len() + self.story.cluster.nodes.len());
         let mut touched = Vec::new();
-        for (input, said) in turn.steps {
-            self.watchdog.on_step(self.now, now, process, who, input.as_ref(), &said)?;
+        for (input, outputs) in turn.steps {
+            self.watchdog.on_step(self.now, now, process, who, input.as_ref(), &outputs)?;
             if let Some(input) = input.filter(affects_behaviour) {
                 self.trace.record(self.now, Entry::Heard(process, who.clone(), Box::new(input)));
             }
-            for delivery in said.into_iter().flat_map(routed) {
+            for delivery in outputs.into_iter().flat_map(routed) {
                 for delivery in self.saboteur.pass(delivery) {
                     let (edge, waiting) = self.processes[process].replica.push(who, delivery);
                     if waiting > bound {
