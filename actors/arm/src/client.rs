@@ -1,6 +1,6 @@
 //! The client: one request of the writer, one try, one answer.
 
-mod look;
+mod query;
 mod resource;
 
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::transport::HttpTransport;
 use crate::url::{Addresses, answers_with_resource};
 use crate::{answer, failure, pipeline};
 
-pub use look::{Look, Looked};
+pub use query::{Query, QueryResult};
 pub use resource::{ResourceAddress, ResourceCall, ResourceMethod, ResourceReply};
 
 const JSON: &str = "application/json";

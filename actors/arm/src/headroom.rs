@@ -38,15 +38,15 @@ impl Headroom {
             let Some(what) = name.strip_prefix(REMAINING) else { continue };
             if what == RESOURCE {
                 let groups = value.as_str().split(',').filter_map(|group| number(group.rsplit_once(';')?.1));
-                groups.for_each(|left| headroom.note(asked, left));
+                groups.for_each(|left| headroom.record_class(asked, left));
             } else if let (Some(class), Some(left)) = (class(what, asked), number(value.as_str())) {
-                headroom.note(class, left);
+                headroom.record_class(class, left);
             }
         }
         headroom
     }
 
-    fn note(&mut self, class: GateClass, left: u32) {
+    fn record_class(&mut self, class: GateClass, left: u32) {
         let known = match class {
             GateClass::Reads => &mut self.reads,
             GateClass::Writes => &mut self.writes,

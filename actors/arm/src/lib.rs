@@ -28,7 +28,7 @@ mod url;
 
 pub use azure_core::credentials::Secret;
 pub use client::{
-    Answered, Client, Look, Looked, ResourceAddress, ResourceCall, ResourceMethod, ResourceReply,
+    Answered, Client, Query, QueryResult, ResourceAddress, ResourceCall, ResourceMethod, ResourceReply,
 };
 pub use headroom::Headroom;
 pub use identity::{Identity, Login, ManagedIdentity};

@@ -97,7 +97,7 @@ pub struct Compared(BTreeMap<PoolId, Now>);
 
 /// What an xDS source requires of its pools.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Requirement {
+enum SourceDemand {
     /// Nothing: the pools stay unchanged.
     Nothing,
     /// Members, or an empty pool.
@@ -264,14 +264,14 @@ impl Comparison {
         let mut failures =
             servers.filter(|server| server.is_used).filter_map(|server| server.failure.clone());
         let why = failures.next_back();
-        let unknown = self.sources().into_iter().filter(|source| requirement_of(source).is_none());
+        let unknown = self.sources().into_iter().filter(|source| demand_of(source).is_none());
         unknown.map(move |source| Missing::Source(source.name.clone(), why.clone()))
     }
 
     /// The listed pools that are not refused and whose sources require members.
     fn filled(&self) -> impl Iterator<Item = &PoolId> {
         let requiring =
-            self.sources().into_iter().filter(|source| requirement_of(source) == Some(Requirement::Members));
+            self.sources().into_iter().filter(|source| demand_of(source) == Some(SourceDemand::Members));
         requiring.flat_map(|source| source.pools).filter(|id| !self.snapshot.refused.contains_key(id))
     }
 
@@ -361,13 +361,13 @@ impl Machine for Comparison {
 
 /// Returns what a source requires of its pools. A source that has an error of its own, and that never delivered data,
 /// requires nothing (X3). `None` while its answer is pending.
-fn requirement_of(source: &ListedSource<'_>) -> Option<Requirement> {
+fn demand_of(source: &ListedSource<'_>) -> Option<SourceDemand> {
     match &source.fact?.assigned {
         Assigned::Unknown(None) => None,
         // The client retries an unreachable server, which may answer later.
         Assigned::Unknown(Some(fault)) if fault.reason == Reason::Connectivity => None,
-        Assigned::Unknown(Some(_)) => Some(Requirement::Nothing),
-        Assigned::Usable(_) | Assigned::Dropped(_) => Some(Requirement::Members),
+        Assigned::Unknown(Some(_)) => Some(SourceDemand::Nothing),
+        Assigned::Usable(_) | Assigned::Dropped(_) => Some(SourceDemand::Members),
     }
 }
 

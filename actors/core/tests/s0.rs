@@ -25,9 +25,9 @@ mod groups;
 mod profile;
 #[path = "s0/races.rs"]
 mod races;
+#[path = "s0/texts.rs"]
+mod texts;
 #[path = "s0/throttled.rs"]
 mod throttled;
 #[path = "s0/timing.rs"]
 mod timing;
-#[path = "s0/words.rs"]
-mod words;

@@ -121,16 +121,16 @@ impl Requests {
         bytes: impl AsyncRead + Unpin,
     ) -> Result<LeaseAnswer, RequestFailure> {
         let mut lines = FramedRead::new(bytes, LinesCodec::new_with_max_length(LONGEST_LINE));
-        let (began, mut state) = (Instant::now(), Seen::Nothing);
+        let (began, mut state) = (Instant::now(), WatchState::Nothing);
         loop {
             let line = match &state {
-                Seen::Nothing => tokio::time::timeout(ANSWER_WITHIN, lines.next()).await,
-                Seen::Older(_) => tokio::time::timeout(LAG, lines.next()).await,
-                Seen::Known => Ok(lines.next().await),
+                WatchState::Nothing => tokio::time::timeout(ANSWER_WITHIN, lines.next()).await,
+                WatchState::Older(_) => tokio::time::timeout(LAG, lines.next()).await,
+                WatchState::Known => Ok(lines.next().await),
             };
             let line = match (line, state) {
                 // The next watch starts with the current state, so nothing is lost with this connection.
-                (Ok(Some(Err(_))), Seen::Known) if began.elapsed() >= ROUTINE => {
+                (Ok(Some(Err(_))), WatchState::Known) if began.elapsed() >= ROUTINE => {
                     return Ok(LeaseAnswer::Unchanged);
                 }
                 (Ok(Some(line)), before) => {
@@ -138,11 +138,11 @@ impl Requests {
                     line.map_err(|error| other(&chain(&error)))?
                 }
                 // No newer state follows, so the caller must read the Lease.
-                (Err(_) | Ok(None), Seen::Older(facts)) => return Ok(LeaseAnswer::Seen(facts)),
+                (Err(_) | Ok(None), WatchState::Older(facts)) => return Ok(LeaseAnswer::Seen(facts)),
                 // The Lease may have been deleted before the watch began, which no event reports.
                 (Err(_), _) => return Err(other("the watch has not begun with the Lease")),
-                (Ok(None), Seen::Known) => return Ok(LeaseAnswer::Unchanged),
-                (Ok(None), Seen::Nothing) => {
+                (Ok(None), WatchState::Known) => return Ok(LeaseAnswer::Unchanged),
+                (Ok(None), WatchState::Nothing) => {
                     return Err(other("the watch ended without a line about the Lease"));
                 }
             };
@@ -155,9 +155,9 @@ impl Requests {
                 "ADDED" | "MODIFIED" => {
                     let facts = self.read(object)?;
                     if facts.version == *from {
-                        state = Seen::Known;
+                        state = WatchState::Known;
                     } else if facts.version.is_older_than(from) {
-                        state = Seen::Older(facts);
+                        state = WatchState::Older(facts);
                     } else {
                         return Ok(LeaseAnswer::Seen(facts));
                     }
@@ -174,7 +174,7 @@ impl Requests {
 }
 
 /// State that a watch has shown so far.
-enum Seen {
+enum WatchState {
     /// No state.
     Nothing,
     /// An older state than the known one.

@@ -75,7 +75,7 @@ impl Reviewer {
     /// Reviews a token: its user, and whether that user may use this verb on this path.
     pub async fn review(&self, token: &str, path: &str, verb: &str) -> Verdict {
         match self.turn().await {
-            Ok(turn) => self.judged(turn, [token, path, verb], None).await,
+            Ok(turn) => self.run_review(turn, [token, path, verb], None).await,
             Err(failure) => Verdict::Unanswered(failure),
         }
     }
@@ -95,7 +95,7 @@ impl Reviewer {
         if let Some(verdict) = known() {
             return verdict;
         }
-        self.judged(turn, [token, path, verb], Some((Instant::now(), question))).await
+        self.run_review(turn, [token, path, verb], Some((Instant::now(), question))).await
     }
 
     async fn turn(&self) -> Result<OwnedSemaphorePermit, RequestFailure> {
@@ -108,7 +108,7 @@ impl Reviewer {
     /// Runs a review on the runtime of all other requests, and to its end even if the client has gone. Connections to
     /// the API server are shared with renewals of leadership: they must neither depend on a listener's thread nor be
     /// closed by clients. The verdict is cached before the next request gets the turn.
-    async fn judged(
+    async fn run_review(
         &self,
         turn: OwnedSemaphorePermit,
         asked: [&str; 3],
@@ -117,7 +117,7 @@ impl Reviewer {
         let (this, [token, path, verb]) = (self.clone(), asked.map(str::to_owned));
         let task = self.runtime.spawn(async move {
             let _turn = turn;
-            let verdict = this.judge(&token, &path, &verb).await.unwrap_or_else(Verdict::Unanswered);
+            let verdict = this.decide(&token, &path, &verb).await.unwrap_or_else(Verdict::Unanswered);
             if let Some((since, question)) = question {
                 this.cache.rcu(|cache| cache.with(since, question, &verdict));
             }
@@ -127,7 +127,7 @@ impl Reviewer {
         task.await.unwrap_or_else(ends)
     }
 
-    async fn judge(&self, token: &str, path: &str, verb: &str) -> Result<Verdict, RequestFailure> {
+    async fn decide(&self, token: &str, path: &str, verb: &str) -> Result<Verdict, RequestFailure> {
         let review = json!({
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": token },
         });
@@ -135,7 +135,7 @@ impl Reviewer {
         let user = &status["user"];
         let name = user["username"].as_str().filter(|name| !name.is_empty());
         let Some(name) = name.filter(|_| status["authenticated"] == true) else {
-            return Ok(Verdict::Unknown(words(&status["error"], token)));
+            return Ok(Verdict::Unknown(safe_text_of(&status["error"], token)));
         };
         let mut spec = json!({
             "user": name,
@@ -150,11 +150,11 @@ impl Reviewer {
             "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec,
         });
         let status = self.create(ACCESS_REVIEWS, &review, token).await?;
-        let name = words(&user["username"], token);
+        let name = safe_text_of(&user["username"], token);
         Ok(if status["allowed"] == true && status["denied"] != true {
             Verdict::Allowed(name)
         } else {
-            Verdict::Denied(name, words(&status["reason"], token))
+            Verdict::Denied(name, safe_text_of(&status["reason"], token))
         })
     }
 
@@ -164,8 +164,8 @@ impl Reviewer {
         let request = exchange(&self.client, Method::POST, path.to_owned(), body);
         let answer = tokio::time::timeout(ANSWER_WITHIN, request).await;
         let silence = || {
-            let words = format!("the API server did not answer within {} s", ANSWER_WITHIN.as_secs());
-            RequestFailure::Other(words.into())
+            let safe_text_of = format!("the API server did not answer within {} s", ANSWER_WITHIN.as_secs());
+            RequestFailure::Other(safe_text_of.into())
         };
         let (status, body) = answer.unwrap_or_else(|_| Err(silence()))?;
         if !matches!(status, StatusCode::OK | StatusCode::CREATED) {
@@ -179,7 +179,7 @@ impl Reviewer {
 }
 
 /// Returns a text of the answer, without the token.
-fn words(value: &Value, token: &str) -> Arc<str> {
+fn safe_text_of(value: &Value, token: &str) -> Arc<str> {
     safe_text_without(value.as_str().unwrap_or_default(), &[token])
 }
 
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     /// An API server, and a reviewer that uses it.
-    async fn judged() -> (Fakes, Reviewer) {
+    async fn run_review() -> (Fakes, Reviewer) {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let mut config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));
         config.default_retry = false;
@@ -199,12 +199,12 @@ mod tests {
 
     /// Number of tokens that the API server has reviewed.
     async fn token_reviews(fakes: &Fakes) -> u64 {
-        fakes.cluster.ask(|cluster, _| cluster.model.met().token_reviews).await
+        fakes.cluster.ask(|cluster, _| cluster.model.fault_effects().token_reviews).await
     }
 
     #[tokio::test]
     async fn h2_a_recent_verdict_is_reused_unless_a_new_one_is_asked_for() {
-        let (fakes, reviewer) = judged().await;
+        let (fakes, reviewer) = run_review().await;
         let path = "/azure-backend-pool-controller/api/v1/status";
         for (token, verdict) in [("a-token", "Allowed"), ("outsiders-token", "Denied"), ("nobody", "Unknown")]
         {
@@ -224,7 +224,7 @@ mod tests {
 
     #[tokio::test]
     async fn h2_that_nobody_answered_is_not_kept() {
-        let (fakes, reviewer) = judged().await;
+        let (fakes, reviewer) = run_review().await;
         let ask = || reviewer.review_lately("a-token", "/path", "get");
         fakes.plant(|model| model.down(true)).await;
         assert!(matches!(ask().await, Verdict::Unanswered(_)));
@@ -234,7 +234,7 @@ mod tests {
 
     #[tokio::test]
     async fn h2_of_many_who_ask_the_same_at_once_few_are_judged() {
-        let (fakes, reviewer) = judged().await;
+        let (fakes, reviewer) = run_review().await;
         let mut asked = tokio::task::JoinSet::new();
         for _ in 0..50 {
             let reviewer = reviewer.clone();
@@ -242,8 +242,8 @@ mod tests {
         }
         let verdicts = asked.join_all().await;
         assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Allowed(_))), "{verdicts:?}");
-        let judged = token_reviews(&fakes).await;
-        assert!((1..=8).contains(&judged), "{judged}");
+        let run_review = token_reviews(&fakes).await;
+        assert!((1..=8).contains(&run_review), "{run_review}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -433,7 +433,7 @@ impl ArmModel {
             started_us: call.now,
             ended_us: call.answered_at,
             method: call.request.method,
-            kind: if call.is_foreign() { call.kind.of_somebody_else() } else { call.kind },
+            kind: if call.is_foreign() { call.kind.of_other_client() } else { call.kind },
             load_balancer,
             pool: route.pool().map(Arc::from),
             status,

@@ -113,7 +113,7 @@ pub struct Counters {
 
 /// Purpose of a call.
 #[derive(Debug)]
-enum Flight {
+enum CallPurpose {
     Lock,
     Azure,
     Event(Series),
@@ -136,7 +136,7 @@ pub struct Ccm {
     gates: Gates,
     recorder: Recorder,
     job: Option<Job>,
-    flights: BTreeMap<CallId, Flight>,
+    flights: BTreeMap<CallId, CallPurpose>,
     calls: u64,
     lifecycle: Lifecycle,
     nodes_changed: bool,
@@ -221,7 +221,7 @@ impl Ccm {
                 [tick, self.work.deadline()].into_iter().flatten().min()
             }
         };
-        let timers = [own, Some(self.next_node_sync), self.next_resync, self.next_look()];
+        let timers = [own, Some(self.next_node_sync), self.next_resync, self.next_check()];
         timers.into_iter().flatten().min()
     }
 
@@ -243,7 +243,7 @@ impl Ccm {
         self.recorder = Recorder::default();
         self.job = None;
         self.flights.clear();
-        self.facts.read_addresses_anew();
+        self.facts.reload_addresses();
         self.down_until = Some(self.now.saturating_add(down_us));
     }
 
@@ -309,7 +309,7 @@ impl Ccm {
             self.ask_for_all(Purpose::Ensure);
         }
         self.wake_job(calls);
-        self.look_at_nodes(calls);
+        self.check_nodes(calls);
         if self.next_node_sync <= now {
             self.next_node_sync = now.saturating_add(self.settings.node_sync_us.max(1));
             if std::mem::take(&mut self.nodes_changed) {

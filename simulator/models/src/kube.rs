@@ -32,7 +32,7 @@ mod validate;
 mod watch;
 mod writes;
 
-pub use faults::{Met, StreamingLists};
+pub use faults::{FaultEffects, StreamingLists};
 pub use object::rfc3339;
 pub use request::{Reply, Request, WatchId};
 pub use resource::Resource;
@@ -115,7 +115,7 @@ pub struct KubeModel {
     next_watch: u64,
     numbers: Numbers,
     faults: Faults,
-    met: Met,
+    fault_effects: FaultEffects,
     /// Namespaces that scenarios write into without creating them.
     implied_namespaces: BTreeSet<String>,
     revision: u64,
@@ -130,7 +130,7 @@ impl KubeModel {
             next_watch: 1,
             numbers: Numbers::new(settings.seed),
             faults: Faults::default(),
-            met: Met::default(),
+            fault_effects: FaultEffects::default(),
             implied_namespaces: BTreeSet::new(),
             revision: 0,
             settings,
@@ -146,13 +146,13 @@ impl KubeModel {
     /// Answers one request at `now_us`, microseconds on the caller's clock.
     pub fn handle(&mut self, request: &Request, now_us: u64) -> Reply {
         if self.faults.down {
-            self.met.refused += 1;
+            self.fault_effects.refused += 1;
             return Reply::Refused;
         }
         let mut reply = self.dispatch(request, now_us);
         if let Reply::Answer { after_us, .. } = &mut reply {
             *after_us = after_us.saturating_add(self.faults.slow_us);
-            self.met.slowed += u64::from(self.faults.slow_us > 0);
+            self.fault_effects.slowed += u64::from(self.faults.slow_us > 0);
         }
         reply
     }
@@ -208,7 +208,7 @@ impl KubeModel {
     fn throttled(&mut self) -> Option<Reply> {
         let Throttle { left, retry_after_s } = self.faults.throttle.as_mut()?;
         *left = left.saturating_sub(1);
-        self.met.throttled += 1;
+        self.fault_effects.throttled += 1;
         let retry_after = retry_after_s.to_string();
         if *left == 0 {
             self.faults.throttle = None;

@@ -106,7 +106,7 @@ fn decode<L: AsRef<[u8]>>(lines: &[L]) -> Vec<Value> {
 }
 
 /// Returns types and names of watch events, such as `ADDED web`.
-fn told(events: &[Value]) -> Vec<String> {
+fn event_names(events: &[Value]) -> Vec<String> {
     events
         .iter()
         .map(|event| {

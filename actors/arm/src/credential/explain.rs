@@ -60,15 +60,15 @@ impl Explainer {
             }
         };
         // Redact before truncating: half a secret would not be recognised.
-        self.told(&first_line(&self.redact(&said)), remedy, retry_after)
+        self.no_token(&first_line(&self.redact(&said)), remedy, retry_after)
     }
 
     /// Explains a successful answer without a token.
     pub(super) fn without_token(&self) -> Error {
-        self.told("the answer holds no token", Some(self.foreign()), None)
+        self.no_token("the answer holds no token", Some(self.foreign()), None)
     }
 
-    fn told(&self, said: &str, remedy: Option<&str>, retry_after: Option<Duration>) -> Error {
+    fn no_token(&self, said: &str, remedy: Option<&str>, retry_after: Option<Duration>) -> Error {
         let (name, remedy) = (self.identity.name(), remedy.map(|it| format!("; {it}")).unwrap_or_default());
         let why = format!("{name} could not sign in: {said}{remedy}");
         Error::new(ErrorKind::Credential, NoToken { why, retry_after })
@@ -262,10 +262,10 @@ mod tests {
             }
             let raw_response = Some(Box::new(RawResponse::from_bytes(429.into(), headers, "")));
             let kind = ErrorKind::HttpResponse { status: 429.into(), error_code: None, raw_response };
-            let told = explainer.explain(&Error::with_message(kind, "refused"));
-            assert_eq!(told.kind().to_string(), ErrorKind::Credential.to_string());
-            let told = told.downcast_ref::<NoToken>().unwrap();
-            assert_eq!(told.retry_after, kept.map(Duration::from_secs), "{header:?}");
+            let error = explainer.explain(&Error::with_message(kind, "refused"));
+            assert_eq!(error.kind().to_string(), ErrorKind::Credential.to_string());
+            let error = error.downcast_ref::<NoToken>().unwrap();
+            assert_eq!(error.retry_after, kept.map(Duration::from_secs), "{header:?}");
         }
     }
 
@@ -284,8 +284,8 @@ mod tests {
                 error_code: None,
                 raw_response: Some(Box::new(response)),
             };
-            let told = explainer.explain(&Error::with_message(kind, "refused")).to_string();
-            assert!(!told.contains("pla") && !told.contains("gaps"), "{before}: {told}");
+            let error = explainer.explain(&Error::with_message(kind, "refused")).to_string();
+            assert!(!error.contains("pla") && !error.contains("gaps"), "{before}: {error}");
         }
     }
 }

@@ -52,7 +52,7 @@ fn of_value(value: &Value) -> ErrorBody {
         Some(Value::String(code)) => {
             read.codes.push(code.clone());
             let said = member(whole, "error_description").or_else(|| member(whole, "message"));
-            read.message = said.map(words).unwrap_or_default();
+            read.message = said.map(text_value).unwrap_or_default();
         }
         Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_)) | None => {
             collect(whole, &mut read);
@@ -63,9 +63,9 @@ fn of_value(value: &Value) -> ErrorBody {
 
 /// Collects the codes and messages of an error and its inner errors. The parser bounds the depth.
 fn collect(error: &Map<String, Value>, read: &mut ErrorBody) {
-    let code = member(error, "code").or_else(|| member(error, "internalErrorCode")).map(words);
+    let code = member(error, "code").or_else(|| member(error, "internalErrorCode")).map(text_value);
     let code = code.filter(|code| !code.is_empty());
-    let message = member(error, "message").map(words).unwrap_or_default();
+    let message = member(error, "message").map(text_value).unwrap_or_default();
     if !message.is_empty() {
         if !read.message.is_empty() {
             read.message.push(' ');
@@ -101,7 +101,7 @@ fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
 }
 
 /// Returns a text, a number, or OData's `{"value": text}`.
-fn words(value: &Value) -> String {
+fn text_value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),

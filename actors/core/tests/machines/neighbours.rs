@@ -145,14 +145,14 @@ impl Field {
         };
         let leads = Standing::Leading { epoch: EPOCH, until: Now::NEVER };
         let (term, policy) = (Some(EPOCH), Arc::default());
-        field.tell(Delivery::Writer(writer::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
-        field.tell(Delivery::Events(events::In::OperatorPolicy { term, policy }));
-        field.tell(Delivery::Writer(writer::In::Standing(leads)));
-        field.tell(Delivery::Events(events::In::Standing(leads)));
+        field.dispatch(Delivery::Writer(writer::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
+        field.dispatch(Delivery::Events(events::In::OperatorPolicy { term, policy }));
+        field.dispatch(Delivery::Writer(writer::In::Standing(leads)));
+        field.dispatch(Delivery::Events(events::In::Standing(leads)));
         for pool in pools {
             field.want(pool, 1);
             let facts = field.facts(pool);
-            field.tell(to(pool, In::Observed(Observation { began: field.now, facts })));
+            field.dispatch(to(pool, In::Observed(Observation { began: field.now, facts })));
         }
         field
     }
@@ -177,7 +177,7 @@ impl Field {
             would_hold: None,
             overruled: None,
         };
-        self.tell(to(pool, In::Assigned(Arc::new(assignment))));
+        self.dispatch(to(pool, In::Assigned(Arc::new(assignment))));
     }
 
     /// An invariant of the pool is broken; its next step detects it.
@@ -189,7 +189,7 @@ impl Field {
     /// An invariant of the pool is broken and detected immediately.
     fn break_it_now(&mut self, pool: &PoolId) {
         self.break_it(pool);
-        self.tell(to(pool, In::Pace(Duration::ZERO)));
+        self.dispatch(to(pool, In::Pace(Duration::ZERO)));
     }
 
     fn facts(&self, pool: &PoolId) -> Arc<PoolFacts> {
@@ -210,7 +210,7 @@ impl Field {
     }
 
     /// Delivers a message, and everything that follows from it at this moment.
-    fn tell(&mut self, delivery: Delivery) {
+    fn dispatch(&mut self, delivery: Delivery) {
         self.under_way.push_back(delivery);
         while let Some(delivery) = self.under_way.pop_front() {
             self.deliver(delivery);
@@ -336,7 +336,7 @@ impl Field {
             let now = self.now;
             if let Some(entry) = self.answers.first_entry().filter(|entry| entry.key().0 <= now) {
                 let ((_, call), answer) = entry.remove_entry();
-                self.tell(Delivery::Writer(writer::In::Answered(call, answer)));
+                self.dispatch(Delivery::Writer(writer::In::Answered(call, answer)));
                 continue;
             }
             let mut out = Vec::new();
@@ -381,7 +381,7 @@ impl Field {
     }
 
     /// Returns the reasons of the events of a pool's Service.
-    fn told(&self, pool: &PoolId) -> Vec<&'static str> {
+    fn event_reasons(&self, pool: &PoolId) -> Vec<&'static str> {
         let is_about = |subject: &Subject| match subject {
             Subject::Service(service) => service.key == ServiceKey::new("shop", service_of(pool)),
             Subject::Node { .. } | Subject::Controller => false,
@@ -426,11 +426,14 @@ fn an_hour_passes(field: &mut Field, quarantined: &PoolId, from_ms: u64) {
     assert_eq!(field.writes(quarantined), written, "nothing writes the quarantined pool");
     assert_eq!(field.logged.iter().map(|(pool, _)| pool).collect::<Vec<_>>(), [quarantined]);
     assert_eq!(
-        field.told(quarantined).iter().filter(|reason| **reason == "BackendPoolQuarantined").count(),
+        field.event_reasons(quarantined).iter().filter(|reason| **reason == "BackendPoolQuarantined").count(),
         1
     );
     for pool in &others {
-        assert!(field.told(pool).iter().all(|reason| *reason == "LoadBalancerBackendPoolUpdated"), "{pool}");
+        assert!(
+            field.event_reasons(pool).iter().all(|reason| *reason == "LoadBalancerBackendPoolUpdated"),
+            "{pool}"
+        );
     }
     let count = |state| field.gauge.get(&state).copied().unwrap_or(0);
     let right = i64::try_from(others.len()).expect("a few");

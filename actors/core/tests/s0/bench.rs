@@ -66,7 +66,7 @@ pub struct Bench {
     /// Delay of selected deliveries.
     held_up: Option<HeldUp>,
     gates: [Option<Now>; 2],
-    told: Vec<(u64, String)>,
+    events: Vec<(u64, String)>,
     samples: Vec<Metric>,
     views: BTreeMap<PoolId, Arc<PoolView>>,
 }
@@ -132,7 +132,7 @@ impl Bench {
             next_round: DISCOVERED_EVERY,
             held_up: None,
             gates: [None, None],
-            told: Vec::new(),
+            events: Vec::new(),
             samples: Vec::new(),
             views: BTreeMap::new(),
         };
@@ -316,7 +316,7 @@ impl Bench {
     /// Advances by this many milliseconds.
     pub fn run(&mut self, ms: u64) {
         let end = self.now + ms * 1_000;
-        while self.advance(end, |_| false) == Progress::Made {}
+        while self.step_until(end, |_| false) == Progress::Made {}
         self.now = end;
     }
 
@@ -330,7 +330,7 @@ impl Bench {
     pub fn stop_before(&mut self, picks: impl Fn(&Delivery) -> bool) {
         let end = self.now + 900_000_000;
         loop {
-            match self.advance(end, &picks) {
+            match self.step_until(end, &picks) {
                 Progress::Made => {}
                 Progress::Stopped => return,
                 Progress::Nothing => panic!("it never happens"),
@@ -339,7 +339,7 @@ impl Bench {
     }
 
     /// Handles the next moment up to `end`, completely. Stops before a selected delivery.
-    fn advance(&mut self, end: u64, picks: impl Fn(&Delivery) -> bool) -> Progress {
+    fn step_until(&mut self, end: u64, picks: impl Fn(&Delivery) -> bool) -> Progress {
         let mut began = None;
         for _ in 0..MOST_AT_ONCE {
             let deadline = self.deadline().map(|at| at.as_micros().max(self.now));
@@ -393,12 +393,12 @@ impl Bench {
             self.emitter.tick(now, &mut out);
             said.extend(out.into_iter().map(Output::Events));
         }
-        self.hear(said);
+        self.handle(said);
     }
 
     // Deliveries.
 
-    fn hear(&mut self, said: Vec<Output>) {
+    fn handle(&mut self, said: Vec<Output>) {
         let mut deliveries = Vec::new();
         for said in said {
             route(said, &mut |delivery| deliveries.push(delivery));
@@ -426,7 +426,7 @@ impl Bench {
                 let params = self.queue.clone();
                 let queue = self.pools.entry(pool.clone()).or_insert_with(|| PoolQueue::new(pool, params));
                 let said = step(queue, self.now, input, Output::Pool);
-                self.hear(said);
+                self.handle(said);
             }
             Delivery::Pool(pool, PoolMessage::Forget) => {
                 self.pools.remove(&pool);
@@ -434,11 +434,11 @@ impl Bench {
             Delivery::Writer(input) => {
                 let said = step(&mut self.writer, self.now, input, Output::Writer);
                 assert_eq!(self.writer.check(), Ok(()));
-                self.hear(said);
+                self.handle(said);
             }
             Delivery::Events(input) => {
                 let said = step(&mut self.emitter, self.now, input, Output::Events);
-                self.hear(said);
+                self.handle(said);
             }
             Delivery::Arm(ArmMessage::Call(call)) => self.call(&call),
             Delivery::Arm(ArmMessage::Gates { reads_until, writes_until }) => {
@@ -496,7 +496,7 @@ impl Bench {
         let message = if updated { event.message.split_inclusive(')').next() } else { None };
         let message = message.unwrap_or(&event.message);
         let text = format!("{} {severity} {}: {message}", service.key.name, event.reason);
-        self.told.push((self.now, text));
+        self.events.push((self.now, text));
         let answer = Ok(Arc::from(format!("event-{}", call.0)));
         self.push(self.now, Delivery::Events(events::In::Posted { call, answer }));
     }

@@ -73,17 +73,17 @@ impl Bench {
     }
 
     /// The writer can acquire it again.
-    pub fn let_in(&mut self) {
+    pub fn unlock(&mut self) {
         self.lease.is_failing = false;
         self.hold(None);
     }
 
     fn hold(&mut self, holder: Option<&str>) {
         self.lease.write(self.now, holder.map(Arc::from), RESTORED);
-        self.tell_watches();
+        self.answer_watches();
     }
 
-    fn tell_watches(&mut self) {
+    fn answer_watches(&mut self) {
         for call in std::mem::take(&mut self.lease.watches) {
             let seen = self.lease.facts(self.now);
             self.push(self.now, Delivery::Writer(writer::In::Lease(call, seen)));
@@ -104,7 +104,7 @@ impl Bench {
                 let is_newest = *seen.version.0 == *self.lease.version.to_string();
                 if is_newest {
                     self.lease.write(self.now, holder.clone(), *duration);
-                    self.tell_watches();
+                    self.answer_watches();
                 }
                 let seen = if is_newest { self.lease.facts(self.now) } else { LeaseAnswer::Conflict };
                 Some(answer(self.now, seen))

@@ -17,7 +17,7 @@ use simulator_models::arm::{BadEnd, FaultEffect, FaultTarget, Latency, Settings}
 
 use crate::bench::{Bench, pool, web};
 use crate::profile::{Playing, Profile, TICK, both};
-use crate::words::{retrying, updated};
+use crate::texts::{retrying, updated};
 
 /// A moment of an attempt, by the delivery in flight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -92,7 +92,7 @@ impl Moment {
     }
 
     /// The events of `web` up to this moment.
-    fn told(self) -> Vec<String> {
+    fn events(self) -> Vec<String> {
         if self == Moment::AfterOutcome { vec![retrying("web", 1, 3, "Conflict")] } else { Vec::new() }
     }
 }
@@ -137,7 +137,7 @@ fn s0_case_15_a_service_gone_before_the_requeue_is_dropped_quietly() {
     at_every_moment(|mut bench, moment| {
         bench.leave(&web(), "web");
         bench.run(600_000);
-        assert_eq!(bench.told(), moment.told());
+        assert_eq!(bench.events(), moment.events());
         assert!(bench.failures().is_empty());
         assert!(!bench.has(&web()), "the pool has retired");
         no_second_attempt(&bench, &web(), moment);
@@ -156,7 +156,7 @@ fn s0_case_15_16_a_migration_drops_the_old_pools_operation() {
         assert!(!bench.has(&web()));
         no_second_attempt(&bench, &web(), moment);
         let served = updated("web", 1, 1, 1).replace("lb/", "lb2/");
-        assert_eq!(bench.told(), [moment.told(), vec![served]].concat());
+        assert_eq!(bench.events(), [moment.events(), vec![served]].concat());
         assert_eq!(bench.failures(), [false]);
     });
 }
@@ -184,9 +184,9 @@ fn s0_case_17_a_deletion_drops_its_operation_and_leaves_the_others() {
             bench.run(10_000);
             bench.remove_rule(&web(), "api");
             bench.run(90_000);
-            let told = bench.told();
+            let events = bench.events();
             let heard = |service: &str| -> Vec<String> {
-                told.iter().filter(|text| text.starts_with(service)).cloned().collect()
+                events.iter().filter(|text| text.starts_with(service)).cloned().collect()
             };
             let requeued = moment == Moment::AfterOutcome;
             let of_api = requeued.then(|| retrying("api", 1, 3, "Conflict"));
@@ -210,14 +210,14 @@ fn s0_case_17_a_service_that_returns_early_has_a_fresh_operation() {
         bench.discover(&web().lb, 0);
         bench.run(2_500);
         bench.heal();
-        assert_eq!(bench.told(), moment.told());
+        assert_eq!(bench.events(), moment.events());
         bench.run(700_000);
         assert_eq!(bench.members(&web()), [3]);
         // At these moments the default profile has tried the new operation before ARM was healed.
         let was_tried = bench.profile == Profile::Default
             && matches!(moment, Moment::BeforeTake | Moment::BeforeOutcome | Moment::AfterOutcome);
         let tried = was_tried.then(|| retrying("web", 1, 3, "Conflict"));
-        assert_eq!(bench.told(), tried.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
+        assert_eq!(bench.events(), tried.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
         assert_eq!(bench.failures(), [false]);
     });
 }
@@ -229,7 +229,7 @@ fn s0_cancellation_an_ended_term_tells_nothing_and_the_next_finishes() {
     at_every_moment(|mut bench, moment| {
         bench.stand(Standing::Standby);
         bench.run(5_000);
-        assert_eq!(bench.told(), Vec::<String>::new(), "{moment:?}");
+        assert_eq!(bench.events(), Vec::<String>::new(), "{moment:?}");
         assert!(bench.failures().is_empty());
         bench.heal();
         bench.run(100_000);
@@ -239,7 +239,7 @@ fn s0_cancellation_an_ended_term_tells_nothing_and_the_next_finishes() {
         assert_eq!(bench.members(&web()), [2]);
         let puts = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
         assert_eq!(puts - asked, 1, "{:?}", bench.requests());
-        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
         assert_eq!(bench.failures(), [false]);
         let ends = bench.view(&web()).last_end.as_ref().map(|last| last.end);
         assert_eq!(ends, Some(AttemptEnd::Written));
@@ -261,11 +261,11 @@ fn s0_cancellation_several_terms_in_a_row_leave_one_write() {
         bench.stand(Standing::Standby);
         bench.heal();
         bench.run(100_000);
-        assert_eq!(bench.told().iter().filter(|text| text.contains("Failed")).count(), 0, "{moment:?}");
+        assert_eq!(bench.events().iter().filter(|text| text.contains("Failed")).count(), 0, "{moment:?}");
         bench.new_term();
         bench.run(200_000);
         assert_eq!(bench.members(&web()), [2]);
-        assert_eq!(bench.told().last(), Some(&updated("web", 1, 1, 1)));
+        assert_eq!(bench.events().last(), Some(&updated("web", 1, 1, 1)));
         assert_eq!(bench.failures(), [false]);
         assert_eq!(bench.epoch(), Epoch(5));
     });
@@ -287,17 +287,17 @@ fn s0_cancellation_a_term_that_ends_in_a_wait_leaves_one_write() {
                 bench.want("web", &[3]);
             }
             bench.at(seconds * 1_000);
-            let told = bench.told().len();
+            let events = bench.events().len();
             bench.stand(Standing::Standby);
             bench.run(1_000);
-            assert!(bench.told().is_empty() && bench.failures().len() == told);
+            assert!(bench.events().is_empty() && bench.failures().len() == events);
             bench.heal();
             let tried = bench.requests().len();
             bench.new_term();
             bench.run(TICK * 3);
             let puts = bench.requests()[tried..].iter().filter(|(_, verb, _)| *verb == "PUT").count();
             assert_eq!(puts, 1, "{:?}", bench.requests());
-            assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+            assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
             assert_eq!(bench.members(&web()), if changes { [3] } else { [2] });
         }
     });
@@ -322,7 +322,7 @@ fn s0_cancellation_an_end_during_a_foreign_operation_leaves_one_write() {
             let puts = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
             assert_eq!(puts, 1, "{:?}", bench.requests());
             assert_eq!(bench.members(&web()), [2]);
-            assert_eq!(bench.told(), [updated("web", 1, 1, 2)]);
+            assert_eq!(bench.events(), [updated("web", 1, 1, 2)]);
             assert_eq!(bench.failures(), [false]);
         }
     });

@@ -16,20 +16,20 @@ pub type Request = (i64, &'static str, u16);
 impl Bench {
     /// Clears the events, observations and requests.
     pub fn forget(&mut self) {
-        self.told.clear();
+        self.events.clear();
         self.samples.clear();
         self.mark = self.now;
     }
 
     /// Returns the events since the last call: Service, type, reason, message.
-    pub fn told(&mut self) -> Vec<String> {
-        self.told.drain(..).map(|(_, text)| text).collect()
+    pub fn events(&mut self) -> Vec<String> {
+        self.events.drain(..).map(|(_, text)| text).collect()
     }
 
     /// Returns the events since the last call, with milliseconds since the mark.
-    pub fn told_at(&mut self) -> Vec<(i64, String)> {
-        let told = std::mem::take(&mut self.told);
-        told.into_iter().map(|(at, text)| (self.since_mark(at), text)).collect()
+    pub fn events_at(&mut self) -> Vec<(i64, String)> {
+        let events = std::mem::take(&mut self.events);
+        events.into_iter().map(|(at, text)| (self.since_mark(at), text)).collect()
     }
 
     /// Returns the terminal observations since the last call: whether each was a failure, and its duration.

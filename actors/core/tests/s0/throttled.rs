@@ -11,7 +11,7 @@ use simulator_models::arm::{BadEnd, FaultEffect, FaultTarget, Latency, Settings}
 
 use crate::bench::{Bench, Request, pool, web};
 use crate::profile::{Playing, Profile, TICK, both};
-use crate::words::{gated, retrying, updated};
+use crate::texts::{gated, retrying, updated};
 
 /// A quota of the subscription: closes the verb's gate.
 const QUOTA: &str = "SubscriptionRequestsThrottled";
@@ -47,7 +47,7 @@ fn stays_parked(bench: &mut Bench, until: i64) {
     bench.at(until - 1);
     assert_eq!(bench.view(&web()).state.as_str(), "parked");
     assert_eq!(bench.requests().len(), asked, "no request while parked: {:?}", bench.requests());
-    assert!(bench.told().is_empty() && bench.failures().is_empty());
+    assert!(bench.events().is_empty() && bench.failures().is_empty());
     assert_eq!(bench.counts("web"), [1], "no retry is spent while parked");
 }
 
@@ -58,18 +58,18 @@ fn s0_case_01_a_throttled_get_parks_the_pool_quietly_until_it_is_eligible() {
         bench.throttle(FaultTarget::PoolGet, 1, QUOTA, Some("300"));
         bench.at(70_000);
         assert_eq!(bench.requests(), [(0, "GET", 429)], "the gate lets no other try through");
-        let told = bench.told_at();
-        let words = match profile {
+        let events = bench.events_at();
+        let texts = match profile {
             Profile::Default => retrying("web", 1, 3, QUOTA),
             Profile::Upstream => gated("web", 1),
         };
-        assert_eq!(told.iter().map(|(_, text)| text).collect::<Vec<_>>(), [&words]);
-        assert!(ends(profile, 20).contains(&told[0].0), "{told:?}");
+        assert_eq!(events.iter().map(|(_, text)| text).collect::<Vec<_>>(), [&texts]);
+        assert!(ends(profile, 20).contains(&events[0].0), "{events:?}");
         assert_eq!(bench.next_at(), Some(300_020));
         stays_parked(&mut bench, 300_020);
         bench.at(310_000);
         assert_eq!(bench.requests()[1..3], [(300_020, "GET", 200), (300_040, "PUT", 200)]);
-        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
         assert_eq!(bench.failures(), [false]);
     });
 }
@@ -81,13 +81,13 @@ fn s0_case_02_a_throttled_put_parks_the_pool_quietly_until_it_is_eligible() {
         bench.throttle(FaultTarget::PoolPut, 1, QUOTA, Some("300"));
         bench.at(70_000);
         assert_eq!(puts(&bench), [(20, "PUT", 429)]);
-        let told = bench.told_at();
-        assert_eq!(told.len(), 1);
-        assert!(ends(profile, 120).contains(&told[0].0), "{told:?}");
+        let events = bench.events_at();
+        assert_eq!(events.len(), 1);
+        assert!(ends(profile, 120).contains(&events[0].0), "{events:?}");
         stays_parked(&mut bench, 300_120);
         bench.at(310_000);
         assert_eq!(puts(&bench)[1..], [(300_140, "PUT", 200)]);
-        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
         assert_eq!(bench.failures(), [false]);
     });
 }
@@ -101,7 +101,7 @@ fn s0_case_02_a_lock_of_the_load_balancer_parks_the_pool_like_a_quota() {
         assert!(ends(profile, 120).contains(&(until - 300_000)), "{until}");
         stays_parked(&mut bench, until);
         bench.at(until + 1_000);
-        assert_eq!(bench.told_at(), [(until + 120, updated("web", 1, 1, 1))]);
+        assert_eq!(bench.events_at(), [(until + 120, updated("web", 1, 1, 1))]);
         assert_eq!(bench.failures(), [false]);
     });
 }
@@ -118,14 +118,14 @@ fn s0_case_03_a_429_without_a_retry_after_is_requeued_for_the_next_tick() {
             let outcome = bench.ms();
             assert!(ends(profile, 120).contains(&outcome), "{outcome}");
             bench.run(0);
-            assert_eq!(bench.told(), [retrying("web", 1, 3, QUOTA)]);
+            assert_eq!(bench.events(), [retrying("web", 1, 3, QUOTA)]);
             assert_eq!(bench.view(&web()).state.as_str(), "waiting", "nothing parks it");
             let asked = bench.requests().len();
             bench.at(outcome + 29_999);
             assert_eq!(bench.requests().len(), asked);
             bench.at(outcome + 31_000);
             assert_eq!(bench.requests()[asked..asked + 1], [(outcome + 30_000, "GET", 200)]);
-            assert_eq!(bench.told_at(), [(outcome + 30_120, updated("web", 1, 1, 1))]);
+            assert_eq!(bench.events_at(), [(outcome + 30_120, updated("web", 1, 1, 1))]);
             assert_eq!(bench.failures(), [false]);
         });
     }
@@ -157,12 +157,12 @@ fn s0_case_04_a_gate_that_closes_before_the_call_parks_the_pool() {
         bench.at(70_000);
         assert_eq!(bench.requests_of(&api), [(0, "GET", 429)]);
         assert!(bench.requests().is_empty(), "no call was made");
-        assert!(bench.told().contains(&gated("web", 1)));
+        assert!(bench.events().contains(&gated("web", 1)));
         bench.hold_up(is_take, 0);
         stays_parked(&mut bench, 300_020);
         bench.at(310_000);
         assert_eq!(bench.requests()[0], (300_020, "GET", 200));
-        assert!(bench.told().contains(&updated("web", 1, 1, 1)));
+        assert!(bench.events().contains(&updated("web", 1, 1, 1)));
     });
 }
 
@@ -181,19 +181,19 @@ fn s0_case_04_a_pool_whose_turn_comes_while_the_gate_is_closed() {
         bench.want("web", &[2]);
         bench.at(150_000);
         assert!(bench.requests().is_empty(), "no call was made");
-        let told: Vec<String> = bench.told().into_iter().filter(|text| text.starts_with("web")).collect();
+        let events: Vec<String> = bench.events().into_iter().filter(|text| text.starts_with("web")).collect();
         match profile {
             Profile::Default => {
-                assert!(told.is_empty() && bench.counts("web") == [0]);
+                assert!(events.is_empty() && bench.counts("web") == [0]);
                 assert_eq!(bench.view(&web()).state.as_str(), "due", "it waits in its lane");
             }
             Profile::Upstream => {
-                assert_eq!(told, [gated("web", 1)]);
+                assert_eq!(events, [gated("web", 1)]);
                 stays_parked(&mut bench, 300_020);
             }
         }
         bench.at(310_000);
-        assert!(bench.told().contains(&updated("web", 1, 1, 1)));
+        assert!(bench.events().contains(&updated("web", 1, 1, 1)));
     });
 }
 
@@ -210,12 +210,12 @@ fn s0_case_05_an_expired_gate_falls_back_to_the_next_tick() {
         let outcome = bench.ms();
         assert_eq!(bench.requests(), [(0, "GET", 429)]);
         bench.run(0);
-        assert_eq!(bench.told().len(), 1);
+        assert_eq!(bench.events().len(), 1);
         assert_eq!(bench.view(&web()).state.as_str(), "waiting", "a moment that has passed parks nothing");
         assert_eq!(bench.counts("web"), [1]);
         bench.at(outcome + 31_000);
         assert_eq!(bench.requests()[1], (outcome + 30_000, "GET", 200));
-        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
     });
 }
 
@@ -226,14 +226,14 @@ fn s0_case_05_a_short_retry_after_costs_a_try_or_a_tick() {
         let mut bench = changed(profile);
         bench.throttle(FaultTarget::PoolPut, 1, QUOTA, Some("2"));
         bench.at(60_000);
-        let told = bench.told();
+        let events = bench.events();
         match profile {
             Profile::Default => {
-                assert_eq!(told, [retrying("web", 1, 3, QUOTA), updated("web", 1, 1, 1)]);
+                assert_eq!(events, [retrying("web", 1, 3, QUOTA), updated("web", 1, 1, 1)]);
                 assert_eq!(puts(&bench), [(20, "PUT", 429), (30_140, "PUT", 200)]);
             }
             Profile::Upstream => {
-                assert_eq!(told, [updated("web", 1, 1, 1)]);
+                assert_eq!(events, [updated("web", 1, 1, 1)]);
                 let tried = puts(&bench)[1].0;
                 assert!((4_140..=6_140).contains(&tried), "{tried}");
             }
@@ -255,13 +255,13 @@ fn s0_case_07_one_parked_operation_parks_the_whole_group() {
             Profile::Default => {
                 bench.run(60_000);
                 assert_eq!(bench.members(&other), [2], "unrelated groups go on");
-                bench.told();
+                bench.events();
             }
             Profile::Upstream => {
                 bench.run(120_000);
                 let text = gated("other", 1);
                 assert_eq!(
-                    bench.told(),
+                    bench.events(),
                     [text],
                     "it has met the gate that the 429 has closed, as any call does"
                 );
@@ -272,9 +272,9 @@ fn s0_case_07_one_parked_operation_parks_the_whole_group() {
         stays_parked(&mut bench, until);
         assert_eq!(bench.counts("api"), [0]);
         bench.at(until + 1_000);
-        let mut told = bench.told();
-        told.retain(|text| !text.starts_with("other"));
-        assert_eq!(told, [updated("api", 2, 2, 1), updated("web", 2, 2, 1)]);
+        let mut events = bench.events();
+        events.retain(|text| !text.starts_with("other"));
+        assert_eq!(events, [updated("api", 2, 2, 1), updated("web", 2, 2, 1)]);
         assert_eq!((bench.members(&web()), bench.members(&other)), (vec![2, 3], vec![2]));
     });
 }
@@ -285,7 +285,7 @@ fn parked_by_a_lock(bench: &mut Bench) -> i64 {
     bench.stop_before(|delivery| matches!(delivery, Delivery::Events(_)));
     let until = bench.ms() + 300_000;
     bench.run(0);
-    assert_eq!(bench.told(), [retrying("web", 1, 3, LOCK)]);
+    assert_eq!(bench.events(), [retrying("web", 1, 3, LOCK)]);
     assert_eq!(bench.view(&web()).state.as_str(), "parked");
     assert_eq!(bench.next_at(), Some(until));
     until
@@ -306,7 +306,7 @@ fn s0_case_08_fresh_operations_follow_parked_ones_and_decide() {
         bench.at(until + 1_000);
         assert_eq!(puts(&bench)[before..], [(until + 20, "PUT", 200)], "one write brings all of it");
         assert_eq!(bench.members(&web()), [3]);
-        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
     });
 }
 
@@ -318,7 +318,7 @@ fn s0_case_08_a_fresh_operation_that_undoes_the_parked_completes_both() {
         let until = parked_by_a_lock(&mut bench);
         bench.want("web", &[1]);
         bench.at(until + 1_000);
-        assert_eq!(bench.told(), [updated("web", 1, 0, 0)]);
+        assert_eq!(bench.events(), [updated("web", 1, 0, 0)]);
         assert_eq!(bench.members(&web()), [1]);
         assert_eq!(bench.failures(), [false]);
     });
@@ -333,12 +333,12 @@ fn s0_case_18_a_service_that_disappears_while_parked_is_dropped_quietly() {
         bench.run(10_000);
         let asked = bench.requests().len();
         bench.leave(&web(), "web");
-        assert!(bench.told().is_empty() && bench.failures().is_empty());
+        assert!(bench.events().is_empty() && bench.failures().is_empty());
         bench.run(0);
         assert!(!bench.has(&web()), "the pool has no owner and retires");
         bench.at(until + 100_000);
         assert_eq!(bench.requests().len(), asked);
-        assert!(bench.told().is_empty() && bench.failures().is_empty());
+        assert!(bench.events().is_empty() && bench.failures().is_empty());
     });
 }
 
@@ -359,12 +359,12 @@ fn s0_case_18_20_what_a_removed_service_parked_no_longer_parks_the_others() {
         bench.run(5_000);
         bench.want("web", &[2]);
         assert_eq!((bench.counts("api"), bench.counts("web")), (vec![1], vec![0]));
-        bench.told();
+        bench.events();
         bench.leave(&web(), "api");
         assert_eq!(bench.counts("web"), [0]);
         assert_eq!(bench.view(&web()).state.as_str(), "waiting");
         assert_eq!(bench.next_at(), Some(outcome + 30_000));
-        assert!(bench.told().is_empty());
+        assert!(bench.events().is_empty());
     });
 }
 
@@ -386,7 +386,7 @@ fn s0_case_20_removal_takes_parked_operations_out_of_the_queue() {
             Profile::Default => None,
             Profile::Upstream => Some(gated("web", 1)),
         };
-        assert_eq!(bench.told(), met.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
+        assert_eq!(bench.events(), met.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
     });
 }
 
@@ -404,7 +404,7 @@ fn s0_case_21_a_shutdown_with_parked_operations_tells_nothing() {
         assert_eq!(bench.counts("web"), [0, 1]);
         bench.shut_down();
         bench.at(until + 600_000);
-        assert!(bench.told().is_empty() && bench.failures().is_empty());
+        assert!(bench.events().is_empty() && bench.failures().is_empty());
         assert_eq!(bench.requests().len(), asked);
         assert_eq!(bench.counts("web"), [0, 1], "nothing is requeued, and nothing is spent");
     });
@@ -430,12 +430,12 @@ fn s0_case_21_a_shutdown_at_any_point_of_an_attempt_tells_nothing() {
             };
             bench.fault(FaultTarget::PoolPut, 1_000, canceled);
             bench.at(ms);
-            let (told, waiting) = (bench.told(), bench.counts("web"));
+            let (events, waiting) = (bench.events(), bench.counts("web"));
             bench.shut_down();
             bench.at(ms + 300_000);
-            assert!(bench.told().is_empty() && bench.failures().is_empty(), "{ms}");
+            assert!(bench.events().is_empty() && bench.failures().is_empty(), "{ms}");
             assert_eq!(bench.counts("web"), waiting, "{ms}: what was in flight is not requeued");
-            assert!(told.is_empty() || ms > 2_000, "{ms}: {told:?}");
+            assert!(events.is_empty() || ms > 2_000, "{ms}: {events:?}");
         }
     });
 }
@@ -451,11 +451,11 @@ fn s0_expected_a_retry_after_of_hours_is_waited_for() {
                 let mut bench = changed(profile);
                 bench.throttle(target, 1, QUOTA, Some(&(hours * 3_600).to_string()));
                 bench.at(70_000);
-                let words = match profile {
+                let texts = match profile {
                     Profile::Default => retrying("web", 1, 3, QUOTA),
                     Profile::Upstream => gated("web", 1),
                 };
-                assert_eq!(bench.told(), [words], "one attempt has failed");
+                assert_eq!(bench.events(), [texts], "one attempt has failed");
                 assert_eq!(bench.requests().iter().filter(|(_, _, status)| *status == 429).count(), 1);
                 let until = refused + hours * 3_600_000;
                 assert_eq!(bench.next_at(), Some(until), "ARM's own time");
@@ -464,7 +464,7 @@ fn s0_expected_a_retry_after_of_hours_is_waited_for() {
                 bench.at(until + 10_000);
                 let put = (until + 20, "PUT", 200);
                 assert!(bench.requests()[asked..].contains(&put), "{:?}", bench.requests());
-                assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+                assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
                 assert_eq!(bench.failures(), [false]);
             });
         }
@@ -486,7 +486,7 @@ fn s0_expected_a_lock_of_an_hour_parks_its_pool_for_an_hour() {
         bench.stop_before(|delivery| matches!(delivery, Delivery::Events(_)));
         let until = bench.ms() + 3_600_000;
         bench.run(0);
-        assert_eq!(bench.told(), [retrying("web", 1, 3, LOCK)]);
+        assert_eq!(bench.events(), [retrying("web", 1, 3, LOCK)]);
         assert_eq!(bench.next_at(), Some(until));
         bench.want_in(&near, "near", &[2]);
         bench.run(700_000);
@@ -495,7 +495,7 @@ fn s0_expected_a_lock_of_an_hour_parks_its_pool_for_an_hour() {
             Profile::Upstream => [1],
         };
         assert_eq!(bench.members(&near), others);
-        bench.told();
+        bench.events();
         stays_parked(&mut bench, until);
         bench.at(until + 1_000);
         assert_eq!((bench.members(&web()), bench.members(&near)), (vec![2], vec![2]));

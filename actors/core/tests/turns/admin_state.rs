@@ -92,8 +92,8 @@ impl Bench {
             sent: BTreeMap::new(),
         };
         let epoch = Epoch(1);
-        bench.turn("all nodes", bench.nodes.values().map(told).collect());
-        bench.look();
+        bench.turn("all nodes", bench.nodes.values().map(timings).collect());
+        bench.read_all();
         let standing = Standing::Leading { epoch, until: Now::NEVER };
         let policy = In::OperatorPolicy { term: Some(epoch), policy: Arc::new(OperatorPolicy::default()) };
         bench.turn("a term", vec![In::Confirmed(epoch), In::Opened(epoch), policy]);
@@ -200,7 +200,7 @@ impl Bench {
     }
 
     /// Discovery reads every load balancer, one per turn.
-    fn look(&mut self) {
+    fn read_all(&mut self) {
         for mut seen in self.azure.clone() {
             self.passes(1);
             seen.began = self.now;
@@ -223,7 +223,7 @@ impl Bench {
         for name in names {
             let fact = self.nodes.get_mut(&name).expect("it is there");
             fact.taints = if tainted { vec![taint.clone()] } else { Vec::new() };
-            all.push(told(fact));
+            all.push(timings(fact));
         }
         all
     }
@@ -262,7 +262,7 @@ impl Bench {
     }
 
     /// Returns the durations of the turns, and the longest ones, as text.
-    fn told(&mut self) -> String {
+    fn timings(&mut self) -> String {
         self.turns.sort_by(|one, other| other.cmp(one));
         let at = |share: usize| self.turns[self.turns.len() * share / 1_000].0;
         let shares = [10, 1].map(|share| format!("{:?}", at(share)));
@@ -279,7 +279,7 @@ fn is_quiet() -> bool {
     std::env::var_os("QUIET_MACHINE").is_some()
 }
 
-fn told(fact: &NodeFact) -> In {
+fn timings(fact: &NodeFact) -> In {
     In::Node(fact.name.clone(), Some(Arc::new(fact.clone())))
 }
 
@@ -307,7 +307,7 @@ fn n2_taints_make_the_pools_of_their_nodes_due_and_no_others() {
         bench.passes(1);
         assert!(bench.due == bench.holding(0..node + 1), "after {node} {} pools are due", bench.due.len());
     }
-    println!("80 taints, one after another: {}", bench.told());
+    println!("80 taints, one after another: {}", bench.timings());
     bench.assert_short_turns();
 }
 
@@ -320,12 +320,12 @@ fn n2_inputs_during_a_drain_concern_their_own_pools() {
     bench.answer();
     bench.turns.clear();
     while bench.write(200) > 0 {
-        bench.look();
+        bench.read_all();
     }
     let is_down = |pool: &&Arc<PoolFacts>| pool.entries.iter().any(|entry| entry.admin_state == State::Down);
     let pools = bench.azure.iter().flat_map(|seen| seen.facts.iter().flat_map(|facts| &facts.pools));
     assert_eq!(pools.filter(is_down).count(), bench.holding(0..count).len());
-    println!("100 nodes drain: {}", bench.told());
+    println!("100 nodes drain: {}", bench.timings());
     bench.assert_short_turns();
 }
 
@@ -338,13 +338,13 @@ fn n2_a_third_of_the_nodes_drains_and_returns() {
         bench.turn("333 nodes", nodes);
         bench.answer();
         let took: Duration = bench.turns.iter().map(|(took, _)| *took).sum();
-        println!("333 nodes, tainted {tainted}, until all is due: {took:?}; {}", bench.told());
+        println!("333 nodes, tainted {tainted}, until all is due: {took:?}; {}", bench.timings());
         assert!(bench.due == bench.holding(0..count), "{} pools are due", bench.due.len());
         assert!(!is_quiet() || took <= ALL_DUE_WITHIN, "all is due after {took:?}");
         bench.turns.clear();
         while bench.write(1_000) > 0 {}
-        bench.look();
-        println!("their writes: {}", bench.told());
+        bench.read_all();
+        println!("their writes: {}", bench.timings());
         bench.assert_short_turns();
         bench.turns.clear();
     }

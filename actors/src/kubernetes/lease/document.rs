@@ -159,11 +159,11 @@ impl LeaseDocument {
                 annotations.insert(PREVIOUS_HOLDER.to_owned(), (&**previous).into());
             }
             if let Some(gates) = &edit.gates {
-                note(annotations, READS_UNTIL, gates.reads_until, clock);
-                note(annotations, WRITES_UNTIL, gates.writes_until, clock);
+                set_gate(annotations, READS_UNTIL, gates.reads_until, clock);
+                set_gate(annotations, WRITES_UNTIL, gates.writes_until, clock);
             }
             if let Some(pools) = &edit.out_of_sync {
-                note_out_of_sync(annotations, pools, clock);
+                set_out_of_sync(annotations, pools, clock);
             }
         }
         Value::Object(whole).to_string().into_bytes()
@@ -187,7 +187,7 @@ fn out_of_sync(annotations: &Value, clock: Clock) -> OutOfSyncTimes {
 }
 
 /// Records the pools that are out of sync, or that there are none.
-fn note_out_of_sync(annotations: &mut Map<String, Value>, pools: &OutOfSyncTimes, clock: Clock) {
+fn set_out_of_sync(annotations: &mut Map<String, Value>, pools: &OutOfSyncTimes, clock: Clock) {
     if pools.is_empty() {
         annotations.shift_remove(OUT_OF_SYNC);
         return;
@@ -199,7 +199,7 @@ fn note_out_of_sync(annotations: &mut Map<String, Value>, pools: &OutOfSyncTimes
 }
 
 /// Records the end of a closed gate, or that the gate is open.
-fn note(annotations: &mut Map<String, Value>, key: &str, until: Option<Now>, clock: Clock) {
+fn set_gate(annotations: &mut Map<String, Value>, key: &str, until: Option<Now>, clock: Clock) {
     match until {
         Some(until) => {
             let until = format!("{:.3}", clock.timestamp_of(until));

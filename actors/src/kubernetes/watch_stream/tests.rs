@@ -90,7 +90,7 @@ impl Stage {
     }
 
     /// Returns the next input of the watcher.
-    async fn word(&mut self) -> In {
+    async fn next_input(&mut self) -> In {
         let delivery = self.hears.recv().await.expect("the sink lives");
         let Delivery::Watcher(Kind::Preemptions, input) = delivery else {
             panic!("not for the watcher: {delivery:?}")
@@ -102,12 +102,12 @@ impl Stage {
     async fn lines(&mut self, of: u64, is_last: impl Fn(&Line) -> bool) -> Vec<Line> {
         let mut lines = Vec::new();
         while !lines.last().is_some_and(&is_last) {
-            let word = self.word().await;
-            if let In::Line { call, line, .. } = word {
+            let next_input = self.next_input().await;
+            if let In::Line { call, line, .. } = next_input {
                 assert_eq!(call, CallId(of));
                 lines.push(line);
             } else {
-                assert!(matches!(word, In::Opened(call) if call == CallId(of)), "{word:?}");
+                assert!(matches!(next_input, In::Opened(call) if call == CallId(of)), "{next_input:?}");
             }
         }
         lines
@@ -116,7 +116,7 @@ impl Stage {
     /// Returns how a request ends.
     async fn end(&mut self) -> (CallId, Option<WatchFailure>) {
         loop {
-            if let In::Ended { call, failure, .. } = self.word().await {
+            if let In::Ended { call, failure, .. } = self.next_input().await {
                 return (call, failure);
             }
         }
@@ -216,8 +216,8 @@ async fn asked_of_a_server_that_answers_watches(answer: &'static str, count: usi
         let recipient = address_book.recipient(End::Watcher(kind)).clone();
         let way_back = WatcherRoute { kind, writer: recipient.clone(), recipient };
         follow(client.clone(), Clock::start(), request, way_back).await;
-        while let Ok(Delivery::Watcher(_, word)) = hears.try_recv() {
-            watcher.step(now, word, &mut out);
+        while let Ok(Delivery::Watcher(_, next_input)) = hears.try_recv() {
+            watcher.step(now, next_input, &mut out);
         }
     }
     asked

@@ -128,7 +128,7 @@ fn row(config: &GenericXdsConfig) -> Row<'_> {
 /// Details, version, contents, and the time.
 type Failure<'a> = (&'a str, &'a str, &'a str, Option<(i64, i32)>);
 
-fn told(config: &GenericXdsConfig) -> Option<Failure<'_>> {
+fn statuses(config: &GenericXdsConfig) -> Option<Failure<'_>> {
     config.error_state.as_ref().map(|error| {
         let contents = error.failed_configuration.as_ref();
         let contents = contents.map_or("", |any| std::str::from_utf8(&any.value).unwrap());
@@ -169,7 +169,7 @@ async fn h5_a88_each_state_is_shown_with_what_is_in_use() {
 #[tokio::test]
 async fn h5_a88_errors_have_a_version_and_a_time_only_after_a_response() {
     let config = shown(ClientStatusRequest::default()).await;
-    let failures: Vec<_> = config.generic_xds_configs.iter().map(told).collect();
+    let failures: Vec<_> = config.generic_xds_configs.iter().map(statuses).collect();
     let before = Some((-1, 999_999_000));
     let nack = Some(("it is nack", "8", "bad", before));
     let reported = Some(("it is reported", "8", "", before));

@@ -112,7 +112,7 @@ impl Site {
     }
 
     /// Checks that the next event is a pulled request, and so that no other event came before it.
-    async fn says_nothing_else(&mut self, peer: &mut Peer) {
+    async fn assert_no_other_event(&mut self, peer: &mut Peer) {
         self.driver.send(STREAM, &asked(&["more"]));
         self.sent(Kind::Endpoints).await;
         assert_eq!(peer.request().await.resource_names, ["more"]);

@@ -106,7 +106,7 @@ impl ArmModel {
             let lb = self.load_balancer_mut(name);
             lb.busy_until = call.answered_at;
             lb.last_write = LastWrite::Succeeded;
-            lb.become_shape(goal);
+            lb.set_shape(goal);
             self.follow_references();
             return Answer::json(status, self.balancer_body(&lb_key, None, State::Succeeded));
         };
@@ -122,7 +122,7 @@ impl ArmModel {
             (Visibility::AtEnd, false) => (replace(&goal), Effect::Nothing),
         };
         if self.settings.visibility == Visibility::AtOnce {
-            self.load_balancer_mut(name).become_shape(goal.clone());
+            self.load_balancer_mut(name).set_shape(goal.clone());
             self.follow_references();
         }
         let running = Running { id, name: OperationName::PutLoadBalancer, pool: None, on_success, on_abort };
@@ -140,7 +140,7 @@ impl ArmModel {
         let Some(lb) = self.balancers.get(lb_key) else { return Vec::new() };
         let mut shown = lb.clone();
         if let Some(shape) = shape {
-            shown.become_shape(shape);
+            shown.set_shape(shape);
         }
         render::text(&LoadBalancerView { lb: &shown, state, settings: &self.settings })
     }

@@ -270,7 +270,7 @@ impl ArmModel {
             for effect in [&mut running.on_success, &mut running.on_abort] {
                 if let Effect::Replace(shape) = effect {
                     let mut left = lb.clone();
-                    left.become_shape((**shape).clone());
+                    left.set_shape((**shape).clone());
                     change(&mut left);
                     **shape = left.shape();
                 }

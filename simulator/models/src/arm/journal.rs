@@ -71,7 +71,7 @@ impl Kind {
     }
 
     /// Returns the kind of the same request by another client.
-    pub(crate) fn of_somebody_else(self) -> Self {
+    pub(crate) fn of_other_client(self) -> Self {
         match self {
             Self::PoolPut => Self::ForeignPoolPut,
             Self::LoadBalancerGet
@@ -218,7 +218,7 @@ impl Journal {
     }
 
     /// Records the IPs that another client's write removes from a pool; none for a write of the service under test.
-    pub(crate) fn note_taken(&mut self, load_balancer: &str, pool: &str, ips: Vec<String>) {
+    pub(crate) fn record_taken(&mut self, load_balancer: &str, pool: &str, ips: Vec<String>) {
         self.taken.insert((key(load_balancer), key(pool)), ips);
     }
 

@@ -143,7 +143,7 @@ impl LoadBalancer {
             (Effect::Vanish, Some(pool)) => {
                 self.pools.remove(pool);
             }
-            (Effect::Replace(shape), _) => self.become_shape(*shape),
+            (Effect::Replace(shape), _) => self.set_shape(*shape),
         }
     }
 }

@@ -12,7 +12,7 @@ use super::interfaces::{Writer, group_of, nat_gateway_and_basic};
 use super::render;
 use super::requests::{ResourcePut, is_named};
 use super::resource_type::ResourceType;
-use super::resources::{Body, Etag, Kept, Resource, ip_configurations, last, link, links};
+use super::resources::{Body, Etag, ProviderState, Resource, ip_configurations, last, link, links};
 use super::rules::{self, Rule};
 use super::store::{Sku, key};
 use super::validate;
@@ -51,7 +51,7 @@ impl ArmModel {
         kind: ResourceType,
         existing: Option<&Resource>,
         body: &mut Body,
-        kept: &mut Kept,
+        kept: &mut ProviderState,
     ) -> Result<(), Answer> {
         body.properties.retain(|name, value| !READ_ONLY.contains(&name.as_str()) && !value.is_null());
         match kind {

@@ -8,7 +8,7 @@ use super::durations::TimedWrite;
 use super::operation::{End, Operation};
 use super::render;
 use super::resource_type::{Part, Provider, ResourcePath, ResourceType};
-use super::resources::{Body, Etag, Kept, Resource, Task, Work, last};
+use super::resources::{Body, Etag, ProviderState, Resource, Task, Work, last};
 use super::rules::Rule;
 use super::settings::UnfinishedWrite;
 use super::store::key;
@@ -390,7 +390,7 @@ impl ArmModel {
         } else if let Task::Upgrade(instances) = work.task {
             self.upgrade(owner, &instances);
         } else if is_scale_set {
-            self.settle_scale_set(owner);
+            self.adjust_scale_set(owner);
         }
         self.follow_references();
     }
@@ -429,7 +429,7 @@ struct Change {
     kind: ResourceType,
     existing: Option<Resource>,
     body: Body,
-    kept: Kept,
+    kept: ProviderState,
     /// Whether nothing would change.
     is_same: bool,
 }

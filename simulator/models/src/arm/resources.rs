@@ -26,7 +26,7 @@ pub(crate) struct Resource {
     /// Whether its last operation failed.
     pub(crate) failed: bool,
     pub(crate) running: Option<Work>,
-    pub(crate) kept: Kept,
+    pub(crate) kept: ProviderState,
 }
 
 /// Fields that a PUT sets and a GET shows, without the provider's additions.
@@ -39,7 +39,7 @@ pub(crate) struct Body {
 
 /// State that the provider keeps and no PUT sets.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Kept {
+pub(crate) struct ProviderState {
     /// For a public IP: the id of its user.
     pub(crate) attached: Option<String>,
     /// For an instance: the private addresses of its IP configurations, by `interface/configuration`.

@@ -9,7 +9,9 @@ use super::addresses::{Asker, next_public_address, text};
 use super::answer::Answer;
 use super::interfaces::Writer;
 use super::resource_type::{Provider, ResourcePath, ResourceType};
-use super::resources::{Body, Etag, IpConfiguration, Kept, Resource, Task, Work, ip_configurations, link};
+use super::resources::{
+    Body, Etag, IpConfiguration, ProviderState, Resource, Task, Work, ip_configurations, link,
+};
 use super::rules::Rule;
 use super::store::{Sku, key};
 use super::write::PlannedEnd;
@@ -26,7 +28,7 @@ impl ArmModel {
         id: &str,
         existing: Option<&Resource>,
         body: &mut Body,
-        kept: &mut Kept,
+        kept: &mut ProviderState,
     ) -> Result<(), Answer> {
         if let Some(known) = existing {
             keep_omitted(&mut body.top, &known.body.top);
@@ -50,7 +52,7 @@ impl ArmModel {
         id: &str,
         existing: Option<&Resource>,
         body: &mut Body,
-        kept: &mut Kept,
+        kept: &mut ProviderState,
     ) -> Result<(), Answer> {
         body.properties.shift_remove(NETWORK);
         if let Some(known) = existing {
@@ -63,7 +65,7 @@ impl ArmModel {
     }
 
     /// Assigns addresses to the IP configurations of an instance; existing ones keep theirs.
-    fn address_instance(&mut self, id: &str, body: &Body, kept: &mut Kept) -> Result<(), Answer> {
+    fn address_instance(&mut self, id: &str, body: &Body, kept: &mut ProviderState) -> Result<(), Answer> {
         let configurations = ip_configurations(ResourceType::ScaleSetVm, body);
         let paths: BTreeSet<String> = configurations.iter().map(IpConfiguration::path).collect();
         kept.addresses.retain(|path, _| paths.contains(path));
@@ -89,7 +91,7 @@ impl ArmModel {
 
     /// After a write of the model: adjusts the number of instances to the capacity, and updates those that follow
     /// automatically.
-    pub(super) fn settle_scale_set(&mut self, id: &str) {
+    pub(super) fn adjust_scale_set(&mut self, id: &str) {
         let Some(set) = self.resources.get(id).cloned() else { return };
         if text(&set.body.properties, "orchestrationMode") == Some("Flexible") {
             return;
@@ -120,7 +122,7 @@ impl ArmModel {
         body.top.insert("location".to_owned(), self.settings.location.clone().into());
         body.top.insert("sku".to_owned(), set.body.top.get("sku").cloned().unwrap_or(Value::Null));
         body.properties.insert(INSTANCE_NETWORK.to_owned(), network_of(set));
-        let mut kept = Kept { restart_change: set.kept.restart_change, ..Kept::default() };
+        let mut kept = ProviderState { restart_change: set.kept.restart_change, ..ProviderState::default() };
         // A subnet without free addresses leaves the scale set smaller than its capacity, as in Azure.
         if self.address_instance(&id, &body, &mut kept).is_err() {
             return;

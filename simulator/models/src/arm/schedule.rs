@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::ArmModel;
 use super::resource_type::ResourceType;
-use super::resources::{Body, Etag, Kept, Resource};
+use super::resources::{Body, Etag, ProviderState, Resource};
 use super::store::{Address, key};
 
 /// A planned event.
@@ -86,7 +86,7 @@ impl ArmModel {
             guid: self.identities.guid(),
             failed: false,
             running: None,
-            kept: Kept::default(),
+            kept: ProviderState::default(),
         };
         self.resources.insert(resource);
     }

@@ -267,7 +267,7 @@ impl LoadBalancer {
         }
     }
 
-    pub(crate) fn become_shape(&mut self, shape: Shape) {
+    pub(crate) fn set_shape(&mut self, shape: Shape) {
         self.top = shape.top;
         self.properties = shape.properties;
         self.pools = shape.pools;

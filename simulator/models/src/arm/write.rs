@@ -145,7 +145,7 @@ impl ArmModel {
         self.journal.counters.silently_lost += u64::from(lost);
         let duration = self.settings.time_of(TimedWrite::LoadBalancer(lb.sku));
         let taken = if write.foreign && !lost { left_out(&pool.content, &write.content) } else { Vec::new() };
-        self.journal.note_taken(write.load_balancer, &pool_key, taken);
+        self.journal.record_taken(write.load_balancer, &pool_key, taken);
         match duration {
             None => self.apply_at_once(write, &pool_key, created, lost),
             Some(duration) => self.apply_by_operation(write, &pool_key, created, lost, (id, duration)),

@@ -80,7 +80,7 @@ pub(super) fn wire(balancer: &mut Value, service: &Service, settings: &Settings)
     }
     let prefix = service.prefix();
     for (kind, wanted) in [(FRONTENDS, frontends), (PROBES, probes), (RULES, rules)] {
-        dirty |= settle(children(balancer, kind), &prefix, wanted);
+        dirty |= replace_children(children(balancer, kind), &prefix, wanted);
     }
     dirty
 }
@@ -90,7 +90,7 @@ pub(super) fn unwire(balancer: &mut Value, service: &Service) -> bool {
     let prefix = service.prefix();
     let mut dirty = false;
     for kind in [FRONTENDS, PROBES, RULES] {
-        dirty |= settle(children(balancer, kind), &prefix, Vec::new());
+        dirty |= replace_children(children(balancer, kind), &prefix, Vec::new());
     }
     dirty
 }
@@ -159,7 +159,7 @@ fn wanted_of(service: &Service, family: Family, settings: &Settings) -> Wanted {
 
 /// Updates the children with a prefix to the wanted ones; the others stay unchanged. Returns whether anything
 /// changed.
-fn settle(children: &mut Vec<Value>, prefix: &str, wanted: Vec<Value>) -> bool {
+fn replace_children(children: &mut Vec<Value>, prefix: &str, wanted: Vec<Value>) -> bool {
     let before = children.len();
     children
         .retain(|child| !belongs(child, prefix) || wanted.iter().any(|wanted| is_satisfied(wanted, child)));

@@ -165,7 +165,7 @@ impl Answer {
     }
 
     /// Returns the error as text: reason and message of a Status object, else the status.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn error_text(&self) -> String {
         match self {
             Self::Lost => "the connection was lost".to_owned(),
             Self::Arrived { status, .. } => {

@@ -263,7 +263,7 @@ impl Facts {
     }
 
     /// Reads the addresses from the known nodes, as a new process does.
-    pub(super) fn read_addresses_anew(&mut self) {
+    pub(super) fn reload_addresses(&mut self) {
         self.private_ips.clear();
         self.names.clear();
         for node in std::mem::take(&mut self.nodes).into_values() {

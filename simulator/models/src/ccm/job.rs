@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::call::{Answer, Call, CallId, Side, Verb};
 use super::locker::{Ask, Caches, Locking, Move, Unlocking};
 use super::operation::{Http, Operation, Outcome, Turn};
-use super::reconcile::{Around, Next, Purpose, Reconcile};
+use super::reconcile::{Context, Next, Purpose, Reconcile};
 use super::recorder::{Note, Source};
-use super::updater::{Drain, Told};
-use super::{Ccm, Flight};
+use super::updater::{Drain, GroupReport};
+use super::{CallPurpose, Ccm};
 
 pub(super) const JSON: &str = "application/json";
 /// User agent by which the modelled ARM recognises its requests.
@@ -120,10 +120,10 @@ impl Ccm {
             };
             match purpose {
                 Purpose::Ensure => {
-                    self.say(&service, false, "EnsuringLoadBalancer", "Ensuring load balancer", calls);
+                    self.report(&service, false, "EnsuringLoadBalancer", "Ensuring load balancer", calls);
                 }
                 Purpose::Delete => {
-                    self.say(&service, false, "DeletingLoadBalancer", "Deleting load balancer", calls);
+                    self.report(&service, false, "DeletingLoadBalancer", "Deleting load balancer", calls);
                 }
                 Purpose::Update => {}
             }
@@ -157,18 +157,18 @@ impl Ccm {
     pub(super) fn on_answer(&mut self, id: CallId, answer: &Answer, calls: &mut Vec<Call>) {
         match self.flights.remove(&id) {
             None => self.counters.late_answers += 1,
-            Some(Flight::Lock) => self.on_lease(answer, calls),
-            Some(Flight::Azure) => self.on_azure(answer, calls),
-            Some(Flight::Event(series)) => {
+            Some(CallPurpose::Lock) => self.on_lease(answer, calls),
+            Some(CallPurpose::Azure) => self.on_azure(answer, calls),
+            Some(CallPurpose::Event(series)) => {
                 if !answer.is_success() {
                     self.recorder.lost(&series);
                 }
             }
             // A refused change is repeated with the node's next change, or at the next check.
-            Some(Flight::Taints) => {}
-            Some(Flight::Status(key) | Flight::Finalizer(key)) => {
+            Some(CallPurpose::Taints) => {}
+            Some(CallPurpose::Status(key) | CallPurpose::Finalizer(key)) => {
                 if !answer.is_success() && answer.status() != 404 {
-                    self.failed(&key, Purpose::Ensure, &answer.words(), calls);
+                    self.failed(&key, Purpose::Ensure, &answer.error_text(), calls);
                 }
             }
         }
@@ -185,11 +185,11 @@ impl Ccm {
                     self.ask_lease(ask, calls);
                 }
                 Move::Done(Ok(caches)) => self.on_locked(job, caches, calls),
-                Move::Done(Err(words)) => {
+                Move::Done(Err(error_text)) => {
                     self.counters.lock_failures += 1;
                     let operation = job.task.operation();
                     job.result =
-                        Err(format!("{operation} failed due to fail to lock azure resources: {words}"));
+                        Err(format!("{operation} failed due to fail to lock azure resources: {error_text}"));
                     self.finish(job, calls);
                 }
             },
@@ -202,16 +202,16 @@ impl Ccm {
                     self.ask_lease(ask, calls);
                 }
                 Move::Done(end) => {
-                    if let Err(words) = end {
+                    if let Err(error_text) = end {
                         let operation = job.task.operation();
-                        let words = format!(
+                        let error_text = format!(
                             "{operation} failed due to fail to unlock azure resources in \
-                             kube-system/{}: {words}",
+                             kube-system/{}: {error_text}",
                             self.settings.lease
                         );
                         job.result = match job.result {
-                            Ok(()) => Err(words),
-                            Err(first) => Err(format!("{first}; {words}")),
+                            Ok(()) => Err(error_text),
+                            Err(first) => Err(format!("{first}; {error_text}")),
                         };
                     }
                     self.finish(job, calls);
@@ -249,7 +249,7 @@ impl Ccm {
                 Purpose::Update | Purpose::Delete => {}
             },
         }
-        self.advance(job, None, calls);
+        self.resume_task(job, None, calls);
     }
 
     fn on_azure(&mut self, answer: &Answer, calls: &mut Vec<Call>) {
@@ -280,23 +280,23 @@ impl Ccm {
                     self.wake_job(calls);
                 }
             }
-            Turn::Done(outcome) => self.advance(job, Some(outcome), calls),
+            Turn::Done(outcome) => self.resume_task(job, Some(outcome), calls),
         }
     }
 
     /// Passes the outcome of its last action to the program, and starts the next one.
-    fn advance(&mut self, mut job: Job, outcome: Option<Outcome>, calls: &mut Vec<Call>) {
-        let mut around =
-            Around { now: self.now, facts: &self.facts, settings: &self.settings, cache: &mut self.cache };
-        let (next, told) = match &mut job.task {
-            Task::Service(reconcile) => (reconcile.resume(outcome, &mut around), Vec::new()),
+    fn resume_task(&mut self, mut job: Job, outcome: Option<Outcome>, calls: &mut Vec<Call>) {
+        let mut context =
+            Context { now: self.now, facts: &self.facts, settings: &self.settings, cache: &mut self.cache };
+        let (next, reports) = match &mut job.task {
+            Task::Service(reconcile) => (reconcile.resume(outcome, &mut context), Vec::new()),
             Task::Drain(Some(drain)) => {
-                let next = drain.resume(outcome, &mut around);
-                (next, std::mem::take(&mut drain.told))
+                let next = drain.resume(outcome, &mut context);
+                (next, std::mem::take(&mut drain.reports))
             }
             Task::Drain(None) => (Next::Done(Ok(())), Vec::new()),
         };
-        self.tell(told, calls);
+        self.record_reports(reports, calls);
         match next {
             Next::Do(action) => {
                 let mut operation = Operation::new(action, self.now);
@@ -308,7 +308,7 @@ impl Ccm {
             Next::Done(result) => {
                 job.result = result;
                 if job.result.is_ok() {
-                    self.note_result(&mut job.task);
+                    self.record_result(&mut job.task);
                 }
                 if job.lingers {
                     job.stage = Stage::Lingering(self.now.saturating_add(self.settings.linger_us));
@@ -320,16 +320,16 @@ impl Ccm {
         }
     }
 
-    fn tell(&mut self, told: Vec<Told>, calls: &mut Vec<Call>) {
-        for told in told {
-            let (key, warning, reason, message) = match told {
-                Told::Updated(key) => {
+    fn record_reports(&mut self, reports: Vec<GroupReport>, calls: &mut Vec<Call>) {
+        for report in reports {
+            let (key, warning, reason, message) = match report {
+                GroupReport::Updated(key) => {
                     let message = "Load balancer backend pool updated successfully".to_owned();
                     (key, false, "LoadBalancerBackendPoolUpdated", message)
                 }
-                Told::Failed(key, words) => {
+                GroupReport::Failed(key, error_text) => {
                     self.counters.dropped += 1;
-                    (key, true, "LoadBalancerBackendPoolUpdateFailed", words)
+                    (key, true, "LoadBalancerBackendPoolUpdateFailed", error_text)
                 }
             };
             // A deleted Service gets no event.
@@ -341,7 +341,7 @@ impl Ccm {
     }
 
     /// Updates the caches after a successful reconcile; still under the lock.
-    fn note_result(&mut self, task: &mut Task) {
+    fn record_result(&mut self, task: &mut Task) {
         match task {
             Task::Service(reconcile) => {
                 let Reconcile { key, purpose, service, balancer, .. } = &mut **reconcile;
@@ -389,9 +389,9 @@ impl Ccm {
                 self.work.succeeded(&key);
                 self.on_reconciled(&key, purpose, &service, calls);
             }
-            Err(words) => {
+            Err(error_text) => {
                 self.counters.failed += 1;
-                self.failed(&key, purpose, &words, calls);
+                self.failed(&key, purpose, &error_text, calls);
             }
         }
     }
@@ -400,7 +400,7 @@ impl Ccm {
         let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases".to_owned();
         let path = if ask.create { leases } else { format!("{leases}/{}", self.settings.lease) };
         let body = ask.body.map(|body| (JSON, body));
-        self.ask_kubernetes(Flight::Lock, ask.verb, path, body, calls);
+        self.ask_kubernetes(CallPurpose::Lock, ask.verb, path, body, calls);
     }
 
     fn ask_azure(&mut self, http: Http, calls: &mut Vec<Call>) {
@@ -410,13 +410,13 @@ impl Ccm {
         if body.is_some() {
             headers.push(("content-type".to_owned(), JSON.to_owned()));
         }
-        let id = self.next_id(Flight::Azure);
+        let id = self.next_id(CallPurpose::Azure);
         calls.push(Call { id, side: Side::Arm, verb, path_and_query, headers, body });
     }
 
     pub(super) fn ask_kubernetes(
         &mut self,
-        flight: Flight,
+        flight: CallPurpose,
         verb: Verb,
         path_and_query: String,
         body: Option<(&str, Value)>,
@@ -431,7 +431,7 @@ impl Ccm {
         calls.push(Call { id, side: Side::Kubernetes, verb, path_and_query, headers, body });
     }
 
-    fn next_id(&mut self, flight: Flight) -> CallId {
+    fn next_id(&mut self, flight: CallPurpose) -> CallId {
         self.calls += 1;
         let id = CallId(self.calls);
         self.flights.insert(id, flight);

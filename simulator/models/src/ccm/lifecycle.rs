@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::call::{Call, Verb};
-use super::{Ccm, Flight};
+use super::{CallPurpose, Ccm};
 
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
@@ -27,7 +27,7 @@ pub(super) struct Lifecycle {
     nodes: BTreeMap<String, Watched>,
     /// Nodes with stopped machines.
     stopped: BTreeSet<String>,
-    next_look: u64,
+    next_check: u64,
 }
 
 /// Last known state of a node.
@@ -65,7 +65,7 @@ impl Watched {
     }
 
     /// Returns the taints after a check; `None` if they stay unchanged.
-    fn looked_at(&self, stopped: bool) -> Option<Vec<Value>> {
+    fn after_check(&self, stopped: bool) -> Option<Vec<Value>> {
         match (self.ready, self.has(SHUTDOWN)) {
             (true, true) => Some(self.without(SHUTDOWN)),
             (false, false) => stopped.then(|| self.with(SHUTDOWN)),
@@ -90,7 +90,7 @@ fn is(known: &Value, (key, effect): Taint) -> bool {
 impl Lifecycle {
     /// The next check is immediate.
     pub(super) fn start(&mut self, now: u64) {
-        self.next_look = now;
+        self.next_check = now;
     }
 
     /// A machine was stopped, or runs.
@@ -120,20 +120,20 @@ impl Ccm {
     }
 
     /// Returns when it checks all nodes next; `None` if it never does.
-    pub(super) fn next_look(&self) -> Option<u64> {
-        self.settings.lifecycle_us.map(|_| self.lifecycle.next_look)
+    pub(super) fn next_check(&self) -> Option<u64> {
+        self.settings.lifecycle_us.map(|_| self.lifecycle.next_check)
     }
 
     /// Checks all nodes, if that is due. Repeats a refused write that a change has caused: real nodes change now and
     /// then without an input here.
-    pub(super) fn look_at_nodes(&mut self, calls: &mut Vec<Call>) {
-        let Some(every) = self.settings.lifecycle_us.filter(|_| self.lifecycle.next_look <= self.now) else {
+    pub(super) fn check_nodes(&mut self, calls: &mut Vec<Call>) {
+        let Some(every) = self.settings.lifecycle_us.filter(|_| self.lifecycle.next_check <= self.now) else {
             return;
         };
-        self.lifecycle.next_look = self.now.saturating_add(every.max(1));
+        self.lifecycle.next_check = self.now.saturating_add(every.max(1));
         let Lifecycle { nodes, stopped, .. } = &self.lifecycle;
         let taints = nodes.iter().filter_map(|(name, watched)| {
-            let taints = watched.looked_at(stopped.contains(name)).or_else(|| watched.changed())?;
+            let taints = watched.after_check(stopped.contains(name)).or_else(|| watched.changed())?;
             Some((name.clone(), watched.version.clone(), taints))
         });
         for (name, version, taints) in taints.collect::<Vec<_>>() {
@@ -145,6 +145,6 @@ impl Ccm {
         let taints = if taints.is_empty() { Value::Null } else { taints.into() };
         let body = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
         let path = format!("/api/v1/nodes/{node}");
-        self.ask_kubernetes(Flight::Taints, Verb::Patch, path, Some((STRATEGIC, body)), calls);
+        self.ask_kubernetes(CallPurpose::Taints, Verb::Patch, path, Some((STRATEGIC, body)), calls);
     }
 }

@@ -90,7 +90,7 @@ impl Locking {
                 Self::Looking | Self::Creating | Self::Reading | Self::TakingOver | Self::TakingAgain,
                 _,
                 false,
-            ) => Move::Done(Err(answer.words())),
+            ) => Move::Done(Err(answer.error_text())),
         }
     }
 }
@@ -104,7 +104,7 @@ impl Unlocking {
         match (self, answer.status(), answer.is_success()) {
             (Self::Reading, 404, _) | (Self::Releasing, _, true) => Move::Done(Ok(())),
             (Self::Reading, _, true) => release(settings, wall_us, answer),
-            (Self::Reading | Self::Releasing, _, false) => Move::Done(Err(answer.words())),
+            (Self::Reading | Self::Releasing, _, false) => Move::Done(Err(answer.error_text())),
         }
     }
 }

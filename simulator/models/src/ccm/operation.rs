@@ -59,7 +59,7 @@ impl Action {
 pub(super) struct Failure {
     /// HTTP status; that of the poll (200) if the operation failed, 0 without an answer.
     pub(super) status: u16,
-    pub(super) words: String,
+    pub(super) error_text: String,
 }
 
 /// The final body (null if there is none), or the failure.
@@ -160,8 +160,8 @@ impl Operation {
         let until = *gates.of(self.action.client).of(self.verb());
         if until > now {
             // A closed timer costs a try like an answer, without any HTTP.
-            let words = format!("throttled, retry after {} s", (until - now) / SECOND);
-            return self.again(now, None, Failure { status: 429, words }, random);
+            let error_text = format!("throttled, retry after {} s", (until - now) / SECOND);
+            return self.again(now, None, Failure { status: 429, error_text }, random);
         }
         self.sleeps_until = None;
         let resource = || format!("{}?api-version=2025-05-01", self.action.path);
@@ -182,8 +182,10 @@ impl Operation {
         random: &mut Random,
     ) -> Turn {
         let retry_after = answer.header("retry-after").and_then(|text| text.parse::<u64>().ok());
-        let failure =
-            |code: &str| Failure { status: answer.status(), words: self.words(answer.status(), code) };
+        let failure = |code: &str| Failure {
+            status: answer.status(),
+            error_text: self.error_text(answer.status(), code),
+        };
         match answer.status() {
             429 => {
                 let given = answer.header("retry-after").is_some_and(|text| !text.is_empty());
@@ -247,8 +249,8 @@ impl Operation {
             (Purpose::First, Verb::Get) | (Purpose::Result, _) => match answer.object() {
                 Some(body) => Turn::Done(Ok(body)),
                 None => {
-                    let words = self.words(answer.status(), "the body cannot be decoded");
-                    Turn::Done(Err(Failure { status: answer.status(), words }))
+                    let error_text = self.error_text(answer.status(), "the body cannot be decoded");
+                    Turn::Done(Err(Failure { status: answer.status(), error_text }))
                 }
             },
             (Purpose::Poll { .. }, verb) => {
@@ -260,12 +262,12 @@ impl Operation {
                     }
                     ("Succeeded", Verb::Get | Verb::Post | Verb::Delete) => Turn::Done(Ok(Value::Null)),
                     ("", _) => {
-                        let words = self.words(answer.status(), "the poll has no status");
-                        Turn::Done(Err(Failure { status: answer.status(), words }))
+                        let error_text = self.error_text(answer.status(), "the poll has no status");
+                        Turn::Done(Err(Failure { status: answer.status(), error_text }))
                     }
                     ("Failed" | "Canceled", _) => {
-                        let words = self.words(answer.status(), &code_of(answer));
-                        Turn::Done(Err(Failure { status: answer.status(), words }))
+                        let error_text = self.error_text(answer.status(), &code_of(answer));
+                        Turn::Done(Err(Failure { status: answer.status(), error_text }))
                     }
                     (_, _) => self.sleep(now.saturating_add(pause.filter(|us| *us > 0).unwrap_or(POLL_US))),
                 }
@@ -273,7 +275,7 @@ impl Operation {
         }
     }
 
-    fn words(&self, status: u16, code: &str) -> String {
+    fn error_text(&self, status: u16, code: &str) -> String {
         let Action { verb, path, .. } = &self.action;
         format!("{} {path}: RESPONSE {status}: ERROR CODE: {code}", verb.word())
     }

@@ -34,7 +34,7 @@ pub(super) enum Next {
 pub(super) type Cache = BTreeMap<String, (u64, Value)>;
 
 /// Context of a program.
-pub(super) struct Around<'a> {
+pub(super) struct Context<'a> {
     pub(super) now: u64,
     pub(super) facts: &'a Facts,
     pub(super) settings: &'a Settings,
@@ -86,39 +86,39 @@ impl Reconcile {
         self.service.leaves() || !self.name.eq_ignore_ascii_case(&self.service.balancer)
     }
 
-    pub(super) fn resume(&mut self, outcome: Option<Outcome>, around: &mut Around) -> Next {
+    pub(super) fn resume(&mut self, outcome: Option<Outcome>, context: &mut Context) -> Next {
         let body = match outcome {
             None => Ok(Value::Null),
             Some(Ok(body)) => Ok(body),
             Some(Err(failure)) => Err(failure),
         };
         match (std::mem::replace(&mut self.state, State::Begin), body) {
-            (State::Begin, _) => self.next_balancer(around),
+            (State::Begin, _) => self.next_balancer(context),
             (State::Reading | State::Refreshing, Ok(body)) => {
-                around.cache.insert(self.name.to_lowercase(), (around.now, body.clone()));
-                self.read(body, around)
+                context.cache.insert(self.name.to_lowercase(), (context.now, body.clone()));
+                self.read(body, context)
             }
             (State::Reading, Err(failure)) if failure.status == 404 => {
                 if self.leaves() {
-                    return self.next_balancer(around);
+                    return self.next_balancer(context);
                 }
-                self.read(balancer::fresh(around.settings, &self.name), around)
+                self.read(balancer::fresh(context.settings, &self.name), context)
             }
             (State::Writing, Ok(_)) => {
-                self.forget(around);
+                self.forget(context);
                 if self.leaves() {
-                    return self.drop_pools(around);
+                    return self.drop_pools(context);
                 }
                 self.state = State::Refreshing;
-                Next::Do(Action::get(Client::Balancers, around.settings.balancer(&self.name)))
+                Next::Do(Action::get(Client::Balancers, context.settings.balancer(&self.name)))
             }
             (State::Filling { left }, Ok(_)) => {
-                self.forget(around);
-                self.fill(left, around)
+                self.forget(context);
+                self.fill(left, context)
             }
             (State::Dropping { left }, Ok(_)) => {
-                self.forget(around);
-                self.drop_next(left, around)
+                self.forget(context);
+                self.drop_next(left, context)
             }
             (
                 State::Reading
@@ -128,17 +128,17 @@ impl Reconcile {
                 | State::Dropping { .. },
                 Err(failure),
             ) => {
-                self.forget(around);
-                Next::Done(Err(failure.words))
+                self.forget(context);
+                Next::Done(Err(failure.error_text))
             }
         }
     }
 
-    fn forget(&self, around: &mut Around) {
-        around.cache.remove(&self.name.to_lowercase());
+    fn forget(&self, context: &mut Context) {
+        context.cache.remove(&self.name.to_lowercase());
     }
 
-    fn next_balancer(&mut self, around: &mut Around) -> Next {
+    fn next_balancer(&mut self, context: &mut Context) -> Next {
         self.name = match (self.leave.is_empty(), self.purpose) {
             (false, _) => self.leave.remove(0),
             (true, Purpose::Ensure | Purpose::Update)
@@ -148,76 +148,76 @@ impl Reconcile {
             }
             (true, Purpose::Ensure | Purpose::Update | Purpose::Delete) => return Next::Done(Ok(())),
         };
-        let lifetime = around.settings.cache_us;
-        let cached = around.cache.get(&self.name.to_lowercase());
-        match cached.filter(|(read, _)| around.now < read.saturating_add(lifetime)) {
+        let lifetime = context.settings.cache_us;
+        let cached = context.cache.get(&self.name.to_lowercase());
+        match cached.filter(|(read, _)| context.now < read.saturating_add(lifetime)) {
             Some((_, body)) => {
                 let body = body.clone();
-                self.read(body, around)
+                self.read(body, context)
             }
             None => {
                 self.state = State::Reading;
-                Next::Do(Action::get(Client::Balancers, around.settings.balancer(&self.name)))
+                Next::Do(Action::get(Client::Balancers, context.settings.balancer(&self.name)))
             }
         }
     }
 
-    fn read(&mut self, body: Value, around: &mut Around) -> Next {
+    fn read(&mut self, body: Value, context: &mut Context) -> Next {
         self.balancer = body;
         let dirty = if self.leaves() {
             balancer::unwire(&mut self.balancer, &self.service)
         } else {
-            balancer::wire(&mut self.balancer, &self.service, around.settings)
+            balancer::wire(&mut self.balancer, &self.service, context.settings)
         };
         match (dirty, self.leaves()) {
             (true, _) => {
                 let mut body = self.balancer.clone();
-                if around.settings.drops_unknown_fields {
+                if context.settings.drops_unknown_fields {
                     balancer::keep_known(&mut body);
                 }
                 self.state = State::Writing;
-                Next::Do(Action::put_balancer(around.settings.balancer(&self.name), body))
+                Next::Do(Action::put_balancer(context.settings.balancer(&self.name), body))
             }
-            (false, true) => self.drop_pools(around),
-            (false, false) => self.fill(self.service.families.clone(), around),
+            (false, true) => self.drop_pools(context),
+            (false, false) => self.fill(self.service.families.clone(), context),
         }
     }
 
     /// Runs EnsureHostsInPool for one family after the other.
-    fn fill(&mut self, mut left: Vec<Family>, around: &mut Around) -> Next {
-        let hosts = if self.service.local { around.facts.hosts(&self.service.key()) } else { None };
+    fn fill(&mut self, mut left: Vec<Family>, context: &mut Context) -> Next {
+        let hosts = if self.service.local { context.facts.hosts(&self.service.key()) } else { None };
         while let Some(family) = left.pop() {
-            let name = self.service.pool(family, &around.settings.cluster_name);
+            let name = self.service.pool(family, &context.settings.cluster_name);
             let Some(found) = balancer::pool(&mut self.balancer, &name) else { continue };
             if pool::is_filled_by_interfaces(found) {
                 continue;
             }
-            let network = &around.settings.network;
-            if pool::ensure_hosts(found, around.facts, family, hosts.as_ref(), network) {
+            let network = &context.settings.network;
+            if pool::ensure_hosts(found, context.facts, family, hosts.as_ref(), network) {
                 let mut body = found.clone();
-                if around.settings.drops_unknown_fields {
+                if context.settings.drops_unknown_fields {
                     pool::keep_known_fields(&mut body);
                 }
                 self.state = State::Filling { left };
-                return Next::Do(Action::put_pool(around.settings.pool(&self.name, &name), body));
+                return Next::Do(Action::put_pool(context.settings.pool(&self.name, &name), body));
             }
         }
-        if self.service.local { Next::Done(Ok(())) } else { self.drop_pools(around) }
+        if self.service.local { Next::Done(Ok(())) } else { self.drop_pools(context) }
     }
 
     /// Deletes the Service's own pools that no rule uses any more.
-    fn drop_pools(&mut self, around: &mut Around) -> Next {
+    fn drop_pools(&mut self, context: &mut Context) -> Next {
         let own = [Family::V4, Family::V6].map(|family| self.service.own_pool(family));
-        self.drop_next(balancer::unused_pools(&self.balancer, &own), around)
+        self.drop_next(balancer::unused_pools(&self.balancer, &own), context)
     }
 
-    fn drop_next(&mut self, mut left: Vec<String>, around: &mut Around) -> Next {
+    fn drop_next(&mut self, mut left: Vec<String>, context: &mut Context) -> Next {
         match left.pop() {
             Some(name) => {
                 self.state = State::Dropping { left };
-                Next::Do(Action::delete_pool(around.settings.pool(&self.name, &name)))
+                Next::Do(Action::delete_pool(context.settings.pool(&self.name, &name)))
             }
-            None => self.next_balancer(around),
+            None => self.next_balancer(context),
         }
     }
 }

@@ -70,7 +70,13 @@ pub(super) struct Message {
 
 impl Recorder {
     /// Returns the request for this event; `None` if the spam filter stops it.
-    pub(super) fn say(&mut self, service: &Service, note: Note, now: u64, wall_us: u64) -> Option<Message> {
+    pub(super) fn report(
+        &mut self,
+        service: &Service,
+        note: Note,
+        now: u64,
+        wall_us: u64,
+    ) -> Option<Message> {
         let key = service.key();
         if !self.admits((key.clone(), note.source), now) {
             return None;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::facts::{Facts, Key, Service, Slice, family_of};
 use super::operation::{Action, Client, Outcome};
-use super::reconcile::{Around, Next};
+use super::reconcile::{Context, Next};
 use super::{balancer, pool};
 use crate::arm::random::Random;
 use crate::kube::build::Family;
@@ -127,7 +127,7 @@ impl Updater {
             let other = random.next_u64() % (at as u64 + 1);
             left.swap(at, usize::try_from(other).unwrap_or(0));
         }
-        Drain { left, reading: false, told: Vec::new() }
+        Drain { left, reading: false, reports: Vec::new() }
     }
 }
 
@@ -140,7 +140,7 @@ struct Group {
 
 /// Report of a finished group: nothing, success, or the failure.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum GroupReport {
     Updated(Key),
     Failed(Key, String),
 }
@@ -152,47 +152,47 @@ pub(super) struct Drain {
     /// Whether the last group's pool is being read (else written).
     reading: bool,
     /// Reports of groups that have ended since the last call.
-    pub(super) told: Vec<Told>,
+    pub(super) reports: Vec<GroupReport>,
 }
 
 impl Drain {
-    pub(super) fn resume(&mut self, outcome: Option<Outcome>, around: &mut Around) -> Next {
+    pub(super) fn resume(&mut self, outcome: Option<Outcome>, context: &mut Context) -> Next {
         match (outcome, self.reading) {
             (None, _) => {}
             (Some(Ok(mut body)), true) => {
-                if let Some(action) = self.write(&mut body, around) {
+                if let Some(action) = self.write(&mut body, context) {
                     self.reading = false;
                     return Next::Do(action);
                 }
                 self.end(None);
             }
             (Some(Ok(_)), false) => self.end(None),
-            (Some(Err(failure)), _) => self.end(Some((failure.status, failure.words))),
+            (Some(Err(failure)), _) => self.end(Some((failure.status, failure.error_text))),
         }
         match self.left.last() {
             Some(group) => {
                 self.reading = true;
-                Next::Do(Action::get(Client::Pools, around.settings.pool(&group.balancer, &group.pool)))
+                Next::Do(Action::get(Client::Pools, context.settings.pool(&group.balancer, &group.pool)))
             }
             None => Next::Done(Ok(())),
         }
     }
 
     /// Returns the PUT for the changes of the group, if any.
-    fn write(&self, body: &mut Value, around: &Around) -> Option<Action> {
+    fn write(&self, body: &mut Value, context: &Context) -> Option<Action> {
         let group = self.left.last()?;
         let mut changed = false;
         for queued in &group.changes {
             changed |= match queued.change {
-                Change::Add => pool::add(body, &queued.ips, around.facts, &around.settings.network),
+                Change::Add => pool::add(body, &queued.ips, context.facts, &context.settings.network),
                 Change::Remove => pool::remove(body, &queued.ips.iter().cloned().collect()),
             };
         }
-        if around.settings.drops_unknown_fields {
+        if context.settings.drops_unknown_fields {
             pool::keep_known_fields(body);
         }
         // The cache of load balancers is not updated; upstream drops it here.
-        let path = around.settings.pool(&group.balancer, &group.pool);
+        let path = context.settings.pool(&group.balancer, &group.pool);
         changed.then(|| Action::put_pool(path, body.clone()))
     }
 
@@ -200,9 +200,9 @@ impl Drain {
     fn end(&mut self, failure: Option<(u16, String)>) {
         let Some(first) = self.left.pop().and_then(|group| group.changes.into_iter().next()) else { return };
         match failure {
-            None => self.told.push(Told::Updated(first.service)),
+            None => self.reports.push(GroupReport::Updated(first.service)),
             Some((404, _)) => {}
-            Some((_, words)) => self.told.push(Told::Failed(first.service, words)),
+            Some((_, error_text)) => self.reports.push(GroupReport::Failed(first.service, error_text)),
         }
     }
 }

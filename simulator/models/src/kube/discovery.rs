@@ -20,7 +20,7 @@ impl KubeModel {
                     "selfsubjectaccessreviews" | "subjectaccessreviews",
                 ] => self.access(&review),
                 ["apis", "authentication.k8s.io", "v1", "tokenreviews"] => {
-                    self.met.token_reviews += 1;
+                    self.fault_effects.token_reviews += 1;
                     authenticated(&review)
                 }
                 _ => return None,

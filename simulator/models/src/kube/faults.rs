@@ -22,7 +22,7 @@ pub enum StreamingLists {
 
 /// How often clients were affected by each setting; a setting without effect has changed nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Met {
+pub struct FaultEffects {
     /// Connections refused while the server was down.
     pub refused: u64,
     /// Slow answers.
@@ -68,8 +68,8 @@ impl KubeModel {
     }
 
     /// Returns how often clients were affected by each setting since the model began.
-    pub fn met(&self) -> &Met {
-        &self.met
+    pub fn fault_effects(&self) -> &FaultEffects {
+        &self.fault_effects
     }
 
     /// Drops the history for new requests; running watches continue. (Combines etcd's compaction with a cold watch
@@ -161,7 +161,7 @@ impl KubeModel {
     pub fn rollback(&mut self, to: u64) -> bool {
         let done = self.store.rollback(to);
         if done {
-            self.met.rollbacks += 1;
+            self.fault_effects.rollbacks += 1;
             self.end_all_watches();
             self.compact();
         }

@@ -95,7 +95,7 @@ impl KubeModel {
             state_of(&self.store, target.resource, namespace, &selector, rv).ok_or_else(expired)?;
         if self.faults.hidden.contains(&target.resource) {
             items.clear();
-            *self.met.hidden.entry(target.resource).or_default() += 1;
+            *self.fault_effects.hidden.entry(target.resource).or_default() += 1;
         }
         if let Some(after) = &after {
             items.retain(|(key, _)| *key > after);

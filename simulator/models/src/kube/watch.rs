@@ -162,7 +162,7 @@ impl KubeModel {
                 self.queue_state(&mut watch, from)?;
             }
         } else if watch.cursor < oldest {
-            self.met.expired += 1;
+            self.fault_effects.expired += 1;
             watch.fail(&Failure::expired(watch.cursor, oldest));
         }
         match self.faults.watches_last_us {
@@ -181,7 +181,7 @@ impl KubeModel {
         let state = state_of(&self.store, watch.resource, watch.namespace.as_deref(), &watch.selector, rv)
             .ok_or_else(|| Failure::expired(rv, self.store.horizon))?;
         if self.faults.hidden.contains(&watch.resource) {
-            *self.met.hidden.entry(watch.resource).or_default() += 1;
+            *self.fault_effects.hidden.entry(watch.resource).or_default() += 1;
         } else {
             let resource = watch.resource;
             watch.queue.extend(state.into_iter().map(|(_, object)| object.line_as(Change::Added, resource)));

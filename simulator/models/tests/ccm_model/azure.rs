@@ -83,7 +83,7 @@ fn z1_a_failed_operation_fails_the_reconcile_with_the_status_of_its_poll() {
     let arm = arm::Settings { operation, faults: vec![fault], ..arm::Settings::default() };
     let mut world = World::with(vec![quiet()], arm);
     world.begin();
-    world.settle();
+    world.run_until_idle();
     let failed = world.events("SyncLoadBalancerFailed");
     assert!(failed[0].0.contains("RESPONSE 200: ERROR CODE: AnotherOperationInProgress"), "{failed:?}");
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.1"]), "the retry brought it");

@@ -18,7 +18,7 @@ fn watching() -> Settings {
 fn ready(settings: Settings) -> World {
     let mut world = World::new(settings);
     world.begin();
-    world.settle();
+    world.run_until_idle();
     world
 }
 

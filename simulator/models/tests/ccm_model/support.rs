@@ -66,7 +66,7 @@ impl World {
     /// Writes an object and updates all managers.
     pub fn apply(&mut self, object: Value) {
         self.kube.apply(object, self.now).expect("a servable object");
-        self.look();
+        self.sync();
     }
 
     pub fn node(&mut self, name: &str, ips: &[&str]) {
@@ -94,11 +94,11 @@ impl World {
     pub fn delete(&mut self, resource: Resource, name: &str) {
         let namespace = if resource == Resource::Nodes { "" } else { "demo" };
         assert!(self.kube.delete(resource, namespace, name, self.now), "{name} is there");
-        self.look();
+        self.sync();
     }
 
     /// Passes all changes in the cluster to the managers.
-    pub fn look(&mut self) {
+    pub fn sync(&mut self) {
         if self.seen == self.kube.revision() {
             return;
         }
@@ -117,7 +117,7 @@ impl World {
                 }
                 self.told.insert(id, object.clone());
                 let load_balancer = self.balancers.get(&name).cloned().unwrap_or_else(|| "lb".to_owned());
-                self.tell(&match at {
+                self.step_all(&match at {
                     0 => In::Node(object),
                     1 => In::Slice(object),
                     _ => In::Service { object, load_balancer },
@@ -129,7 +129,7 @@ impl World {
             self.told.remove(&id);
             let parts: Vec<String> = id.split(' ').map(str::to_owned).collect();
             let (namespace, name) = (parts[1].clone(), parts[2].clone());
-            self.tell(&match parts[0].as_str() {
+            self.step_all(&match parts[0].as_str() {
                 "Nodes" => In::NodeGone { name },
                 "EndpointSlices" => In::SliceGone { namespace, name },
                 _ => In::ServiceGone { namespace, name },
@@ -139,10 +139,10 @@ impl World {
 
     /// Stops a node's machine, or starts it.
     pub fn machine(&mut self, node: &str, stopped: bool) {
-        self.tell(&In::Machine { node: node.to_owned(), stopped });
+        self.step_all(&In::Machine { node: node.to_owned(), stopped });
     }
 
-    fn tell(&mut self, input: &In) {
+    fn step_all(&mut self, input: &In) {
         for at in 0..self.ccms.len() {
             let mut calls = Vec::new();
             self.ccms[at].step(self.now, input.clone(), &mut calls);
@@ -196,7 +196,7 @@ impl World {
                 }
             };
             self.send(at, calls);
-            self.look();
+            self.sync();
             (self.check)(self);
         }
         self.now = until;
@@ -204,7 +204,7 @@ impl World {
     }
 
     /// Advances time until nothing is left to do.
-    pub fn settle(&mut self) {
+    pub fn run_until_idle(&mut self) {
         for _ in 0..2_000 {
             if self.ccms.iter().all(Ccm::is_idle) {
                 return;

@@ -63,13 +63,13 @@ impl Bench {
         Wall::from_micros(NOON + passed + self.set * 1_000_000)
     }
 
-    fn tell(&mut self, input: In) {
+    fn handle(&mut self, input: In) {
         let mut out = Vec::new();
         self.renewal.step(self.now, input, &mut out);
-        self.hear(out);
+        self.receive(out);
     }
 
-    fn hear(&mut self, out: Vec<Out>) {
+    fn receive(&mut self, out: Vec<Out>) {
         for said in out {
             match said {
                 Out::Ask(request) => {
@@ -101,7 +101,7 @@ impl Bench {
     fn call(&mut self) -> &mut Bench {
         self.callers += 1;
         let (caller, wall) = (Caller(self.callers), self.wall());
-        self.tell(In::Wanted { caller, wall });
+        self.handle(In::Wanted { caller, wall });
         self
     }
 
@@ -112,7 +112,7 @@ impl Bench {
         let token = AccessToken::new(Secret::new(name.to_owned()), came + Duration::from_secs(seconds));
         self.came.insert(name.to_owned(), (self.now, seconds));
         (self.open, self.retry_after_ends) = (None, Now::ZERO);
-        self.tell(In::Received { request, token, wall });
+        self.handle(In::Received { request, token, wall });
     }
 
     /// The last request fails.
@@ -120,7 +120,7 @@ impl Bench {
         let request = *self.asked.last().expect("a request");
         self.open = None;
         self.retry_after_ends = self.now.plus(retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER));
-        self.tell(In::Refused { request, why: "no".into(), retry_after });
+        self.handle(In::Refused { request, why: "no".into(), retry_after });
     }
 
     fn pass(&mut self, span: Duration) -> &mut Bench {
@@ -129,7 +129,7 @@ impl Bench {
             self.now = due;
             let mut out = Vec::new();
             self.renewal.tick(due, &mut out);
-            self.hear(out);
+            self.receive(out);
         }
         self.now = until;
         self
@@ -219,7 +219,7 @@ fn c3_a_throttled_token_endpoint_is_left_alone_for_up_to_five_minutes() {
     bench.refuses(Some(60 * SECOND));
     bench.pass(30 * SECOND).call();
     assert_eq!((bench.given().len(), bench.requests()), (2, 2));
-    bench.tell(In::Rejected(Secret::new("old")));
+    bench.handle(In::Rejected(Secret::new("old")));
     bench.call();
     assert_eq!((bench.refused(), bench.requests()), (vec!["no".to_owned()], 2));
     bench.pass(30 * SECOND).call();
@@ -255,7 +255,7 @@ fn c3_a_request_without_an_answer_is_given_up_after_30_s() {
     assert!(told.len() == 2 && told.iter().all(|why| why.contains("no token in time")), "{told:?}");
     bench.pass(SECOND).call();
     assert_eq!(bench.requests(), 2);
-    bench.tell(In::Refused { request: late, why: "late".into(), retry_after: None });
+    bench.handle(In::Refused { request: late, why: "late".into(), retry_after: None });
     assert!(bench.refused().is_empty(), "an answer to a request that was given up means nothing");
     bench.brings("token", 3_600);
     assert_eq!(bench.given(), ["token"]);
@@ -323,30 +323,30 @@ fn c3_a_token_that_needs_renewal_on_arrival_is_not_requested_by_each_call() {
 #[test]
 fn w5_a_token_that_azure_has_refused_is_never_given_out_again() {
     let mut bench = Bench::holding("old", 3_600);
-    bench.tell(In::Rejected(Secret::new("old")));
+    bench.handle(In::Rejected(Secret::new("old")));
     bench.call();
     assert_eq!((bench.rejected_at, bench.requests(), bench.given().len()), (1, 2, 0));
     bench.refuses(None);
     bench.pass(SECOND).call();
     bench.brings("new", 3_600);
     assert_eq!(bench.given(), ["new"]);
-    bench.tell(In::Rejected(Secret::new("old")));
+    bench.handle(In::Rejected(Secret::new("old")));
     assert_eq!((bench.call().given(), bench.requests()), (vec!["new".to_owned()], 3), "it is long gone");
 }
 
 #[test]
 fn w5_tokens_that_azure_refuses_in_turn_are_renewed_once_in_30_s() {
     let mut bench = Bench::holding("one", 3_600);
-    bench.tell(In::Rejected(Secret::new("one")));
+    bench.handle(In::Rejected(Secret::new("one")));
     bench.call();
     bench.brings("two", 3_600);
     for _ in 0..20 {
-        bench.tell(In::Rejected(Secret::new("two")));
+        bench.handle(In::Rejected(Secret::new("two")));
         bench.call();
     }
     assert_eq!((bench.given(), bench.requests()), (vec!["two".to_owned(); 21], 2));
     bench.pass(30 * SECOND);
-    bench.tell(In::Rejected(Secret::new("two")));
+    bench.handle(In::Rejected(Secret::new("two")));
     bench.call();
     assert_eq!((bench.given().len(), bench.requests()), (0, 3));
 }
@@ -396,7 +396,7 @@ proptest! {
                     let last = bench.renewal.token.as_ref().map(|held| held.token.token.secret().to_owned());
                     let again = bench.renewal.rejected_at.is_some_and(|at| bench.now.since(at) < REJECTION_PAUSE);
                     if let Some(last) = last {
-                        bench.tell(In::Rejected(Secret::new(last.clone())));
+                        bench.handle(In::Rejected(Secret::new(last.clone())));
                         bench.given.clear();
                         bench.call();
                         prop_assert!(again || bench.given.iter().all(|(_, token)| *token != last));

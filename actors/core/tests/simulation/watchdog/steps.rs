@@ -110,7 +110,7 @@ impl Watchdog {
     fn on_release(&mut self, now: u64, process: usize, input: Option<&Delivery>, outputs: &[Output]) {
         for output in outputs {
             let Output::Directory(directory::Out::Answer(_, Answer::Done(Done::Released { pools, .. }))) =
-                outputs
+                output
             else {
                 continue;
             };

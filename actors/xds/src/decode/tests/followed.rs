@@ -57,11 +57,11 @@ impl Following {
         following.source.tick(following.now, &mut out);
         following.take(out);
         following.step(Heard::Dispatched(following.stream));
-        following.hear(&good_response(Kind::Cluster, "c1")).expect("good bytes");
+        following.receive(&good_response(Kind::Cluster, "c1")).expect("good bytes");
         for (kind, _) in following.asked.clone() {
             following.step(Heard::Sent(following.stream, kind));
         }
-        following.hear(&good_response(Kind::Endpoints, "e1")).expect("good bytes");
+        following.receive(&good_response(Kind::Endpoints, "e1")).expect("good bytes");
         following.wait();
         for (source, _) in SOURCES {
             assert!(following.facts[source].assignment().is_some(), "{source} has something good");
@@ -77,7 +77,7 @@ impl Following {
     }
 
     /// Receives a message, which may be undecodable; returns its decoded form.
-    fn hear(&mut self, bytes: &[u8]) -> Option<Response> {
+    fn receive(&mut self, bytes: &[u8]) -> Option<Response> {
         assert_eq!(self.reads, 1, "there is leave to read one message");
         self.reads = 0;
         let decoded = response(bytes).ok();
@@ -139,7 +139,7 @@ impl Following {
     fn stands(&mut self, bytes: &[u8]) -> TestCaseResult {
         let before = self.facts.clone();
         let names = SOURCES.map(|(source, _)| self.names(source));
-        let heard = self.hear(bytes);
+        let heard = self.receive(bytes);
         // A cluster may drop a name that another response provides.
         self.wait();
         prop_assert_eq!(self.reads, 1, "the next message may be read");
@@ -178,7 +178,7 @@ fn holds(response: &Response, assignment: &LoadAssignment, names: &[Arc<str>]) -
     let addresses: BTreeSet<IpAddr> =
         assignment.priorities.iter().flat_map(|priority| priority.addresses.keys().copied()).collect();
     let is_for_pools = |ip: &IpAddr| !ip.is_unspecified() && !ip.is_loopback() && !ip.is_multicast();
-    let told = |facts: &AssignmentFacts| {
+    let next_news = |facts: &AssignmentFacts| {
         let endpoints = facts.localities.iter().flat_map(|locality| &locality.endpoints);
         let all =
             endpoints.flat_map(|endpoint| std::iter::once(&endpoint.address).chain(&endpoint.additional));
@@ -196,7 +196,9 @@ fn holds(response: &Response, assignment: &LoadAssignment, names: &[Arc<str>]) -
         && response.resources.iter().any(|received| match &received.body {
             Ok(Body::Endpoints(facts)) => {
                 let is_named = names.iter().any(|name| **name == *facts.cluster_name);
-                is_named && told(facts).is_superset(&addresses) && addresses.is_empty() == is_empty(facts)
+                is_named
+                    && next_news(facts).is_superset(&addresses)
+                    && addresses.is_empty() == is_empty(facts)
             }
             Ok(Body::Cluster(_) | Body::TooLarge { .. } | Body::Other(_)) | Err(_) => false,
         })
@@ -348,10 +350,10 @@ proptest! {
 fn x2_a_good_assignment_after_garbage_is_used_and_both_are_answered() {
     let mut following = Following::new();
     let bad = Any { type_url: Kind::Endpoints.type_url().to_owned(), value: vec![0xff; 3] };
-    following.hear(&of(Kind::Endpoints, "bad", vec![bad])).expect("a response");
+    following.receive(&of(Kind::Endpoints, "bad", vec![bad])).expect("a response");
     following.wait();
     let new = endpoints_of("web", "10.0.0.2");
-    following.hear(&of(Kind::Endpoints, "good", vec![pack_any(new)])).expect("a response");
+    following.receive(&of(Kind::Endpoints, "good", vec![pack_any(new)])).expect("a response");
     following.wait();
     let answers: Vec<(&str, bool)> =
         following.requests.iter().map(|(request, _)| (&*request.nonce, request.error.is_some())).collect();

@@ -17,7 +17,7 @@ struct Shell {
     client: Client,
     site: Site,
     now: Now,
-    told: Vec<Told>,
+    next_news: Vec<Told>,
 }
 
 impl Shell {
@@ -25,7 +25,7 @@ impl Shell {
         let params =
             Params { servers: bootstrap.servers(), backoff: Waits::STREAMS, nack_pace: Waits::NACKS };
         let client = Client::new(params);
-        Shell { client, site: Site::of(bootstrap), now: Now::from_millis(1), told: Vec::new() }
+        Shell { client, site: Site::of(bootstrap), now: Now::from_millis(1), next_news: Vec::new() }
     }
 
     fn act(&mut self, out: Vec<Out>) {
@@ -38,8 +38,8 @@ impl Shell {
                 Out::Call(Call::Send(stream, request)) => self.site.driver.send(stream, &request),
                 Out::Call(Call::Read(stream)) => self.site.driver.read(stream),
                 Out::Call(Call::Close(stream)) => self.site.driver.close(stream),
-                Out::Notice(update, told) => {
-                    self.told.push(told);
+                Out::Notice(update, next_news) => {
+                    self.next_news.push(next_news);
                     processed = Some(update);
                 }
                 Out::Metric(_) => {}
@@ -60,12 +60,12 @@ impl Shell {
     }
 
     /// Handles events of the driver until watchers get an output.
-    async fn told(&mut self) -> News<()> {
-        while self.told.is_empty() {
+    async fn next_news(&mut self) -> News<()> {
+        while self.next_news.is_empty() {
             let said = self.site.next().await;
             self.step(said);
         }
-        let news = self.told.remove(0).news;
+        let news = self.next_news.remove(0).news;
         match news {
             News::Changed(Ok(cached)) => {
                 let model::xds::cache::Cached { raw, version, updated, provenance, .. } = cached;
@@ -122,7 +122,7 @@ async fn x2_a88_a_whole_conversation() {
 
     let good = assignment("web", "10.0.0.1");
     peer.answer(answer("1", vec![good.clone()], Vec::new()));
-    let News::Changed(Ok(cached)) = shell.told().await else { panic!("it is there") };
+    let News::Changed(Ok(cached)) = shell.next_news().await else { panic!("it is there") };
     assert_eq!((&*cached.version, cached.updated), ("1", AT));
     assert_eq!(*cached.raw.unwrap().bytes, *good.value);
     let ack = peer.request().await;
@@ -130,7 +130,7 @@ async fn x2_a88_a_whole_conversation() {
     assert_eq!((ack.error_detail, ack.node), (None, None));
 
     peer.answer(answer("2", vec![assignment("web", "not an address")], Vec::new()));
-    let News::Ambient(Some(error)) = shell.told().await else { panic!("it is wrong") };
+    let News::Ambient(Some(error)) = shell.next_news().await else { panic!("it is wrong") };
     assert_eq!((error.code, shell.state()), (Code::InvalidArgument, State::Nacked));
     let nack = peer.request().await;
     assert_eq!((nack.version_info.as_str(), nack.response_nonce.as_str()), ("1", "n2"));
@@ -143,7 +143,7 @@ async fn x2_a88_a_whole_conversation() {
     );
 
     peer.answer(answer("3", Vec::new(), vec![reported("web", 5)]));
-    let News::Ambient(Some(error)) = shell.told().await else { panic!("it is said to be gone") };
+    let News::Ambient(Some(error)) = shell.next_news().await else { panic!("it is said to be gone") };
     assert_eq!((error.code, &*error.message), (Code::NotFound, "moved away"));
     assert_eq!(shell.state(), State::ReceivedError);
     assert_eq!(peer.request().await.version_info, "3");
@@ -152,7 +152,7 @@ async fn x2_a88_a_whole_conversation() {
     // error if it lasts.
     drop(peer);
     shell.ended().await;
-    assert_eq!(shell.told, []);
+    assert_eq!(shell.next_news, []);
     shell.wait();
     let mut peer = server.call().await;
     let again = peer.request().await;
@@ -165,7 +165,7 @@ async fn x2_a88_a_whole_conversation() {
         ("", Some("pools-1".to_owned()))
     );
     peer.answer(answer("4", vec![assignment("web", "10.0.0.2")], Vec::new()));
-    let News::Changed(Ok(cached)) = shell.told().await else { panic!("it is back") };
+    let News::Changed(Ok(cached)) = shell.next_news().await else { panic!("it is back") };
     assert_eq!((&*cached.version, shell.state()), ("4", State::Acked));
     assert_eq!(peer.request().await.response_nonce, "n4");
 
@@ -187,7 +187,7 @@ async fn x2_messages_are_read_50_at_once_and_then_paced() {
             shell.wait();
             assert_eq!(shell.now.since(before), Duration::from_millis(100));
         }
-        let News::Changed(Ok(cached)) = shell.told().await else { panic!("it is used at once") };
+        let News::Changed(Ok(cached)) = shell.next_news().await else { panic!("it is used at once") };
         assert_eq!(*cached.version, n.to_string());
         assert_eq!(peer.request().await.response_nonce, format!("n{n}"), "it is answered at once");
     }

@@ -19,7 +19,7 @@ async fn x2_a57_the_first_requests_are_dispatched_to_a_server_that_is_silent() {
     assert_eq!((second.resource_names, second.node), (vec!["web".to_owned()], None));
     let agent = peer.headers["user-agent"].to_str().unwrap();
     assert!(agent.starts_with("azure-backend-pool-controller/1.2.3 "), "{agent}");
-    site.says_nothing_else(&mut peer).await;
+    site.assert_no_other_event(&mut peer).await;
 }
 
 #[tokio::test]
@@ -47,16 +47,16 @@ async fn x2_one_message_is_read_for_each_leave() {
     for version in ["1", "2", "3"] {
         peer.answer(answer(version, vec![assignment("web", "10.0.0.1")], Vec::new()));
     }
-    site.says_nothing_else(&mut peer).await;
+    site.assert_no_other_event(&mut peer).await;
     site.driver.read(STREAM);
     let first = site.response().await;
     assert_eq!((first.version.as_str(), first.nonce.as_str(), first.resources.len()), ("1", "n1", 1));
-    site.says_nothing_else(&mut peer).await;
+    site.assert_no_other_event(&mut peer).await;
     site.driver.read(STREAM);
     site.driver.read(STREAM);
     assert_eq!(site.response().await.version, "2");
     assert_eq!(site.response().await.version, "3");
-    site.says_nothing_else(&mut peer).await;
+    site.assert_no_other_event(&mut peer).await;
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn x2_an_undecodable_message_ends_nothing_and_the_next_one_is_read() {
         peer.answer(message);
     }
     site.illegible().await;
-    site.says_nothing_else(&mut peer).await;
+    site.assert_no_other_event(&mut peer).await;
     site.driver.read(STREAM);
     site.illegible().await;
     site.driver.read(STREAM);

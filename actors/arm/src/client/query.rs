@@ -17,7 +17,7 @@ const LOCKS_VERSION: &str = "2016-09-01";
 
 /// What to read. A scope is the id of a subscription, a resource group or a resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Look {
+pub enum Query {
     /// A load balancer with all its pools and rules.
     LoadBalancer(LbName),
     /// The caller's permissions at this scope.
@@ -32,7 +32,7 @@ pub enum Look {
 
 /// Result of a read.
 #[derive(Clone, Debug)]
-pub struct Looked {
+pub struct QueryResult {
     /// The body of a success as ARM sent it, or the failure.
     pub text: Result<String, Failure>,
     /// The header `Date` of the answer, of a success or not.
@@ -41,36 +41,36 @@ pub struct Looked {
 
 impl Client {
     /// Reads with one GET; every failure is an answer too.
-    pub async fn look(&self, look: &Look) -> Looked {
-        let response = match self.address(look) {
+    pub async fn query(&self, query: &Query) -> QueryResult {
+        let response = match self.address(query) {
             Ok(url) => self.get(url).await,
             Err(why) => Err(failure::refused(&why)),
         };
         match response {
             Ok(response) => read(&response),
-            Err(failure) => Looked { text: Err(failure), date: None },
+            Err(failure) => QueryResult { text: Err(failure), date: None },
         }
     }
 
-    fn address(&self, look: &Look) -> Result<Url, AddressError> {
+    fn address(&self, query: &Query) -> Result<Url, AddressError> {
         let about = |scope: &str, what, version| self.addresses.about(scope, what, version);
-        match look {
-            Look::LoadBalancer(lb) => self.addresses.load_balancer(lb),
-            Look::Permissions(scope) => about(scope, "permissions", PERMISSIONS_VERSION),
-            Look::Locks(scope) => about(scope, "locks", LOCKS_VERSION),
-            Look::LocksAbove(scope) => {
+        match query {
+            Query::LoadBalancer(lb) => self.addresses.load_balancer(lb),
+            Query::Permissions(scope) => about(scope, "permissions", PERMISSIONS_VERSION),
+            Query::Locks(scope) => about(scope, "locks", LOCKS_VERSION),
+            Query::LocksAbove(scope) => {
                 let mut url = about(scope, "locks", LOCKS_VERSION)?;
                 url.query_pairs_mut().append_pair("$filter", "atScope()");
                 Ok(url)
             }
             // Checked like the URL of an operation: the token must not be sent elsewhere.
-            Look::Next(link) => self.addresses.operation(&Operation::new(link.as_str())),
+            Query::Next(link) => self.addresses.operation(&Operation::new(link.as_str())),
         }
     }
 }
 
-fn read(response: &RawResponse) -> Looked {
+fn read(response: &RawResponse) -> QueryResult {
     let text = answer::success(response).and_then(answer::text).map(str::to_owned);
     let date = response.headers().get_optional_str(&DATE).map(str::to_owned);
-    Looked { text, date }
+    QueryResult { text, date }
 }
