@@ -160,7 +160,7 @@ mod tests {
             },
         };
         let client = Arc::new(Client::new(settings).expect("a client"));
-        let (sender, mut hears) = mpsc::unbounded_channel();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
         let writer = WriterStub(sender).start().recipient();
         let port = AzurePort::new(client, Effects::Carried, writer).start();
         let call = ArmCall {
@@ -169,7 +169,7 @@ mod tests {
         };
         let message = Deliver(vec![Delivery::Arm(ArmMessage::Call(call))]);
         port.send(message).await.expect("the port lives");
-        hears.recv().await.expect("an answer")
+        receiver.recv().await.expect("an answer")
     }
 
     #[actix::test]

@@ -281,17 +281,17 @@ fn error_of(object: &[u8]) -> WatchFailure {
         message: String,
     }
     let status: Status = serde_json::from_slice(object).unwrap_or_default();
-    let words = safe_text(&format!("{} {}: {}", status.code, status.reason, status.message));
+    let error_text = safe_text(&format!("{} {}: {}", status.code, status.reason, status.message));
     if status.code == 410 || status.reason == "Expired" || status.reason == "Gone" {
         WatchFailure::Expired
     } else if status.code == 429 {
         WatchFailure::TooManyRequests(None)
     } else if status.code == 401 || status.code == 403 {
-        WatchFailure::Denied(words)
+        WatchFailure::Denied(error_text)
     } else if REFUSES_STREAMING.iter().any(|word| status.message.contains(word)) {
-        WatchFailure::StreamingRefused(words)
+        WatchFailure::StreamingRefused(error_text)
     } else {
-        WatchFailure::Other(words)
+        WatchFailure::Other(error_text)
     }
 }
 

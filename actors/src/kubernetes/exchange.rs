@@ -19,7 +19,7 @@ use super::watch_stream::escaped;
 use crate::azure::Effects;
 
 /// How long to wait for the message of a refused watch; its status is sufficient.
-const WORDS_WITHIN: Duration = Duration::from_secs(2);
+const BODY_WITHIN: Duration = Duration::from_secs(2);
 
 /// Namespace and name of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -118,9 +118,9 @@ impl Exchange {
         if status.is_success() {
             return Ok(answer.into_body());
         }
-        let words = tokio::time::timeout(WORDS_WITHIN, answer.into_body().collect()).await;
-        let words = words.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes);
-        Err(refusal(status, &words.unwrap_or_default()))
+        let body = tokio::time::timeout(BODY_WITHIN, answer.into_body().collect()).await;
+        let body = body.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes);
+        Err(refusal(status, &body.unwrap_or_default()))
     }
 
     async fn ask(&self, verb: Verb, body: Vec<u8>) -> Result<Answered, RequestFailure> {
@@ -217,10 +217,10 @@ pub(super) fn refusal(status: StatusCode, body: &[u8]) -> RequestFailure {
 
 /// Like [`refusal`], without these secrets, which the answer may repeat.
 pub(super) fn refusal_without(status: StatusCode, body: &[u8], known: &[&str]) -> RequestFailure {
-    let said = Arc::from(status_text_without(status, body, known));
+    let text = Arc::from(status_text_without(status, body, known));
     match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => RequestFailure::Denied(said),
-        _ => RequestFailure::Other(said),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => RequestFailure::Denied(text),
+        _ => RequestFailure::Other(text),
     }
 }
 

@@ -23,7 +23,7 @@ const PAGES: usize = 20;
 /// Resolution of core/v1 times.
 const RESOLUTION: SignedDuration = SignedDuration::from_secs(1);
 /// Common part of the messages of lock failures, in lower case.
-const SAID: &str = "lock azure resources";
+const LOCK_FAILURE_TEXT: &str = "lock azure resources";
 
 /// Counts lock failures. A refusal is logged once, until a count succeeds.
 #[derive(Clone)]
@@ -129,8 +129,8 @@ impl Event {
         let observed = self.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
         let times = [self.last_timestamp.as_ref(), observed, self.event_time.as_ref()];
         let last = times.into_iter().flatten().filter_map(|text| text.parse::<Timestamp>().ok()).max();
-        let said = self.message.as_deref().unwrap_or_default().to_ascii_lowercase();
-        last.is_some_and(|last| last >= since) && said.contains(SAID)
+        let message = self.message.as_deref().unwrap_or_default().to_ascii_lowercase();
+        last.is_some_and(|last| last >= since) && message.contains(LOCK_FAILURE_TEXT)
     }
 }
 

@@ -110,8 +110,8 @@ impl Requests {
         let body = self.exchange.watch(seconds).await?.into_data_stream();
         let bytes = StreamReader::new(body.map_err(std::io::Error::other));
         let within = Duration::from_secs(seconds).saturating_add(GRACE);
-        let heard = tokio::time::timeout(within, self.first_change(from, bytes)).await;
-        heard.unwrap_or_else(|_| Err(other("the watch did not end in time")))
+        let result = tokio::time::timeout(within, self.first_change(from, bytes)).await;
+        result.unwrap_or_else(|_| Err(other("the watch did not end in time")))
     }
 
     /// Returns the first state that differs from the known one.
@@ -165,8 +165,8 @@ impl Requests {
                 "DELETED" => return Ok(LeaseAnswer::Absent),
                 "BOOKMARK" => {}
                 _ => {
-                    let said = object["message"].as_str().unwrap_or("the watch ended with an error");
-                    return Err(other(said));
+                    let message = object["message"].as_str().unwrap_or("the watch ended with an error");
+                    return Err(other(message));
                 }
             }
         }

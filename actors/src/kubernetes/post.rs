@@ -200,7 +200,7 @@ enum Refused {
 fn failure(refused: Refused) -> PostFailure {
     match refused {
         Refused::ForNow(retry_after) => PostFailure::Transient(retry_after),
-        Refused::Status(_, words) | Refused::Impossible(words) => PostFailure::Final(Arc::from(words)),
+        Refused::Status(_, text) | Refused::Impossible(text) => PostFailure::Final(Arc::from(text)),
     }
 }
 

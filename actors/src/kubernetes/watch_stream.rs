@@ -244,15 +244,15 @@ async fn refusal(answer: http::Response<Body>, streaming: bool) -> WatchFailure 
     let after = retry_after(answer.headers());
     let body = tokio::time::timeout(ANSWER_WITHIN, answer.into_body().collect_bytes()).await;
     let body = body.ok().and_then(Result::ok).unwrap_or_default();
-    let said: Arc<str> = Arc::from(status_text(status, &body));
+    let text: Arc<str> = Arc::from(status_text(status, &body));
     match status {
         StatusCode::GONE => WatchFailure::Expired,
         StatusCode::TOO_MANY_REQUESTS => WatchFailure::TooManyRequests(after),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => WatchFailure::Denied(said),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => WatchFailure::Denied(text),
         StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY if streaming => {
-            WatchFailure::StreamingRefused(said)
+            WatchFailure::StreamingRefused(text)
         }
-        _ => WatchFailure::Other(said),
+        _ => WatchFailure::Other(text),
     }
 }
 

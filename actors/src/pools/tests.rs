@@ -11,7 +11,7 @@ use model::machine::Now;
 use pools::{directory, queue};
 
 use super::*;
-use crate::shell::tests::board_of_sinks;
+use crate::shell::tests::address_book_of_sinks;
 
 fn pool() -> PoolId {
     PoolId::new(LbName::new("lb"), PoolName::new("shop-web"))
@@ -80,7 +80,7 @@ fn message_to_writer(delivery: &Delivery) -> Option<&'static str> {
 async fn a3_a_successor_for_a_pool_is_heard_after_its_predecessor() {
     tokio::time::pause();
     let clock = Clock::of_runtime();
-    let (address_book, mut hears) = board_of_sinks(Duration::from_secs(1));
+    let (address_book, mut receiver) = address_book_of_sinks(Duration::from_secs(1));
     let params = queue::Params::upstream(Duration::ZERO, 3);
     let pools = Pools::new(params, clock, address_book).start();
     let mut received = Vec::new();
@@ -88,11 +88,11 @@ async fn a3_a_successor_for_a_pool_is_heard_after_its_predecessor() {
         pools.send(Deliver(vec![assigned(true), seen_empty(clock.now())])).await.expect("it lives");
         // The writer is busy with the first message while the pool is released, forgotten, and assigned again.
         while received.len() < 2 * round + 1 {
-            received.extend(message_to_writer(&hears.recv().await.expect("the pool is due")));
+            received.extend(message_to_writer(&receiver.recv().await.expect("the pool is due")));
         }
         pools.send(Deliver(vec![assigned(false)])).await.expect("it lives");
         loop {
-            let delivery = hears.recv().await.expect("the pool retires");
+            let delivery = receiver.recv().await.expect("the pool retires");
             received.extend(message_to_writer(&delivery));
             if matches!(delivery, Delivery::Directory(directory::In::Retired(_))) {
                 break;
@@ -102,7 +102,7 @@ async fn a3_a_successor_for_a_pool_is_heard_after_its_predecessor() {
         pools.send(Deliver(vec![forget])).await.expect("it lives");
     }
     while received.len() < 6 {
-        received.extend(message_to_writer(&hears.recv().await.expect("what was said is delivered")));
+        received.extend(message_to_writer(&receiver.recv().await.expect("what was said is delivered")));
     }
     assert_eq!(received, ["due", "withdrawn"].repeat(3));
 }

@@ -17,19 +17,19 @@ impl Bench {
         let mut bench =
             Bench { machine, now: Now::ZERO, asked: Vec::new(), reported: Vec::new(), found: None };
         assert_eq!(bench.machine.deadline(), None);
-        bench.tell(In::Start);
+        bench.send(In::Start);
         bench
     }
 
-    fn tell(&mut self, input: In) {
+    fn send(&mut self, input: In) {
         let mut out = Vec::new();
         self.machine.step(self.now, input, &mut out);
-        self.hear(out);
+        self.handle(out);
     }
 
-    fn hear(&mut self, out: Vec<Out>) {
-        for said in out {
-            match said {
+    fn handle(&mut self, out: Vec<Out>) {
+        for output in out {
+            match output {
                 Out::Ask => self.asked.push(self.now.as_micros() / 1_000_000),
                 Out::Found(uid) => assert_eq!(self.found.replace(uid), None),
                 Out::Missing(failure) => self.reported.push(failure),
@@ -39,11 +39,11 @@ impl Bench {
 
     /// The request is answered so, and time passes until the next one.
     fn fails(&mut self, failure: Failure) {
-        self.tell(In::Answered(Err(failure)));
+        self.send(In::Answered(Err(failure)));
         self.now = self.machine.deadline().expect("it asks again");
         let mut out = Vec::new();
         self.machine.tick(self.now, &mut out);
-        self.hear(out);
+        self.handle(out);
     }
 }
 
@@ -55,9 +55,9 @@ fn other() -> Failure {
 fn e1_the_deployment_is_asked_for_once_where_the_answer_has_it() {
     let mut bench = Bench::begun();
     assert_eq!((&bench.asked[..], bench.machine.deadline()), (&[0][..], None), "the port always answers");
-    bench.tell(In::Answered(Ok("d-1".into())));
+    bench.send(In::Answered(Ok("d-1".into())));
     assert_eq!(bench.found.as_deref(), Some("d-1"));
-    bench.tell(In::Answered(Ok("d-2".into())));
+    bench.send(In::Answered(Ok("d-2".into())));
     assert_eq!((bench.machine.deadline(), bench.asked.len(), bench.reported.len()), (None, 1, 0));
 }
 
@@ -70,7 +70,7 @@ fn e1_an_unknown_deployment_is_asked_for_with_waits_that_double_to_10_min() {
     let waits: Vec<u64> = bench.asked.windows(2).map(|two| two[1] - two[0]).collect();
     assert_eq!(&waits[..9], [5, 10, 20, 40, 80, 160, 320, 600, 600]);
     assert_eq!(waits.iter().max(), Some(&600));
-    bench.tell(In::Answered(Ok("d-1".into())));
+    bench.send(In::Answered(Ok("d-1".into())));
     assert_eq!((bench.found.as_deref(), bench.machine.deadline()), (Some("d-1"), None));
 }
 

@@ -109,13 +109,13 @@ pub(super) fn node(object: &[u8], wall: Timestamp) -> Result<NodeObject, Arc<str
 /// Returns the newest eviction notice among the conditions that are True. Conditions whose message announces the
 /// eviction take precedence.
 fn preempt(conditions: &[Condition<'_>], wall: Timestamp) -> Option<Preempt> {
-    let told = conditions.iter().filter_map(|condition| {
+    let notices = conditions.iter().filter_map(|condition| {
         let message = condition.message.as_deref().unwrap_or_default();
         let in_words = says_preempt(message);
         let at = time(condition.last_transition_time.as_deref());
         (in_words || condition.kind == PREEMPTION).then_some(((in_words, at), message))
     });
-    let ((_, at), message) = told.max_by_key(|(rank, _)| *rank)?;
+    let ((_, at), message) = notices.max_by_key(|(rank, _)| *rank)?;
     Some(Preempt {
         at: at.map(wall_of),
         age: at.and_then(|at| age(at, wall)),

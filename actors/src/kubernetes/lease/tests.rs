@@ -138,8 +138,8 @@ async fn w8_a_release_is_seen_while_other_requests_go_on() {
             async move { waiting.carry_out(LeaseAsk::Await(version, Duration::from_secs(300))).await },
         );
     let released = seen(requests.carry_out(LeaseAsk::Replace(made, edit(None))).await);
-    let heard = seen(waiter.await.unwrap());
-    assert_eq!((heard.holder.as_deref(), &heard.version), (None, &released.version));
+    let result = seen(waiter.await.unwrap());
+    assert_eq!((result.holder.as_deref(), &result.version), (None, &released.version));
 }
 
 #[tokio::test]
@@ -215,9 +215,9 @@ async fn w8_a_watch_answers_with_its_first_event_that_says_something() {
     assert_eq!(&*seen(watched(&[bookmark.clone(), modified.clone()]).await).version.0, "9");
     assert_eq!(&*seen(watched(&[modified]).await).version.0, "9");
     assert!(matches!(watched(&[json!({ "type": "DELETED", "object": lease })]).await, LeaseAnswer::Absent));
-    let said = failed(watched(&[bookmark]).await);
-    assert_eq!(said, "the watch ended without a line about the Lease");
-    assert_eq!(failed(watched(&[]).await), said);
+    let error = failed(watched(&[bookmark]).await);
+    assert_eq!(error, "the watch ended without a line about the Lease");
+    assert_eq!(failed(watched(&[]).await), error);
     let expired = json!({ "type": "ERROR", "object": { "code": 410, "message": "too old" } });
     assert_eq!(failed(watched(&[expired]).await), "too old");
     failed(watched(&[json!("nonsense")]).await);
@@ -262,8 +262,8 @@ async fn w8_a_watch_that_stays_open_without_the_known_state_ends_soon() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n";
     let ask = LeaseAsk::Await(ResourceVersion("7".into()), Duration::from_secs(300));
     let began = tokio::time::Instant::now();
-    let said = failed(against(head.to_owned(), true).await.carry_out(ask.clone()).await);
-    assert!(said.contains("not begun with the Lease"), "{said}");
+    let error = failed(against(head.to_owned(), true).await.carry_out(ask.clone()).await);
+    assert!(error.contains("not begun with the Lease"), "{error}");
     assert!(began.elapsed() <= Duration::from_secs(6), "{:?}", began.elapsed());
     let older = format!("{head}{}\n", watch_event("ADDED", 6));
     assert_eq!(&*seen(against(older, true).await.carry_out(ask).await).version.0, "6");
@@ -433,8 +433,8 @@ async fn w8_a_watch_that_is_cut_after_10_s_or_more_is_closed_and_has_not_failed(
             Err(std::io::Error::other("connection reset"))
         });
         let bytes = StreamReader::new(Box::pin(begun.chain(cut)));
-        let heard = requests.first_change(&ResourceVersion("7".into()), bytes).await;
-        match heard {
+        let result = requests.first_change(&ResourceVersion("7".into()), bytes).await;
+        match result {
             Ok(LeaseAnswer::Unchanged) => assert!(is_routine, "after {seconds} s"),
             Err(RequestFailure::Other(_)) => assert!(!is_routine, "after {seconds} s"),
             other => panic!("after {seconds} s: {other:?}"),

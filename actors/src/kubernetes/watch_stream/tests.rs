@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::*;
 use crate::address_book::End;
 use crate::kubernetes::raw;
-use crate::shell::tests::board_of_sinks;
+use crate::shell::tests::address_book_of_sinks;
 
 fn asked_of(kind: Kind, ask: Ask) -> String {
     uri(&Request { call: CallId(1), kind, ask }, 0)
@@ -62,7 +62,7 @@ struct Stage {
     fakes: Fakes,
     client: Client,
     clock: Clock,
-    hears: UnboundedReceiver<Delivery>,
+    receiver: UnboundedReceiver<Delivery>,
     recipient: actix::Recipient<crate::address_book::Deliver>,
 }
 
@@ -71,9 +71,9 @@ impl Stage {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));
         let client = Client::try_from(config).expect("a client");
-        let (address_book, hears) = board_of_sinks(Duration::ZERO);
+        let (address_book, receiver) = address_book_of_sinks(Duration::ZERO);
         let recipient = address_book.recipient(End::Watcher(Kind::Preemptions)).clone();
-        Stage { fakes, client, clock: Clock::start(), hears, recipient }
+        Stage { fakes, client, clock: Clock::start(), receiver, recipient }
     }
 
     async fn apply(&self, event: Value) {
@@ -91,7 +91,7 @@ impl Stage {
 
     /// Returns the next input of the watcher.
     async fn next_input(&mut self) -> In {
-        let delivery = self.hears.recv().await.expect("the sink lives");
+        let delivery = self.receiver.recv().await.expect("the sink lives");
         let Delivery::Watcher(Kind::Preemptions, input) = delivery else {
             panic!("not for the watcher: {delivery:?}")
         };
@@ -193,7 +193,7 @@ async fn asked_of_a_server_that_answers_watches(answer: &'static str, count: usi
     };
     let config = kube::Config::new(raw::serve(serve, false).await.parse().expect("an address"));
     let client = Client::try_from(config).expect("a client");
-    let (address_book, mut hears) = board_of_sinks(Duration::ZERO);
+    let (address_book, mut receiver) = address_book_of_sinks(Duration::ZERO);
     let kind = Kind::Nodes;
     let (mut watcher, mut now, mut out) = (Watcher::new(kind), Now::ZERO, Vec::new());
     watcher.step(now, In::Start, &mut out);
@@ -216,7 +216,7 @@ async fn asked_of_a_server_that_answers_watches(answer: &'static str, count: usi
         let recipient = address_book.recipient(End::Watcher(kind)).clone();
         let way_back = WatcherRoute { kind, writer: recipient.clone(), recipient };
         follow(client.clone(), Clock::start(), request, way_back).await;
-        while let Ok(Delivery::Watcher(_, next_input)) = hears.try_recv() {
+        while let Ok(Delivery::Watcher(_, next_input)) = receiver.try_recv() {
             watcher.step(now, next_input, &mut out);
         }
     }

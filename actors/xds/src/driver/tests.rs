@@ -60,13 +60,13 @@ fn insecure(target: impl fmt::Display) -> Arc<Bootstrap> {
 /// A driver and its events.
 struct Site {
     driver: Driver,
-    told: UnboundedReceiver<Heard>,
+    events: UnboundedReceiver<Heard>,
 }
 
 impl Site {
     fn of(bootstrap: Arc<Bootstrap>) -> Site {
-        let (tell, told) = unbounded_channel();
-        Site { driver: Driver::new(bootstrap, VERSION, tell, || AT, || JITTER), told }
+        let (sender, events) = unbounded_channel();
+        Site { driver: Driver::new(bootstrap, VERSION, sender, || AT, || JITTER), events }
     }
 
     /// Creates a driver whose stream to this server requests endpoints.
@@ -81,33 +81,33 @@ impl Site {
     }
 
     async fn next(&mut self) -> Heard {
-        within(self.told.recv()).await.expect("the driver lives")
+        within(self.events.recv()).await.expect("the driver lives")
     }
 
     async fn dispatched(&mut self) {
-        let said = self.next().await;
-        assert!(matches!(said, Heard::Dispatched(STREAM)), "{said:?}");
+        let event = self.next().await;
+        assert!(matches!(event, Heard::Dispatched(STREAM)), "{event:?}");
     }
 
     async fn sent(&mut self, kind: Kind) {
-        let said = self.next().await;
-        assert!(matches!(said, Heard::Sent(STREAM, sent) if sent == kind), "{said:?}");
+        let event = self.next().await;
+        assert!(matches!(event, Heard::Sent(STREAM, sent) if sent == kind), "{event:?}");
     }
 
     async fn response(&mut self) -> Response {
-        let said = self.next().await;
-        let Heard::Response(STREAM, response, AT) = said else { panic!("{said:?}") };
+        let event = self.next().await;
+        let Heard::Response(STREAM, response, AT) = event else { panic!("{event:?}") };
         response
     }
 
     async fn illegible(&mut self) {
-        let said = self.next().await;
-        assert!(matches!(said, Heard::Illegible(STREAM)), "{said:?}");
+        let event = self.next().await;
+        assert!(matches!(event, Heard::Illegible(STREAM)), "{event:?}");
     }
 
     async fn ended(&mut self) -> Ended {
-        let said = self.next().await;
-        let Heard::Ended { stream: STREAM, ended, jitter: JITTER } = said else { panic!("{said:?}") };
+        let event = self.next().await;
+        let Heard::Ended { stream: STREAM, ended, jitter: JITTER } = event else { panic!("{event:?}") };
         ended
     }
 
@@ -116,7 +116,7 @@ impl Site {
         self.driver.send(STREAM, &asked(&["more"]));
         self.sent(Kind::Endpoints).await;
         assert_eq!(peer.request().await.resource_names, ["more"]);
-        assert!(self.told.try_recv().is_err());
+        assert!(self.events.try_recv().is_err());
     }
 }
 

@@ -17,7 +17,7 @@ struct Shell {
     client: Client,
     site: Site,
     now: Now,
-    next_news: Vec<Told>,
+    pending_news: Vec<Told>,
 }
 
 impl Shell {
@@ -25,21 +25,21 @@ impl Shell {
         let params =
             Params { servers: bootstrap.servers(), backoff: Waits::STREAMS, nack_pace: Waits::NACKS };
         let client = Client::new(params);
-        Shell { client, site: Site::of(bootstrap), now: Now::from_millis(1), next_news: Vec::new() }
+        Shell { client, site: Site::of(bootstrap), now: Now::from_millis(1), pending_news: Vec::new() }
     }
 
     fn act(&mut self, out: Vec<Out>) {
         let mut processed = None;
-        for said in out {
-            match said {
+        for event in out {
+            match event {
                 Out::Call(Call::Open { stream, server, first }) => {
                     self.site.driver.open(stream, server, first)
                 }
                 Out::Call(Call::Send(stream, request)) => self.site.driver.send(stream, &request),
                 Out::Call(Call::Read(stream)) => self.site.driver.read(stream),
                 Out::Call(Call::Close(stream)) => self.site.driver.close(stream),
-                Out::Notice(update, next_news) => {
-                    self.next_news.push(next_news);
+                Out::Notice(update, told) => {
+                    self.pending_news.push(told);
                     processed = Some(update);
                 }
                 Out::Metric(_) => {}
@@ -61,11 +61,11 @@ impl Shell {
 
     /// Handles events of the driver until watchers get an output.
     async fn next_news(&mut self) -> News<()> {
-        while self.next_news.is_empty() {
-            let said = self.site.next().await;
-            self.step(said);
+        while self.pending_news.is_empty() {
+            let event = self.site.next().await;
+            self.step(event);
         }
-        let news = self.next_news.remove(0).news;
+        let news = self.pending_news.remove(0).news;
         match news {
             News::Changed(Ok(cached)) => {
                 let model::xds::cache::Cached { raw, version, updated, provenance, .. } = cached;
@@ -79,9 +79,9 @@ impl Shell {
     /// Handles events of the driver up to the end of the stream.
     async fn ended(&mut self) {
         loop {
-            let said = self.site.next().await;
-            let is_end = matches!(said, Heard::Ended { .. });
-            self.step(said);
+            let event = self.site.next().await;
+            let is_end = matches!(event, Heard::Ended { .. });
+            self.step(event);
             if is_end {
                 return;
             }
@@ -152,7 +152,7 @@ async fn x2_a88_a_whole_conversation() {
     // error if it lasts.
     drop(peer);
     shell.ended().await;
-    assert_eq!(shell.next_news, []);
+    assert_eq!(shell.pending_news, []);
     shell.wait();
     let mut peer = server.call().await;
     let again = peer.request().await;

@@ -103,11 +103,11 @@ impl Files {
 }
 
 /// Checks that a stream is unavailable, with this text and this path.
-async fn unavailable(bootstrap: Arc<Bootstrap>, words: &str, path: &Path) {
+async fn unavailable(bootstrap: Arc<Bootstrap>, text: &str, path: &Path) {
     let ended = Site::asking(bootstrap).ended().await;
     assert_eq!(ended.code, Code::Unavailable, "{ended:?}");
     let path = path.display().to_string();
-    assert!(ended.message.contains(words) && ended.message.contains(&path), "{ended:?}");
+    assert!(ended.message.contains(text) && ended.message.contains(&path), "{ended:?}");
 }
 
 #[tokio::test]
@@ -181,11 +181,11 @@ async fn x2_a97_all_tokens_go_with_the_call_and_are_read_for_each_stream_anew() 
     let bootstrap = files.with_tokens(server.addr.port(), &["one", "two"]);
     files.write("one", "planted-1.a.b\n");
     unavailable(Arc::clone(&bootstrap), "jwt_token_file ", &files.path("two")).await;
-    for (text, words) in
+    for (text, text) in
         [("", "holds no token"), ("two words", "holds no token"), ("\u{e9}", "holds no token")]
     {
         files.write("two", text);
-        unavailable(Arc::clone(&bootstrap), words, &files.path("two")).await;
+        unavailable(Arc::clone(&bootstrap), text, &files.path("two")).await;
     }
     files.write("two", "planted-2");
     let mut site = Site::asking(bootstrap);
@@ -213,7 +213,9 @@ async fn x2_a_peer_silent_during_tls_times_out() {
     let files = Files::trusting(&Authority::of("ours"));
     let mut site = Site::asking(files.tls(addr.port()));
     let before = tokio::time::Instant::now();
-    let Some(Heard::Ended { stream: STREAM, ended, .. }) = site.told.recv().await else { panic!("it ends") };
+    let Some(Heard::Ended { stream: STREAM, ended, .. }) = site.events.recv().await else {
+        panic!("it ends")
+    };
     assert_eq!(ended.code, Code::Unavailable);
     assert!(ended.message.starts_with("not connected within 20 seconds (trusted: ca_"), "{ended:?}");
     assert_eq!(before.elapsed().as_secs(), 20);

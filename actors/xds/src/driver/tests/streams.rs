@@ -121,7 +121,7 @@ async fn x2_after_its_close_a_stream_is_silent_and_the_server_sees_it() {
     site.driver.send(STREAM, &asked(&["more"]));
     site.driver.read(STREAM);
     peer.closed().await;
-    assert!(site.told.try_recv().is_err());
+    assert!(site.events.try_recv().is_err());
 }
 
 #[tokio::test]
@@ -130,13 +130,13 @@ async fn x2_all_streams_are_closed_when_the_driver_is_dropped() {
     let mut site = Site::at(server.addr);
     site.driver.open(StreamId(2), SERVER, vec![asked(&["web"])]);
     let peers = [server.call().await, server.call().await];
-    let Site { driver, mut told } = site;
+    let Site { driver, mut events } = site;
     drop(driver);
     for peer in peers {
         peer.closed().await;
     }
-    while let Some(said) = within(told.recv()).await {
-        assert!(matches!(said, Heard::Dispatched(_)), "{said:?}");
+    while let Some(event) = within(events.recv()).await {
+        assert!(matches!(event, Heard::Dispatched(_)), "{event:?}");
     }
 }
 
