@@ -43,7 +43,7 @@ use actix_web::{App, FromRequest, Handler, Resource, Responder, guard, web};
 use actors::clock::Clock;
 use actors::host::Published;
 use actors::kubernetes::{EventSubscription, Reviewer};
-use actors::operator_requests::Asks;
+use actors::operator_requests::OperatorRequests;
 use anyhow::Context as _;
 use futures::future::join_all;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -107,7 +107,7 @@ pub struct About {
 #[derive(Clone)]
 pub struct People {
     /// Who asks the machines.
-    asks: Asks,
+    asks: OperatorRequests,
     /// The way in.
     door: Door,
     /// Which log lines are written.
@@ -117,7 +117,7 @@ pub struct People {
 impl People {
     /// Those whom this reviewer's API server lets.
     #[must_use]
-    pub fn new(asks: Asks, reviewer: Reviewer, levels: Levels) -> People {
+    pub fn new(asks: OperatorRequests, reviewer: Reviewer, levels: Levels) -> People {
         People { asks, door: Door::new(reviewer), levels }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use actors::azure::Effects;
 use actors::clock::Clock;
 use actors::host::Published;
-use actors::operator_requests::Asks;
+use actors::operator_requests::OperatorRequests;
 use actors::recorder;
 use anyhow::Context as _;
 use config::Config;
@@ -74,7 +74,7 @@ pub struct Sight {
     /// The published snapshot.
     pub published: Published,
     /// Who asks its machines.
-    pub asks: Asks,
+    pub asks: OperatorRequests,
     /// What has it take part in the election, where it waits for that.
     pub ballot: Ballot,
 }

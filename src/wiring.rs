@@ -17,7 +17,7 @@ use actors::host::{End, Host, Published};
 use actors::kubernetes::{
     EventPublisher, EventSubscription, KubernetesPort, Places, Pod, Reporter, Reviewer, deployment_named,
 };
-use actors::operator_requests::Asks;
+use actors::operator_requests::OperatorRequests;
 use actors::pools::Pools;
 use actors::recorder::{CloudLabels, Recorder};
 use actors::shell::{Ping, Shell};
@@ -108,7 +108,7 @@ pub struct Running {
     /// Whom to ask whether the machines step.
     pub pulse: Pulse,
     /// Who asks the machines for operators.
-    pub asks: Asks,
+    pub asks: OperatorRequests,
     /// Who has the API server judge operators.
     pub reviewer: Reviewer,
     /// Where the events that are told can be heard.
@@ -282,7 +282,7 @@ pub fn start(parts: Parts) -> Running {
         host: host.clone().recipient(),
     });
     let (asks, reviewer) =
-        (Asks::new(host.recipient(), Arc::clone(&address_book)), Reviewer::new(kubernetes.clone()));
+        (OperatorRequests::new(host.recipient(), Arc::clone(&address_book)), Reviewer::new(kubernetes.clone()));
     let leader = address_book.leader.clone();
     let stage = Stage { clock, address_book, machines: machines.clone() };
     let event_subscription = run_kubernetes_port(kubernetes_ctx, kubernetes, effects, leases, &stage);

@@ -14,7 +14,7 @@ use pool_core::route::{ArmMessage, Delivery};
 
 use tracing::Instrument;
 
-use self::log::{About, Accepted, Write};
+use self::log::{Accepted, CallSubject, Write};
 use crate::address_book::Deliver;
 
 /// Whether the process sends writes.
@@ -75,16 +75,16 @@ impl AzurePort {
     }
 
     /// Returns the subject of a call, for log lines.
-    fn subject(&self, request: &ArmRequest) -> About {
+    fn subject(&self, request: &ArmRequest) -> CallSubject {
         match request {
-            ArmRequest::GetLoadBalancer(lb) => About::LoadBalancer(lb.clone()),
-            ArmRequest::GetPool(pool) => About::Pool(pool.clone()),
+            ArmRequest::GetLoadBalancer(lb) => CallSubject::LoadBalancer(lb.clone()),
+            ArmRequest::GetPool(pool) => CallSubject::Pool(pool.clone()),
             ArmRequest::PutPool { pool, edit, permit, record, .. } => {
-                About::Put(Write::begins(pool.clone(), permit.attempt, edit, Arc::clone(record)))
+                CallSubject::Put(Write::new(pool.clone(), permit.attempt, edit, Arc::clone(record)))
             }
             ArmRequest::Poll(operation) => {
                 let known = self.running.values().find(|(running, _)| running == operation);
-                About::Poll(known.map(|(_, write)| write.clone()))
+                CallSubject::Poll(known.map(|(_, write)| write.clone()))
             }
         }
     }

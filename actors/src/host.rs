@@ -45,7 +45,7 @@ pub enum End {
 /// message is handled.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
-pub struct Await {
+pub struct AwaitAnswer {
     /// Id of the request.
     pub id: RequestId,
     /// Receiver of the answer; closed if the caller no longer waits.
@@ -198,10 +198,10 @@ impl Handler<Deliver> for Host {
     }
 }
 
-impl Handler<Await> for Host {
+impl Handler<AwaitAnswer> for Host {
     type Result = ();
 
-    fn handle(&mut self, Await { id, answer }: Await, _: &mut Self::Context) {
+    fn handle(&mut self, AwaitAnswer { id, answer }: AwaitAnswer, _: &mut Self::Context) {
         self.waiting.retain(|_, waits| !waits.is_closed());
         self.waiting.insert(id, answer);
     }

@@ -16,7 +16,7 @@ use tracing::field::{DebugValue, debug};
 
 /// Subject of a call.
 #[derive(Clone, Debug)]
-pub(super) enum About {
+pub(super) enum CallSubject {
     /// A read of a load balancer.
     LoadBalancer(LbName),
     /// A read of a pool.
@@ -42,7 +42,7 @@ pub(super) struct Write {
 
 impl Write {
     /// Creates a write that starts now.
-    pub(super) fn begins(pool: PoolId, attempt: AttemptId, edit: &Edit, record: Arc<WriteRecord>) -> Write {
+    pub(super) fn new(pool: PoolId, attempt: AttemptId, edit: &Edit, record: Arc<WriteRecord>) -> Write {
         Write { pool, attempt, caller: caller(edit), record, began: Instant::now(), correlation_id: None }
     }
 }
@@ -60,13 +60,13 @@ fn caller(edit: &Edit) -> Option<Arc<str>> {
 
 /// Returns the span of a call. Its fields name the subject and the caller (S1); ARM's correlation id is added once it
 /// is known. The level makes the fields visible at every `log.level`.
-pub(super) fn span(about: &About) -> Span {
-    let (verb, load_balancer, pool, write) = match about {
-        About::LoadBalancer(lb) => (ArmVerb::GetLoadBalancer, Some(lb), None, None),
-        About::Pool(pool) => (ArmVerb::GetPool, None, Some(pool), None),
-        About::Put(write) => (ArmVerb::PutPool, None, Some(&write.pool), Some(write)),
-        About::Poll(Some(write)) => (ArmVerb::Poll, None, Some(&write.pool), Some(write)),
-        About::Poll(None) => (ArmVerb::Poll, None, None, None),
+pub(super) fn span(subject: &CallSubject) -> Span {
+    let (verb, load_balancer, pool, write) = match subject {
+        CallSubject::LoadBalancer(lb) => (ArmVerb::GetLoadBalancer, Some(lb), None, None),
+        CallSubject::Pool(pool) => (ArmVerb::GetPool, None, Some(pool), None),
+        CallSubject::Put(write) => (ArmVerb::PutPool, None, Some(&write.pool), Some(write)),
+        CallSubject::Poll(Some(write)) => (ArmVerb::Poll, None, Some(&write.pool), Some(write)),
+        CallSubject::Poll(None) => (ArmVerb::Poll, None, None, None),
     };
     tracing::error_span!(
         "arm",
@@ -85,26 +85,26 @@ pub(super) fn span(about: &About) -> Span {
 pub(super) struct Accepted(pub(super) Operation, pub(super) Write);
 
 /// Logs an answer within the span of its call; returns a write whose operation continues.
-pub(super) fn answer(about: About, answer: &ArmAnswer) -> Option<Accepted> {
+pub(super) fn answer(subject: CallSubject, answer: &ArmAnswer) -> Option<Accepted> {
     if let Some(id) = correlation_id(answer) {
         Span::current().record("correlation_id", id);
     }
-    match (about, answer) {
-        (About::Put(write), ArmAnswer::Put(accepted)) => put(write, accepted),
-        (About::Poll(Some(write)), ArmAnswer::Operation(OperationState::Succeeded)) => {
+    match (subject, answer) {
+        (CallSubject::Put(write), ArmAnswer::Put(accepted)) => put(write, accepted),
+        (CallSubject::Poll(Some(write)), ArmAnswer::Operation(OperationState::Succeeded)) => {
             written(&write);
             None
         }
         (
-            about,
+            subject,
             ArmAnswer::Operation(OperationState::Failed(failure) | OperationState::Canceled(failure)),
         )
-        | (about, ArmAnswer::Failed(failure)) => {
-            failed(&about, failure);
+        | (subject, ArmAnswer::Failed(failure)) => {
+            failed(&subject, failure);
             None
         }
         (
-            About::LoadBalancer(_) | About::Pool(_) | About::Put(_) | About::Poll(_),
+            CallSubject::LoadBalancer(_) | CallSubject::Pool(_) | CallSubject::Put(_) | CallSubject::Poll(_),
             ArmAnswer::LoadBalancer(_)
             | ArmAnswer::Pool(_)
             | ArmAnswer::Put(_)
@@ -184,29 +184,29 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn failed(about: &About, failure: &Failure) {
-    if is_ordinary(about, failure) {
+fn failed(subject: &CallSubject, failure: &Failure) {
+    if is_ordinary(subject, failure) {
         tracing::debug!(%failure, "call to Azure not answered with success");
         return;
     }
     let remedy = remedy(failure);
-    match about {
-        About::LoadBalancer(_) => tracing::warn!(%failure, remedy, "failed to read load balancer"),
-        About::Pool(_) => tracing::warn!(%failure, remedy, "failed to read backend pool"),
-        About::Put(write) => log_write!(warn, write, %failure, remedy, "failed to write backend pool"),
-        About::Poll(Some(write)) => {
+    match subject {
+        CallSubject::LoadBalancer(_) => tracing::warn!(%failure, remedy, "failed to read load balancer"),
+        CallSubject::Pool(_) => tracing::warn!(%failure, remedy, "failed to read backend pool"),
+        CallSubject::Put(write) => log_write!(warn, write, %failure, remedy, "failed to write backend pool"),
+        CallSubject::Poll(Some(write)) => {
             log_write!(warn, write, %failure, remedy, "the operation that writes a backend pool failed");
         }
-        About::Poll(None) => tracing::warn!(%failure, remedy, "an operation failed"),
+        CallSubject::Poll(None) => tracing::warn!(%failure, remedy, "an operation failed"),
     }
 }
 
 /// Returns whether a failure is normal: a load balancer that does not exist, as most `-internal` ones do not, or a
 /// call that was not sent because a gate or a permit had closed.
-fn is_ordinary(about: &About, failure: &Failure) -> bool {
-    match (failure.kind, about) {
+fn is_ordinary(subject: &CallSubject, failure: &Failure) -> bool {
+    match (failure.kind, subject) {
         (FailureKind::PermitExpired | FailureKind::GateClosed, _) => true,
-        (FailureKind::Status(_), About::LoadBalancer(_)) => failure.says_absent(),
+        (FailureKind::Status(_), CallSubject::LoadBalancer(_)) => failure.says_absent(),
         (
             FailureKind::Status(_)
             | FailureKind::Operation

@@ -181,11 +181,11 @@ async fn x2_a97_all_tokens_go_with_the_call_and_are_read_for_each_stream_anew() 
     let bootstrap = files.with_tokens(server.addr.port(), &["one", "two"]);
     files.write("one", "planted-1.a.b\n");
     unavailable(Arc::clone(&bootstrap), "jwt_token_file ", &files.path("two")).await;
-    for (text, text) in
+    for (text, expected) in
         [("", "holds no token"), ("two words", "holds no token"), ("\u{e9}", "holds no token")]
     {
         files.write("two", text);
-        unavailable(Arc::clone(&bootstrap), text, &files.path("two")).await;
+        unavailable(Arc::clone(&bootstrap), expected, &files.path("two")).await;
     }
     files.write("two", "planted-2");
     let mut site = Site::asking(bootstrap);
