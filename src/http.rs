@@ -44,8 +44,8 @@ use actix_web::middleware::{Next, from_fn};
 use actix_web::{App, FromRequest, Handler, Resource, Responder, guard, web};
 use actors::clock::Clock;
 use actors::host::Published;
-use actors::kubernetes::{Reviewer, Tellings};
-use actors::operator_requests::Asks;
+use actors::kubernetes::{EventSubscription, Reviewer};
+use actors::operator_requests::OperatorRequests;
 use anyhow::Context as _;
 use futures::future::join_all;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -103,14 +103,14 @@ pub struct About {
     /// The pools that are filled from each xDS source, as they are configured.
     pub listed: Arc<Listed>,
     /// Where the events that are told can be heard.
-    pub tellings: Tellings,
+    pub event_subscription: EventSubscription,
 }
 
 /// What the handlers of operators' requests need besides.
 #[derive(Clone)]
 pub struct People {
     /// Who asks the machines.
-    asks: Asks,
+    asks: OperatorRequests,
     /// The way in.
     door: Door,
     /// Which log lines are written.
@@ -120,7 +120,7 @@ pub struct People {
 impl People {
     /// Those whom this reviewer's API server lets.
     #[must_use]
-    pub fn new(asks: Asks, reviewer: Reviewer, levels: Levels) -> People {
+    pub fn new(asks: OperatorRequests, reviewer: Reviewer, levels: Levels) -> People {
         People { asks, door: Door::new(reviewer), levels }
     }
 }
@@ -217,7 +217,7 @@ impl Listeners {
         let page = web::Data::new(web_page::WebPage::assembled());
         let document = web::Data::new(OpenApi::of_this_version());
         let (ending, ends) = watch::channel(false);
-        let audience = web::Data::new(Audience::new(about.tellings.clone(), ends));
+        let audience = web::Data::new(Audience::new(about.event_subscription.clone(), ends));
         let routes = move |config: &mut web::ServiceConfig| {
             let config =
                 config.app_data(web::Data::new(about.clone())).app_data(web::Data::new(people.clone()));

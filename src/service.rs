@@ -10,7 +10,7 @@ use std::time::Duration;
 use actors::azure::Effects;
 use actors::clock::Clock;
 use actors::host::Published;
-use actors::operator_requests::Asks;
+use actors::operator_requests::OperatorRequests;
 use actors::recorder;
 use anyhow::Context as _;
 use config::Config;
@@ -74,7 +74,7 @@ pub struct Sight {
     /// The published snapshot.
     pub published: Published,
     /// Who asks its machines.
-    pub asks: Asks,
+    pub asks: OperatorRequests,
     /// What has it take part in the election, where it waits for that.
     pub ballot: Ballot,
 }
@@ -292,7 +292,7 @@ fn about(options: &Options, clock: Clock, running: &Running) -> http::About {
         effective: Arc::new(http::Effective::of(&options.config)),
         installation: Arc::new(http::Installation::of(&options.config, |name| std::env::var(name).ok())),
         listed: Arc::new(params::pools_by_source(&options.config)),
-        tellings: running.tellings.clone(),
+        event_subscription: running.event_subscription.clone(),
     }
 }
 

@@ -15,9 +15,9 @@ use actors::azure::{AzurePort, Effects};
 use actors::clock::Clock;
 use actors::host::{End, Host, Published};
 use actors::kubernetes::{
-    KubernetesPort, Places, Pod, Reporter, Reviewer, Teller, Tellings, deployment_named,
+    EventPublisher, EventSubscription, KubernetesPort, Places, Pod, Reporter, Reviewer, deployment_named,
 };
-use actors::operator_requests::Asks;
+use actors::operator_requests::OperatorRequests;
 use actors::pools::Pools;
 use actors::recorder::{CloudLabels, Recorder};
 use actors::shell::{Ping, Shell};
@@ -108,11 +108,11 @@ pub struct Running {
     /// Whom to ask whether the machines step.
     pub pulse: Pulse,
     /// Who asks the machines for operators.
-    pub asks: Asks,
+    pub asks: OperatorRequests,
     /// Who has the API server judge operators.
     pub reviewer: Reviewer,
     /// Where the events that are told can be heard.
-    pub tellings: Tellings,
+    pub event_subscription: EventSubscription,
     writer: Recipient<Deliver>,
     leader: Recipient<Deliver>,
     xds_source: Recipient<Deliver>,
@@ -281,14 +281,27 @@ pub fn start(parts: Parts) -> Running {
         metrics: Recorder::new(metrics, labels, servers).start().recipient(),
         host: host.clone().recipient(),
     });
-    let (asks, reviewer) =
-        (Asks::new(host.recipient(), Arc::clone(&address_book)), Reviewer::new(kubernetes.clone()));
+    let (asks, reviewer) = (
+        OperatorRequests::new(host.recipient(), Arc::clone(&address_book)),
+        Reviewer::new(kubernetes.clone()),
+    );
     let leader = address_book.leader.clone();
     let stage = Stage { clock, address_book, machines: machines.clone() };
-    let tellings = run_kubernetes_port(kubernetes_ctx, kubernetes, effects, leases, &stage);
+    let event_subscription = run_kubernetes_port(kubernetes_ctx, kubernetes, effects, leases, &stage);
     let pulse = shells.pulse();
     stage.run_all(shells, params, election);
-    Running { published, pulse, asks, reviewer, tellings, writer, leader, xds_source, ended, machines }
+    Running {
+        published,
+        pulse,
+        asks,
+        reviewer,
+        event_subscription,
+        writer,
+        leader,
+        xds_source,
+        ended,
+        machines,
+    }
 }
 
 /// The targets of xDS servers, as metrics name them.
@@ -304,14 +317,14 @@ fn run_kubernetes_port(
     effects: Effects,
     leases: Places,
     stage: &Stage,
-) -> Tellings {
+) -> EventSubscription {
     let variable = |name: &str| std::env::var(name).ok();
     let (deployment, pod) = (deployment_named(variable), Pod::from_variables(variable));
     let reporter = Reporter::new(deployment, pod, &leases.own, stage.clock);
-    let (teller, tellings) = Teller::new();
+    let (publisher, event_subscription) = EventPublisher::new();
     let address_book = Arc::clone(&stage.address_book);
-    ctx.run(KubernetesPort::new(client, effects, stage.clock, (reporter, teller), leases, address_book));
-    tellings
+    ctx.run(KubernetesPort::new(client, effects, stage.clock, (reporter, publisher), leases, address_book));
+    event_subscription
 }
 
 /// What every shell is started with.

@@ -1,16 +1,16 @@
-//! Who stands behind each address. The wiring fills it once, before any machine runs.
+//! The recipient of each address. The wiring fills the book once, before any machine runs.
 
 use actix::{Message, Recipient};
 use model::object::Kind;
 use pool_core::route::{Address, Delivery};
 
-/// A run of deliveries for one actor, in order.
+/// Deliveries for one actor, in order.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Deliver(pub Vec<Delivery>);
 
-/// Where an edge ends. All pools stand behind one end, the registry's, so that what goes to many pools at once
-/// travels as one message.
+/// Receiving end of an edge. All pools share one end, the registry, so that deliveries to many pools travel as one
+/// message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum End {
     /// The watcher of a kind.
@@ -25,17 +25,17 @@ pub enum End {
     Pools,
     /// The writer.
     Writer,
-    /// The admin state.
+    /// The AdminState machine.
     AdminState,
     /// The Leader.
     Leader,
-    /// The keeper of pauses.
+    /// The Pauses machine.
     Pauses,
     /// The event emitter.
     Events,
-    /// The board.
+    /// The snapshot machine.
     Board,
-    /// The follower of xDS sources.
+    /// The xDS source machine.
     XdsSource,
     /// The port to xDS control planes.
     XdsPort,
@@ -45,7 +45,7 @@ pub enum End {
     KubernetesPort,
     /// The metrics recorder.
     Metrics,
-    /// The published snapshot and the process's life.
+    /// The host, which publishes snapshots and ends the process.
     Host,
 }
 
@@ -88,17 +88,17 @@ pub struct AddressBook {
     pub pools: Recipient<Deliver>,
     /// The writer.
     pub writer: Recipient<Deliver>,
-    /// The admin state.
+    /// The AdminState machine.
     pub admin_state: Recipient<Deliver>,
     /// The Leader.
     pub leader: Recipient<Deliver>,
-    /// The keeper of pauses.
+    /// The Pauses machine.
     pub pauses: Recipient<Deliver>,
     /// The event emitter.
     pub events: Recipient<Deliver>,
-    /// The board.
+    /// The snapshot machine.
     pub board: Recipient<Deliver>,
-    /// The follower of xDS sources.
+    /// The xDS source machine.
     pub xds_source: Recipient<Deliver>,
     /// The port to xDS control planes.
     pub xds: Recipient<Deliver>,
@@ -108,12 +108,12 @@ pub struct AddressBook {
     pub kubernetes: Recipient<Deliver>,
     /// The metrics recorder.
     pub metrics: Recipient<Deliver>,
-    /// The published snapshot and the process's life.
+    /// The host, which publishes snapshots and ends the process.
     pub host: Recipient<Deliver>,
 }
 
 impl AddressBook {
-    /// Who stands at an end.
+    /// Returns the recipient at an end.
     #[must_use]
     pub fn recipient(&self, end: End) -> &Recipient<Deliver> {
         match end {

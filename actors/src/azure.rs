@@ -1,5 +1,5 @@
-//! The port to Azure Resource Manager: makes each call as a task of its own and brings the answer back as one
-//! more input of the writer. A dry run answers every PUT here, so that none can leave the process (C4).
+//! The port to Azure Resource Manager: runs each call as a task and sends the answer to the writer as one more input.
+//! In a dry run, the port answers every PUT itself, so that none leaves the process (C4).
 
 mod log;
 
@@ -14,15 +14,15 @@ use pool_core::route::{ArmMessage, Delivery};
 
 use tracing::Instrument;
 
-use self::log::{About, Accepted, Write};
+use self::log::{Accepted, CallSubject, Write};
 use crate::address_book::Deliver;
 
-/// What becomes of writes.
+/// Whether the process sends writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effects {
-    /// They are carried out.
+    /// Writes are sent.
     Carried,
-    /// They are shown, and nothing is sent (C4).
+    /// Writes are shown, and nothing is sent (C4).
     Withheld,
 }
 
@@ -31,12 +31,12 @@ pub struct AzurePort {
     client: Arc<Client>,
     effects: Effects,
     writer: Recipient<Deliver>,
-    /// The last write of each load balancer whose operation ran on after its answer; told about, and nothing else.
+    /// Last write of each load balancer whose operation continues after the answer; for log lines only.
     running: HashMap<LbName, (Operation, Write)>,
 }
 
 impl AzurePort {
-    /// A port that calls through this client and answers the writer.
+    /// Creates a port that calls through this client and sends answers to the writer.
     #[must_use]
     pub fn new(client: Arc<Client>, effects: Effects, writer: Recipient<Deliver>) -> AzurePort {
         AzurePort { client, effects, writer, running: HashMap::new() }
@@ -45,8 +45,8 @@ impl AzurePort {
     fn call(&self, call: ArmCall, port: Recipient<Accepted>) {
         let (client, writer, effects) = (Arc::clone(&self.client), self.writer.clone(), self.effects);
         let ArmCall { id, request } = call;
-        let told = self.subject(&request);
-        let span = log::span(&told);
+        let subject = self.subject(&request);
+        let span = log::span(&subject);
         let exchange = async move {
             let Answered { answer, headroom } = match (effects, &request) {
                 (Effects::Withheld, ArmRequest::PutPool { .. }) => {
@@ -58,14 +58,14 @@ impl AzurePort {
                     ArmRequest::GetLoadBalancer(_) | ArmRequest::GetPool(_) | ArmRequest::Poll(_),
                 ) => client.execute(request).await,
             };
-            // Before the writer hears of it and asks how the operation stands.
-            if let Some(accepted) = log::answer(told, &answer)
+            // Before the writer receives the answer and polls the operation.
+            if let Some(accepted) = log::answer(subject, &answer)
                 && port.send(accepted).await.is_err()
             {
                 tracing::debug!("a write was accepted after the port had stopped");
             }
-            // How many calls are left comes first, so that what the answer sets going is measured by it.
-            let left = headroom.said().map(|(class, left)| writer::In::Headroom(class, left));
+            // The remaining quota comes first, so that it applies to the calls that follow from the answer.
+            let left = headroom.by_class().map(|(class, left)| writer::In::Headroom(class, left));
             let inputs = left.chain([writer::In::Answered(id, answer)]);
             if writer.send(Deliver(inputs.map(Delivery::Writer).collect())).await.is_err() {
                 tracing::debug!("an answer of ARM came after the writer had stopped");
@@ -74,17 +74,17 @@ impl AzurePort {
         drop(tokio::spawn(exchange.instrument(span)));
     }
 
-    /// What a call is about, for operators.
-    fn subject(&self, request: &ArmRequest) -> About {
+    /// Returns the subject of a call, for log lines.
+    fn subject(&self, request: &ArmRequest) -> CallSubject {
         match request {
-            ArmRequest::GetLoadBalancer(lb) => About::LoadBalancer(lb.clone()),
-            ArmRequest::GetPool(pool) => About::Pool(pool.clone()),
+            ArmRequest::GetLoadBalancer(lb) => CallSubject::LoadBalancer(lb.clone()),
+            ArmRequest::GetPool(pool) => CallSubject::Pool(pool.clone()),
             ArmRequest::PutPool { pool, edit, permit, record, .. } => {
-                About::Put(Write::begins(pool.clone(), permit.attempt, edit, Arc::clone(record)))
+                CallSubject::Put(Write::new(pool.clone(), permit.attempt, edit, Arc::clone(record)))
             }
             ArmRequest::Poll(operation) => {
                 let known = self.running.values().find(|(running, _)| running == operation);
-                About::Poll(known.map(|(_, write)| write.clone()))
+                CallSubject::Poll(known.map(|(_, write)| write.clone()))
             }
         }
     }
@@ -128,14 +128,14 @@ mod tests {
     use simulator::{Fakes, Settings, Size, World};
     use tokio::sync::mpsc;
 
-    /// Hears what the writer would.
-    struct Heard(mpsc::UnboundedSender<Vec<Delivery>>);
+    /// Receives the inputs of the writer.
+    struct WriterStub(mpsc::UnboundedSender<Vec<Delivery>>);
 
-    impl Actor for Heard {
+    impl Actor for WriterStub {
         type Context = Context<Self>;
     }
 
-    impl Handler<Deliver> for Heard {
+    impl Handler<Deliver> for WriterStub {
         type Result = ();
 
         fn handle(&mut self, Deliver(deliveries): Deliver, _: &mut Self::Context) {
@@ -160,8 +160,8 @@ mod tests {
             },
         };
         let client = Arc::new(Client::new(settings).expect("a client"));
-        let (sender, mut hears) = mpsc::unbounded_channel();
-        let writer = Heard(sender).start().recipient();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        let writer = WriterStub(sender).start().recipient();
         let port = AzurePort::new(client, Effects::Carried, writer).start();
         let call = ArmCall {
             id: CallId(7),
@@ -169,7 +169,7 @@ mod tests {
         };
         let message = Deliver(vec![Delivery::Arm(ArmMessage::Call(call))]);
         port.send(message).await.expect("the port lives");
-        hears.recv().await.expect("an answer")
+        receiver.recv().await.expect("an answer")
     }
 
     #[actix::test]
@@ -177,8 +177,10 @@ mod tests {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let size = Size { services: 1, load_balancers: 1, ..Size::default() };
         World::new(size, 1).populate(&fakes, &simulator::vnet_id()).await;
-        let heard = answered(&fakes.arm_url).await;
-        let [Delivery::Writer(first), Delivery::Writer(second)] = &heard[..] else { panic!("{heard:?}") };
+        let received = answered(&fakes.arm_url).await;
+        let [Delivery::Writer(first), Delivery::Writer(second)] = &received[..] else {
+            panic!("{received:?}")
+        };
         assert!(matches!(first, writer::In::Headroom(GateClass::Reads, 1..)), "{first:?}");
         assert!(matches!(second, writer::In::Answered(CallId(7), ArmAnswer::LoadBalancer(_))), "{second:?}");
     }
@@ -188,10 +190,10 @@ mod tests {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let url = fakes.arm_url.clone();
         fakes.stop().await;
-        let heard = answered(&url).await;
-        let [Delivery::Writer(writer::In::Answered(CallId(7), ArmAnswer::Failed(failure)))] = &heard[..]
+        let received = answered(&url).await;
+        let [Delivery::Writer(writer::In::Answered(CallId(7), ArmAnswer::Failed(failure)))] = &received[..]
         else {
-            panic!("{heard:?}")
+            panic!("{received:?}")
         };
         let Failure { kind, .. } = &**failure;
         assert_eq!(*kind, model::arm::FailureKind::NotConnected);

@@ -6,41 +6,41 @@ use jiff::{SignedDuration, Timestamp};
 use model::machine::{Now, Wall};
 use tokio::time::Instant;
 
-/// The clock of this process. All shells share one start, so that their moments compare.
+/// The clock of this process. All shells share one origin, so that their times are comparable.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Start,
     wall_start: Timestamp,
 }
 
-/// Where a clock began, and so what it counts.
+/// Origin and source of a clock's time.
 #[derive(Clone, Copy, Debug)]
 enum Start {
-    /// Time since the computer was switched on, also while it slept.
+    /// Time since the computer was booted, including suspension.
     Boot(Duration),
-    /// The time of the runtime, which a test can stop.
+    /// Time of the runtime, which a test can pause.
     Runtime(Instant),
 }
 
 impl Clock {
-    /// Where the clock starts: later than zero, so that "an hour ago" is a moment like any other.
+    /// Value at which the clock starts: later than zero, so that "an hour ago" is representable.
     pub const OFFSET: Duration = Duration::from_secs(24 * 3600);
 
-    /// The clock of a real process, which starts at the moment of the call, at [`Clock::OFFSET`]. It goes on while
-    /// the computer is suspended, so that a process that wakes up does not think that it still leads (W8). Timers do
-    /// not: a task that was to be woken in between is woken late, and then reads the right time.
+    /// Creates the clock of a real process, which starts at [`Clock::OFFSET`] at the time of the call. The clock
+    /// continues while the computer is suspended, so that a process that wakes up does not assume that it still leads
+    /// (W8). Timers do not continue: a task that was due in between wakes late, and then reads the right time.
     #[must_use]
     pub fn start() -> Clock {
         Clock { start: Start::Boot(since_boot()), wall_start: Timestamp::now() }
     }
 
-    /// A clock that goes with the runtime's time, and stands while a test has paused that.
+    /// Creates a clock that follows the runtime's time and stops while a test pauses it.
     #[must_use]
     pub fn of_runtime() -> Clock {
         Clock { start: Start::Runtime(Instant::now()), wall_start: Timestamp::now() }
     }
 
-    /// The moment of the call.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Now {
         let elapsed = match self.start {
@@ -50,7 +50,7 @@ impl Clock {
         Now::ZERO.plus(Clock::OFFSET).plus(elapsed)
     }
 
-    /// The wall time that belongs to a moment of a machine. It does not follow later steps of the wall clock.
+    /// Returns the wall time of a machine's time. It does not follow later steps of the wall clock.
     #[must_use]
     pub fn wall_at(&self, at: Now) -> Wall {
         let start = self.wall_start.as_microsecond();
@@ -59,20 +59,20 @@ impl Clock {
         Wall::from_micros(start + i64::try_from(at.as_micros()).unwrap_or(i64::MAX - start) - offset)
     }
 
-    /// A number that spreads the tries of many processes, 0 to 1000 per mille.
+    /// Returns a random number from 0 to 1000 per mille, which spreads the retries of many processes.
     #[must_use]
     pub fn jitter(&self) -> u16 {
         u16::try_from(self.wall().subsec_nanosecond().unsigned_abs() / 1_000 % 1_001).unwrap_or(500)
     }
 
-    /// The wall time of the call.
+    /// Returns the current wall time.
     #[must_use]
     pub fn wall(&self) -> Timestamp {
         Timestamp::now()
     }
 
-    /// The moment that a machine will call, or has called, by the wall clock as it stands now: for what other
-    /// processes read or have written.
+    /// Returns the machine's time of a wall time, by the wall clock as it is now: for times that other processes read
+    /// or have written.
     #[must_use]
     pub fn timestamp_of(&self, at: Now) -> Timestamp {
         let now = self.now();
@@ -82,21 +82,21 @@ impl Clock {
         wall.checked_add(away).unwrap_or(end)
     }
 
-    /// How long a time of the wall clock lies ahead of the moment of the call; zero when it has passed.
+    /// Returns how far a wall time is ahead of now; zero if it has passed.
     #[must_use]
     pub fn until(&self, at: Timestamp) -> Duration {
         Duration::try_from(at.duration_since(self.wall())).unwrap_or_default()
     }
 }
 
-/// How long ago the computer was switched on.
+/// Returns the time since the computer was booted.
 #[cfg(target_os = "linux")]
 fn since_boot() -> Duration {
     let read = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::try_from(read).expect("the time since the computer was switched on is not negative")
 }
 
-/// How long ago the computer was switched on; other systems than Linux are for development alone.
+/// Returns the time since the computer was booted; systems other than Linux are for development only.
 #[cfg(not(target_os = "linux"))]
 fn since_boot() -> Duration {
     let read = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

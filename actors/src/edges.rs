@@ -1,7 +1,7 @@
-//! The edges that lead from one actor to others: on each, one delivery is under way at a time, and what comes
-//! meanwhile waits in an [`Outbox`], where newer facts replace older ones (docs/design/model-and-mechanisms.md, A3).
+//! The edges from one actor to others. On each edge, one message is in flight at a time; further deliveries wait in
+//! an [`Outbox`], where newer facts replace older ones (docs/design/model-and-mechanisms.md, A3).
 //!
-//! What waits for longer than a moment is measured (E2), by the actor that it waits for.
+//! Deliveries that wait for longer than a moment are measured (E2), by the actor that they wait for.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -17,14 +17,14 @@ use pool_core::route::Delivery;
 use crate::address_book::{Deliver, End};
 use crate::recorder;
 
-/// The most deliveries that one message carries.
+/// Most deliveries that one message carries.
 const BATCH: usize = 512;
-/// How often what waits is measured, while anything does.
+/// Interval of the measurement while anything waits.
 const MEASURED_EVERY: Duration = Duration::from_secs(1);
 
-/// Where an edge ends.
+/// Receiving end of an edge.
 pub trait Destination: Clone + Eq + Hash + 'static {
-    /// What the metrics call the actor there: one of [`recorder::MAILBOXES`].
+    /// Name of the receiving actor in metrics: one of [`recorder::MAILBOXES`].
     fn mailbox(&self) -> &'static str;
 }
 
@@ -63,46 +63,46 @@ impl Destination for PoolId {
 
 /// An actor that has edges.
 pub trait HasEdges: Actor<Context = Context<Self>> {
-    /// By what its edges are told apart.
+    /// Key of its edges.
     type To: Destination;
 
-    /// Its edges.
+    /// Returns its edges.
     fn edges(&mut self) -> &mut Edges<Self::To>;
 
-    /// The actor at the end of an edge; `None` when it has gone.
+    /// Returns the actor at the end of an edge; `None` after that actor has ended.
     fn recipient(&self, to: &Self::To) -> Option<Recipient<Deliver>>;
 
     /// Called when everything on an edge has been delivered.
     fn delivered(&mut self, _: &mut Context<Self>) {}
 }
 
-/// All edges that lead from one actor.
+/// All edges from one actor.
 pub struct Edges<To> {
     edges: HashMap<To, Edge>,
-    /// Edges that were pushed to since the last flush.
+    /// Edges with deliveries pushed since the last flush.
     touched: Vec<To>,
     meter: Meter,
 }
 
-/// What waits, and what of it the metrics know.
+/// Number of waiting deliveries, and its last measurement.
 #[derive(Default)]
 struct Meter {
-    /// How much waits on all edges.
+    /// Number of waiting deliveries on all edges.
     waiting: usize,
-    /// What the metrics were told of each mailbox; no zeros.
-    told: BTreeMap<&'static str, usize>,
-    /// Whether it is looked at again in a moment.
+    /// Last reported number per mailbox, without zeros.
+    reported: BTreeMap<&'static str, usize>,
+    /// Whether the next measurement is scheduled.
     running: bool,
 }
 
 impl Meter {
-    /// Tells the metrics what has changed since they were last told.
-    fn tell(&mut self, now: BTreeMap<&'static str, usize>) {
+    /// Reports the changes since the last report.
+    fn report(&mut self, now: BTreeMap<&'static str, usize>) {
         for (mailbox, count) in &now {
-            let before = self.told.remove(mailbox).unwrap_or(0);
+            let before = self.reported.remove(mailbox).unwrap_or(0);
             recorder::mailbox_changed(mailbox, before, *count);
         }
-        for (mailbox, before) in std::mem::replace(&mut self.told, now) {
+        for (mailbox, before) in std::mem::replace(&mut self.reported, now) {
             recorder::mailbox_changed(mailbox, before, 0);
         }
     }
@@ -110,14 +110,14 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        self.tell(BTreeMap::new());
+        self.report(BTreeMap::new());
     }
 }
 
 #[derive(Default)]
 struct Edge {
     outbox: Outbox,
-    /// How much is under way: a delivery, and the last words of those who stood there before.
+    /// Number of messages in flight, including the last messages of earlier actors at this end.
     under_way: usize,
 }
 
@@ -128,7 +128,7 @@ impl<To> Default for Edges<To> {
 }
 
 impl<To: Destination> Edges<To> {
-    /// Puts a delivery on its edge; [`flush`] sends it.
+    /// Queues a delivery on its edge; [`flush`] sends it.
     pub fn push(&mut self, to: To, delivery: Delivery) {
         let edge = self.edges.entry(to.clone()).or_default();
         if edge.outbox.is_empty() && edge.under_way == 0 {
@@ -139,25 +139,25 @@ impl<To: Destination> Edges<To> {
         self.meter.waiting += edge.outbox.len() - before;
     }
 
-    /// Whether nothing waits and nothing is under way.
+    /// Returns whether nothing waits and nothing is in flight.
     #[must_use]
     pub fn are_idle(&self) -> bool {
         self.edges.is_empty()
     }
 
-    /// Drops what waits on an edge, and notes one thing more that is under way there.
+    /// Drops the waiting deliveries of an edge, and counts one more message in flight on it.
     fn hold(&mut self, to: &To) {
         let edge = self.edges.entry(to.clone()).or_default();
         self.meter.waiting -= std::mem::take(&mut edge.outbox).len();
         edge.under_way += 1;
     }
 
-    /// Whether nothing is under way on an edge.
+    /// Returns whether nothing is in flight on an edge.
     fn is_free(&self, to: &To) -> bool {
         self.edges.get(to).is_some_and(|edge| edge.under_way == 0)
     }
 
-    /// Notes that something that was under way has ended; says whether that was all.
+    /// Records the end of one message in flight; returns whether it was the last one.
     fn ended(&mut self, to: &To) -> bool {
         let Some(edge) = self.edges.get_mut(to) else { return false };
         edge.under_way = edge.under_way.saturating_sub(1);
@@ -176,7 +176,7 @@ impl<To: Destination> Edges<To> {
         Some(batch)
     }
 
-    /// How much waits for each mailbox, where anything does.
+    /// Returns the number of waiting deliveries per mailbox, without zeros.
     fn backlog(&self) -> BTreeMap<&'static str, usize> {
         let mut backlog = BTreeMap::new();
         for (to, edge) in self.edges.iter().filter(|(_, edge)| !edge.outbox.is_empty()) {
@@ -187,7 +187,7 @@ impl<To: Destination> Edges<To> {
     }
 }
 
-/// Sends what waits on every edge that is not busy.
+/// Sends the waiting deliveries of every edge with nothing in flight.
 pub fn flush<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>) {
     for to in std::mem::take(&mut actor.edges().touched) {
         if actor.edges().is_free(&to) {
@@ -197,10 +197,10 @@ pub fn flush<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>) {
     measure_later(actor, ctx);
 }
 
-/// Looks at what waits in a moment, and from then on until nothing does. What arrives at once is never looked at.
+/// Schedules measurements until nothing waits. Deliveries that are sent within a moment are never measured.
 fn measure_later<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>) {
     let meter = &mut actor.edges().meter;
-    if meter.running || (meter.waiting == 0 && meter.told.is_empty()) {
+    if meter.running || (meter.waiting == 0 && meter.reported.is_empty()) {
         return;
     }
     meter.running = true;
@@ -208,7 +208,7 @@ fn measure_later<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>) {
         let edges = actor.edges();
         edges.meter.running = false;
         let backlog = edges.backlog();
-        edges.meter.tell(backlog);
+        edges.meter.report(backlog);
         measure_later(actor, ctx);
     });
 }
@@ -218,13 +218,13 @@ fn send_next<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>, to: A::To) {
         actor.delivered(ctx);
         return;
     };
-    // What cannot be sent is dropped: the actor at the end was stopped in good order at shutdown, or its end ends the
-    // process (A4).
+    // Deliveries that cannot be sent are dropped: either the receiver was stopped in order at shutdown, or its end
+    // ends the process (A4).
     let sending = OptionFuture::from(actor.recipient(&to).map(|recipient| recipient.send(Deliver(batch))));
     wait_for(actor, ctx, to, sending);
 }
 
-/// Goes on with an edge once what is under way there has ended.
+/// Continues with an edge once its message in flight has been handled.
 fn wait_for<A: HasEdges>(
     actor: &mut A,
     ctx: &mut Context<A>,
@@ -238,8 +238,8 @@ fn wait_for<A: HasEdges>(
     }));
 }
 
-/// Drops what waits on an edge, and keeps what is pushed from now on until the actor at its end has ended: what that
-/// has said is handled before anything that is said after it.
+/// Drops the waiting deliveries of an edge, and holds new ones until the actor at its end has ended: receivers handle
+/// that actor's outputs before any later output.
 pub fn hold_until<A: HasEdges>(
     actor: &mut A,
     ctx: &mut Context<A>,

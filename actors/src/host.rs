@@ -1,4 +1,4 @@
-//! The published snapshot, the answers to operators, and how the Leader has ended.
+//! Publishes the snapshot, delivers answers to operators, and reports how the Leader has ended.
 
 mod admin_state;
 
@@ -21,38 +21,40 @@ use crate::kubernetes::Place;
 /// The cell that HTTP handlers on their own threads read; one of the two named exceptions to "one owner".
 pub type Published = Arc<ArcSwap<Snapshot>>;
 
-/// The actor that swaps the snapshot and hands answers over.
+/// The actor that replaces the snapshot and delivers answers.
 pub struct Host {
     published: Published,
-    /// Where our own Lease is.
+    /// Place of our own Lease.
     lease: Place,
-    /// How the Leader has ended; `None`: it has not.
+    /// How the Leader has ended; `None` while it runs.
     ended: watch::Sender<Option<End>>,
-    /// Who waits for the answer to the operator's request.
+    /// Callers that wait for the answer to an operator request.
     waiting: HashMap<RequestId, oneshot::Sender<Answer>>,
 }
 
 /// How the Leader has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// After a shutdown, with these Leases free.
+    /// Shutdown, with these Leases free.
     Shutdown(Free),
-    /// Because the storage of the API server was set back: the process has to end.
+    /// The API server's storage was restored to an older state: the process must end.
     SetBack,
 }
 
-/// A caller waits for the answer to the operator's request, which is sent to its machine when this was heard.
+/// Registers a caller that waits for the answer to an operator request. The request is sent to its machine after this
+/// message is handled.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
-pub struct Await {
-    /// The id of the request.
+pub struct AwaitAnswer {
+    /// Id of the request.
     pub id: RequestId,
-    /// Where the answer goes; a caller that does not wait any more has dropped the other end.
+    /// Receiver of the answer; closed if the caller no longer waits.
     pub answer: oneshot::Sender<Answer>,
 }
 
 impl Host {
-    /// A host for this cell and the place of our own Lease; the receiver gets how the Leader has ended.
+    /// Creates a host for this cell and this place of our own Lease. The returned receiver gets how the Leader has
+    /// ended.
     #[must_use]
     pub fn new(published: Published, lease: Place) -> (Host, watch::Receiver<Option<End>>) {
         let (ended, receiver) = watch::channel(None);
@@ -60,7 +62,7 @@ impl Host {
     }
 }
 
-/// Says once what was found.
+/// Logs the result of the first lists, once.
 fn log_synced(snapshot: &Snapshot) {
     let balancers = || snapshot.load_balancers.values();
     let those = |exists| -> Vec<&str> {
@@ -81,7 +83,7 @@ fn log_synced(snapshot: &Snapshot) {
     }
 }
 
-/// Says when this process begins or ceases to lead, and why it waits in between.
+/// Logs when this process starts or stops leading, and why it waits in between.
 fn log_leadership(before: &Snapshot, after: &Snapshot) {
     let Some(now) = &after.leadership else { return };
     if before.leadership.as_ref().is_some_and(|before| before.role == now.role) {
@@ -92,7 +94,7 @@ fn log_leadership(before: &Snapshot, after: &Snapshot) {
     tracing::info!(role, %identity, holder, term = epoch.0, last_error = last_error.as_deref(), "leadership");
 }
 
-/// Says why the process ends although it was not told to (W8).
+/// Logs why the process ends without having been asked to (W8).
 fn log_set_back(lease: &Place, SetBack { known, read }: &SetBack) {
     let effect =
         "this process stops writing and ends with exit code 1; guards apply to what the next one removes";
@@ -102,7 +104,7 @@ fn log_set_back(lease: &Place, SetBack { known, read }: &SetBack) {
         "the storage of the API server was set back: a Lease is older than it was");
 }
 
-/// An event that is not posted leaves its words here (E1).
+/// Logs the text of an event that is not created (E1).
 fn log_dropped(dropped: Dropped) {
     let Dropped { subject, severity, reason, message, why } = dropped;
     let about = match &subject {
@@ -117,13 +119,13 @@ fn log_dropped(dropped: Dropped) {
     }
 }
 
-/// Says what operators wish when that changes, that it cannot be read, and that a term waits for it (G6).
+/// Logs changes of the policy, failures to read it, and a term that waits for it (G6).
 fn log_policy(before: &Snapshot, after: &Snapshot) {
     let Some(PolicyView { mode, policy, unreadable, term_waits, last_error }) = &after.policy else {
         return;
     };
     let was = before.policy.as_ref();
-    // At first there are no wishes: that is not worth a line.
+    // The first state is an empty policy, which is not logged.
     let known = was.and_then(|was| was.policy.clone()).unwrap_or_default();
     if let Some(policy) = policy
         && known != *policy
@@ -196,10 +198,10 @@ impl Handler<Deliver> for Host {
     }
 }
 
-impl Handler<Await> for Host {
+impl Handler<AwaitAnswer> for Host {
     type Result = ();
 
-    fn handle(&mut self, Await { id, answer }: Await, _: &mut Self::Context) {
+    fn handle(&mut self, AwaitAnswer { id, answer }: AwaitAnswer, _: &mut Self::Context) {
         self.waiting.retain(|_, waits| !waits.is_closed());
         self.waiting.insert(id, answer);
     }

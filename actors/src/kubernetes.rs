@@ -1,7 +1,7 @@
-//! The port to Kubernetes: opens the watchers' lists and watches, decodes their lines straight from the stream,
-//! creates events, patches the taint of nodes that are evicted, reads and writes the two Leases and our ConfigMap, counts
-//! the lock failures that the cloud-controller-manager has told of, and has the API server judge who asks the admin API for
-//! something. Nothing else in the program writes to Kubernetes.
+//! The port to Kubernetes. It opens the watchers' lists and watches and decodes their lines from the stream, creates
+//! Events, patches the taint of nodes that are evicted, reads and writes the two Leases and our ConfigMap, counts the
+//! lock failures that the cloud-controller-manager reports, and lets the API server authenticate and authorize
+//! clients of the admin API. No other part of the program writes to Kubernetes.
 
 mod config_map;
 pub mod decode;
@@ -40,7 +40,7 @@ use crate::azure::Effects;
 use crate::clock::Clock;
 pub use config_map::{Note, ask as ask_config_map, facts as config_map_facts, keep};
 pub use deployment::named as deployment_named;
-pub use event_stream::{Object, Teller, Telling, Tellings};
+pub use event_stream::{EventPublisher, EventSubscription, Object, PublishedEvent};
 use exchange::Exchange;
 pub use exchange::Place;
 pub use lease::{Places, ask as ask_lease};
@@ -53,31 +53,31 @@ pub struct KubernetesPort {
     effects: Effects,
     clock: Clock,
     reporter: Reporter,
-    teller: Teller,
+    events: EventPublisher,
     address_book: Arc<AddressBook>,
     open: HashMap<Kind, AbortHandle>,
-    own: Desk,
-    shared: Desk,
+    own: LeaseRequests,
+    shared: LeaseRequests,
     config_map: config_map::Requests,
     taints: taint::Requests,
-    taints_told: taint::Told,
+    patch_log: taint::PatchLog,
     failures: failures::Counter,
     /// The search for our Deployment.
     search: Option<AbortHandle>,
 }
 
-/// A Lease: where requests about it go, and what operators were told of it.
-struct Desk {
+/// The requests about one Lease, and what was logged about it.
+struct LeaseRequests {
     requests: lease::Requests,
-    told: lease::Told,
+    log: lease::LeaseLog,
 }
 
 /// A request about a Lease was answered.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Heard {
+struct LeaseAnswered {
     lease: LeaseName,
-    asked: lease::Asked,
+    asked: lease::LeaseRequestKind,
     answer: LeaseAnswer,
 }
 
@@ -90,25 +90,26 @@ struct Patched {
 }
 
 impl KubernetesPort {
-    /// A port that calls through this client. `reporter` signs events, and `teller` hands them on besides; `places` is
-    /// where both Leases are; our ConfigMap has the namespace and the name of our own.
+    /// Creates a port that calls through this client. `reporter` signs events, and `publisher` passes them to listeners.
+    /// `places` are the places of both Leases; our ConfigMap has the namespace and the name of our own.
     #[must_use]
     pub fn new(
         client: Client,
         effects: Effects,
         clock: Clock,
-        (reporter, teller): (Reporter, Teller),
+        (reporter, publisher): (Reporter, EventPublisher),
         places: Places,
         address_book: Arc<AddressBook>,
     ) -> KubernetesPort {
         let about = |kind, place| Exchange { client: client.clone(), effects, kind, place };
-        let desk = |lease: LeaseName, place: Place| Desk {
+        let requests_of = |lease: LeaseName, place: Place| LeaseRequests {
             requests: lease::Requests { exchange: about(exchange::Kind::Lease, place), clock, lease },
-            told: lease::Told::default(),
+            log: lease::LeaseLog::default(),
         };
         let config_map =
             config_map::Requests { exchange: about(exchange::Kind::ConfigMap, places.own.clone()), clock };
-        let (own, shared) = (desk(LeaseName::Own, places.own), desk(LeaseName::Shared, places.shared));
+        let (own, shared) =
+            (requests_of(LeaseName::Own, places.own), requests_of(LeaseName::Shared, places.shared));
         let taints = taint::Requests { client: client.clone(), effects };
         let (open, failures) = (HashMap::new(), failures::Counter::new(client.clone()));
         KubernetesPort {
@@ -116,24 +117,25 @@ impl KubernetesPort {
             effects,
             clock,
             reporter,
-            teller,
+            events: publisher,
             address_book,
             open,
             own,
             shared,
             config_map,
             taints,
-            taints_told: taint::Told::default(),
+            patch_log: taint::PatchLog::default(),
             failures,
             search: None,
         }
     }
 
-    /// Looks for the Deployment that events about this process are attached to. Where none is written it is not needed.
+    /// Looks for the Deployment that events about this process are attached to. A process that writes no events does
+    /// not need it.
     fn search(&mut self, port: Recipient<deployment::Found>) {
         match (self.effects, self.reporter.deployment().cloned()) {
             (Effects::Withheld, _) => {}
-            (Effects::Carried, None) => deployment::tell_unnamed(),
+            (Effects::Carried, None) => deployment::log_unnamed(),
             (Effects::Carried, Some(place)) => {
                 let search = deployment::find(self.client.clone(), self.clock, place, port);
                 self.search = Some(tokio::spawn(search).abort_handle());
@@ -141,20 +143,20 @@ impl KubernetesPort {
         }
     }
 
-    fn desk(&mut self, lease: LeaseName) -> &mut Desk {
+    fn lease_requests(&mut self, lease: LeaseName) -> &mut LeaseRequests {
         match lease {
             LeaseName::Own => &mut self.own,
             LeaseName::Shared => &mut self.shared,
         }
     }
 
-    /// Sends a request about a Lease at once: the machine counts its hold from this moment on.
-    fn lease(&mut self, call: CallId, lease: LeaseName, ask: LeaseAsk, port: Recipient<Heard>) {
+    /// Sends a request about a Lease immediately: the machine counts its hold from this moment.
+    fn lease(&mut self, call: CallId, lease: LeaseName, ask: LeaseAsk, port: Recipient<LeaseAnswered>) {
         let address_book = Arc::clone(&self.address_book);
-        let asked = lease::Asked::from(&ask);
-        let desk = self.desk(lease);
-        desk.told.asked(&asked);
-        let requests = desk.requests.clone();
+        let asked = lease::LeaseRequestKind::from(&ask);
+        let lease_requests = self.lease_requests(lease);
+        lease_requests.log.record_request(&asked);
+        let requests = lease_requests.requests.clone();
         drop(tokio::spawn(async move {
             let answer = requests.carry_out(ask).await;
             let (delivery, machine) = match lease {
@@ -165,16 +167,16 @@ impl KubernetesPort {
                     (Delivery::Writer(writer::In::Lease(call, answer.clone())), &address_book.writer)
                 }
             };
-            // A process that ends may do so as soon as its machine has heard that a Lease is released: that is told before.
-            let lets_go = asked == lease::Asked::LetGo;
-            let told = Heard { lease, asked, answer };
-            let heard = if lets_go {
-                let told = port.send(told).await;
-                machine.send(Deliver(vec![delivery])).await.and(told)
+            // A process may end as soon as its machine knows that a Lease is released, so the log line comes first.
+            let is_release = asked == lease::LeaseRequestKind::Release;
+            let answered = LeaseAnswered { lease, asked, answer };
+            let delivered = if is_release {
+                let logged = port.send(answered).await;
+                machine.send(Deliver(vec![delivery])).await.and(logged)
             } else {
-                machine.send(Deliver(vec![delivery])).await.and(port.send(told).await)
+                machine.send(Deliver(vec![delivery])).await.and(port.send(answered).await)
             };
-            if heard.is_err() {
+            if delivered.is_err() {
                 tracing::debug!(lease = lease.as_str(), "an answer about a Lease came after the end");
             }
         }));
@@ -204,8 +206,8 @@ impl KubernetesPort {
         drop(tokio::spawn(async move {
             let answer = requests.carry_out(&ask).await;
             let delivery = Delivery::AdminState(nodes::In::Tainted(call, answer.clone()));
-            let heard = machine.send(Deliver(vec![delivery])).await;
-            if heard.is_err() || port.send(Patched { ask, answer }).await.is_err() {
+            let delivered = machine.send(Deliver(vec![delivery])).await;
+            if delivered.is_err() || port.send(Patched { ask, answer }).await.is_err() {
                 tracing::debug!("an answer about a taint came after the end");
             }
         }));
@@ -226,7 +228,7 @@ impl KubernetesPort {
     fn open(&mut self, request: watch_stream::Request) {
         let kind = request.kind;
         let recipient = self.address_book.recipient(End::Watcher(kind)).clone();
-        let watcher = WayBack { kind, recipient, writer: self.address_book.writer.clone() };
+        let watcher = WatcherRoute { kind, recipient, writer: self.address_book.writer.clone() };
         let task = tokio::spawn(watch_stream::follow(self.client.clone(), self.clock, request, watcher));
         if let Some(before) = self.open.insert(kind, task.abort_handle()) {
             before.abort();
@@ -234,7 +236,7 @@ impl KubernetesPort {
     }
 
     fn post(&mut self, call: CallId, event: Arc<events::Event>) {
-        self.teller.tell(post::object_of(&event.subject, &self.reporter), &event);
+        self.events.publish(post::object_of(&event.subject, &self.reporter), &event);
         let (client, clock, reporter) = (self.client.clone(), self.clock, self.reporter.clone());
         let (effects, emitter) = (self.effects, self.address_book.events.clone());
         drop(tokio::spawn(async move {
@@ -251,16 +253,16 @@ impl KubernetesPort {
     }
 }
 
-/// The way back from a request's task to its watcher, and to the writer, which is told of changes before it.
-pub(crate) struct WayBack {
+/// Returns lines from a request's task to its watcher, and changes to the writer, which receives them first.
+pub(crate) struct WatcherRoute {
     kind: Kind,
     recipient: Recipient<Deliver>,
     writer: Recipient<Deliver>,
 }
 
-impl WayBack {
-    /// Tells the watcher and waits until it has heard; false when it is gone.
-    pub(crate) async fn tell(&self, input: watch::In) -> bool {
+impl WatcherRoute {
+    /// Sends an input to the watcher and waits until it is handled; returns false if the watcher has ended.
+    pub(crate) async fn send(&self, input: watch::In) -> bool {
         self.recipient.send(Deliver(vec![Delivery::Watcher(self.kind, input)])).await.is_ok()
     }
 }
@@ -279,12 +281,12 @@ impl Actor for KubernetesPort {
     }
 }
 
-impl Handler<Heard> for KubernetesPort {
+impl Handler<LeaseAnswered> for KubernetesPort {
     type Result = ();
 
-    fn handle(&mut self, Heard { lease, asked, answer }: Heard, _: &mut Self::Context) {
-        let desk = self.desk(lease);
-        desk.told.heard(lease, &desk.requests.exchange.place, &asked, &answer);
+    fn handle(&mut self, LeaseAnswered { lease, asked, answer }: LeaseAnswered, _: &mut Self::Context) {
+        let lease_requests = self.lease_requests(lease);
+        lease_requests.log.record_answer(lease, &lease_requests.requests.exchange.place, &asked, &answer);
     }
 }
 
@@ -292,7 +294,7 @@ impl Handler<Patched> for KubernetesPort {
     type Result = ();
 
     fn handle(&mut self, Patched { ask, answer }: Patched, _: &mut Self::Context) {
-        self.taints_told.heard(&ask, &answer);
+        self.patch_log.record(&ask, &answer);
     }
 }
 
@@ -300,7 +302,7 @@ impl Handler<deployment::Found> for KubernetesPort {
     type Result = ();
 
     fn handle(&mut self, deployment::Found(uid): deployment::Found, _: &mut Self::Context) {
-        self.reporter.found(uid);
+        self.reporter.set_deployment_uid(uid);
     }
 }
 

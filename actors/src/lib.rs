@@ -1,6 +1,6 @@
 //! The generic actix shell that runs every machine, and the ports that the machines drive.
 //!
-//! Nothing is decided here: machines decide (crate `pool-core`), shells act.
+//! The machines decide (crate `pool-core`); the code here only carries out their outputs.
 
 pub mod address_book;
 pub mod clock;

@@ -1,4 +1,4 @@
-//! The way of the operator's request from an HTTP handler to the machine that decides about it, and back
+//! Sends operator requests from HTTP handlers to the machines that decide about them, and returns the answers
 //! (docs/design/model-and-mechanisms.md, A3; H3).
 
 use std::sync::Arc;
@@ -11,27 +11,27 @@ use pool_core::route::{Delivery, Output, route};
 use tokio::sync::oneshot;
 
 use crate::address_book::{AddressBook, Deliver, End};
-use crate::host::Await;
+use crate::host::AwaitAnswer;
 
-/// How long an answer is waited for; the machines answer within 10 s.
+/// How long to wait for an answer; the machines answer within 10 s.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(12);
 
-/// Asks machines for operators.
+/// Sends operator requests to machines.
 #[derive(Clone)]
-pub struct Asks {
-    host: Recipient<Await>,
+pub struct OperatorRequests {
+    host: Recipient<AwaitAnswer>,
     address_book: Arc<AddressBook>,
     last: Arc<AtomicU64>,
 }
 
-impl Asks {
-    /// One that asks the machines of this switchboard; this host hears the answers.
+impl OperatorRequests {
+    /// Creates a sender for the machines in this address book; this host receives the answers.
     #[must_use]
-    pub fn new(host: Recipient<Await>, address_book: Arc<AddressBook>) -> Asks {
-        Asks { host, address_book, last: Arc::new(AtomicU64::new(0)) }
+    pub fn new(host: Recipient<AwaitAnswer>, address_book: Arc<AddressBook>) -> OperatorRequests {
+        OperatorRequests { host, address_book, last: Arc::new(AtomicU64::new(0)) }
     }
 
-    /// Asks, and waits for the answer; `None`: there was none in time, or the process ends.
+    /// Sends a request and waits for the answer; `None` if none arrives in time or the process ends.
     pub async fn ask(&self, wanted: Wanted) -> Option<Answer> {
         tokio::time::timeout(ANSWER_WITHIN, self.answer_to(wanted)).await.ok().flatten()
     }
@@ -39,7 +39,7 @@ impl Asks {
     async fn answer_to(&self, wanted: Wanted) -> Option<Answer> {
         let id = RequestId(self.last.fetch_add(1, Ordering::Relaxed));
         let (answer, answered) = oneshot::channel();
-        self.host.send(Await { id, answer }).await.ok()?;
+        self.host.send(AwaitAnswer { id, answer }).await.ok()?;
         let mut deliveries: Vec<Delivery> = Vec::new();
         route(Output::Operator(Request { id, wanted }), &mut |delivery| deliveries.push(delivery));
         for delivery in deliveries {

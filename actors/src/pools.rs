@@ -1,12 +1,12 @@
-//! The registry of pools: one actor for each pool's machine, started when the pool is first addressed and
-//! dropped when the Directory forgets it. Who speaks for a pool next begins when its predecessor has been heard out.
+//! The registry of pools: one actor per pool's machine, started with the pool's first assignment and stopped when the
+//! Directory forgets the pool. A successor starts to receive only after the outputs of its predecessor are delivered.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use actix::{Actor, Addr, Context, Handler, Recipient};
 use model::ids::{AttemptId, PoolId};
-use pool_core::route::{Delivery, Output, PoolMessage, to_nobody};
+use pool_core::route::{Delivery, Output, PoolMessage, reply_for_missing_pool};
 use pools::queue::{In, Params, PoolQueue};
 
 use crate::address_book::{AddressBook, Deliver, End};
@@ -24,14 +24,14 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// A registry without pools.
+    /// Creates a registry without pools.
     #[must_use]
     pub fn new(params: Params, clock: Clock, address_book: Arc<AddressBook>) -> Pools {
         Pools { params, clock, address_book, running: HashMap::new(), edges: Edges::default() }
     }
 
-    /// Starts the pool's actor where there is none; says whether one runs. What is no beginning for a pool that has
-    /// been forgotten, a late verdict or observation, starts none: it would never be forgotten again.
+    /// Starts the pool's actor if an assignment arrives and none runs; returns whether one runs. Late verdicts or
+    /// observations about a forgotten pool start no actor, because the Directory would never forget it again.
     fn ensure_running(&mut self, pool: &PoolId, input: &In) -> bool {
         if self.running.contains_key(pool) {
             return true;
@@ -39,7 +39,7 @@ impl Pools {
         match input {
             In::Assigned(_) => {}
             In::Take(attempt) => {
-                self.answer_for_nobody(pool.clone(), *attempt);
+                self.answer_take_for_missing_pool(pool.clone(), *attempt);
                 return false;
             }
             In::Attempt(_)
@@ -48,7 +48,7 @@ impl Pools {
             | In::Rewrite
             | In::Finished(..)
             | In::Verified(_) => {
-                self.tell_of_nobody(input);
+                self.answer_for_missing_pool(input);
                 return false;
             }
         }
@@ -59,8 +59,8 @@ impl Pools {
         true
     }
 
-    /// A Take is answered in any case: no pool brings anything to the lane.
-    fn answer_for_nobody(&self, pool: PoolId, attempt: AttemptId) {
+    /// Answers a Take, as every Take must be answered: the missing pool brings nothing to the lane.
+    fn answer_take_for_missing_pool(&self, pool: PoolId, attempt: AttemptId) {
         let nothing = Delivery::Writer(writer::In::Taken(pool, attempt, None));
         let sending = self.address_book.writer.send(Deliver(vec![nothing]));
         drop(actix::spawn(async move {
@@ -70,9 +70,9 @@ impl Pools {
         }));
     }
 
-    /// The operator who asks for a pool that is not there is answered all the same.
-    fn tell_of_nobody(&self, input: &In) {
-        let Some(delivery) = to_nobody(input) else { return };
+    /// Answers an operator request for a pool that does not exist.
+    fn answer_for_missing_pool(&self, input: &In) {
+        let Some(delivery) = reply_for_missing_pool(input) else { return };
         let recipient = self.address_book.recipient(End::from(&delivery.address())).clone();
         drop(actix::spawn(async move {
             if recipient.send(Deliver(vec![delivery])).await.is_err() {
@@ -81,8 +81,9 @@ impl Pools {
         }));
     }
 
-    /// What still waits for the pool was said before it was forgotten. A successor hears nothing, and so says nothing,
-    /// before all that this one has said is delivered: the writer and the board tell them apart by nothing else.
+    /// Drops the deliveries that wait for the pool: they were sent before it was forgotten. A successor receives and
+    /// sends nothing before all outputs of this actor are delivered, because the writer and the snapshot machine
+    /// cannot tell the two apart.
     fn forget(&mut self, pool: PoolId, ctx: &mut Context<Self>) {
         if let Some(running) = self.running.remove(&pool) {
             hold_until(self, ctx, pool, running.send(Stop));

@@ -1,6 +1,6 @@
 //! The Prometheus metrics: each declared once, with name, unit, help and the closed set of each label (E2).
 //!
-//! The actor turns the machines' samples into metrics; it owns the recorder's upkeep.
+//! The actor turns the machines' samples into metrics, and runs the recorder's upkeep.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,25 +94,25 @@ const OP_BUCKETS: [f64; 17] =
 /// Upstream's buckets of `api_request_duration_seconds`, in seconds.
 const API_BUCKETS: [f64; 14] =
     [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0, 1200.0];
-/// Buckets of one hold of the shared Lease, in seconds; it ends after 60 at the latest (W7).
+/// Buckets of one hold of the shared Lease, in seconds; a hold ends after at most 60 (W7).
 const HOLD_BUCKETS: [f64; 9] = [1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
 /// Buckets of the time from an endpoint change to its write, in seconds.
 const PROGRAMMING_BUCKETS: [f64; 14] =
     [0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0];
-/// Buckets of the time from a node's signal to the end of the last operation for it, in seconds; a notice of eviction
+/// Buckets of the time from a node's signal to the end of the last operation for it, in seconds; an eviction notice
 /// leaves 30 (N1).
 const DRAIN_BUCKETS: [f64; 12] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 600.0];
 /// Buckets of one call to ARM, in seconds.
 const CALL_BUCKETS: [f64; 11] = [0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
-/// The lock that stands for a load balancer's lane, by S1's name.
+/// Lock of a load balancer's lane, by S1's name.
 const LANE: &str = "service_reconcile";
-/// The request of an attempt to write members, by S0's name.
+/// Request of an attempt to write members, by S0's name.
 const UPDATE: &str = "services_local_update_backend_pool";
-/// The lock that is the Lease which the cloud-controller-manager takes too.
+/// Lock of the shared Lease.
 const SHARED_LEASE: &str = "azure_resource_locker";
 
-/// Every mailbox, by the actor whose it is; all pools count as one.
+/// Every mailbox, by its actor; all pools count as one.
 pub const MAILBOXES: [&str; 21] = [
     "services_watcher",
     "endpointslices_watcher",
@@ -254,7 +254,7 @@ fn describe_sources() {
     );
 }
 
-/// Says what the metrics of leadership, of the shared Lease and of what operators wish are.
+/// Describes the metrics of leadership, of the shared Lease and of the policy.
 fn describe_leadership() {
     describe_histogram!(LEASE_HELD, Unit::Seconds, "How long the shared Lease was held each time.");
     describe_counter!(
@@ -265,7 +265,7 @@ fn describe_leadership() {
     describe_roles();
 }
 
-/// Says what the metrics of leadership, the mode, the pauses and the listeners are.
+/// Describes the metrics of leadership, the mode, the pauses and the listeners.
 fn describe_roles() {
     describe_gauge!(
         CERTIFICATE_ENDS,
@@ -280,7 +280,7 @@ fn describe_roles() {
     describe_gauge!(TERM_WAITS, Unit::Count, "1 while a term of leadership waits for the pauses to be read.");
 }
 
-/// Says what the metrics of the guards are.
+/// Describes the metrics of the guards.
 fn describe_guards() {
     describe_gauge!(HELD, Unit::Count, "Pools with a removal held back, by reason.");
     describe_gauge!(
@@ -295,22 +295,23 @@ fn describe_guards() {
     describe_counter!(SECOND_READS, Unit::Count, "Times that what is in doubt was read once more.");
 }
 
-/// Sets the age of the oldest change that waits, as of the moment at which the metrics are asked for.
+/// Sets the age of the oldest waiting change, as of this scrape.
 pub fn oldest_waiting_change(age: Option<Duration>) {
     gauge!(OLDEST).set(age.unwrap_or_default().as_secs_f64());
 }
 
-/// Sets how long the pool that has been out of sync for longest has been, as of the moment at which the metrics are asked for.
+/// Sets how long the pool that has been out of sync for longest has been so, as of this scrape.
 pub fn longest_out_of_sync(age: Option<Duration>) {
     gauge!(OUT_OF_SYNC).set(age.unwrap_or_default().as_secs_f64());
 }
 
-/// Sets when the certificate of the admin API with TLS ends, in seconds since 1970.
+/// Sets when the TLS certificate of the admin API expires, in seconds since 1970.
 pub fn admin_certificate_expires(at: i64) {
     gauge!(CERTIFICATE_ENDS).set(as_f64(u64::try_from(at).unwrap_or(0)));
 }
 
-/// What waits for a mailbox has changed, as one of its senders sees it; the gauge is the sum over all senders.
+/// Records a change in the number of deliveries that one sender holds for a mailbox; the gauge is the sum over all
+/// senders.
 pub(crate) fn mailbox_changed(mailbox: &'static str, before: usize, now: usize) {
     let change = |count: usize| as_f64(u64::try_from(count).unwrap_or(u64::MAX));
     if now > before {
@@ -320,7 +321,7 @@ pub(crate) fn mailbox_changed(mailbox: &'static str, before: usize, now: usize) 
     }
 }
 
-/// Sets how long ago the oldest line was read from the watch of a kind that its watcher has not taken in.
+/// Sets the age of the oldest line of a kind's watch that its watcher has not handled.
 pub(crate) fn intake_lag(kind: Kind, lag: Duration) {
     gauge!(INTAKE_LAG, "kind" => kind.resource()).set(lag.as_secs_f64());
 }
@@ -329,7 +330,7 @@ fn lock_wait(lock: &'static str, caller: Caller, waited: Duration) {
     histogram!(LOCK_WAIT, "lock" => lock, "caller" => caller.as_str()).record(waited.as_secs_f64());
 }
 
-/// A call by upstream's name.
+/// A call, by upstream's name.
 fn request_of(verb: ArmVerb) -> &'static str {
     match verb {
         ArmVerb::GetLoadBalancer => "load_balancers_get",
@@ -353,14 +354,14 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// An actor that feeds the installed recorder. It names xDS servers by these targets.
+    /// Creates an actor that feeds the installed recorder and names xDS servers by these targets.
     #[must_use]
     pub fn new(handle: PrometheusHandle, labels: CloudLabels, xds_servers: Vec<Arc<str>>) -> Recorder {
         let pools = PoolState::ALL.into_iter().map(|state| (state, 0)).collect();
         Recorder { handle, labels, xds_servers, pools }
     }
 
-    /// Series that alerts ask for exist from the start, at zero.
+    /// Creates the series that alerts query, at zero.
     fn begin(&mut self) {
         for state in PoolState::ALL {
             self.moved(None, Some(state));
@@ -459,8 +460,8 @@ impl Recorder {
         }
     }
 
-    /// What operators wish: paused pools, paused Services, notes that cannot be read; whether that could be read, and
-    /// whether a term waits for it.
+    /// The policy: paused pools, paused Services, unreadable pauses, whether it could be read, and whether a term
+    /// waits for it.
     fn policy(
         &self,
         set: Option<Mode>,
@@ -479,7 +480,7 @@ impl Recorder {
         gauge!(TERM_WAITS).set(flag(term_waits));
     }
 
-    /// An attempt that has come to its end, under upstream's names.
+    /// A finished attempt, under upstream's names.
     fn operation(&self, request: &'static str, took: Duration, failed: bool) {
         let labels = self.upstream(request);
         histogram!(OP_DURATION, &labels).record(took.as_secs_f64());
@@ -488,7 +489,7 @@ impl Recorder {
         }
     }
 
-    /// A call; where something was sent, under upstream's names as well.
+    /// A call; if something was sent, under upstream's names as well.
     fn request(&self, verb: ArmVerb, took: Duration, result: ArmResult) {
         histogram!(ARM_CALLS, "operation" => verb.as_str(), "result" => result.as_str())
             .record(took.as_secs_f64());

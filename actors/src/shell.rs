@@ -1,5 +1,5 @@
-//! The generic shell: the only code that reads the clock for a machine, sends what it says along `route`, and
-//! keeps its one timer (docs/design/model-and-mechanisms.md, A1).
+//! The generic shell: the only code that reads the clock for a machine, sends its outputs along `route`, and keeps
+//! its one timer (docs/design/model-and-mechanisms.md, A1).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,33 +15,33 @@ use crate::address_book::{AddressBook, Deliver, End};
 use crate::clock::Clock;
 use crate::edges::{Edges, HasEdges, flush};
 
-/// How often a machine may act on its deadline in one turn before other actors have theirs.
+/// How often a machine may act on its deadline in one turn before other actors get theirs.
 const TICKS_PER_TURN: usize = 32;
-/// How long a turn continues with due work; the rest is done in the next turn.
+/// How long a turn continues with due work; the next turn does the rest.
 const LONGEST_TURN: Duration = Duration::from_millis(2);
 
-/// Asks a shell whether its machine steps; being answered is the answer (H1).
+/// Checks that a shell handles messages; any reply counts (H1).
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct Ping;
 
-/// Tells a shell that its machine's work is over: it ends once everything that it has said is delivered, and the
-/// answer is that it has.
+/// Stops a shell whose machine is no longer needed. The shell ends once all outputs are delivered; the end of the
+/// reply channel reports it.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct Stop;
 
-/// One machine, as an actor.
+/// A machine that runs as an actor.
 pub struct Shell<M: Machine> {
     machine: M,
     accept: fn(Delivery) -> Option<M::In>,
-    say: fn(M::Out) -> Output,
+    wrap: fn(M::Out) -> Output,
     clock: Clock,
     address_book: Arc<AddressBook>,
     edges: Edges<End>,
     timer: Option<(Now, SpawnHandle)>,
     first: Vec<M::In>,
-    /// The callers that wait for its end; while there are none, it goes on.
+    /// Callers that wait for its end; the shell runs while there are none.
     stopping: Vec<oneshot::Sender<()>>,
 }
 
@@ -51,19 +51,20 @@ where
     M::In: Unpin + 'static,
     M::Out: 'static,
 {
-    /// A shell for a machine: `accept` takes its inputs out of deliveries, `say` signs its outputs.
+    /// Creates a shell for a machine. `accept` extracts its inputs from deliveries; `wrap` turns its outputs into an
+    /// `Output`.
     pub fn new(
         machine: M,
         accept: fn(Delivery) -> Option<M::In>,
-        say: fn(M::Out) -> Output,
+        wrap: fn(M::Out) -> Output,
         clock: Clock,
         address_book: Arc<AddressBook>,
     ) -> Self {
         let (edges, first, stopping) = (Edges::default(), Vec::new(), Vec::new());
-        Shell { machine, accept, say, clock, address_book, edges, timer: None, first, stopping }
+        Shell { machine, accept, wrap, clock, address_book, edges, timer: None, first, stopping }
     }
 
-    /// What the machine is told when the actor starts.
+    /// Sets the inputs that the machine receives when the actor starts.
     #[must_use]
     pub fn beginning_with(mut self, first: Vec<M::In>) -> Self {
         self.first = first;
@@ -85,9 +86,9 @@ where
                 break;
             }
         }
-        for said in out {
+        for output in out {
             let edges = &mut self.edges;
-            route((self.say)(said), &mut |delivery| edges.push(End::from(&delivery.address()), delivery));
+            route((self.wrap)(output), &mut |delivery| edges.push(End::from(&delivery.address()), delivery));
         }
         flush(self, ctx);
         self.rearm(now, ctx);
@@ -188,7 +189,7 @@ where
             ctx.cancel_future(timer);
         }
         self.delivered(ctx);
-        // There is no answer: the end of the shell releases it.
+        // There is no explicit answer: the end of the shell closes the channel.
         Box::pin(async move { drop(ended.await) })
     }
 }

@@ -1,5 +1,5 @@
-//! The port to xDS control planes: has the driver carry out what the follower of sources wants, and brings back what
-//! happens on the streams, in order, as its inputs (X2).
+//! The port to xDS control planes: the driver carries out the calls of the xDS source machine, and the port returns
+//! what happens on the streams, in order, as inputs (X2).
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ use xds::{Bootstrap, Driver};
 use crate::address_book::Deliver;
 use crate::clock::Clock;
 
-/// The most inputs that are handed on in one message.
+/// Most inputs per message.
 const AT_ONCE: usize = 64;
 
 /// The port.
 pub struct XdsPort {
     driver: Option<Driver>,
-    /// What the driver says; taken when the actor starts.
-    heard: Option<UnboundedReceiver<StreamEvent>>,
+    /// Events of the driver; taken when the actor starts.
+    events: Option<UnboundedReceiver<StreamEvent>>,
     source: Recipient<Deliver>,
 }
 
 impl XdsPort {
-    /// A port to the servers of this bootstrap, which gives them this version of ours. Without a bootstrap there is no
-    /// server to ask, and nothing is asked.
+    /// Creates a port to the servers of this bootstrap, to which the client reports this version. Without a bootstrap
+    /// there are no servers, and the port does nothing.
     #[must_use]
     pub fn new(
         bootstrap: Option<Arc<Bootstrap>>,
@@ -37,21 +37,21 @@ impl XdsPort {
         source: Recipient<Deliver>,
     ) -> XdsPort {
         let Some(bootstrap) = bootstrap else {
-            return XdsPort { driver: None, heard: None, source };
+            return XdsPort { driver: None, events: None, source };
         };
-        // What the driver says is bounded by what it is told: it reads a message only when it has leave to.
-        let (told, heard) = unbounded_channel();
+        // The channel stays bounded by the calls: the driver reads a message only when a call allows it.
+        let (sender, events) = unbounded_channel();
         let wall = move || Wall::from_micros(clock.wall().as_microsecond());
-        let driver = Driver::new(bootstrap, version, told, wall, move || clock.jitter());
-        XdsPort { driver: Some(driver), heard: Some(heard), source }
+        let driver = Driver::new(bootstrap, version, sender, wall, move || clock.jitter());
+        XdsPort { driver: Some(driver), events: Some(events), source }
     }
 }
 
-/// Hands on what happens on the streams, in order.
-async fn hand_on(mut heard: UnboundedReceiver<StreamEvent>, source: Recipient<Deliver>) {
+/// Passes on what happens on the streams, in order.
+async fn pass_on(mut events: UnboundedReceiver<StreamEvent>, source: Recipient<Deliver>) {
     let mut inputs = Vec::new();
-    while heard.recv_many(&mut inputs, AT_ONCE).await > 0 {
-        let deliveries = inputs.drain(..).map(|heard| Delivery::XdsSource(In::StreamEvent(heard))).collect();
+    while events.recv_many(&mut inputs, AT_ONCE).await > 0 {
+        let deliveries = inputs.drain(..).map(|event| Delivery::XdsSource(In::StreamEvent(event))).collect();
         if source.send(Deliver(deliveries)).await.is_err() {
             tracing::debug!("something happened on an xDS stream after its follower had stopped");
             return;
@@ -63,8 +63,8 @@ impl Actor for XdsPort {
     type Context = Context<Self>;
 
     fn started(&mut self, _: &mut Self::Context) {
-        if let Some(heard) = self.heard.take() {
-            drop(tokio::spawn(hand_on(heard, self.source.clone())));
+        if let Some(events) = self.events.take() {
+            drop(tokio::spawn(pass_on(events, self.source.clone())));
         }
     }
 }

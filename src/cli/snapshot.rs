@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use actors::clock::Clock;
 use actors::kubernetes::{Note, Place};
 use anyhow::{Context as _, bail};
-use arm::{Client, Look};
+use arm::{Client, Query};
 use clap::Args;
 use config::Config;
 use jiff::Timestamp;
@@ -109,7 +109,7 @@ impl Azure<'_> {
     /// A load balancer as it is now; `None`: it does not exist.
     pub(super) async fn balancer(&self, name: &str, filter: &Filter) -> anyhow::Result<Option<Balancer>> {
         let read_at = time(self.clock.wall());
-        match self.client.look(&Look::LoadBalancer(LbName::new(name))).await.text {
+        match self.client.query(&Query::LoadBalancer(LbName::new(name))).await.text {
             Ok(text) => {
                 let lb = Balancer::read(name, &text, read_at, filter);
                 lb.map(Some).with_context(|| format!("load balancer {name} is not readable"))

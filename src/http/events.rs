@@ -10,7 +10,7 @@ use actix_web::http::{Method, StatusCode};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::clock::Clock;
-use actors::kubernetes::{Object, Telling, Tellings};
+use actors::kubernetes::{EventSubscription, Object, PublishedEvent};
 use futures::stream::{self, StreamExt as _};
 use serde::Serialize;
 use tokio::sync::broadcast::Receiver;
@@ -90,21 +90,21 @@ pub(super) struct Lagged {
 
 /// What streams are made of, and how many there are.
 pub(super) struct Audience {
-    tellings: Tellings,
+    event_subscription: EventSubscription,
     room: Arc<Semaphore>,
     ending: watch::Receiver<bool>,
 }
 
 impl Audience {
     /// Listens to these, until `ending` says so or is dropped.
-    pub(super) fn new(tellings: Tellings, ending: watch::Receiver<bool>) -> Audience {
-        Audience { tellings, room: Arc::new(Semaphore::new(STREAMS)), ending }
+    pub(super) fn new(event_subscription: EventSubscription, ending: watch::Receiver<bool>) -> Audience {
+        Audience { event_subscription, room: Arc::new(Semaphore::new(STREAMS)), ending }
     }
 
     /// A stream of those that are wanted; `None`: there is no room for another one.
     fn reader(&self, wanted: Wanted, clock: Clock) -> Option<Reader> {
         let room = Arc::clone(&self.room).try_acquire_owned().ok()?;
-        let (heard, ending, now) = (self.tellings.listen(), self.ending.clone(), Instant::now());
+        let (heard, ending, now) = (self.event_subscription.listen(), self.ending.clone(), Instant::now());
         let (alive_at, ends_at) = (now + SILENT_FOR, now + LASTS);
         Some(Reader { heard, ending, wanted, clock, alive_at, ends_at, _room: room })
     }
@@ -124,7 +124,7 @@ impl Wanted {
         Wanted { namespace: of("namespace"), name: of("name"), reason: of("reason") }
     }
 
-    fn has(&self, Telling { object, event, .. }: &Telling) -> bool {
+    fn has(&self, PublishedEvent { object, event, .. }: &PublishedEvent) -> bool {
         let fits = |wanted: &Option<String>, found: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
         };
@@ -136,7 +136,7 @@ impl Wanted {
 
 /// A reader of a stream. Its place is free again when this is dropped.
 struct Reader {
-    heard: Receiver<Arc<Telling>>,
+    heard: Receiver<Arc<PublishedEvent>>,
     ending: watch::Receiver<bool>,
     wanted: Wanted,
     clock: Clock,
@@ -157,7 +157,7 @@ impl Reader {
                 heard = timeout_at(until, self.heard.recv()) => heard,
             };
             let said = match heard {
-                Ok(Ok(telling)) if self.wanted.has(&telling) => shown(&telling, self.clock),
+                Ok(Ok(event)) if self.wanted.has(&event) => shown(&event, self.clock),
                 Ok(Ok(_)) => continue,
                 Ok(Err(RecvError::Lagged(missed))) => {
                     format!("event: lagged\ndata: {}\n\n", printable(&Lagged { missed }))
@@ -173,7 +173,7 @@ impl Reader {
 }
 
 /// An event as it is sent.
-fn shown(Telling { id, object, event }: &Telling, clock: Clock) -> String {
+fn shown(PublishedEvent { id, object, event }: &PublishedEvent, clock: Clock) -> String {
     let show = Show { clock, now: clock.now() };
     let Object { api_version, kind, namespace, name, uid } = object;
     let told = ToldEvent {

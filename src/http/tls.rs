@@ -131,7 +131,7 @@ impl Certificate {
 
     fn take(&mut self, found: Found<Pair, Fault>) {
         match self.renewal.step(found) {
-            Decision::Show(pair) => {
+            Decision::Present(pair) => {
                 self.shown.0.store(pair.certified);
                 self.expires = pair.expires;
                 let (file, expires) =
@@ -139,11 +139,11 @@ impl Certificate {
                 tracing::info!(%file, expires, "the admin API has another certificate");
                 self.tell_the_end();
             }
-            Decision::Tell(fault) => {
+            Decision::Report(fault) => {
                 let remedy = fault.remedy;
                 tracing::warn!(why = %fault, remedy, "the files of the admin API's certificate cannot be used");
             }
-            Decision::Stay => {}
+            Decision::Keep => {}
         }
     }
 

@@ -185,7 +185,7 @@ async fn h2_readers_are_told_what_posts_need_and_verdicts_are_required() {
 
 /// How many tokens the API server has judged.
 async fn token_reviews(stage: &Stage) -> u64 {
-    stage.fakes.cluster.ask(|cluster, _| cluster.model.met().token_reviews).await
+    stage.fakes.cluster.ask(|cluster, _| cluster.model.fault_effects().token_reviews).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

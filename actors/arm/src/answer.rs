@@ -1,5 +1,5 @@
-//! The answers of ARM, from whatever came back: each function is total, and a body that cannot be read is a
-//! failure that keeps its status.
+//! Converts responses into ARM answers. Each function is total; an unreadable body becomes a failure that keeps the
+//! status.
 
 use std::sync::Arc;
 
@@ -67,15 +67,14 @@ fn put_accepted(response: &RawResponse) -> Result<ArmAnswer, Failure> {
     }))
 }
 
-/// Where the operation that a call has started can be asked for.
+/// Returns the URL for polling the operation that a call has started.
 pub(crate) fn operation_url(response: &RawResponse) -> Option<&str> {
     let headers = [ASYNC_OPERATION, LOCATION];
     let mut urls = headers.iter().filter_map(|name| response.headers().get_optional_str(name).map(str::trim));
     urls.find(|url| !url.is_empty())
 }
 
-/// The answer to a poll. `resource` says that the address answers with the resource at the end and not with a
-/// status.
+/// The answer to a poll. `resource`: the URL returns the resource at the end, and not a status.
 pub(crate) fn operation(resource: bool, response: &RawResponse) -> ArmAnswer {
     answer(operation_state(resource, response).map(ArmAnswer::Operation))
 }
@@ -105,7 +104,7 @@ fn operation_state(resource: bool, response: &RawResponse) -> Result<OperationSt
     })
 }
 
-/// A failure as the answer that it is.
+/// Wraps a failure.
 pub(crate) fn failed(failure: Failure) -> ArmAnswer {
     ArmAnswer::Failed(Arc::new(failure))
 }

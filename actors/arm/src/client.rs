@@ -1,6 +1,6 @@
-//! The client: one request of the core, one try, one answer.
+//! The client: one request of the writer, one try, one answer.
 
-mod look;
+mod query;
 mod resource;
 
 use std::fmt;
@@ -21,14 +21,14 @@ use crate::transport::HttpTransport;
 use crate::url::{Addresses, answers_with_resource};
 use crate::{answer, failure, pipeline};
 
-pub use look::{Look, Looked};
+pub use query::{Query, QueryResult};
 pub use resource::{ResourceAddress, ResourceCall, ResourceMethod, ResourceReply};
 
 const JSON: &str = "application/json";
 
 /// The client of Azure Resource Manager.
 ///
-/// It is made once and shared; its connections, its token and its gates are common to all calls.
+/// It is created once and shared; all calls share its connections, its token and its gates.
 pub struct Client {
     addresses: Addresses,
     pipeline: Pipeline,
@@ -46,27 +46,26 @@ impl fmt::Debug for Client {
 pub struct Answered {
     /// The answer.
     pub answer: ArmAnswer,
-    /// What ARM said about how many calls are left, whether it answered well or not.
+    /// Remaining quota, by the headers of any answer.
     pub headroom: Headroom,
 }
 
-/// The document of a PUT came from another port.
+/// The document of a PUT comes from another port.
 #[derive(Debug, thiserror::Error)]
 #[error("the document of the pool was not read by this client")]
 struct ForeignDocument;
 
 impl Client {
-    /// A client with these settings.
+    /// Creates a client with these settings.
     ///
-    /// # Errors
-    /// When a setting cannot be used; the error names it and the remedy.
+    /// # Errors A setting cannot be used; the error names it and the remedy.
     pub fn new(settings: Settings) -> Result<Client, SetUpError> {
         settings.check()?;
         let transport = Transport::new(Arc::new(HttpTransport::new(&settings)?));
         Client::with_transport(settings, transport)
     }
 
-    /// A client that sends through this transport.
+    /// Creates a client that sends through this transport.
     pub(crate) fn with_transport(settings: Settings, transport: Transport) -> Result<Client, SetUpError> {
         settings.check()?;
         let gates = Arc::new(Gates::default());
@@ -75,15 +74,15 @@ impl Client {
         Ok(Client { addresses, pipeline, gates })
     }
 
-    /// Shuts the gates of reads and of writes until these moments; `None` opens (W6). Later tries fail with
-    /// [`model::arm::FailureKind::GateClosed`] until then, tries that are under way do not.
+    /// Closes the gates of reads and of writes until these times; `None` opens them (W6). New tries fail with
+    /// [`model::arm::FailureKind::GateClosed`] until then; tries in flight continue.
     pub fn set_gates(&self, reads_until: Option<Now>, writes_until: Option<Now>) {
         self.gates.set(reads_until, writes_until);
     }
 
-    /// Carries out one request with one try, and answers; every failure is an answer too.
+    /// Runs one request with one try; every failure is an answer too.
     ///
-    /// A PUT is sent only while its permit lasts (W8), and with the entity tag as `If-Match` when there is one.
+    /// A PUT is sent only while its permit is valid (W8), with the entity tag as `If-Match` if there is one.
     pub async fn execute(&self, request: ArmRequest) -> Answered {
         let answered = self.try_execute(request).await.unwrap_or_else(|failure| Answered {
             answer: answer::failed(failure),

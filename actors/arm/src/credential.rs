@@ -1,9 +1,8 @@
-//! Who we are: the tokens of an identity, and the means to have another one when Azure refuses it (C3). When one is asked
-//! for, and what calls get meanwhile, is decided by [`renewal`]; how each identity gets its token is the business of the
-//! other modules below.
+//! The tokens of an identity, and how to replace one that Azure refuses (C3). [`renewal`] decides when to request
+//! one, and what calls get meanwhile. The other modules below get the token of each identity.
 //!
-//! The tokens have one owner, a task that begins with the first call. It asks on tasks of their own, so that a request
-//! goes on when the call that made it is not waited for any more.
+//! A task owns the tokens; it starts with the first call. It requests tokens on tasks of their own, so that a request
+//! continues even if the call that started it has stopped waiting.
 
 mod certificate;
 mod explain;
@@ -32,7 +31,7 @@ use self::renewal::{Caller, In, Out, Renewal, RequestId};
 use crate::identity::{Identity, Login};
 use crate::settings::Clocks;
 
-/// Makes a credential that knows nothing yet, and that asks again for each token.
+/// Creates a credential without state, which requests each token.
 pub(crate) type Make = Arc<dyn Fn() -> azure_core::Result<Arc<dyn TokenCredential>> + Send + Sync>;
 
 /// The tokens of an identity.
@@ -44,32 +43,32 @@ pub(crate) struct Tokens {
     owner: OnceCell<UnboundedSender<Message>>,
 }
 
-/// What the owner is told.
+/// Message to the owner.
 enum Message {
     /// A call needs a token.
     Wanted(oneshot::Sender<Result<AccessToken, Arc<str>>>),
-    /// Azure has refused this one.
+    /// Azure has rejected this token.
     Rejected(AccessToken),
 }
 
-/// Why there is no token, in words that name what to change.
+/// Why there is no token, in a message that names what to change.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
 struct NoToken {
     why: String,
-    /// For how long the authority wants to be left alone.
+    /// `Retry-After` of the authority.
     retry_after: Option<Duration>,
 }
 
 impl Tokens {
-    /// Those of an identity; `None` for the identity that has none.
+    /// Creates the tokens of an identity; `None` for the anonymous one.
     pub(crate) fn new(
         identity: &Identity,
         login: &Login,
         transport: &Transport,
         clocks: Clocks,
     ) -> azure_core::Result<Option<Arc<Tokens>>> {
-        // With a metadata document the credential replaces the scope by that of the document.
+        // With a metadata document, the credential replaces the scope by that of the document.
         let scope = match login {
             Login::Known { audience, .. } => scope_of(audience),
             Login::Metadata { document, .. } => scope_of(&document.origin().ascii_serialization()),
@@ -78,12 +77,12 @@ impl Tokens {
         make.map(|make| Tokens::made_by(make, scope, clocks).map(Arc::new)).transpose()
     }
 
-    /// Those that credentials from here bring.
+    /// Creates tokens from these credentials.
     pub(crate) fn made_by(make: Make, scope: String, clocks: Clocks) -> azure_core::Result<Tokens> {
         Ok(Tokens { first: make()?, make, scope, clocks, owner: OnceCell::new() })
     }
 
-    /// A token that is good.
+    /// Returns a valid token.
     pub(crate) async fn token(&self) -> azure_core::Result<AccessToken> {
         let (answer, answered) = oneshot::channel();
         self.tell(Message::Wanted(answer)).await;
@@ -92,7 +91,7 @@ impl Tokens {
         answer.map_err(|why| Error::with_message(ErrorKind::Credential, why.to_string()))
     }
 
-    /// Azure has refused this token.
+    /// Reports that Azure has rejected this token.
     pub(crate) async fn rejected(&self, token: AccessToken) {
         self.tell(Message::Rejected(token)).await;
     }
@@ -103,7 +102,7 @@ impl Tokens {
             drop(tokio::spawn(Owner::new(self).run(messages)));
             owner
         });
-        // It runs for as long as anything can send to it; a runtime that ends has no calls either.
+        // The owner runs while anything can send to it. When the runtime ends, there are no calls either.
         drop(owner.await.send(message));
     }
 }
@@ -114,7 +113,7 @@ impl fmt::Debug for Tokens {
     }
 }
 
-/// The task that owns the tokens: it reads the clocks for the machine, and asks.
+/// The task that owns the tokens: it reads the clocks for the machine, and requests tokens.
 struct Owner {
     renewal: Renewal,
     make: Make,
@@ -124,7 +123,7 @@ struct Owner {
     callers: BTreeMap<Caller, oneshot::Sender<Result<AccessToken, Arc<str>>>>,
     called: u64,
     requests: JoinSet<(RequestId, azure_core::Result<AccessToken>)>,
-    /// The request that was begun last.
+    /// The request that was started last.
     last: Option<(RequestId, AbortHandle)>,
 }
 
@@ -172,7 +171,7 @@ impl Owner {
     fn on_ended(&mut self, ended: Result<(RequestId, azure_core::Result<AccessToken>), JoinError>) {
         match ended {
             Ok((request, Ok(token))) => {
-                self.step(In::Brought { request, token, wall: self.clocks.wall() });
+                self.step(In::Received { request, token, wall: self.clocks.wall() });
             }
             Ok((request, Err(error))) => {
                 let retry_after = error.downcast_ref::<NoToken>().and_then(|no| no.retry_after);
@@ -180,7 +179,7 @@ impl Owner {
                 tracing::debug!(%why, "a request for a token has brought none");
                 self.step(In::Refused { request, why: why.into(), retry_after });
             }
-            // It was given up.
+            // The request was given up.
             Err(_) => {}
         }
     }
@@ -198,8 +197,8 @@ impl Owner {
     }
 
     fn act(&mut self, out: Vec<Out>) {
-        for said in out {
-            match said {
+        for output in out {
+            match output {
                 Out::Ask(request) => {
                     let (credential, scope) = (Arc::clone(&self.credential), Arc::clone(&self.scope));
                     let ask = async move { (request, credential.get_token(&[&scope], None).await) };
@@ -210,7 +209,7 @@ impl Owner {
                         task.abort();
                     }
                 }
-                Out::BeginAnew => match (self.make)() {
+                Out::ResetCredential => match (self.make)() {
                     Ok(credential) => self.credential = credential,
                     Err(error) => tracing::debug!(%error, "the credential stays as it is"),
                 },
@@ -222,17 +221,17 @@ impl Owner {
 
     fn answer(&mut self, caller: Caller, answer: Result<AccessToken, Arc<str>>) {
         let answered = self.callers.remove(&caller).map(|call| call.send(answer));
-        // A caller that has stopped waiting needs none.
+        // A caller that has stopped waiting needs no answer.
         drop(answered);
     }
 }
 
-/// What a token for this audience is asked for with; a slash at the audience's end belongs to it.
+/// Returns the scope for this audience; a trailing slash belongs to the audience.
 pub(crate) fn scope_of(audience: &str) -> String {
     format!("{audience}/.default")
 }
 
-/// Reads a file, but no more than one byte beyond the limit.
+/// Reads a file, up to one byte beyond the limit.
 fn read_at_most(path: &std::path::Path, limit: usize) -> std::io::Result<Vec<u8>> {
     use std::io::Read;
 

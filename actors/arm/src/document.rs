@@ -1,7 +1,7 @@
 //! The document of a pool between the GET and the PUT that edits it (W3).
 //!
-//! It is taken apart only along the way to the addresses; everything beside that way is carried as the very text
-//! that Azure sent, so that nothing can be lost, not even the digits of a number.
+//! Only the path to the addresses is parsed; everything else stays as the text that Azure sent. So nothing is lost,
+//! not even the digits of a number.
 
 use model::arm::Edit;
 use serde_json::value::{RawValue, to_raw_value};
@@ -20,21 +20,21 @@ pub(crate) struct PoolDocument(Object);
 /// Why an edit does not fit a document.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unfit {
-    /// The document is no pool.
+    /// The document is not a pool.
     #[error("the document of the pool cannot be taken apart")]
     Malformed {
-        /// What the parser said.
+        /// Error of the parser.
         source: serde_json::Error,
     },
     /// The document has no properties.
     #[error("the document of the pool has no properties")]
     WithoutProperties,
-    /// An entry that is not there.
+    /// The entry does not exist.
     #[error("the pool has no entry at position {position}, only {length}")]
     MissingEntry {
         /// The position that the edit names.
         position: usize,
-        /// How many entries there are.
+        /// Number of entries.
         length: usize,
     },
 }
@@ -44,13 +44,13 @@ fn malformed(source: serde_json::Error) -> Unfit {
 }
 
 impl PoolDocument {
-    /// Takes the document of a GET.
+    /// Parses the document of a GET.
     pub(crate) fn parse(text: &str) -> Result<PoolDocument, serde_json::Error> {
         serde_json::from_str(text).map(PoolDocument)
     }
 
-    /// The document with the edit applied, for the body of a PUT. The address array is always written, even
-    /// empty; a virtual network that is there is never changed.
+    /// Returns the document with the edit applied, as the body of a PUT. The address array is always written, even if
+    /// empty; an existing virtual network is never changed.
     pub(crate) fn apply(&self, edit: &Edit) -> Result<Vec<u8>, Unfit> {
         let properties = self.0.get(PROPERTIES).ok_or(Unfit::WithoutProperties)?;
         let mut properties = Object::within(properties).map_err(malformed)?;

@@ -1,7 +1,8 @@
-//! One address entry of a pool, read and built through the generated models of `azure_mgmt_network`: the only
-//! module that knows them.
+//! One address entry of a pool, read and built with the generated models of `azure_mgmt_network`: the only module
+//! that uses them.
 //!
-//! An entry that the models cannot read is read as plain JSON: a changed type in the service must not stop us.
+//! An entry that the models cannot read is read as plain JSON, so that a type change in the service does not stop the
+//! controller.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,11 +16,11 @@ use model::ids::{InstanceId, NetworkId, SubnetId};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What an entry says.
+/// Facts about an entry.
 pub(crate) struct Reading {
     /// The entry itself.
     pub(crate) entry: Entry,
-    /// Whether inbound NAT rules send to it.
+    /// Whether inbound NAT rules refer to it.
     pub(crate) by_nat_rule: bool,
 }
 
@@ -31,7 +32,7 @@ pub(crate) fn read(value: &Value) -> Reading {
     }
 }
 
-/// Whether the generated models can read an entry.
+/// Returns whether the generated models can read an entry.
 #[cfg(test)]
 pub(crate) fn fits_model(value: &Value) -> bool {
     LoadBalancerBackendAddress::deserialize(value).is_ok()
@@ -91,7 +92,7 @@ fn address(text: &str) -> Option<IpAddr> {
     text.trim().parse().ok()
 }
 
-/// The network that an entry names. A subnet says more than a virtual network beside it.
+/// Returns the network of an entry. A subnet is more specific than a virtual network beside it.
 fn network_named(network: Option<&str>, subnet: Option<&str>) -> Option<Arc<EntryNetwork>> {
     let is_named = |id: &&str| !id.is_empty();
     let subnet = subnet.filter(is_named).map(|id| EntryNetwork::Subnet(SubnetId::new(id)));
@@ -99,14 +100,14 @@ fn network_named(network: Option<&str>, subnet: Option<&str>) -> Option<Arc<Entr
     subnet.or_else(network).map(Arc::new)
 }
 
-/// The admin state in any spelling; the models know one only.
+/// Parses an admin state in any spelling; the models accept only one.
 fn state_of(text: &str) -> AdminState {
     let known = [("None", AdminState::None), ("Up", AdminState::Up), ("Down", AdminState::Down)];
     let found = known.iter().find(|(spelling, _)| spelling.eq_ignore_ascii_case(text));
     found.map_or(AdminState::Unknown, |(_, state)| *state)
 }
 
-/// How Azure spells an admin state; nothing is written for one that we do not know.
+/// Returns Azure's spelling of an admin state; an unknown one is not written.
 pub(crate) fn spelling(state: AdminState) -> Option<&'static str> {
     match state {
         AdminState::None => Some("None"),

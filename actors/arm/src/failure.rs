@@ -1,5 +1,5 @@
-//! What went wrong, as facts, from an answer of ARM or from an error on the way. The SDK's own error parser is not
-//! used: it loses the code of a message with an escape in it (W5).
+//! Facts about a failure, from an answer of ARM or from a transport error. The SDK's error parser is not used,
+//! because it loses the code of a message with an escape in it (W5).
 
 mod body;
 mod retry_after;
@@ -17,35 +17,35 @@ use crate::abort_reason::Stop;
 use body::ErrorBody;
 pub(crate) use retry_after::retry_after;
 
-/// The longest message, in bytes.
+/// Longest message, in bytes.
 pub(crate) const LONGEST_MESSAGE: usize = 1024;
 
 const CORRELATION_ID: HeaderName = HeaderName::from_static("x-ms-correlation-request-id");
 
-/// ARM answered with a status that is no success.
+/// An answer with an unsuccessful status.
 pub(crate) fn of_response(response: &RawResponse) -> Failure {
     let status = u16::from(response.status());
     with_body(FailureKind::Status(status), response.headers(), ErrorBody::parse(response.body()))
 }
 
-/// ARM answered with a success that cannot be read.
+/// A successful answer that cannot be read.
 pub(crate) fn undecodable(response: &RawResponse, why: &str) -> Failure {
     let status = u16::from(response.status());
     let body = ErrorBody { codes: Vec::new(), message: why.to_owned() };
     with_body(FailureKind::Undecodable(status), response.headers(), body)
 }
 
-/// An operation ended without success; the poll's body says why.
+/// An operation that ended without success; the body of the poll has the reason.
 pub(crate) fn of_operation(response: &RawResponse, body: &Value) -> Failure {
     with_body(FailureKind::Operation, response.headers(), ErrorBody::of_operation(body))
 }
 
-/// Nothing was sent, because we refused to build the request.
+/// A request that was not sent, because it cannot be built.
 pub(crate) fn refused(why: &dyn std::error::Error) -> Failure {
     without_answer(FailureKind::Refused, RetryAfter::Absent, &chain(why))
 }
 
-/// The pipeline gave an error and no answer.
+/// An error of the pipeline without an answer.
 pub(crate) fn of_error(error: &Error) -> Failure {
     let (kind, retry_after) = match (error.kind(), Stop::within(error)) {
         (ErrorKind::Credential, _) => (FailureKind::Credential, RetryAfter::Absent),
@@ -63,7 +63,7 @@ pub(crate) fn of_error(error: &Error) -> Failure {
     without_answer(kind, retry_after, &chain(error))
 }
 
-/// ARM's correlation id, for operators.
+/// Returns ARM's correlation id, for operators.
 pub(crate) fn correlation_id(headers: &Headers) -> Option<Arc<str>> {
     let id = headers.get_optional_str(&CORRELATION_ID)?.trim();
     (!id.is_empty()).then(|| Arc::from(shorten(id).as_str()))
@@ -92,7 +92,7 @@ fn without_answer(kind: FailureKind, retry_after: RetryAfter, message: &str) -> 
     }
 }
 
-/// One line of at most [`LONGEST_MESSAGE`] bytes, without what must not be repeated.
+/// Returns one line of at most [`LONGEST_MESSAGE`] bytes, without secrets.
 fn shorten(text: &str) -> String {
     safe_line(text, &[], LONGEST_MESSAGE)
 }

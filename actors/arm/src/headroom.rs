@@ -1,18 +1,18 @@
-//! What ARM says about how many calls are left: `x-ms-ratelimit-remaining-*` of an answer (W9). What follows from it
-//! is the writer's.
+//! The remaining quota of calls: `x-ms-ratelimit-remaining-*` of an answer (W9). The writer decides what follows from
+//! it.
 
 use azure_core::http::Method;
 use azure_core::http::headers::Headers;
 use model::sample::GateClass;
 
-/// How all headers of this kind begin.
+/// Prefix of all headers of this kind.
 const REMAINING: &str = "x-ms-ratelimit-remaining-";
-/// The header that lists groups of operations; it belongs to the class of the request.
+/// Header that lists groups of operations; it belongs to the class of the request.
 const RESOURCE: &str = "resource";
-/// The words by which the other headers begin.
+/// Prefixes of the other headers.
 const SCOPES: [&str; 2] = ["subscription-", "tenant-"];
 
-/// The least number of calls that an answer says are left, by class; `None`: it says nothing.
+/// The smallest remaining quota in an answer, by class; `None` if the answer has no such header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Headroom {
     /// Of reads.
@@ -22,13 +22,13 @@ pub struct Headroom {
 }
 
 impl Headroom {
-    /// What is said, class by class.
-    pub fn said(self) -> impl Iterator<Item = (GateClass, u32)> {
+    /// Returns the known quotas, class by class.
+    pub fn by_class(self) -> impl Iterator<Item = (GateClass, u32)> {
         let all = [(GateClass::Reads, self.reads), (GateClass::Writes, self.writes)];
         all.into_iter().filter_map(|(class, left)| Some((class, left?)))
     }
 
-    /// Reads the headers of the answer to a request; what is no number is no news.
+    /// Reads the headers of an answer; ignores values that are not numbers.
     pub(crate) fn read(method: Method, headers: &Headers) -> Headroom {
         let asked =
             if matches!(method, Method::Get | Method::Head) { GateClass::Reads } else { GateClass::Writes };
@@ -38,15 +38,15 @@ impl Headroom {
             let Some(what) = name.strip_prefix(REMAINING) else { continue };
             if what == RESOURCE {
                 let groups = value.as_str().split(',').filter_map(|group| number(group.rsplit_once(';')?.1));
-                groups.for_each(|left| headroom.note(asked, left));
+                groups.for_each(|left| headroom.record_class(asked, left));
             } else if let (Some(class), Some(left)) = (class(what, asked), number(value.as_str())) {
-                headroom.note(class, left);
+                headroom.record_class(class, left);
             }
         }
         headroom
     }
 
-    fn note(&mut self, class: GateClass, left: u32) {
+    fn record_class(&mut self, class: GateClass, left: u32) {
         let known = match class {
             GateClass::Reads => &mut self.reads,
             GateClass::Writes => &mut self.writes,
@@ -55,7 +55,7 @@ impl Headroom {
     }
 }
 
-/// Which class a header is about, by the last word of its name; deletes are none of ours.
+/// Returns the class of a header, by the last word of its name; deletes are not used.
 fn class(what: &str, asked: GateClass) -> Option<GateClass> {
     if !SCOPES.iter().any(|scope| what.starts_with(scope)) {
         return None;
@@ -68,7 +68,7 @@ fn class(what: &str, asked: GateClass) -> Option<GateClass> {
     }
 }
 
-/// A count; a fraction or anything below 0 is none.
+/// Parses a count; a fraction or a negative number is not one.
 fn number(text: &str) -> Option<u32> {
     text.trim().parse().ok()
 }

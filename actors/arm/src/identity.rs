@@ -1,27 +1,27 @@
-//! As whom we call, and where tokens come from (C3).
+//! The identity that calls use, and the source of its tokens (C3).
 
 use std::path::PathBuf;
 
 use azure_core::credentials::Secret;
 use url::Url;
 
-/// As whom we call.
+/// The identity that calls use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Identity {
-    /// Without a token; to loopback only.
+    /// No token; for loopback only.
     Anonymous,
-    /// With a token had for the Kubernetes service account token in a file.
+    /// A token in exchange for the Kubernetes service account token in a file.
     WorkloadIdentity {
         /// The tenant (directory) id.
         tenant: String,
         /// The client (application) id.
         client_id: String,
-        /// Where the service account token is kept; it is read again for every token.
+        /// File with the service account token; read again for every token.
         token_file: PathBuf,
     },
-    /// With a token of the managed identity of the machine we run on.
+    /// A token of the managed identity of this machine.
     Managed(ManagedIdentity),
-    /// With a token had for an application's secret.
+    /// A token for an application's secret.
     ClientSecret {
         /// The tenant (directory) id.
         tenant: String,
@@ -30,20 +30,20 @@ pub enum Identity {
         /// The secret.
         secret: Secret,
     },
-    /// With a token had for an application's certificate.
+    /// A token for an application's certificate.
     ClientCertificate {
         /// The tenant (directory) id.
         tenant: String,
         /// The client (application) id.
         client_id: String,
-        /// A PKCS#12 or PEM file with certificate and RSA key; it is read again for every token.
+        /// A PKCS#12 or PEM file with certificate and RSA key; read again for every token.
         path: PathBuf,
         /// The password of a PKCS#12 file.
         password: Option<Secret>,
     },
 }
 
-/// Which managed identity.
+/// The managed identity to use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ManagedIdentity {
     /// The machine's own.
@@ -54,29 +54,29 @@ pub enum ManagedIdentity {
     ResourceId(String),
 }
 
-/// Where tokens come from, and what they are for.
+/// Source and audience of tokens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Login {
-    /// Known beforehand.
+    /// Known in advance.
     Known {
-        /// Who gives the tokens, such as `https://login.microsoftonline.com`.
+        /// The authority, such as `https://login.microsoftonline.com`.
         authority_host: String,
-        /// What they are asked for, such as `https://management.azure.com`; `/.default` is put after it as it stands.
+        /// The audience, such as `https://management.azure.com`; `/.default` is appended to it unchanged.
         audience: String,
     },
-    /// As the ARM endpoint's metadata document says; it is read before the first token is asked for.
+    /// From the ARM endpoint's metadata document, which is read before the first token request.
     Metadata {
-        /// The document's address, on the ARM endpoint.
+        /// URL of the document, on the ARM endpoint.
         document: Url,
-        /// The cloud's name; it chooses among several in the document.
+        /// Name of the cloud, which selects one of several in the document.
         cloud: String,
-        /// Who gives the tokens, whatever the document says.
+        /// The authority, instead of the one in the document.
         authority_host: Option<String>,
     },
 }
 
 impl Identity {
-    /// Whether it asks the authority host for its tokens.
+    /// Returns whether the identity gets its tokens from the authority host.
     pub(crate) fn asks_authority(&self) -> bool {
         match self {
             Identity::Anonymous | Identity::Managed(_) => false,
@@ -86,7 +86,7 @@ impl Identity {
         }
     }
 
-    /// What operators call it.
+    /// Returns the name that operators know.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Identity::Anonymous => "no identity",

@@ -1,12 +1,12 @@
 //! The Azure Resource Manager client: pipeline, policies, credentials, lossless documents.
 //!
-//! It owns everything between a [`model::arm::ArmRequest`] and its [`model::arm::ArmAnswer`]: the address,
-//! the token, the per-try gates and permits, the connection, the reading of whatever comes back, and the JSON
-//! document that a PUT edits without losing a field (W3). It decides nothing: what follows from an answer is the
-//! writer's, in the core. It tries nothing twice, except once with a fresh token after a 401 (W5).
+//! It turns a [`model::arm::ArmRequest`] into its [`model::arm::ArmAnswer`]: the URL, the token, the gates and
+//! permits of each try, the connection, the parsing of the answer, and the JSON document that a PUT edits without
+//! losing a field (W3). It makes no decisions: the writer decides what follows from an answer. It does not retry,
+//! except once with a new token after a 401 (W5).
 //!
-//! The generated models of `azure_mgmt_network` are used for their types alone, in one module; no request,
-//! header or credential of their generation is ever built.
+//! Only the types of the generated models of `azure_mgmt_network` are used, in one module; no generated request,
+//! header or credential is ever built.
 
 mod abort_reason;
 mod answer;
@@ -28,7 +28,7 @@ mod url;
 
 pub use azure_core::credentials::Secret;
 pub use client::{
-    Answered, Client, Look, Looked, ResourceAddress, ResourceCall, ResourceMethod, ResourceReply,
+    Answered, Client, Query, QueryResult, ResourceAddress, ResourceCall, ResourceMethod, ResourceReply,
 };
 pub use headroom::Headroom;
 pub use identity::{Identity, Login, ManagedIdentity};

@@ -1,4 +1,4 @@
-//! A JSON object whose members stay as they were written: number formats, order, unknown fields and all.
+//! A JSON object whose members stay as they were written: number formats, order and unknown fields.
 
 use std::fmt;
 
@@ -6,25 +6,25 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
-/// A JSON object with unread members, in their order.
+/// A JSON object with unparsed members, in their order.
 ///
-/// Of a key that stands twice the last value counts, as everywhere in JSON, and only it is kept.
+/// Of a duplicate key only the last value is kept, as everywhere in JSON.
 #[derive(Clone, Default)]
 pub(crate) struct Object(Vec<(String, Box<RawValue>)>);
 
 impl Object {
-    /// Reads the object in a raw value; `null` is no object.
+    /// Parses the object in a raw value; `null` is not an object.
     pub(crate) fn within(raw: &RawValue) -> Result<Object, serde_json::Error> {
         serde_json::from_str(raw.get())
     }
 
-    /// The value of a key; a `null` counts as absent.
+    /// Returns the value of a key; a `null` counts as absent.
     pub(crate) fn get(&self, key: &str) -> Option<&RawValue> {
         let (_, value) = self.0.iter().find(|(name, _)| name == key)?;
         (value.get() != "null").then_some(&**value)
     }
 
-    /// Replaces the value of a key in its place, or adds it at the end.
+    /// Replaces the value of a key in its place, or appends it.
     pub(crate) fn set(&mut self, key: &str, value: Box<RawValue>) {
         match self.0.iter_mut().find(|(name, _)| name == key) {
             Some((_, old)) => *old = value,
@@ -32,7 +32,7 @@ impl Object {
         }
     }
 
-    /// The object as a raw value.
+    /// Returns the object as a raw value.
     pub(crate) fn to_raw(&self) -> Result<Box<RawValue>, serde_json::Error> {
         serde_json::value::to_raw_value(self)
     }

@@ -1,4 +1,4 @@
-//! The pipeline of the SDK with our policies in it, and without its retries: those are the writer's (W4).
+//! The pipeline of the SDK with our policies, and without its retries: the writer retries (W4).
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::credential::Tokens;
 use crate::policy::{BearerPolicy, GatePolicy, Gates, PermitPolicy, RequestIdPolicy, UserAgentPolicy};
 use crate::settings::{SetUpError, Settings};
 
-/// Puts the pipeline together.
+/// Builds the pipeline.
 pub(crate) fn build(
     settings: &Settings,
     gates: &Arc<Gates>,

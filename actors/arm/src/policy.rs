@@ -1,5 +1,5 @@
-//! The policies that each request passes, in this order: once per call the request id and the user agent; per try
-//! the gate, the permit, the token, and the permit again, because having a token takes time.
+//! The policies of each request, in this order. Once per call: the request id and the user agent. Per try: the gate,
+//! the permit, the token, and the permit again, because getting a token takes time.
 
 mod bearer;
 mod gate;

@@ -1,6 +1,6 @@
-//! Requests as they stand, of any method and to any resource, and their answers unread: for the conformance suite
-//! (tests/e2e), which asks real Azure what it does with requests that the product never sends. The product has no such
-//! client; a tidy test checks that no other client names it.
+//! Raw requests of any method and to any resource, with unparsed answers. The conformance suite (tests/e2e) sends
+//! them to find out how real Azure treats requests that the product never sends. The product has no such client; a
+//! tidy test checks that no other crate names it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::{answer, failure, pipeline};
 
 const JSON: &str = "application/json";
 
-/// What is done with a resource.
+/// Method of a raw request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RawMethod {
     /// GET.
@@ -41,9 +41,9 @@ pub enum RawMethod {
 pub struct RawRequest {
     /// The method.
     pub method: RawMethod,
-    /// The id of a resource, or the absolute address of an operation or a next page, which must be on the endpoint.
+    /// The id of a resource, or the absolute URL of an operation or a next page, which must be on the endpoint.
     pub target: String,
-    /// The version of the resource's API; an absolute address has its own.
+    /// The version of the resource's API; an absolute URL has its own.
     pub api_version: &'static str,
     /// The header `If-Match`.
     pub if_match: Option<String>,
@@ -58,13 +58,13 @@ pub struct RawAnswer {
     pub status: u16,
     /// The headers, by their names in lower case.
     pub headers: BTreeMap<String, String>,
-    /// The body; null when there is none or it is no JSON.
+    /// The body; null if there is none or it is not JSON.
     pub body: Value,
-    /// How long it took.
+    /// Duration of the call.
     pub took: Duration,
 }
 
-/// A client that sends requests as they stand.
+/// A client for raw requests.
 #[derive(Debug)]
 pub struct RawClient {
     addresses: Addresses,
@@ -72,10 +72,9 @@ pub struct RawClient {
 }
 
 impl RawClient {
-    /// A client with these settings.
+    /// Creates a client with these settings.
     ///
-    /// # Errors
-    /// When a setting cannot be used; the error names it and the remedy.
+    /// # Errors A setting cannot be used; the error names it and the remedy.
     pub fn new(settings: Settings) -> Result<RawClient, SetUpError> {
         settings.check()?;
         let transport = Transport::new(Arc::new(HttpTransport::new(&settings)?));
@@ -86,8 +85,7 @@ impl RawClient {
 
     /// Sends one request with one try.
     ///
-    /// # Errors
-    /// There was no answer, or the target is no address.
+    /// # Errors There was no answer, or the target is not a valid URL.
     pub async fn send(&self, request: &RawRequest) -> Result<RawAnswer, Failure> {
         let url = self.address(request).map_err(|why| failure::refused(&why))?;
         let mut sent = Request::new(url, method(request.method));
@@ -100,7 +98,7 @@ impl RawClient {
             let text = body.to_string();
             sent.set_body(text);
         }
-        // The operator has started the suite, and no other process leads: the permit never runs out.
+        // The operator has started the suite, and no other process leads, so the permit never expires.
         let context = Context::new().with_value(Permit {
             attempt: AttemptId { epoch: Epoch::default(), n: 0 },
             send_before: Now::from_micros(u64::MAX),

@@ -1,5 +1,5 @@
-//! What a load balancer and a pool say, as facts. A list that is absent is empty; a list that is no list, and a
-//! resource without properties, is unreadable and never taken for empty.
+//! Reads the facts about a load balancer and a pool. A missing list is empty. A value that must be a list and is not,
+//! and a resource without properties, are unreadable and never count as empty.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(crate) enum Unreadable {
     /// It has no properties.
     #[error("{0} has no properties")]
     NoProperties(&'static str),
-    /// Something that must be a list is none.
+    /// A value that must be a list is not.
     #[error("{0} is not a list")]
     NoList(&'static str),
 }
@@ -42,7 +42,7 @@ pub(crate) fn load_balancer(lb: &LbName, body: &Value) -> Result<LbFacts, Unread
     })
 }
 
-/// Reads a pool, by itself or within its load balancer.
+/// Reads a pool, alone or within its load balancer.
 pub(crate) fn pool(id: &PoolId, body: &Value) -> Result<PoolFacts, Unreadable> {
     let properties = properties(body, "the pool")?;
     let mut entries = Vec::new();
@@ -70,7 +70,7 @@ pub(crate) fn pool(id: &PoolId, body: &Value) -> Result<PoolFacts, Unreadable> {
     })
 }
 
-/// One fact for each pool that a rule sends to, or one without a pool.
+/// Adds one fact for each pool that a rule uses, or one without a pool.
 fn rules_of(rule: &Value, lb: &LbName, lb_id: &str, out: &mut Vec<RuleFacts>) -> Result<(), Unreadable> {
     let name: Arc<str> = Arc::from(name_of(rule));
     let properties = &rule["properties"];
@@ -95,7 +95,7 @@ fn rules_of(rule: &Value, lb: &LbName, lb_id: &str, out: &mut Vec<RuleFacts>) ->
     Ok(())
 }
 
-/// The pool that an id names, when it is one of this load balancer.
+/// Returns the pool of an id, if it belongs to this load balancer.
 fn pool_of(id: &str, lb: &LbName, lb_id: &str) -> Option<PoolName> {
     let (rest, pool) = id.rsplit_once('/')?;
     let (parent, kind) = rest.rsplit_once('/')?;
@@ -108,7 +108,7 @@ fn pool_of(id: &str, lb: &LbName, lb_id: &str) -> Option<PoolName> {
         .then(|| PoolName::new(pool))
 }
 
-/// The provisioning state in any spelling.
+/// Parses the provisioning state in any spelling.
 pub(crate) fn provisioning(value: &Value) -> Provisioning {
     match text(value).to_ascii_lowercase().as_str() {
         "succeeded" => Provisioning::Succeeded,
@@ -118,7 +118,7 @@ pub(crate) fn provisioning(value: &Value) -> Provisioning {
     }
 }
 
-/// The entity tag in a body.
+/// Returns the entity tag in a body.
 pub(crate) fn etag(body: &Value) -> Option<Etag> {
     Some(text(&body["etag"])).filter(|tag| !tag.is_empty()).map(Etag::new)
 }
@@ -138,7 +138,7 @@ fn list<'a>(properties: &'a Value, key: &'static str) -> Result<&'a [Value], Unr
     }
 }
 
-/// The name of a resource, or else the end of its id.
+/// Returns the name of a resource, or else the end of its id.
 fn name_of(resource: &Value) -> &str {
     let name = text(&resource["name"]);
     if name.is_empty() { last_segment(text(&resource["id"])) } else { name }

@@ -1,4 +1,4 @@
-//! What a client is made of, and what may be wrong with it (C1, C3).
+//! The settings of a client, and what can be wrong with them (C1, C3).
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use url::{Host, Url};
 
 use crate::identity::{Identity, Login};
 
-/// What a client is made of.
+/// The settings of a client.
 #[derive(Clone)]
 pub struct Settings {
-    /// Where Resource Manager answers, such as `https://management.azure.com`. Plain http to loopback only.
+    /// The endpoint of Resource Manager, such as `https://management.azure.com`. Plain http to loopback only.
     pub endpoint: Url,
     /// The subscription of the load balancers.
     pub subscription: String,
@@ -20,24 +20,24 @@ pub struct Settings {
     pub resource_group: String,
     /// The version of the network API, such as `2025-05-01`.
     pub api_version: String,
-    /// As whom we call.
+    /// The identity that calls use.
     pub identity: Identity,
-    /// Where tokens come from; without meaning for the anonymous identity.
+    /// Source of tokens; unused for the anonymous identity.
     pub login: Login,
     /// The `User-Agent` of every request.
     pub user_agent: String,
-    /// How long the parts of a try may take.
+    /// Time limits of the parts of a try.
     pub timeouts: Timeouts,
-    /// What time is read from.
+    /// Sources of time.
     pub clocks: Clocks,
 }
 
 /// The clocks of the process, as the client reads them.
 #[derive(Clone)]
 pub struct Clocks {
-    /// The one on which permits and gates are compared; it goes on while the computer sleeps.
+    /// The clock of permits and gates, which continues while the computer sleeps.
     pub now: Arc<dyn Fn() -> Now + Send + Sync>,
-    /// The wall clock, by which tokens expire.
+    /// The wall clock, for the expiry of tokens.
     pub wall: Arc<dyn Fn() -> Wall + Send + Sync>,
 }
 
@@ -72,14 +72,14 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// How long the parts of a try may take.
+/// Time limits of the parts of a try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
-    /// Until a connection stands.
+    /// Until the connection is established.
     pub connect: Duration,
-    /// A PUT from its start to the last byte of its answer (W8).
+    /// A PUT, from its start to the last byte of its answer (W8).
     pub put: Duration,
-    /// Any other request from its start to the last byte of its answer.
+    /// Any other request, from its start to the last byte of its answer.
     pub get: Duration,
 }
 
@@ -93,13 +93,13 @@ impl Default for Timeouts {
     }
 }
 
-/// Why no client could be made: the field and the remedy.
+/// Why a client cannot be created: the field and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum SetUpError {
-    /// The endpoint is no address of a server.
+    /// The endpoint is not the URL of a server.
     #[error("endpoint {endpoint} is not a plain http or https address: give scheme, host and port alone")]
     Endpoint {
-        /// The endpoint as it was given, without credentials.
+        /// The endpoint as configured, without credentials.
         endpoint: String,
     },
     /// Plain http across a network.
@@ -124,21 +124,21 @@ pub enum SetUpError {
         /// The endpoint.
         endpoint: String,
     },
-    /// A name that cannot stand in an address.
+    /// A name that cannot be part of a URL.
     #[error("{field} {value:?} cannot stand in an address: give its plain name")]
     Name {
-        /// Which one.
+        /// Name of the field.
         field: &'static str,
-        /// The name as it was given.
+        /// The value as configured.
         value: String,
     },
-    /// A user agent that cannot stand in a header.
+    /// A user agent that cannot be part of a header.
     #[error("user agent {value:?} cannot stand in a header: use visible ASCII characters")]
     UserAgent {
-        /// The user agent as it was given.
+        /// The user agent as configured.
         value: String,
     },
-    /// The address of the metadata document is not on the endpoint.
+    /// The URL of the metadata document is not on the endpoint.
     #[error(
         "the metadata document is not on the endpoint {endpoint}: a token's audience comes from nowhere else"
     )]
@@ -146,36 +146,36 @@ pub enum SetUpError {
         /// The endpoint.
         endpoint: String,
     },
-    /// The authority is no https address.
+    /// The authority is not an https URL.
     #[error(
         "authority host {value} is not an https address: give one such as https://login.microsoftonline.com"
     )]
     Authority {
-        /// The authority as it was given.
+        /// The authority as configured.
         value: String,
     },
-    /// The credential refused its parts.
+    /// The credential cannot be created.
     #[error("identity could not be set up")]
     Credential {
-        /// What it said.
+        /// Error of the credential.
         source: azure_core::Error,
     },
-    /// A proxy variable without a proxy.
+    /// A proxy variable without a valid proxy.
     #[error("the proxy of the environment cannot be used")]
     Proxy {
-        /// Which one and why.
+        /// Name of the variable and the reason.
         source: proxy::Unusable,
     },
-    /// No HTTP client.
+    /// The HTTP client cannot be created.
     #[error("the HTTP client could not be set up: check the certificate store")]
     HttpClient {
-        /// What it said.
+        /// Error of the HTTP client.
         source: reqwest::Error,
     },
 }
 
 impl Settings {
-    /// Says what is wrong with them, if anything.
+    /// Checks the settings.
     pub(crate) fn check(&self) -> Result<(), SetUpError> {
         self.check_endpoint()?;
         for (field, value) in [("subscription", &self.subscription), ("resource group", &self.resource_group)]
@@ -229,18 +229,18 @@ impl Settings {
         }
     }
 
-    /// The endpoint without what must not be shown.
+    /// Returns the endpoint without credentials.
     fn shown_endpoint(&self) -> String {
         bare(&self.endpoint)
     }
 
-    /// Whether the endpoint is on this machine.
+    /// Returns whether the endpoint is on this machine.
     pub(crate) fn is_loopback(&self) -> bool {
         is_loopback(&self.endpoint)
     }
 }
 
-/// Whether an address can only be on this machine.
+/// Returns whether a URL can only be on this machine.
 pub(crate) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
@@ -250,12 +250,12 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Whether secrets may be sent there.
+/// Returns whether secrets may be sent to this address.
 pub(crate) fn is_https(address: &str) -> bool {
     Url::parse(address).is_ok_and(|url| url.scheme() == "https" && url.host().is_some())
 }
 
-/// An address without what must not be shown; one that is none is not repeated.
+/// Returns an address without credentials; text that is not an address is not repeated.
 pub(crate) fn shown(address: &str) -> String {
     Url::parse(address).map_or_else(|_| "(unreadable)".to_owned(), |url| bare(&url))
 }

@@ -1,12 +1,12 @@
-//! Tests of the client against real HTTP on loopback, against recorded traffic, and against nonsense.
+//! Tests of the client against real HTTP on loopback, against recorded traffic, and against arbitrary bytes.
 
 mod addresses;
 mod answers;
 mod documents;
 mod identities;
 mod identity;
-mod look;
 mod nonsense;
+mod query;
 mod raw;
 mod recorded;
 mod redaction;
@@ -29,10 +29,10 @@ use url::Url;
 use crate::document::PoolDocument;
 use crate::{Clocks, Identity, Login, Settings, Timeouts};
 
-/// The moment at which the tests' clock stands.
+/// Fixed time of the tests' clock.
 const NOW: Now = Now::from_millis(1_000_000);
 
-/// The wall time of that moment, 2026-01-01T00:00:00Z.
+/// The wall time at [`NOW`], 2026-01-01T00:00:00Z.
 const WALL: Wall = Wall::from_micros(1_767_225_600_000_000);
 
 fn settings(endpoint: &str) -> Settings {

@@ -1,4 +1,4 @@
-//! The way to the server: one `reqwest` client with our own timeouts, sizes and errors.
+//! The HTTP transport: a `reqwest` client with our own timeouts, size limits and errors.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -15,25 +15,25 @@ use crate::abort_reason::Stop;
 use crate::identity::Identity;
 use crate::settings::{SetUpError, Settings, Timeouts, is_loopback};
 
-/// The largest answer that is read, in bytes. A load balancer with everything that Azure allows is below it.
+/// Size limit of an answer, in bytes. A load balancer with everything that Azure allows is smaller.
 pub(crate) const LARGEST_ANSWER: usize = 64 << 20;
 
-/// The way to the server.
+/// The HTTP transport.
 ///
-/// It follows no redirect, so that no token goes where it was not meant to. Proxies are taken from the environment,
-/// except to what is near: this machine, and the instance metadata service of Azure's virtual machines, which gives
-/// tokens by plain http. Nothing else is asked by plain http (C3).
+/// It follows no redirect, so that a token is only sent to the intended server. Proxies come from the environment,
+/// except for nearby targets: this machine, and the instance metadata service of Azure's virtual machines, which
+/// gives tokens over plain http. No other target uses plain http (C3).
 pub(crate) struct HttpTransport {
     client: reqwest::Client,
     near: reqwest::Client,
     timeouts: Timeouts,
 }
 
-/// The address of the instance metadata service, on every virtual machine of Azure and in each of its clouds.
+/// Address of the instance metadata service, on every virtual machine of Azure and in each of its clouds.
 const INSTANCE_METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 
 impl HttpTransport {
-    /// A way to the server of these settings.
+    /// Creates a transport with these settings.
     pub(crate) fn new(settings: &Settings) -> Result<HttpTransport, SetUpError> {
         let builder = || {
             reqwest::Client::builder()
@@ -47,7 +47,7 @@ impl HttpTransport {
                 .http2_keep_alive_timeout(Duration::from_secs(10))
         };
         let proxies = Proxies::from_environment();
-        // Login endpoints are asked through it too.
+        // Login endpoints use it too.
         if !is_near(&settings.endpoint) || settings.identity != Identity::Anonymous {
             proxies.check_https().map_err(|source| SetUpError::Proxy { source })?;
         }
@@ -62,7 +62,7 @@ impl HttpTransport {
         Ok(HttpTransport { client, near, timeouts: settings.timeouts })
     }
 
-    /// The client that goes there.
+    /// Returns the client for this URL.
     fn client(&self, url: &Url) -> &reqwest::Client {
         if is_near(url) { &self.near } else { &self.client }
     }
@@ -91,7 +91,7 @@ impl HttpTransport {
     }
 }
 
-/// Whether it is this machine or the instance metadata service.
+/// Returns whether the target is this machine or the instance metadata service.
 pub(crate) fn is_near(url: &Url) -> bool {
     is_loopback(url) || url.host() == Some(Host::Ipv4(INSTANCE_METADATA))
 }
@@ -120,10 +120,10 @@ impl HttpClient for HttpTransport {
     }
 }
 
-/// An error on the way. The address is taken out of it: a poll's is signed.
+/// Converts a transport error, without the URL, because a poll's URL is signed.
 ///
-/// What fails while the connection is made, with name, TCP and TLS, has not been sent; a time that runs out there is
-/// that of the connection. The time of the whole request may run out at any point.
+/// A failure while connecting (name, TCP, TLS) means that nothing was sent; a timeout there is that of the
+/// connection. The timeout of the whole request may occur at any point.
 fn broken(error: reqwest::Error) -> Error {
     if error.is_connect() {
         return Error::new(ErrorKind::Connection, error.without_url());
@@ -134,7 +134,7 @@ fn broken(error: reqwest::Error) -> Error {
     Error::new(ErrorKind::Io, error.without_url())
 }
 
-/// The headers of an answer; a value that is no text is read with its foreign bytes replaced.
+/// Returns the headers of an answer; invalid bytes of a value are replaced.
 fn headers(map: &reqwest::header::HeaderMap) -> Headers {
     let mut headers = Headers::new();
     for (name, value) in map {

@@ -1,26 +1,26 @@
-//! The addresses of what we ask for. Each name is one path segment, whatever is in it; the address of an
-//! operation is taken as it stands, and only when it is on our endpoint: a token goes nowhere else.
+//! The URLs of requests. Each name is one path segment, whatever its characters. The URL of an operation is used
+//! unchanged, and only if it is on our endpoint: a token is sent nowhere else.
 
 use model::ids::{LbName, Operation, PoolId};
 use url::Url;
 
 use crate::settings::Settings;
 
-/// Why there is no address.
+/// Why there is no URL.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum AddressError {
     /// A name that would not be one segment of a path.
     #[error("the name {0:?} cannot stand in an address")]
     Name(String),
-    /// An operation's address that is none.
+    /// The URL of an operation is invalid.
     #[error("the operation's address is not readable")]
     Unreadable,
-    /// An operation's address elsewhere.
+    /// The URL of an operation is on another server.
     #[error("the operation's address is not on the endpoint")]
     Foreign,
 }
 
-/// Makes addresses below one endpoint, subscription and resource group.
+/// Builds URLs below one endpoint, subscription and resource group.
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     endpoint: Url,
@@ -41,17 +41,17 @@ impl Addresses {
         &self.api_version
     }
 
-    /// The address of a load balancer.
+    /// The URL of a load balancer.
     pub(crate) fn load_balancer(&self, lb: &LbName) -> Result<Url, AddressError> {
         self.below(&[lb.as_str()])
     }
 
-    /// The address of a pool.
+    /// The URL of a pool.
     pub(crate) fn pool(&self, pool: &PoolId) -> Result<Url, AddressError> {
         self.below(&[pool.lb.as_str(), "backendAddressPools", pool.pool.as_str()])
     }
 
-    /// The address of an operation, refused unless it is on the endpoint.
+    /// The URL of an operation, refused unless it is on the endpoint.
     pub(crate) fn operation(&self, operation: &Operation) -> Result<Url, AddressError> {
         let url = Url::parse(operation.as_str()).map_err(|_| AddressError::Unreadable)?;
         let same = url.scheme() == self.endpoint.scheme()
@@ -61,14 +61,13 @@ impl Addresses {
         if same && bare { Ok(url) } else { Err(AddressError::Foreign) }
     }
 
-    /// The address of what Azure's authorization keeps about a scope: the id of a subscription, a resource group or a
-    /// resource.
+    /// The URL of an authorization resource of a scope: the id of a subscription, a resource group or a resource.
     pub(crate) fn about(&self, scope: &str, what: &str, version: &str) -> Result<Url, AddressError> {
         let tail = ["providers", "Microsoft.Authorization", what];
         self.at(scope.split('/').filter(|segment| !segment.is_empty()).chain(tail), version)
     }
 
-    /// The address of the resource with this id, whose query may follow a question mark.
+    /// The URL of the resource with this id, whose query may follow a question mark.
     pub(crate) fn resource(&self, id: &str, version: &str) -> Result<Url, AddressError> {
         let (path, query) = id.split_once('?').unwrap_or((id, ""));
         let mut url = self.at(path.split('/').filter(|segment| !segment.is_empty()), version)?;
@@ -76,7 +75,7 @@ impl Addresses {
         Ok(url)
     }
 
-    /// The address of a path with its query.
+    /// The URL of a path with its query.
     pub(crate) fn path(&self, path: &str) -> Result<Url, AddressError> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let mut url = self.joined(path.split('/').filter(|segment| !segment.is_empty()))?;
@@ -97,7 +96,7 @@ impl Addresses {
         self.at(head.into_iter().chain(names.iter().copied()), &self.api_version)
     }
 
-    /// The address that these segments make, in this version of an API.
+    /// The URL of these segments, in this version of an API.
     fn at<'a>(&self, segments: impl Iterator<Item = &'a str>, version: &str) -> Result<Url, AddressError> {
         let mut url = self.joined(segments)?;
         url.query_pairs_mut().append_pair("api-version", version);
@@ -120,13 +119,13 @@ impl Addresses {
     }
 }
 
-/// Whether a name stays one segment of a path: dots alone walk up, and control characters vanish.
+/// Returns whether a name stays one segment of a path: names of dots walk up, and control characters vanish.
 pub(crate) fn is_segment(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.chars().any(char::is_control)
 }
 
-/// Whether an operation's address is one that answers with the resource and not with a status
-/// (`Location` instead of `Azure-AsyncOperation`).
+/// Returns whether the URL of an operation returns the resource and not a status (`Location` instead of
+/// `Azure-AsyncOperation`).
 pub(crate) fn answers_with_resource(url: &Url) -> bool {
     url.path_segments().is_some_and(|mut path| path.any(|it| it.eq_ignore_ascii_case("operationResults")))
 }

@@ -1,70 +1,71 @@
-//! Whether what was found in the files of a certificate and its key takes the place of what clients are shown (H2).
+//! Decides whether a certificate and its key, as found in their files, replace the pair that the server presents
+//! (H2).
 //!
-//! The shell reads the files, makes the digest of what is in them, and says whether it can be used.
+//! The shell reads the files, computes the digest of their contents, and reports whether the pair is usable.
 
-/// What was found, as a digest: equal means that nothing has changed.
+/// Digest of the contents of the files; equal digests mean that nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// The fingerprint of what has this digest.
+    /// Wraps a digest.
     #[must_use]
     pub const fn of_digest(digest: [u8; 32]) -> Fingerprint {
         Fingerprint(digest)
     }
 }
 
-/// What a look at the files has found.
+/// Result of one read of the files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found<Pair, Fault> {
-    /// Its digest.
+    /// Digest of the contents.
     pub fingerprint: Fingerprint,
-    /// What can be shown, or why nothing of it can.
+    /// The usable pair, or why the files contain none.
     pub pair: Result<Pair, Fault>,
 }
 
-/// What becomes of what was found.
+/// Decision about a read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Decision<Pair, Fault> {
-    /// Clients are shown this from now on.
-    Show(Pair),
-    /// What is shown stays, and operators are told why.
-    Tell(Fault),
-    /// What is shown stays, and there is nothing to tell.
-    Stay,
+    /// Present this pair to clients from now on.
+    Present(Pair),
+    /// Keep presenting the current pair, and report this fault to operators.
+    Report(Fault),
+    /// Keep presenting the current pair; there is nothing to report.
+    Keep,
 }
 
-/// What is shown, and what was told of since.
+/// State of the pair that the server presents, and of the last reported fault.
 #[derive(Debug)]
 pub struct Renewal {
     shown: Fingerprint,
-    /// What cannot be used and was found last.
-    told: Option<Fingerprint>,
+    /// Digest of the last unusable contents; `None` if the last contents were usable.
+    reported: Option<Fingerprint>,
 }
 
 impl Renewal {
-    /// A renewal while this is shown.
+    /// Creates the state for a server that presents this pair.
     #[must_use]
     pub fn new(shown: Fingerprint) -> Renewal {
-        Renewal { shown, told: None }
+        Renewal { shown, reported: None }
     }
 
-    /// Decides about what was found. What cannot be used is told of once, and again after something else was found.
+    /// Evaluates one read. An unusable pair is reported once, and again only after other contents were found.
     pub fn step<Pair, Fault>(&mut self, found: Found<Pair, Fault>) -> Decision<Pair, Fault> {
         let Found { fingerprint, pair } = found;
         if fingerprint == self.shown {
-            self.told = None;
-            return Decision::Stay;
+            self.reported = None;
+            return Decision::Keep;
         }
         match pair {
             Ok(pair) => {
                 *self = Renewal::new(fingerprint);
-                Decision::Show(pair)
+                Decision::Present(pair)
             }
-            Err(_) if self.told == Some(fingerprint) => Decision::Stay,
+            Err(_) if self.reported == Some(fingerprint) => Decision::Keep,
             Err(fault) => {
-                self.told = Some(fingerprint);
-                Decision::Tell(fault)
+                self.reported = Some(fingerprint);
+                Decision::Report(fault)
             }
         }
     }
@@ -76,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// What is in the files, by its number; it says itself whether it can be used.
+    /// A read of contents with this number; `usable` says whether they form a pair.
     fn found(content: u8, usable: bool) -> Found<u8, u8> {
         let fingerprint = Fingerprint::of_digest([content; 32]);
         Found { fingerprint, pair: if usable { Ok(content) } else { Err(content) } }
@@ -85,23 +86,23 @@ mod tests {
     #[test]
     fn h2_what_has_changed_is_shown_once_it_can_be_used() {
         let mut renewal = Renewal::new(found(1, true).fingerprint);
-        assert_eq!(renewal.step(found(1, true)), Decision::Stay);
-        assert_eq!(renewal.step(found(2, true)), Decision::Show(2));
-        assert_eq!(renewal.step(found(2, true)), Decision::Stay);
-        assert_eq!(renewal.step(found(1, true)), Decision::Show(1), "an older certificate is followed");
+        assert_eq!(renewal.step(found(1, true)), Decision::Keep);
+        assert_eq!(renewal.step(found(2, true)), Decision::Present(2));
+        assert_eq!(renewal.step(found(2, true)), Decision::Keep);
+        assert_eq!(renewal.step(found(1, true)), Decision::Present(1), "an older certificate is followed");
     }
 
     #[test]
     fn h2_what_cannot_be_used_is_told_of_once_until_something_else_is_found() {
         let mut renewal = Renewal::new(found(1, true).fingerprint);
-        assert_eq!(renewal.step(found(8, false)), Decision::Tell(8));
-        assert_eq!(renewal.step(found(8, false)), Decision::Stay);
-        assert_eq!(renewal.step(found(9, false)), Decision::Tell(9));
-        assert_eq!(renewal.step(found(8, false)), Decision::Tell(8));
-        assert_eq!(renewal.step(found(1, true)), Decision::Stay, "it was never replaced");
-        assert_eq!(renewal.step(found(8, false)), Decision::Tell(8));
-        assert_eq!(renewal.step(found(2, true)), Decision::Show(2));
-        assert_eq!(renewal.step(found(8, false)), Decision::Tell(8));
+        assert_eq!(renewal.step(found(8, false)), Decision::Report(8));
+        assert_eq!(renewal.step(found(8, false)), Decision::Keep);
+        assert_eq!(renewal.step(found(9, false)), Decision::Report(9));
+        assert_eq!(renewal.step(found(8, false)), Decision::Report(8));
+        assert_eq!(renewal.step(found(1, true)), Decision::Keep, "it was never replaced");
+        assert_eq!(renewal.step(found(8, false)), Decision::Report(8));
+        assert_eq!(renewal.step(found(2, true)), Decision::Present(2));
+        assert_eq!(renewal.step(found(8, false)), Decision::Report(8));
     }
 
     proptest! {
@@ -109,21 +110,21 @@ mod tests {
         fn h2_the_last_usable_pair_is_shown_and_each_unusable_one_told_once(
             looks in prop::collection::vec(0_u8..8, 0..100),
         ) {
-            // What is found is one of few, so that it returns often.
+            // Few distinct contents, so that earlier ones recur often.
             let is_usable = |content: u8| content < 4;
             let mut renewal = Renewal::new(found(0, true).fingerprint);
             let (mut shown, mut last) = (0, 0);
             for content in looks {
                 let decision = renewal.step(found(content, is_usable(content)));
                 match decision {
-                    Decision::Show(pair) => {
+                    Decision::Present(pair) => {
                         prop_assert!(is_usable(pair) && pair == content && pair != shown);
                         shown = pair;
                     }
-                    Decision::Tell(fault) => {
+                    Decision::Report(fault) => {
                         prop_assert!(!is_usable(fault) && fault == content && fault != last);
                     }
-                    Decision::Stay => {
+                    Decision::Keep => {
                         prop_assert!(content == shown || content == last, "{} is passed over", content);
                     }
                 }

@@ -1,10 +1,10 @@
-//! When a service that writes nothing has compared everything once: what an export and a check wait for, and what they
-//! still wait for when their time is over (docs/design/surface.md, C4). It owns which pools were compared; how the
-//! answer is told to operators is the commands' business.
+//! Decides when a process that writes nothing has compared every pool once, and what is still missing after the time
+//! limit (docs/design/surface.md, C4). An export and a check wait for this. The module owns the list of compared
+//! pools; the commands report the result to the operator.
 //!
-//! It hears the published snapshots alone. Views of one thing come in one after the other, so everything must have been
-//! compared for a second; and members that only may stay must have had `members.removalDelay` to be certain of, which
-//! counts for each pool from its own first comparison: a load balancer may be read long after the others.
+//! Its only input is the published snapshot. Views of one object arrive one after the other, so every pool must have
+//! been compared for one second. A member that is only tolerated is certain after `members.removalDelay`, counted
+//! from the first comparison of its pool, because a load balancer may be read long after the others.
 
 #[cfg(test)]
 mod tests;
@@ -23,51 +23,51 @@ use model::xds::cache::Reason;
 use model::xds::name::Name;
 use model::xds::source::{Assigned, SourceFact};
 
-/// For how long everything must have been compared.
+/// Time for which every pool must have been compared.
 const STEADY_FOR: Duration = Duration::from_secs(1);
-/// What is added to the removal delay, so that what follows from its end is seen.
+/// Margin after the removal delay, so that the effects of its end are seen.
 const AFTER_DELAY: Duration = Duration::from_secs(2);
 
-/// What the machine is told once, at start.
+/// Parameters of the machine.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// For how long members that may have to go are waited for once their pool was compared: `members.removalDelay`, or
-    /// nothing where it does not matter what becomes of them.
+    /// How long to wait, after the first comparison of a pool, for members that may have to be removed:
+    /// `members.removalDelay`, or zero where removals do not matter.
     pub removal_delay: Duration,
-    /// How long everything may take from the start.
+    /// Time limit, counted from the start.
     pub within: Duration,
-    /// `clusterName`: the pools that are named for it are not compared (D2).
+    /// `clusterName`: the pools with the cluster's name are not compared (D2).
     pub cluster_name: Arc<str>,
-    /// The pools that are filled from xDS sources, and from which (X2).
+    /// The listed pools, each with the xDS source that fills it (X2).
     pub listed: BTreeMap<PoolId, Name>,
 }
 
-/// What the machine can be told.
+/// Input of the machine.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// Begin; time counts from here.
+    /// Start; time counts from here.
     Start,
-    /// What is published now.
+    /// The snapshot that was published.
     Seen(Arc<Snapshot>),
 }
 
-/// What the machine can say.
+/// Output of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Out {
-    /// It is over, once.
+    /// The wait has ended; sent once.
     Ended(End),
 }
 
 /// How the wait has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Everything was compared.
+    /// Every pool was compared.
     Complete,
-    /// The time is over, and something was still [missing](Comparison::missing).
+    /// The time limit has passed, and something is still [missing](Comparison::missing).
     Late,
 }
 
-/// Waits until everything was compared once (C4).
+/// Waits until every pool was compared once (C4).
 #[derive(Debug)]
 pub struct Comparison {
     params: Params,
@@ -79,60 +79,60 @@ pub struct Comparison {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// Not begun.
+    /// Before the start.
     Idle,
     Waiting {
-        /// Until when.
+        /// Time limit.
         until: Now,
-        /// Since when everything has been compared.
+        /// Time since which every pool has been compared.
         steady: Option<Now>,
     },
     Over(End),
 }
 
-/// The pools that were compared once, and when they first were, though some of them may have to be compared again: in a
-/// busy cluster changes of some pool wait at every moment.
+/// The compared pools and the time of their first comparison. A pool stays in the list while it must be compared
+/// again: in a busy cluster, some pool always has waiting changes.
 #[derive(Default, Debug)]
 pub struct Compared(BTreeMap<PoolId, Now>);
 
-/// What an xDS source asks of its pools.
+/// What an xDS source requires of its pools.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Asks {
-    /// That they are left as they are.
+enum SourceDemand {
+    /// Nothing: the pools stay unchanged.
     Nothing,
-    /// Members, or that there are none.
+    /// Members, or an empty pool.
     Members,
 }
 
 /// A source of listed pools (X2).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Followed<'a> {
-    /// Which.
+pub struct ListedSource<'a> {
+    /// Name of the source.
     pub name: &'a Name,
-    /// What is known of it; `None`: nothing was said of it.
+    /// State of the source; `None` until the first report about it.
     pub fact: Option<&'a SourceFact>,
-    /// The pools that are filled from it.
+    /// The pools that the source fills.
     pub pools: Vec<&'a PoolId>,
 }
 
-/// A thing that is waited for. It is shown as a fragment of a sentence.
+/// Something that the wait needs. It is displayed as a fragment of a sentence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Missing {
-    /// The first complete lists of everything.
+    /// The first complete lists of all kinds.
     Lists,
-    /// A complete list of one kind, and what its last request said.
+    /// A complete list of one kind, and the error of its last request.
     List(Kind, Option<Arc<str>>),
-    /// The first look at the load balancers.
+    /// The first read of the load balancers.
     Discovery,
-    /// A look at one load balancer, and what the last one said.
+    /// A read of one load balancer, and the error of the last one.
     LoadBalancer(LbName, Option<Arc<str>>),
-    /// What is known of an xDS source, and why a control plane does not say (X2).
+    /// The state of an xDS source, and the error of the control plane (X2).
     Source(Name, Option<Arc<str>>),
-    /// A pool that was not compared.
+    /// A comparison of a pool.
     Pool(PoolId),
-    /// Members of a pool may have to go, and it is not certain yet whether.
+    /// Certainty whether members of a pool must be removed.
     Removals(PoolId),
-    /// Everything was compared, but only just.
+    /// One second after the last comparison.
     Steadiness,
 }
 
@@ -157,9 +157,9 @@ impl fmt::Display for Missing {
 }
 
 impl Compared {
-    /// Notes what is compared in this snapshot. A pool that is not there any more, or was not seen, is forgotten. Before
-    /// the first lists are in no moment counts.
-    pub fn note(&mut self, now: Now, snapshot: &Snapshot) {
+    /// Records the pools that this snapshot compares. Drops a pool that no longer exists or has not been read. Before
+    /// the first lists are complete, no comparison counts.
+    pub fn record(&mut self, now: Now, snapshot: &Snapshot) {
         let is_seen = |id: &PoolId| snapshot.pools.get(id).is_some_and(|pool| pool.observed.is_some());
         self.0.retain(|id, _| snapshot.synced.done() && is_seen(id));
         for (id, _) in snapshot.pools.iter().filter(|(_, pool)| is_compared(pool)) {
@@ -167,7 +167,7 @@ impl Compared {
         }
     }
 
-    /// Whether a pool was compared.
+    /// Returns whether a pool was compared.
     #[must_use]
     pub fn has(&self, pool: &PoolId) -> bool {
         self.0.contains_key(pool)
@@ -175,7 +175,7 @@ impl Compared {
 }
 
 impl Comparison {
-    /// One that has not begun.
+    /// Creates a machine that has not started.
     #[must_use]
     pub fn new(params: Params) -> Comparison {
         Comparison {
@@ -187,95 +187,97 @@ impl Comparison {
         }
     }
 
-    /// What was seen last.
+    /// The last snapshot.
     #[must_use]
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
 
-    /// What was compared.
+    /// The pools that were compared.
     #[must_use]
     pub fn compared(&self) -> &Compared {
         &self.compared
     }
 
-    /// The sources of listed pools, by name.
+    /// Returns the sources of listed pools, by name.
     #[must_use]
-    pub fn sources(&self) -> Vec<Followed<'_>> {
-        let known = self.snapshot.xds.as_deref().map(|view| &view.sources);
+    pub fn sources(&self) -> Vec<ListedSource<'_>> {
+        let states = self.snapshot.xds.as_deref().map(|view| &view.sources);
         let mut pools: BTreeMap<&Name, Vec<&PoolId>> = BTreeMap::new();
         for (id, name) in &self.params.listed {
             pools.entry(name).or_default().push(id);
         }
-        let fact = |name| known.and_then(|known| known.get(name));
-        pools.into_iter().map(|(name, pools)| Followed { name, fact: fact(name), pools }).collect()
+        let fact = |name| states.and_then(|states| states.get(name));
+        pools.into_iter().map(|(name, pools)| ListedSource { name, fact: fact(name), pools }).collect()
     }
 
-    /// The source that a pool is filled from, if it is listed.
+    /// Returns the source that fills a pool, if the pool is listed.
     #[must_use]
     pub fn source_of(&self, pool: &PoolId) -> Option<&Name> {
         self.params.listed.get(pool)
     }
 
-    /// Whether each Service's pools were looked at, and each pool was compared once with what it must hold.
+    /// Returns whether each pool was compared once with its level.
     fn has_all(&self) -> bool {
-        self.unseen().is_empty()
+        self.not_compared_or_read().is_empty()
     }
 
-    /// Whether nothing of what is seen would be said otherwise later: everything was compared, and members that only may
-    /// stay have had their delay.
+    /// Returns whether the result is final: every pool was compared, and the removal delay of tolerated members has
+    /// passed.
     #[must_use]
     pub fn is_decided(&self, now: Now) -> bool {
         self.has_all() && self.decided_at().is_none_or(|at| at <= now)
     }
 
-    /// What is still waited for; nothing, once it has ended as complete, and never nothing as long as it has not.
+    /// Returns what is still missing: nothing once the wait has ended as complete, and at least one entry before
+    /// that.
     #[must_use]
     pub fn missing(&self) -> Vec<Missing> {
         match self.phase {
             Phase::Over(End::Complete) => return Vec::new(),
             Phase::Idle | Phase::Waiting { .. } | Phase::Over(End::Late) => {}
         }
-        let mut missing = self.unseen();
+        let mut missing = self.not_compared_or_read();
         if missing.is_empty() {
             missing.extend(self.undecided().map(Missing::Removals));
         }
         if missing.is_empty() {
             missing.push(Missing::Steadiness);
         }
-        // Why it may be so: what these sources have brought before still counts.
+        // A likely cause: earlier data of these sources still counts.
         let failing = sources(&self.snapshot).filter(|source| source.synced);
         let failing = failing.filter_map(|it| Some(Missing::List(it.kind, Some(it.last_error.clone()?))));
         missing.extend(failing);
         missing
     }
 
-    fn unseen(&self) -> Vec<Missing> {
+    fn not_compared_or_read(&self) -> Vec<Missing> {
         let mut missing = unread(&self.snapshot);
-        missing.extend(self.untold());
+        missing.extend(self.unknown_sources());
         missing.extend(self.uncompared().into_iter().cloned().map(Missing::Pool));
         missing
     }
 
-    /// The sources of which nothing is known yet.
-    fn untold(&self) -> impl Iterator<Item = Missing> {
+    /// The sources without a state yet.
+    fn unknown_sources(&self) -> impl Iterator<Item = Missing> {
         let servers = self.snapshot.xds.iter().flat_map(|view| &view.dump.servers);
         let mut failures =
             servers.filter(|server| server.is_used).filter_map(|server| server.failure.clone());
         let why = failures.next_back();
-        let untold = self.sources().into_iter().filter(|source| asks(source).is_none());
-        untold.map(move |source| Missing::Source(source.name.clone(), why.clone()))
+        let unknown = self.sources().into_iter().filter(|source| demand_of(source).is_none());
+        unknown.map(move |source| Missing::Source(source.name.clone(), why.clone()))
     }
 
-    /// The listed pools of which their sources ask something, and that are not refused.
+    /// The listed pools that are not refused and whose sources require members.
     fn filled(&self) -> impl Iterator<Item = &PoolId> {
-        let asking = self.sources().into_iter().filter(|source| asks(source) == Some(Asks::Members));
-        asking.flat_map(|source| source.pools).filter(|id| !self.snapshot.refused.contains_key(id))
+        let requiring =
+            self.sources().into_iter().filter(|source| demand_of(source) == Some(SourceDemand::Members));
+        requiring.flat_map(|source| source.pools).filter(|id| !self.snapshot.refused.contains_key(id))
     }
 
-    /// The pools that are to be compared and were not: those that are there, those that a candidate's rules send to and
-    /// that are not refused, and those that are filled from xDS sources. Rules of any other Service may send to pools
-    /// that do not exist, and those of the cluster as a whole have no owner (D2).
+    /// The pools that must be compared and have not been: existing pools, pools that a candidate's rules use and that
+    /// are not refused, and pools that xDS sources fill. Rules of other Services may use pools that do not exist. The
+    /// pools with the cluster's name have no owner (D2).
     fn uncompared(&self) -> BTreeSet<&PoolId> {
         let Snapshot { services, pools, .. } = &*self.snapshot;
         let refused = services.values().flat_map(|service| &service.not_manageable);
@@ -286,7 +288,7 @@ impl Comparison {
         wanted.chain(pools.keys()).chain(self.filled()).filter(|id| !self.compared.has(id)).collect()
     }
 
-    /// Pools with members that only may be there: some of them because they left too short a time ago.
+    /// The pools with tolerated members, some of which may have left only recently.
     fn undecided(&self) -> impl Iterator<Item = PoolId> {
         let may_lose = |pool: &&Arc<PoolView>| {
             let mut observed = pool.observed.iter().flatten();
@@ -295,14 +297,14 @@ impl Comparison {
         self.snapshot.pools.values().filter(may_lose).map(|pool| pool.pool.clone())
     }
 
-    /// When the last of them have had their delay; `None`: there are none.
+    /// When the removal delay of the last of these pools ends; `None` if there are none.
     fn decided_at(&self) -> Option<Now> {
         let delay = self.params.removal_delay.saturating_add(AFTER_DELAY);
         self.undecided().filter_map(|pool| self.compared.0.get(&pool)).map(|since| since.plus(delay)).max()
     }
 
     fn on_seen(&mut self, now: Now, snapshot: Arc<Snapshot>) {
-        self.compared.note(now, &snapshot);
+        self.compared.record(now, &snapshot);
         self.snapshot = snapshot;
         let all = self.has_all();
         match &mut self.phase {
@@ -311,14 +313,14 @@ impl Comparison {
         }
     }
 
-    /// When it is complete, if nothing that is seen until then changes that.
+    /// When the wait is complete if nothing changes until then.
     fn complete_at(&self) -> Option<Now> {
         let Phase::Waiting { steady, .. } = self.phase else { return None };
         let steady = steady?.plus(STEADY_FOR);
         Some(self.decided_at().map_or(steady, |at| at.max(steady)))
     }
 
-    fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
+    fn check_end(&mut self, now: Now, out: &mut Vec<Out>) {
         let Phase::Waiting { until, .. } = self.phase else { return };
         let end = if self.complete_at().is_some_and(|at| at <= now) {
             End::Complete
@@ -344,7 +346,7 @@ impl Machine for Comparison {
             }
             In::Seen(snapshot) => self.on_seen(now, snapshot),
         }
-        self.advance(now, out);
+        self.check_end(now, out);
     }
 
     fn deadline(&self) -> Option<Now> {
@@ -353,29 +355,29 @@ impl Machine for Comparison {
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.advance(now, out);
+        self.check_end(now, out);
     }
 }
 
-/// What a source asks of its pools; where it has an error of its own and nothing was ever known of it, that is nothing (X3).
-/// `None`: it is waited for.
-fn asks(source: &Followed<'_>) -> Option<Asks> {
+/// Returns what a source requires of its pools. A source that has an error of its own, and that never delivered data,
+/// requires nothing (X3). `None` while its answer is pending.
+fn demand_of(source: &ListedSource<'_>) -> Option<SourceDemand> {
     match &source.fact?.assigned {
         Assigned::Unknown(None) => None,
-        // A server that is not reached is tried again, and may answer then.
+        // The client retries an unreachable server, which may answer later.
         Assigned::Unknown(Some(fault)) if fault.reason == Reason::Connectivity => None,
-        Assigned::Unknown(Some(_)) => Some(Asks::Nothing),
-        Assigned::Usable(_) | Assigned::Dropped(_) => Some(Asks::Members),
+        Assigned::Unknown(Some(_)) => Some(SourceDemand::Nothing),
+        Assigned::Usable(_) | Assigned::Dropped(_) => Some(SourceDemand::Members),
     }
 }
 
-/// The sources that levels rest on.
+/// The sources of the kinds that levels depend on.
 fn sources(snapshot: &Snapshot) -> impl Iterator<Item = &SourceView> {
     Kind::OF_LEVELS.iter().filter_map(|kind| snapshot.sources.get(kind))
 }
 
-/// What of the first lists and of the load balancers is not known. Discovery is done when one load balancer was seen;
-/// what another one has is not known then.
+/// Returns which first lists and which load balancers are still unread. Discovery is done after the first load
+/// balancer was read; others may still be unread.
 #[must_use]
 pub fn unread(snapshot: &Snapshot) -> Vec<Missing> {
     let Snapshot { synced, load_balancers, .. } = snapshot;
@@ -396,7 +398,7 @@ pub fn unread(snapshot: &Snapshot) -> Vec<Missing> {
     unread
 }
 
-/// Whether it is known what would become of a pool.
+/// Returns whether the outcome for a pool is known.
 fn is_compared(pool: &PoolView) -> bool {
     match pool.state {
         PoolState::Unknown | PoolState::Due | PoolState::Attempting => false,

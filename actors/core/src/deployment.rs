@@ -1,9 +1,9 @@
 //! Finds the Deployment that runs this process, so that its Events are attached to an object that operators know and
-//! that outlives a Pod (X2, E1). Decides when its UID is asked for, and when operators are told that it cannot be
+//! that outlives a Pod (X2, E1). Decides when to request its UID, and when to report to operators that it cannot be
 //! found.
 //!
-//! Nothing waits for it: what is told before it is found is attached to what the port has else. A right that is granted
-//! later is noticed, so it asks again for as long as it has found nothing.
+//! Nothing waits for the result: until then, Events are attached to another object that the port knows. The machine
+//! retries until it succeeds, so it notices permissions that are granted later.
 
 #[cfg(test)]
 mod tests;
@@ -13,41 +13,41 @@ use std::time::Duration;
 
 use model::machine::{Machine, Now};
 
-/// The wait after the first failure; it doubles.
+/// Wait after the first failure; doubles with each further failure.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
-/// The longest wait.
+/// Longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
-/// How many requests may go unanswered before operators are told: an API server may be away for a moment.
+/// Failures before the machine reports to operators: an API server may be unreachable for a moment.
 const QUIET_FAILURES: u32 = 3;
 
-/// What the machine can be told.
+/// Input of the machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum In {
-    /// Begin.
+    /// Start.
     Start,
-    /// What came of a request.
+    /// Result of a request.
     Answered(Result<Arc<str>, Failure>),
 }
 
 /// Why there is no UID.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// There is no such Deployment.
+    /// The Deployment does not exist.
     Absent,
-    /// Our account may not read it; in the server's words.
+    /// The service account may not read it; with the server's message.
     Denied(Arc<str>),
-    /// Nothing that tells: no answer, or none that can be read.
+    /// No answer, or an answer that cannot be read.
     Other(Arc<str>),
 }
 
-/// What the machine can say.
+/// Output of the machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Out {
-    /// To the port: ask for it. It is answered in any case.
+    /// To the port: request the UID. The port answers every request.
     Ask,
-    /// To the port: this is its UID. Nothing follows.
+    /// To the port: the UID. This is the last output.
     Found(Arc<str>),
-    /// To operators, once: why it cannot be found.
+    /// To operators, once: why the Deployment cannot be found.
     Missing(Failure),
 }
 
@@ -56,17 +56,17 @@ pub enum Out {
 pub struct Deployment {
     phase: Phase,
     failures: u32,
-    told: bool,
+    reported: bool,
 }
 
 #[derive(Default, Debug)]
 enum Phase {
-    /// Not begun, or done.
+    /// Before the start, or done.
     #[default]
     Idle,
-    /// A request is under way.
+    /// A request is in flight.
     Asking,
-    /// Until when it waits before it asks again.
+    /// Waits until this time before the next request.
     Waiting(Now),
 }
 
@@ -79,8 +79,8 @@ impl Deployment {
             Failure::Absent | Failure::Denied(_) => true,
             Failure::Other(_) => false,
         };
-        if !self.told && (is_certain || self.failures >= QUIET_FAILURES) {
-            self.told = true;
+        if !self.reported && (is_certain || self.failures >= QUIET_FAILURES) {
+            self.reported = true;
             out.push(Out::Missing(failure));
         }
     }

@@ -1,9 +1,8 @@
-//! What is read from the connection of a watch or streaming list, on its way to the machines: the port says when it has
-//! read a line, and tells the writer of the change before the machines that take it in can (docs/design/pools.md, Q2;
-//! A3).
+//! Routes lines from the connection of a watch or streaming list to the machines. The port reports when it reads a
+//! line; the writer receives the change before the machines that apply it can (docs/design/pools.md, Q2; A3).
 //!
-//! Lines wait in an [`Outbox`](crate::outbox::Outbox) while their watcher is busy: there a newer line about the same
-//! object replaces the older one, so that no more lines wait than there are objects.
+//! Lines wait in an [`Outbox`](crate::outbox::Outbox) while their watcher is busy. There, a newer line about the same
+//! object replaces the older one, so that at most one line per object waits.
 
 use std::time::Duration;
 
@@ -13,25 +12,25 @@ use model::machine::Now;
 use model::object::Kind;
 use sources::watch::{Ask, In, Line};
 
-/// The most deliveries that wait for a watcher before the port reads no further.
+/// Most deliveries that wait for a watcher before the port stops reading.
 pub const MOST_UNREAD: usize = 16_384;
 
-/// The least by which the moments of two lines differ.
+/// Smallest difference between the times of two lines.
 const TICK: Duration = Duration::from_micros(1);
 
-/// What is read from one connection.
+/// State of reading one connection.
 #[derive(Clone, Debug)]
 pub struct Intake {
     kind: Kind,
     call: CallId,
-    /// When the last line was read.
+    /// Time of the last line.
     last: Now,
-    /// Whether lines tell of changes, and not of a list that has not ended.
+    /// Whether lines are changes, and not part of an incomplete list.
     is_live: bool,
 }
 
 impl Intake {
-    /// Nothing was read of what this request answers.
+    /// Creates the state before the first line of an answer.
     #[must_use]
     pub fn new(kind: Kind, call: CallId, ask: &Ask) -> Intake {
         let is_live = match ask {
@@ -41,8 +40,8 @@ impl Intake {
         Intake { kind, call, last: Now::ZERO, is_live }
     }
 
-    /// A line was read: says who is told of it. Each has a moment of its own, so that it can be said how far lines were
-    /// taken in.
+    /// Handles one line and delivers it to its receivers. Each line gets a distinct time, so that machines can report
+    /// up to which line they have applied.
     pub fn read(&mut self, now: Now, line: Line, deliver: &mut impl FnMut(Delivery)) {
         self.last = now.max(self.last.plus(TICK));
         let changes = match self.kind {
@@ -81,7 +80,7 @@ mod tests {
         Line::Bookmark { resource_version: ResourceVersion::default(), list_end }
     }
 
-    /// Which pools' changes are told, and when each line was read, in microseconds.
+    /// The pools whose changes are delivered to the writer, and the time of each line in microseconds.
     fn read(ask: &Ask, lines: Vec<(u64, Line)>) -> (Vec<PoolName>, Vec<u64>) {
         let mut intake = Intake::new(Kind::EndpointSlices, CallId(1), ask);
         let (mut unread, mut reads) = (Vec::new(), Vec::new());

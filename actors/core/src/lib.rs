@@ -1,8 +1,8 @@
-//! How the machines of azure-backend-pool-controller are connected. Each machine decides without input or output; shells
-//! feed it and act on what it says, and [`route::route`] knows who hears what.
+//! Connects the machines of azure-backend-pool-controller. Each machine decides without input or output. Shells feed
+//! it and carry out its outputs, and [`route::route`] maps each output to its receivers.
 //!
-//! The machines are in crates of their own, which know only `model` and `mechanisms`. Rule ids such as `Q3` are those
-//! of the contract (docs/design).
+//! The machines are in crates of their own, which depend only on `model` and `mechanisms`. Rule ids such as `Q3`
+//! refer to the contract (docs/design).
 
 pub mod certificate;
 pub mod comparison;

@@ -4,7 +4,7 @@ use mechanisms::outbox::{Coalesce, FactOrder};
 
 use crate::route::{Delivery, FactKey};
 
-/// The deliveries that wait on one edge.
+/// The deliveries that wait on one edge, where newer facts replace older ones.
 pub type Outbox = mechanisms::outbox::CoalescingQueue<Delivery>;
 
 impl Coalesce for Delivery {
@@ -135,14 +135,14 @@ mod tests {
             outbox.push(due("a"));
             outbox.push(due("b"));
         }
-        let word = |delivery: &Delivery| {
+        let text_of = |delivery: &Delivery| {
             if let Delivery::Writer(writer::In::AdminWithdraw(pool, _)) = delivery {
                 return pool.pool.to_string();
             }
             let Delivery::Writer(writer::In::Draining(set)) = delivery else { panic!("{delivery:?}") };
             set.generation.to_string()
         };
-        let waiting: Vec<String> = outbox.take(9).iter().map(word).collect();
+        let waiting: Vec<String> = outbox.take(9).iter().map(text_of).collect();
         assert_eq!(waiting, ["a", "999", "a", "b"], "of what waited before the set nothing newer is due");
     }
 
@@ -172,8 +172,8 @@ mod tests {
     }
 
     /// The waiting deliveries, as text.
-    fn words(outbox: &mut Outbox) -> Vec<String> {
-        fn word(seen: &Seen) -> String {
+    fn waiting_texts(outbox: &mut Outbox) -> Vec<String> {
+        fn text_of(seen: &Seen) -> String {
             match seen {
                 Seen::Object(object) => {
                     let version = &object.resource_version().0;
@@ -183,7 +183,7 @@ mod tests {
                 }
                 Seen::Deleted { resource_version, .. } => format!("gone {}", resource_version.0),
                 Seen::Undecodable { before, .. } => {
-                    format!("bad after {}", before.as_deref().map_or(String::new(), word))
+                    format!("bad after {}", before.as_deref().map_or(String::new(), text_of))
                 }
                 Seen::Bookmark(_) => "bookmark".to_owned(),
                 Seen::ListBegan(_)
@@ -195,7 +195,7 @@ mod tests {
         }
         let word_of = |delivery: &Delivery| {
             let Delivery::Informer(informer::In::Seen(_, _, seen)) = delivery else { panic!("{delivery:?}") };
-            word(seen)
+            text_of(seen)
         };
         outbox.take(99).iter().map(word_of).collect()
     }
@@ -208,11 +208,15 @@ mod tests {
             outbox.push(seen(slice("b", version + 1, None)));
             outbox.push(seen(gone("a", version + 2)));
         }
-        assert_eq!(words(&mut outbox), ["b 998", "gone 999"]);
+        assert_eq!(waiting_texts(&mut outbox), ["b 998", "gone 999"]);
         outbox.push(seen(slice("a", 1_000, None)));
         outbox.push(seen(Seen::Bookmark(ResourceVersion::default())));
         outbox.push(seen(slice("a", 1_001, None)));
-        assert_eq!(words(&mut outbox), ["a 1000", "bookmark", "a 1001"], "none moves across a bookmark");
+        assert_eq!(
+            waiting_texts(&mut outbox),
+            ["a 1000", "bookmark", "a 1001"],
+            "none moves across a bookmark"
+        );
     }
 
     #[test]
@@ -221,7 +225,7 @@ mod tests {
         for (version, age) in [(1, Some(3)), (2, Some(9)), (3, None), (4, Some(1))] {
             outbox.push(seen(slice("a", version, age)));
         }
-        assert_eq!(words(&mut outbox), ["a 4 9s"]);
+        assert_eq!(waiting_texts(&mut outbox), ["a 4 9s"]);
     }
 
     fn line(kind: Kind, read: u64, line: Line) -> Delivery {
@@ -240,7 +244,7 @@ mod tests {
 
     /// The waiting lines, as text.
     fn lines(outbox: &mut Outbox) -> Vec<String> {
-        let word = |delivery: &Delivery| {
+        let text_of = |delivery: &Delivery| {
             let Delivery::Watcher(_, watch::In::Line { read, line, .. }) = delivery else {
                 panic!("{delivery:?}")
             };
@@ -259,7 +263,7 @@ mod tests {
                 Line::Object(_) | Line::Error(_) => panic!("{line:?}"),
             }
         };
-        outbox.take(99).iter().map(word).collect()
+        outbox.take(99).iter().map(text_of).collect()
     }
 
     #[test]
@@ -373,14 +377,14 @@ mod tests {
             outbox.push(seen(bad("a")));
             outbox.push(seen(bad("a")));
         }
-        assert_eq!(words(&mut outbox), ["bad after gone 1"]);
+        assert_eq!(waiting_texts(&mut outbox), ["bad after gone 1"]);
         outbox.push(seen(slice("a", 2, Some(3))));
         outbox.push(seen(bad("a")));
-        assert_eq!(words(&mut outbox), ["bad after a 2 3s"]);
+        assert_eq!(waiting_texts(&mut outbox), ["bad after a 2 3s"]);
         outbox.push(seen(slice("a", 2, Some(3))));
         outbox.push(seen(bad("a")));
         outbox.push(seen(slice("a", 3, None)));
-        assert_eq!(words(&mut outbox), ["a 3 3s"]);
+        assert_eq!(waiting_texts(&mut outbox), ["a 3 3s"]);
     }
 
     #[test]

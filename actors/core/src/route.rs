@@ -1,13 +1,12 @@
-//! Who hears what: the one place where a machine's words become deliveries (docs/design/model-and-mechanisms.md, A1).
+//! Maps each machine's output to its receivers; no other code does (docs/design/model-and-mechanisms.md, A1).
 //!
-//! Production shells and the simulation use this same function, so that there is no wiring that only one of
-//! them has.
+//! Production shells and the simulation call the same function, so both have the same wiring.
 
 mod admin;
 mod emitter;
 mod facts;
 mod inputs;
-mod person;
+mod operator;
 mod xds;
 
 use std::sync::Arc;
@@ -31,7 +30,7 @@ use reporting::{events, snapshot};
 use sources::watch::Ask;
 use sources::{informer, watch, xds_source};
 
-/// Something that a machine said.
+/// An output, with the machine that sent it.
 #[derive(Clone, Debug)]
 pub enum Output {
     /// The watcher of a kind.
@@ -46,26 +45,26 @@ pub enum Output {
     Pool(queue::Out),
     /// The writer.
     Writer(writer::Out),
-    /// The admin state.
+    /// The AdminState machine.
     AdminState(nodes::Out),
     /// The Leader.
     Leader(leader::Out),
-    /// The keeper of pauses.
+    /// The Pauses machine.
     Pauses(pauses::Out),
-    /// The operator, through the admin API.
+    /// An operator, through the admin API.
     Operator(Request),
     /// The event emitter.
     Events(events::Out),
-    /// The board.
+    /// The snapshot machine.
     Board(snapshot::Out),
-    /// The follower of xDS sources.
+    /// The xDS source machine.
     XdsSource(xds_source::Out),
 }
 
-/// Where a delivery goes. Deliveries from one sender to one address arrive in order.
+/// Receiver of a delivery. Deliveries from one sender to one address arrive in order.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Address {
-    /// The watcher of a kind.
+    /// The watcher of this kind.
     Watcher(Kind),
     /// The Informer.
     Informer,
@@ -73,21 +72,21 @@ pub enum Address {
     Discovery,
     /// The Directory.
     Directory,
-    /// A pool, started when it is first addressed.
+    /// A pool; its machine starts with the first delivery.
     Pool(PoolId),
     /// The writer.
     Writer,
-    /// The admin state.
+    /// The AdminState machine.
     AdminState,
     /// The Leader.
     Leader,
-    /// The keeper of pauses.
+    /// The Pauses machine.
     Pauses,
     /// The event emitter.
     Events,
-    /// The board.
+    /// The snapshot machine.
     Board,
-    /// The follower of xDS sources.
+    /// The xDS source machine.
     XdsSource,
     /// The port to xDS control planes.
     XdsPort,
@@ -97,14 +96,14 @@ pub enum Address {
     KubernetesPort,
     /// The metrics recorder.
     Metrics,
-    /// The published snapshot and the process's life.
+    /// The host, which publishes snapshots and ends the process.
     Host,
 }
 
-/// One message on its way.
+/// A message to one receiver.
 #[derive(Clone, Debug)]
 pub enum Delivery {
-    /// To the watcher of a kind.
+    /// To the watcher of this kind.
     Watcher(Kind, watch::In),
     /// To the Informer.
     Informer(informer::In),
@@ -116,17 +115,17 @@ pub enum Delivery {
     Pool(PoolId, PoolMessage),
     /// To the writer.
     Writer(writer::In),
-    /// To the admin state.
+    /// To the AdminState machine.
     AdminState(nodes::In),
     /// To the Leader.
     Leader(leader::In),
-    /// To the keeper of pauses.
+    /// To the Pauses machine.
     Pauses(pauses::In),
     /// To the event emitter.
     Events(events::In),
-    /// To the board.
+    /// To the snapshot machine.
     Board(snapshot::In),
-    /// To the follower of xDS sources.
+    /// To the xDS source machine.
     XdsSource(xds_source::In),
     /// To the port to xDS control planes.
     Xds(DriverCall),
@@ -136,144 +135,144 @@ pub enum Delivery {
     Kubernetes(KubernetesCall),
     /// To the metrics recorder.
     Metrics(Metric),
-    /// To the published snapshot and the process's life.
+    /// To the host.
     Host(HostMessage),
 }
 
-/// What a pool's place in the registry can be told.
+/// A message to a pool's entry in the registry.
 #[derive(Clone, Debug)]
 pub enum PoolMessage {
-    /// For the machine.
+    /// Input of the machine.
     In(queue::In),
-    /// For the registry: drop the machine.
+    /// Drop the machine; for the registry.
     Forget,
 }
 
-/// What the port to ARM can be told.
+/// A message to the port to ARM.
 #[derive(Clone, Debug)]
 pub enum ArmMessage {
-    /// Make this call and answer it.
+    /// Send this call and answer it.
     Call(ArmCall),
-    /// Until when the gate policy refuses each verb class (W6).
+    /// New closing times of the gate policy, by verb class (W6).
     Gates {
-        /// Reads.
+        /// End of the closed gate of reads.
         reads_until: Option<Now>,
-        /// Writes.
+        /// End of the closed gate of writes.
         writes_until: Option<Now>,
     },
 }
 
-/// What the port to Kubernetes can be told.
+/// A request to the port to Kubernetes.
 #[derive(Clone, Debug)]
 pub enum KubernetesCall {
-    /// Open this request for the watcher of this kind; drop that kind's request before it.
+    /// Open this request for the watcher of this kind, and drop the previous request of that kind.
     Open {
-        /// The id that its lines carry.
+        /// Id that the lines of the answer carry.
         call: CallId,
-        /// Of which kind.
+        /// Kind of the objects.
         kind: Kind,
-        /// What to ask.
+        /// The list or watch to request.
         ask: Ask,
-        /// Why the previous request was given up, if it is to be logged.
+        /// Why the previous request was given up, if that is logged.
         given_up: Option<watch::GivenUp>,
     },
-    /// Carry out this request about a Lease; the Leader asks about our own, the writer about the shared one.
+    /// Send this request about a Lease: from the Leader about our own, from the writer about the shared one.
     Lease {
-        /// The id that the answer carries.
+        /// Id that the answer carries.
         call: CallId,
-        /// Which Lease.
+        /// The Lease.
         lease: LeaseName,
-        /// What is asked.
+        /// The request.
         ask: LeaseAsk,
     },
-    /// Carry out this request about our ConfigMap.
+    /// Send this request about our ConfigMap.
     ConfigMap {
-        /// Who hears the answer.
+        /// Machine that receives the answer.
         keeper: Keeper,
-        /// The id that the answer carries.
+        /// Id that the answer carries.
         call: CallId,
-        /// What is asked.
+        /// The request.
         ask: ConfigMapAsk,
     },
-    /// Carry out this patch of a node's taints; the admin state asks.
+    /// Patch the taints of a node, for the AdminState machine.
     Taint {
-        /// The id that the answer carries.
+        /// Id that the answer carries.
         call: CallId,
-        /// What is asked.
+        /// The patch.
         ask: TaintAsk,
     },
-    /// Count the lock failures that the cloud-controller-manager has told of since a moment.
+    /// Count the lock failures that the cloud-controller-manager has reported since a time.
     CountLockFailures {
-        /// The id that the answer carries.
+        /// Id that the answer carries.
         call: CallId,
-        /// Since when.
+        /// Start of the period.
         since: Now,
     },
     /// Create an event.
     Post {
-        /// The id that the answer carries.
+        /// Id that the answer carries.
         call: CallId,
         /// The event.
         event: Arc<Event>,
     },
 }
 
-/// What the process itself can be told.
+/// A message to the host.
 #[derive(Clone, Debug)]
 pub enum HostMessage {
     /// Publish this snapshot.
     Publish(Arc<Snapshot>),
-    /// A pool is quarantined, for this invariant of it does not hold (A4).
+    /// This pool is quarantined, because this invariant does not hold (A4).
     Quarantined(PoolId, &'static str),
-    /// An event is not posted, or not again (E1).
+    /// An event was not created and will not be retried (E1).
     EventDropped(events::Dropped),
-    /// A notice of an eviction about this node was ignored (N1).
+    /// An eviction notice about this node was ignored (N1).
     NoticeIgnored(NodeName, IgnoredNotice),
-    /// The operator's request was answered.
+    /// An answer to an operator request.
     Answered(RequestId, Answer),
-    /// After a shutdown, the writer waits for nothing any more, and both Leases are released, or were given up.
+    /// Shutdown is complete: the writer has no calls in flight, and both Leases are released or given up.
     Done(leader::Free),
-    /// The API server's storage was set back: the process ends (W8).
+    /// The API server's storage was restored to an older state: the process ends (W8).
     SetBack(leader::SetBack),
 }
 
-/// What a fact is about: of two undelivered facts about the same thing on the same edge, the newer replaces
-/// the older (A3). Requests and answers have none.
+/// Subject of a fact. Of two undelivered facts about the same subject on the same edge, the newer replaces the older
+/// (A3). Requests and answers have no subject.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FactKey {
-    /// A Service's part of a level.
+    /// What a Service contributes to a level.
     Service(ServiceUid),
     /// A pool's assignment.
     Assignment(PoolId),
-    /// What was observed of a pool.
+    /// The observed state of a pool.
     Observation(PoolId),
-    /// Which members a pool has after an attempt.
+    /// The members of a pool after an attempt.
     Members(PoolId),
-    /// What the source of a listed pool says of admin states.
+    /// The admin states that the source of a listed pool asks for.
     SourceAdminStates(PoolId),
-    /// Which addresses leave service.
+    /// The addresses that are draining.
     DrainingAddresses,
     /// A load balancer.
     Lb(LbName),
-    /// What is known of an xDS source.
+    /// The state of an xDS source.
     Source(Name),
-    /// A pool's due membership, or that it is not due.
+    /// The due membership of a pool, or its withdrawal.
     Due(PoolId),
-    /// A pool's due admin state.
+    /// The due admin state of a pool, or its withdrawal.
     AdminDue(PoolId),
     /// A node.
     Node(NodeName),
-    /// The standing of this process.
+    /// The leadership state of this process.
     Standing,
-    /// Gate times, for the Lease or from it.
+    /// Gate times, to or from the Lease.
     GateTimes,
     /// The pools that are out of sync.
     OutOfSync,
-    /// What operators wish.
+    /// The mode and the pauses, as the operator wants them.
     OperatorPolicy,
     /// Whether the cloud-controller-manager may be waiting for the shared Lease.
     AwaitingIngress,
-    /// The gates.
+    /// The closing times of the gates.
     Gates,
     /// A view of a pool.
     PoolView(PoolId),
@@ -291,7 +290,6 @@ pub enum FactKey {
     LbView(LbName),
     /// The view of leadership.
     LeadershipView,
-    /// The view of the note of this start.
     /// The view of the mode and the pauses.
     PolicyView,
     /// The view of the shared Lease.
@@ -300,37 +298,37 @@ pub enum FactKey {
     GuardsView,
     /// A view of a node.
     NodeView(NodeName),
-    /// The view of the admin state.
+    /// The view of the AdminState machine.
     AdminView,
     /// The view of xDS control planes.
     XdsView,
-    /// An object of the API server.
+    /// An object in the API server.
     Object(ObjectKey),
-    /// A change that was read of a pool's Service.
+    /// A change, read but not yet applied, of a pool's Service.
     Unread(PoolName),
-    /// Until when what was read was taken in.
+    /// The time up to which the read lines are applied.
     ReadUpTo,
-    /// The draining set.
+    /// The set of draining nodes.
     Draining,
     /// The snapshot.
     Snapshot,
 }
 
-/// Hands each delivery that follows from something said to `deliver`, in order.
-pub fn route(said: Output, deliver: &mut impl FnMut(Delivery)) {
-    match said {
-        Output::Watcher(said) => from_watcher(said, deliver),
-        Output::Informer(said) => from_informer(said, deliver),
-        Output::Discovery(said) => from_discovery(said, deliver),
-        Output::Directory(said) => from_directory(said, deliver),
-        Output::Pool(said) => from_pool(said, deliver),
-        Output::Writer(said) => from_writer(said, deliver),
-        Output::AdminState(said) => admin::from_admin_state(said, deliver),
-        Output::Leader(said) => from_leader(said, deliver),
-        Output::Pauses(said) => from_pauses(said, deliver),
-        Output::Operator(request) => deliver(person::from_person(request)),
-        Output::Events(said) => emitter::from_events(said, deliver),
-        Output::XdsSource(said) => xds::from_xds_source(said, deliver),
+/// Passes each delivery that follows from an output to `deliver`, in order.
+pub fn route(output: Output, deliver: &mut impl FnMut(Delivery)) {
+    match output {
+        Output::Watcher(output) => from_watcher(output, deliver),
+        Output::Informer(output) => from_informer(output, deliver),
+        Output::Discovery(output) => from_discovery(output, deliver),
+        Output::Directory(output) => from_directory(output, deliver),
+        Output::Pool(output) => from_pool(output, deliver),
+        Output::Writer(output) => from_writer(output, deliver),
+        Output::AdminState(output) => admin::from_admin_state(output, deliver),
+        Output::Leader(output) => from_leader(output, deliver),
+        Output::Pauses(output) => from_pauses(output, deliver),
+        Output::Operator(request) => deliver(operator::to_machine(request)),
+        Output::Events(output) => emitter::from_events(output, deliver),
+        Output::XdsSource(output) => xds::from_xds_source(output, deliver),
         Output::Board(snapshot::Out::Publish(snapshot)) => {
             deliver(Delivery::Host(HostMessage::Publish(snapshot)))
         }
@@ -340,8 +338,8 @@ pub fn route(said: Output, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-fn from_watcher(said: watch::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+fn from_watcher(output: watch::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         watch::Out::Open { call, kind, ask, given_up } => {
             deliver(Delivery::Kubernetes(KubernetesCall::Open { call, kind, ask, given_up }));
         }
@@ -355,7 +353,7 @@ fn from_watcher(said: watch::Out, deliver: &mut impl FnMut(Delivery)) {
             Kind::Services | Kind::EndpointSlices | Kind::Nodes => {
                 deliver(Delivery::Informer(informer::In::Contact(kind, contact)));
             }
-            // No level rests on them: it does not matter whether they are current.
+            // No level depends on Preemptions, so it does not matter whether they are current.
             Kind::Preemptions => {}
         },
         watch::Out::View(view) => deliver(Delivery::Board(snapshot::In::Source(view))),
@@ -363,8 +361,8 @@ fn from_watcher(said: watch::Out, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-fn from_informer(said: informer::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+fn from_informer(output: informer::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         informer::Out::Service(uid, fact) => {
             deliver(Delivery::Directory(directory::In::Service(uid.clone(), fact.clone())));
             deliver(Delivery::Discovery(discovery::In::Service(uid, fact)));
@@ -395,8 +393,8 @@ fn from_informer(said: informer::Out, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-fn from_discovery(said: discovery::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+fn from_discovery(output: discovery::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         discovery::Out::Read { call, lb } => deliver(Delivery::Writer(writer::In::Read { call, lb })),
         discovery::Out::Lb(observation) => {
             deliver(Delivery::AdminState(nodes::In::Lb(observation.clone())));
@@ -412,8 +410,8 @@ fn from_discovery(said: discovery::Out, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+fn from_directory(output: directory::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         directory::Out::Assign(assignment) => {
             deliver(to_pool(assignment.pool.clone(), queue::In::Assigned(assignment)));
         }
@@ -430,8 +428,8 @@ fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
             }
         }
         directory::Out::ReadUpTo(read) => deliver(Delivery::Writer(writer::In::ReadUpTo(read))),
-        directory::Out::SourceAdminStates(pool, word) => {
-            deliver(Delivery::AdminState(nodes::In::SourceAdminStates(pool, word)));
+        directory::Out::SourceAdminStates(pool, states) => {
+            deliver(Delivery::AdminState(nodes::In::SourceAdminStates(pool, states)));
         }
         directory::Out::Refused(pool, why) => deliver(Delivery::Board(snapshot::In::Refused(pool, why))),
         directory::Out::Guards(view) => deliver(Delivery::Board(snapshot::In::Guards(view))),
@@ -444,8 +442,8 @@ fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-fn from_pool(said: queue::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+fn from_pool(output: queue::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         queue::Out::Due(pool, due) => deliver(Delivery::Writer(writer::In::Due(pool, due))),
         queue::Out::Withdraw(pool) => deliver(Delivery::Writer(writer::In::Withdraw(pool))),
         queue::Out::Taken(pool, attempt, taken) => {
@@ -468,8 +466,8 @@ fn from_pool(said: queue::Out, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+fn from_writer(output: writer::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         writer::Out::Take(pool, attempt) => deliver(to_pool(pool, queue::In::Take(attempt))),
         writer::Out::Finished(pool, attempt, outcome) => {
             deliver(to_pool(pool, queue::In::Finished(attempt, outcome)));
@@ -519,8 +517,8 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+fn from_leader(output: leader::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         leader::Out::Lease(call, ask) => {
             deliver(Delivery::Kubernetes(KubernetesCall::Lease { call, lease: LeaseName::Own, ask }));
         }
@@ -545,8 +543,8 @@ fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-fn from_pauses(said: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+fn from_pauses(output: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         pauses::Out::ConfigMap(call, ask) => {
             let keeper = Keeper::Pauses;
             deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { keeper, call, ask }));
@@ -559,7 +557,8 @@ fn from_pauses(said: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Informer(informer::In::OperatorPolicy(Arc::clone(&policy))));
             deliver(Delivery::Directory(directory::In::OperatorPolicy { term, policy }));
         }
-        // Behind the wishes on the writer's edge: who is told of a pause is told when nothing more begins against it.
+        // On the writer's edge, the answer follows the policy: the operator receives it once nothing more starts in a
+        // paused pool.
         pauses::Out::Answer(id, answer) => deliver(Delivery::Writer(writer::In::PassOn(id, answer))),
         pauses::Out::View(view) => deliver(Delivery::Board(snapshot::In::OperatorPolicy(view))),
         pauses::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
@@ -570,10 +569,10 @@ fn answered(id: RequestId, answer: Answer) -> Delivery {
     Delivery::Host(HostMessage::Answered(id, answer))
 }
 
-/// What becomes of a pool's message where there is no such pool, and this is none that begins one: the operator is told
-/// of it; all else is dropped.
+/// Returns the reply to a message for a pool that does not exist, where the message does not start the pool. The
+/// operator gets an answer; the other messages are dropped.
 #[must_use]
-pub fn to_nobody(input: &queue::In) -> Option<Delivery> {
+pub fn reply_for_missing_pool(input: &queue::In) -> Option<Delivery> {
     match input {
         queue::In::Attempt(id) => Some(answered(*id, Answer::Refused(Refusal::Unknown))),
         queue::In::Assigned(_)
@@ -591,7 +590,7 @@ fn to_pool(pool: PoolId, input: queue::In) -> Delivery {
 }
 
 impl Delivery {
-    /// Where it goes.
+    /// Returns the receiver.
     #[must_use]
     pub fn address(&self) -> Address {
         match self {

@@ -1,4 +1,4 @@
-//! Several machines together, joined by the real `route`, where the simulation would not say which rule was broken.
+//! Tests of several machines, connected by the real `route`, for rules whose violation the simulation would not name.
 
 #[path = "machines/neighbours.rs"]
 mod neighbours;

@@ -1,13 +1,13 @@
-//! Conformance with S0, the specification of the backend-pool updater: each case of its chapter "Tests", the sentences
-//! of "Expected Behavior", and the arithmetic of "Retry Timing", in the default profile and in
+//! Conformance with S0, the specification of the backend-pool updater: each case of its chapter "Tests", the
+//! sentences of "Expected Behavior", and the arithmetic of "Retry Timing", in the default profile and in
 //! `compatibility: upstream` (C2).
 //!
-//! The pools' machines, the writer and the event emitter speak through the real `route`; ARM is the simulator's model;
-//! there is one simulated clock. What is asserted is what operators and ARM get to see: the exact events, the terminal
+//! The pools' machines, the writer and the event emitter are connected by the real `route`; ARM is the simulator's
+//! model; there is one simulated clock. The tests assert what operators and ARM see: the exact events, the terminal
 //! observations, the retry counts, and the requests with their times.
 //!
-//! Two cases have their other half elsewhere: the eight cases of `ThrottleError` are the gate's and the arm port's
-//! tests, and the config load of case 22 is a test of the `config` crate (Q7).
+//! Two cases are partly tested elsewhere: the eight cases of `ThrottleError` in the gate's and the arm port's tests,
+//! and the config load of case 22 in a test of the `config` crate (Q7).
 
 #[path = "s0/bench.rs"]
 mod bench;
@@ -25,9 +25,9 @@ mod groups;
 mod profile;
 #[path = "s0/races.rs"]
 mod races;
+#[path = "s0/texts.rs"]
+mod texts;
 #[path = "s0/throttled.rs"]
 mod throttled;
 #[path = "s0/timing.rs"]
 mod timing;
-#[path = "s0/words.rs"]
-mod words;

@@ -1,37 +1,36 @@
-//! The whole controller in one simulated world, by seeds: all machines and the one `route`, edges that delay and
-//! bundle, the modelled ARM and API server with their faults, and a cluster that never rests.
+//! The whole controller in one simulated world, by seeds: all machines and the production `route`, edges that delay
+//! and batch, the modelled ARM and API server with their faults, and a cluster that changes constantly.
 //!
-//! `SIMULATION_SEED=n` plays one seed again, `SIMULATION_SEEDS=n` says how many are played, `SIMULATION_FROM=n` from
-//! which one on, and `SIMULATION_ALL=1` lists all that fail instead of ending with the first. With `SIMULATION_SEEDS=0`
-//! all tests are skipped: for a run that has played them with optimisation before. A seed that fails is shown
-//! with its last messages, and with the smallest story of the same seed that fails too: fewer processes, fewer sorts of
-//! faults, fewer Services. `SIMULATION_ABOUT=text` shows the last messages in which the text occurs instead, such as a
-//! pool's name. `SIMULATION_PLANT=name` plants one bug only. `ROLLOUT_SEEDS=n` and `ROLLOUT_APART=seconds` say how many rolling
-//! restarts are played, and how fast.
+//! `SIMULATION_SEED=n` replays one seed, `SIMULATION_SEEDS=n` sets how many are played, `SIMULATION_FROM=n` the first
+//! one, and `SIMULATION_ALL=1` lists all that fail instead of stopping at the first. A failing seed is printed with
+//! its last messages, and with the smallest story of the same seed that still fails: fewer processes, fewer kinds of
+//! faults, fewer Services. `SIMULATION_ABOUT=text` prints the last messages that contain the text instead, such as a
+//! pool's name. `SIMULATION_PLANT=name` plants only one bug. `ROLLOUT_SEEDS=n` and `ROLLOUT_APART=seconds` set how
+//! many rolling restarts are played, and how fast.
 //!
-//! One world in five plays `compatibility: upstream` (C2). There nothing but a change makes anything right; so when the
-//! faults have ended and everything has been seen again, every Service changes once, and that must arrive.
+//! One world in five uses `compatibility: upstream` (C2). There, only a change corrects anything. So when the faults
+//! have ended and everything has been read again, every Service changes once, and that change must arrive.
 //!
-//! Nodes leave service and come back, by taints and by notices that are true or not (`story/leaving.rs`), and each
-//! process has the machine of the admin state (chapter 8), as in the product. In some worlds a Down may go without the
-//! shared Lease; in some, processes crash as soon as they start; in some, operators empty,
-//! rename or delete a Lease; in some, they pause and resume, through any process or by hand, and released what guards
-//! hold back.
+//! Nodes drain and return, by taints and by notices that are true or not (`story/leaving.rs`), and each process has
+//! the AdminState machine (chapter 8), as in the product. In some worlds a Down may be written without the shared
+//! Lease; in some, processes crash on startup; in some, operators empty, rename or delete a Lease; in some, they
+//! pause and resume, through any process or by hand, and release held removals.
 //!
-//! In one world in three, control planes fill two more pools (X2), one by the name of its endpoints and one through a cluster:
-//! endpoints move, drain and vanish, resources are invalid, missing or reported as errors, and servers are silent, out of
-//! reach, or cut their streams. Whatever is wrong with a source, nothing is written before it was known, and no member
-//! goes that is assigned (X3); in the end the pools are what the control planes serve, and what CSDS tells (H5). Then
-//! all that is served is taken back, which empties the pools where data errors end what is known, and changes nothing
-//! elsewhere.
+//! In one world in three, control planes fill two more pools (X2), one by the name of its endpoints and one through a
+//! cluster: endpoints move, drain and vanish, resources are invalid, missing or reported as errors, and servers are
+//! silent, unreachable, or cut their streams. Whatever the error of a source, nothing is written before its state is
+//! known, and no assigned member is removed (X3). In the end the pools match what the control planes serve, and what
+//! CSDS shows (H5). Then all resources are withdrawn, which empties the pools whose configuration drops endpoints on
+//! data errors, and changes nothing elsewhere.
 //!
-//! In worlds of their own the API server's storage is set back to what it was 8 to 40 s before; a process that notices it
-//! ends, and the kubelet starts it again (W8). `RESTORED_SEEDS=n` says how many are played.
+//! In separate worlds, the API server's storage is restored to its state of 8 to 40 s before; a process that notices
+//! this ends, and the kubelet restarts it (W8). `RESTORED_SEEDS=n` sets how many are played.
 //!
-//! **When everything must be right.** After the last fault, within 15 minutes: a take-over (75 s), the longest back-off
-//! of a pool (10 minutes: a comparison after failure, a fight, a pool that was not there), one look at everything (60 s)
-//! and one attempt (its window, its turn in a lane, the shared Lease, the operation) stand for the rest. What the operator
-//! has left behind comes first: an unknown name in the shared Lease lasts 15 minutes. What was seen is printed.
+//! **When everything must be in sync.** Within 15 minutes after the last fault: a take-over (75 s), the longest
+//! back-off of a pool (10 minutes: a comparison after failure, contention, a missing pool), one read of everything
+//! (60 s) and one attempt (its window, its turn in a lane, the shared Lease, the operation), with room for the rest.
+//! Leftovers of the operator come first: an unknown name in the shared Lease lasts 15 minutes. The measured times are
+//! printed.
 
 #[path = "simulation/azure.rs"]
 mod azure;
@@ -97,40 +96,40 @@ use burst::burst;
 use ccm::LONGEST_RETRY_US;
 use drain::{Quiet, calls};
 use plant::Plant;
-use play::{Failed, Left, Played, duty, play, shrink, size_of, size_of_restored};
+use play::{DrainResults, Failed, Played, duty, play, shrink, size_of, size_of_restored};
 use rollout::{TURN_US, percentile, roll_out};
 use story::{Often, Size};
 
-/// The number of worlds without `SIMULATION_SEEDS`: a sample, because `cargo test` compiles the machines without
+/// Number of worlds without `SIMULATION_SEEDS`: a sample, because `cargo test` compiles the machines without
 /// optimisation, and a world takes ten times as long as with `.config/worlds.toml`.
 const SEEDS: u64 = 5;
-/// With this many worlds or more, each test plays all of its own; with fewer, a part in proportion.
+/// With at least this many worlds, each test plays all of its own; with fewer, a proportional part.
 const ALL_SEEDS: u64 = 200;
-/// How many worlds are played whose storage is set back.
+/// Number of worlds with a restored storage.
 const RESTORED_SEEDS: u64 = 40;
-/// How many worlds are looked at for how the shared Lease is shared.
+/// Number of worlds that measure how the shared Lease is shared.
 const DUTY_SEEDS: u64 = 4;
-/// How many rolling restarts are played.
+/// Number of rolling restarts.
 const ROLLOUTS: u64 = 4;
-/// How many seconds after the one before a Service begins: when the new pod of that one is ready, as `kubectl rollout
-/// restart` and `kubectl rollout status` in a loop make it.
+/// Seconds between the starts of two Services: the next starts when the new pod of the one before is ready, as with
+/// `kubectl rollout restart` and `kubectl rollout status` in a loop.
 const ROLLOUT_APART_S: u64 = 10;
-/// For how many seconds the shared Lease may be ours in one piece (W7).
+/// Longest time in seconds for which we may hold the shared Lease without interruption (W7).
 const LONGEST_PIECE_S: u64 = 60;
-/// How long a request about a Lease may be under way, in seconds, where nothing is wrong.
+/// Longest time of a request about a Lease without faults, in seconds.
 const ON_ITS_WAY_S: u64 = 1;
-/// How many worlds of each sort are played that is about one sort of fault.
+/// Number of worlds for each kind of fault.
 const SEEDS_PER_SORT: u64 = 4;
 /// The planted bugs of a sample: those that are found in seconds without optimisation.
 const FOUND_SOON: [Plant; 2] = [Plant::EmptyLists, Plant::GuardOff];
-/// Within how many seeds a planted bug must be found.
+/// Number of seeds within which a planted bug must be found.
 const SEEDS_PER_PLANT: u64 = 60;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().and_then(|text| text.trim().parse().ok())
 }
 
-/// The number of worlds to play.
+/// Returns the number of worlds to play.
 fn seeds() -> u64 {
     number("SIMULATION_SEEDS").unwrap_or(SEEDS)
 }
@@ -146,17 +145,17 @@ fn is_left_out() -> bool {
     is_left_out
 }
 
-/// How many of `all` are played: the same part as of all worlds, and at least one.
+/// Returns how many of `all` to play: the same fraction as of all worlds, and at least one.
 fn share_of(all: u64) -> u64 {
     (all * seeds().min(ALL_SEEDS) / ALL_SEEDS).max(1)
 }
 
-/// The step through a list of `all` that plays this part of it.
+/// Returns the step through a list of `all` that plays this fraction of it.
 fn one_in(all: usize) -> usize {
     usize::try_from(share_of(all as u64)).map_or(all, |share| all / share)
 }
 
-/// Plays seeds on all cores, in no order, until one fails; gives what became of those that were played.
+/// Plays seeds on all cores, in no order, until one fails; returns the results.
 fn play_all(
     seeds: std::ops::Range<u64>,
     all: bool,
@@ -200,11 +199,11 @@ fn z1_every_world_is_right_and_comes_to_rest_when_faults_end() {
             from..from + seeds()
         }
     };
-    // With SIMULATION_ALL=1 every seed is played, and those that fail are listed.
+    // With SIMULATION_ALL=1, every seed is played and the failing ones are listed.
     let all = number("SIMULATION_ALL").is_some();
     let (mut worlds, mut puts, mut reports, mut terms, mut pauses, mut releases) = (0, 0, 0, 0, 0, 0);
     let (mut held, mut longest) = ((0, 0), (0, 0));
-    let mut nodes = Left::default();
+    let mut nodes = DrainResults::default();
     let mut first = None;
     for (seed, outcome) in play_all(seeds, all, None, size_of) {
         match outcome {
@@ -238,10 +237,10 @@ fn z1_every_world_is_right_and_comes_to_rest_when_faults_end() {
         let Failed { size, why, trace } = if all { failed } else { shrink(failed, seed) };
         panic!("seed {seed} fails, smallest with {size:?}: {why}\n{trace}replay it: SIMULATION_SEED={seed}");
     }
-    // A world in which nothing happens proves nothing.
+    // A world without events proves nothing.
     assert!(worlds < 10 || puts > 4 * worlds && reports > 4 * worlds && terms > worlds);
     assert!(worlds < 100 || pauses > worlds / 4, "{pauses} pauses");
-    let Left { notices, marks, recorded, entries, waits } = nodes;
+    let DrainResults { notices, marks, recorded, entries, waits } = nodes;
     let few = [notices, marks.0, recorded, entries.0, entries.1].into_iter().min();
     assert!(worlds < 50 || few >= Some(worlds) && marks.1 > 0 && waits > 0, "{nodes:?}");
 }
@@ -255,12 +254,12 @@ fn w7_the_shared_lease_is_ours_for_half_of_the_time_at_most() {
     for seed in 0..share_of(DUTY_SEEDS) {
         let duty = duty(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         println!("seed {seed}: {duty:?}");
-        // Our part: never for longer than this in one piece, then left to others for at least as long as it was
-        // ours, and so never for more than half of the time.
+        // Our share: never longer than this without interruption, then left to others for at least as long as we held
+        // it. So never more than half of the time.
         assert!(duty.longest <= LONGEST_PIECE_S + ON_ITS_WAY_S, "seed {seed}: {duty:?}");
         assert!(duty.too_soon <= ON_ITS_WAY_S, "seed {seed}, {:?}: {duty:?}", duty.worst);
         assert!(2 * duty.held.0 <= duty.watched, "seed {seed}: {duty:?}");
-        // The other's part: when it has found the Lease taken, it comes again after a wait of its own.
+        // The share of others: a client that has found the Lease taken returns after its own wait.
         let its_own_wait = LONGEST_RETRY_US / 1_000_000;
         assert!(duty.without <= LONGEST_PIECE_S + its_own_wait, "seed {seed}: {duty:?}");
         puts += duty.puts;
@@ -305,7 +304,7 @@ fn z1_each_planted_bug_is_found() {
         return;
     }
     let (mut missed, mut latest) = (Vec::new(), (0, None));
-    // With SIMULATION_PLANT=name only that bug is planted.
+    // With SIMULATION_PLANT=name, only that bug is planted.
     let wanted = std::env::var("SIMULATION_PLANT").ok();
     let is_wanted = |plant: &Plant| wanted.as_ref().is_none_or(|name| *name == format!("{plant:?}"));
     let each = if wanted.is_some() { 1 } else { one_in(Plant::ALL.len()) };
@@ -376,11 +375,11 @@ fn z1_the_worlds_of_single_faults_pass_without_a_planted_bug() {
     assert!(wanted.is_some() || Often::ALL.iter().all(is_played), "only {sorts:?}");
 }
 
-/// How many clusters at rest are looked at for how nodes leave them.
+/// Number of quiet clusters in which nodes drain.
 const QUIET_SEEDS: u64 = 3;
-/// Within what time a node is out of traffic, and back, where nothing is in the way, in microseconds.
+/// Time within which a node is out of traffic, and back, without obstacles, in microseconds.
 const CUT_WITHIN_US: u64 = 60_000_000;
-/// Within what time our taint is gone from a node that is Ready, and the node is back, in microseconds.
+/// Time within which our taint is removed from a Ready node, and the node is back, in microseconds.
 const UNMARKED_WITHIN_US: u64 = 660_000_000;
 const TAINT: (&str, &str, &str) = ("node.kubernetes.io/out-of-service", "", "NoExecute");
 
@@ -405,7 +404,7 @@ fn n2_nodes_that_leave_together_are_down_within_a_minute_by_one_write() {
     }
 }
 
-/// How many bursts are played of each sort.
+/// Number of bursts of each kind.
 const BURSTS: u64 = 4;
 
 #[test]
@@ -421,7 +420,7 @@ fn q2_a_burst_is_written_once_per_pool() {
         assert!(burst.puts >= burst.pools, "seed {seed}, late: {is_late}: {burst:?}");
         (pools, puts) = (pools + burst.pools, puts + burst.puts);
     }
-    // On a slow edge from the Directory a level may come after the turn for it: one batch in a hundred is slow here.
+    // On a slow edge from the Directory, a level may come after its pool's turn; one batch in a hundred is slow here.
     assert!(puts * 100 <= pools * 105, "{puts} PUTs to {pools} pools");
 }
 
@@ -435,7 +434,7 @@ fn n1_an_evicted_node_is_marked_and_down_within_a_minute() {
         let came = quiet.change(2 * CUT_WITHIN_US, |world| world.foretell("node-2"));
         let came = came.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         assert!(came.took < CUT_WITHIN_US && !came.puts.is_empty(), "seed {seed}: {came:?}");
-        // The notice passes after half a minute, and the node has been Ready all the time.
+        // The notice passes after half a minute, and the node was Ready all the time.
         let puts = quiet
             .wait_for_marks(UNMARKED_WITHIN_US, CUT_WITHIN_US)
             .unwrap_or_else(|why| panic!("seed {seed}: {why}"));
@@ -460,8 +459,8 @@ fn n1_an_eviction_is_seen_where_watches_are_closed_empty_or_cut() {
     }
 }
 
-/// Within what time a load balancer whose state stays `Failed` is written once more, in microseconds: 10 minutes after it was
-/// found so.
+/// Time within which a load balancer whose state stays `Failed` is written once more, in microseconds: 10 minutes
+/// after the state was found.
 const REWRITTEN_WITHIN_US: u64 = 720_000_000;
 
 #[test]
@@ -501,7 +500,8 @@ fn w7_half_of_the_additions_of_a_rolling_restart_come_in_two_turns() {
     if is_left_out() {
         return;
     }
-    // The goal is that of half of all additions: what CCM and operations do differs from one restart to the next.
+    // The limit applies to half of all additions: the effects of the CCM and of operations differ from one restart to
+    // the next.
     let apart_s = number("ROLLOUT_APART").unwrap_or(ROLLOUT_APART_S);
     let mut all = Vec::new();
     let played = number("ROLLOUT_SEEDS").unwrap_or_else(|| share_of(ROLLOUTS));
@@ -511,13 +511,13 @@ fn w7_half_of_the_additions_of_a_rolling_restart_come_in_two_turns() {
         println!("seed {seed}: p50 {median:.1} s, p90 {most:.1} s, longest {last:.1} s; {rollout}");
         assert_eq!((rollout.missing, &rollout.wrong), (0, &None), "seed {seed}");
         assert!(rollout.longest <= LONGEST_PIECE_S + ON_ITS_WAY_S, "seed {seed}: {rollout}");
-        // The time off after the last hold does not belong to the restart any more.
+        // The cooldown after the last hold does not belong to the restart.
         assert!(2 * rollout.held <= rollout.watched + rollout.longest, "seed {seed}: {rollout}");
         all.extend(rollout.waits);
     }
     all.sort_unstable();
     let (median, limit) = (percentile(&all, 50), 2.0 * TURN_US as f64 / 1e6);
     println!("together: p50 {median:.1} s, at most {limit:.1} s; p90 {:.1} s", percentile(&all, 90));
-    // The median of one restart alone may be above it.
+    // The median of a single restart may be above it.
     assert!(median <= limit || played < ROLLOUTS, "{median:.1} s");
 }

@@ -1,9 +1,9 @@
-//! How long one turn of the Informer, the Directory and the admin state takes at the required size: 10,000 Services,
-//! 100,000 endpoints, 1,000 nodes, 50 load balancers.
+//! Duration of one turn of the Informer, the Directory and the AdminState machine at the required size: 10,000
+//! Services, 100,000 endpoints, 1,000 nodes, 50 load balancers.
 //!
 //! All machines but the Leader share one thread, so the longest turn is the longest delay that one of them can cause
-//! for the others. A turn is the shell's work for one message: a batch of inputs, what is due, and sorting the outputs
-//! into outboxes. The tests assert counts: a turn does the required work and no more. Times are printed
+//! for the others. A turn is the shell's work for one message: a batch of inputs, the ticks that are due, and sorting
+//! the outputs into outboxes. The tests assert counts: a turn does the required work and no more. Times are printed
 //! (`benches/turns.sh`).
 
 #[path = "turns/admin_state.rs"]
@@ -28,7 +28,7 @@ use sources::informer::{self, Informer};
 use sources::watch::Contact;
 use world::{BALANCERS, SERVICES};
 
-/// The most deliveries that one message carries, and the most ticks of one turn, as in the shell.
+/// Most deliveries of one message, and most ticks of one turn, as in the shell.
 const BATCH: usize = 512;
 const TICKS: usize = 32;
 
@@ -38,7 +38,7 @@ struct Bench<M: Machine> {
     say: fn(M::Out) -> Output,
     now: Now,
     outboxes: BTreeMap<Address, Outbox>,
-    /// What took how long, turn by turn.
+    /// Duration and description of each turn.
     turns: Vec<(Duration, String)>,
 }
 
@@ -48,7 +48,7 @@ impl<M: Machine> Bench<M> {
         Bench { machine, say, now, outboxes: BTreeMap::new(), turns: Vec::new() }
     }
 
-    /// One turn; how many things were said, by address.
+    /// Runs one turn; returns the number of outputs by address.
     fn turn(&mut self, what: &str, inputs: impl IntoIterator<Item = M::In>) -> BTreeMap<Address, usize> {
         let inputs: Vec<M::In> = inputs.into_iter().collect();
         let began = on_processor();
@@ -65,7 +65,7 @@ impl<M: Machine> Bench<M> {
         let mut said = BTreeMap::new();
         for one in out {
             route((self.say)(one), &mut |delivery| {
-                // It follows each turn that took slices in, and is about none of them.
+                // This delivery follows each turn with slices, whichever they are.
                 let counts = !matches!(delivery, Delivery::Directory(directory::In::ReadUpTo(_)));
                 *said.entry(kind_of(delivery.address())).or_default() += usize::from(counts);
                 self.outboxes.entry(delivery.address()).or_default().push(delivery);
@@ -75,7 +75,7 @@ impl<M: Machine> Bench<M> {
         said
     }
 
-    /// Turns of as many inputs as one message carries; what was said in all.
+    /// Runs turns with as many inputs as one message carries; returns the number of all outputs.
     fn turns(&mut self, what: &str, inputs: Vec<M::In>) -> BTreeMap<Address, usize> {
         let mut all = BTreeMap::new();
         let mut inputs = inputs.into_iter().peekable();
@@ -88,7 +88,7 @@ impl<M: Machine> Bench<M> {
         all
     }
 
-    /// Everything that waits for this address.
+    /// Returns everything that waits for this address.
     fn taken(&mut self, from: &Address) -> Vec<Delivery> {
         self.outboxes.get_mut(from).map(|outbox| outbox.take(usize::MAX)).unwrap_or_default()
     }
@@ -98,7 +98,7 @@ impl<M: Machine> Bench<M> {
         self.outboxes.clear();
     }
 
-    /// The longest turns, the longest first.
+    /// Returns the longest turns, longest first.
     fn longest(&mut self) -> String {
         self.turns.sort_by(|one, other| other.cmp(one));
         let told = self.turns.iter().take(10).map(|(took, what)| format!("{} ms: {what}", took.as_millis()));
@@ -110,15 +110,15 @@ impl<M: Machine> Bench<M> {
     }
 }
 
-/// For how long this thread has been on a processor, to some milliseconds: other processes do not count. Zero where the
-/// system does not tell.
+/// Processor time of this thread, with a resolution of some milliseconds; other processes do not count. Zero if the
+/// system does not provide it.
 fn on_processor() -> Duration {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = told.split_whitespace().next().and_then(|first| first.parse().ok());
     Duration::from_nanos(nanos.unwrap_or_default())
 }
 
-/// All pools count as one.
+/// All pools count as one address.
 fn kind_of(address: Address) -> Address {
     match address {
         Address::Pool(_) => Address::Pool(world::pool_id(0)),
@@ -159,7 +159,7 @@ fn events(kind: Kind, objects: impl IntoIterator<Item = Object>) -> Vec<informer
     objects.into_iter().map(|object| informer::In::Seen(kind, Now::ZERO, Seen::Object(object))).collect()
 }
 
-/// An Informer that knows everything, and what it has said to the Directory.
+/// An Informer with all objects, and its outputs to the Directory.
 fn informed() -> (Bench<Informer>, Vec<directory::In>) {
     let mut bench = Bench::new(Informer::new(world::informer_params()), Output::Informer);
     let first = Provenance::FirstList;
@@ -248,7 +248,7 @@ fn a2_a_turn_of_the_directory_works_out_each_pool_once_however_much_comes() {
     println!("The longest turns, in processor time:\n{}", bench.longest());
 }
 
-/// A fact whose Service has lost one member.
+/// A fact about a Service that has lost one member.
 fn moved(fact: directory::In) -> Option<directory::In> {
     let directory::In::Service(uid, Some(fact)) = fact else { return None };
     let mut fact = ServiceFact::clone(&fact);

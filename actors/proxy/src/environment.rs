@@ -1,5 +1,5 @@
-//! The proxies of the environment, and which of them is used for a target. The rules are those of Go's `httpproxy`, as in
-//! kubectl, the cloud-controller-manager and gRPC, and `ALL_PROXY` as in curl.
+//! The proxies of the environment, and the choice among them for a target. The rules are those of Go's `httpproxy`,
+//! as in kubectl, the cloud-controller-manager and gRPC, and `ALL_PROXY` as in curl.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ const HTTP: [&str; 4] = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 const HTTPS: [&str; 4] = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
 const NO: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
-/// What a variable names, or why it cannot be used: a fault only where it would be.
+/// The proxy of a variable, or why it cannot be used; the error matters only for targets that would use it.
 type Named = Result<Proxy, Unusable>;
 
 /// The proxies of the environment.
@@ -61,10 +61,9 @@ impl Proxies {
         self.choose(&self.https, target.host(), target.port_u16().unwrap_or(443))
     }
 
-    /// Finds out whether the variable for https can be used, for a client whose targets are not known yet.
+    /// Checks the variable for https, for a client whose targets are not known yet.
     ///
-    /// # Errors
-    /// It has no valid proxy address.
+    /// # Errors It has no valid proxy address.
     pub fn check_https(&self) -> Result<(), Unusable> {
         self.https.as_ref().map_or(Ok(()), |proxy| proxy.as_ref().map(|_| ()).map_err(Clone::clone))
     }
@@ -134,7 +133,7 @@ mod tests {
 
     #[test]
     fn no_proxy_is_read_as_go_reads_it() {
-        // A target, what covers it, and what does not.
+        // A target, entries that cover it, and entries that do not.
         let cases: [(&str, &[&str], &[&str]); 7] = [
             (
                 "https://api.cluster.test:6443",

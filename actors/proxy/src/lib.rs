@@ -1,6 +1,6 @@
-//! Outgoing connections through proxies: which proxy a target needs, by the variables that curl, Go and gRPC read
-//! ([`Proxies`]), and the connection through it ([`Connector`]). The clients of the API server and of xDS use both; ARM's
-//! client opens its own connections and uses [`Proxies`] alone.
+//! Outgoing connections through proxies: the choice of the proxy for a target, by the variables that curl, Go and
+//! gRPC read ([`Proxies`]), and the connection through it ([`Connector`]). The clients of the API server and of xDS
+//! use both; ARM's client opens its own connections and uses [`Proxies`] alone.
 
 mod connector;
 mod environment;

@@ -1,7 +1,6 @@
-//! What the log says of calls to ARM: one line for each written pool, and one with its remedy for each failed call.
-//! Each line is in the span of its call, which has the pool or load balancer, the caller, the attempt and the
-//! correlation id, so lines do not repeat these. What a failure means for the pool is the machines' business, and told
-//! as an event.
+//! Log lines about calls to ARM: one per written pool, and one with a remedy per failed call. Each line is in the
+//! span of its call, which has the pool or load balancer, the caller, the attempt and the correlation id, so lines do
+//! not repeat these. The machines decide what a failure means for the pool, and report it as an event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,41 +14,41 @@ use tokio::time::Instant;
 use tracing::Span;
 use tracing::field::{DebugValue, debug};
 
-/// What a call is about.
+/// Subject of a call.
 #[derive(Clone, Debug)]
-pub(super) enum About {
+pub(super) enum CallSubject {
     /// A read of a load balancer.
     LoadBalancer(LbName),
     /// A read of a pool.
     Pool(PoolId),
     /// A write.
     Put(Write),
-    /// Asking how a write's operation stands; `None`: of a write that this process did not make last.
+    /// A poll of a write's operation; `None` if the write is not the last one of this process.
     Poll(Option<Write>),
 }
 
-/// A write under way.
+/// A write in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Write {
     pub(super) pool: PoolId,
     pub(super) attempt: AttemptId,
-    /// In whose names it is made, in S1's words; `None`: it changes neither members nor admin states.
+    /// The callers, by S1's names; `None` if the write changes neither members nor admin states.
     pub(super) caller: Option<Arc<str>>,
-    /// What it changes and why.
+    /// What the write changes and why.
     pub(super) record: Arc<WriteRecord>,
     pub(super) began: Instant,
     pub(super) correlation_id: Option<Arc<str>>,
 }
 
 impl Write {
-    /// One that begins now.
-    pub(super) fn begins(pool: PoolId, attempt: AttemptId, edit: &Edit, record: Arc<WriteRecord>) -> Write {
+    /// Creates a write that starts now.
+    pub(super) fn new(pool: PoolId, attempt: AttemptId, edit: &Edit, record: Arc<WriteRecord>) -> Write {
         Write { pool, attempt, caller: caller(edit), record, began: Instant::now(), correlation_id: None }
     }
 }
 
-/// In whose names an edit is made: of those who change members, of those who change admin states, or of both. The
-/// state that a new member is born with is part of the member.
+/// Returns the callers of an edit: membership, admin state, or both. The admin state of a new member is part of the
+/// member.
 fn caller(edit: &Edit) -> Option<Arc<str>> {
     let is_one = |caller: &Caller| match caller {
         Caller::Membership => !(edit.add.is_empty() && edit.remove.is_empty()),
@@ -59,15 +58,15 @@ fn caller(edit: &Edit) -> Option<Arc<str>> {
     (!callers.is_empty()).then(|| Arc::from(callers.join(",")))
 }
 
-/// The span of a call: whatever is logged within it says what the call is about, and in whose name it is made (S1).
-/// ARM's correlation id is added once it is known. The level lets every `log.level` show the span's fields.
-pub(super) fn span(about: &About) -> Span {
-    let (verb, load_balancer, pool, write) = match about {
-        About::LoadBalancer(lb) => (ArmVerb::GetLoadBalancer, Some(lb), None, None),
-        About::Pool(pool) => (ArmVerb::GetPool, None, Some(pool), None),
-        About::Put(write) => (ArmVerb::PutPool, None, Some(&write.pool), Some(write)),
-        About::Poll(Some(write)) => (ArmVerb::Poll, None, Some(&write.pool), Some(write)),
-        About::Poll(None) => (ArmVerb::Poll, None, None, None),
+/// Returns the span of a call. Its fields name the subject and the caller (S1); ARM's correlation id is added once it
+/// is known. The level makes the fields visible at every `log.level`.
+pub(super) fn span(subject: &CallSubject) -> Span {
+    let (verb, load_balancer, pool, write) = match subject {
+        CallSubject::LoadBalancer(lb) => (ArmVerb::GetLoadBalancer, Some(lb), None, None),
+        CallSubject::Pool(pool) => (ArmVerb::GetPool, None, Some(pool), None),
+        CallSubject::Put(write) => (ArmVerb::PutPool, None, Some(&write.pool), Some(write)),
+        CallSubject::Poll(Some(write)) => (ArmVerb::Poll, None, Some(&write.pool), Some(write)),
+        CallSubject::Poll(None) => (ArmVerb::Poll, None, None, None),
     };
     tracing::error_span!(
         "arm",
@@ -80,32 +79,32 @@ pub(super) fn span(about: &About) -> Span {
     )
 }
 
-/// A write was accepted, and its operation runs on.
+/// A write was accepted, and its operation continues.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub(super) struct Accepted(pub(super) Operation, pub(super) Write);
 
-/// Logs an answer, within the span of its call; gives back a write whose operation runs on.
-pub(super) fn answer(about: About, answer: &ArmAnswer) -> Option<Accepted> {
+/// Logs an answer within the span of its call; returns a write whose operation continues.
+pub(super) fn answer(subject: CallSubject, answer: &ArmAnswer) -> Option<Accepted> {
     if let Some(id) = correlation_id(answer) {
         Span::current().record("correlation_id", id);
     }
-    match (about, answer) {
-        (About::Put(write), ArmAnswer::Put(accepted)) => put(write, accepted),
-        (About::Poll(Some(write)), ArmAnswer::Operation(OperationState::Succeeded)) => {
+    match (subject, answer) {
+        (CallSubject::Put(write), ArmAnswer::Put(accepted)) => put(write, accepted),
+        (CallSubject::Poll(Some(write)), ArmAnswer::Operation(OperationState::Succeeded)) => {
             written(&write);
             None
         }
         (
-            about,
+            subject,
             ArmAnswer::Operation(OperationState::Failed(failure) | OperationState::Canceled(failure)),
         )
-        | (about, ArmAnswer::Failed(failure)) => {
-            failed(&about, failure);
+        | (subject, ArmAnswer::Failed(failure)) => {
+            failed(&subject, failure);
             None
         }
         (
-            About::LoadBalancer(_) | About::Pool(_) | About::Put(_) | About::Poll(_),
+            CallSubject::LoadBalancer(_) | CallSubject::Pool(_) | CallSubject::Put(_) | CallSubject::Poll(_),
             ArmAnswer::LoadBalancer(_)
             | ArmAnswer::Pool(_)
             | ArmAnswer::Put(_)
@@ -115,7 +114,7 @@ pub(super) fn answer(about: About, answer: &ArmAnswer) -> Option<Accepted> {
     }
 }
 
-/// ARM's correlation id of an answer that says it.
+/// Returns ARM's correlation id, if the answer has one.
 fn correlation_id(answer: &ArmAnswer) -> Option<&str> {
     match answer {
         ArmAnswer::Put(accepted) => accepted.correlation_id.as_deref(),
@@ -171,12 +170,12 @@ fn written(write: &Write) {
     log_write!(info, write, "wrote backend pool");
 }
 
-/// A list as a field, which is an array in JSON; `None` leaves an empty one out.
+/// A list as a field, which is an array in JSON; `None` omits an empty one.
 fn listed(names: Vec<String>) -> Option<DebugValue<Vec<String>>> {
     (!names.is_empty()).then(|| debug(names))
 }
 
-/// A count as a field; `None` leaves 0 out.
+/// A count as a field; `None` omits 0.
 fn counted(count: usize) -> Option<usize> {
     (count > 0).then_some(count)
 }
@@ -185,29 +184,29 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn failed(about: &About, failure: &Failure) {
-    if is_ordinary(about, failure) {
+fn failed(subject: &CallSubject, failure: &Failure) {
+    if is_ordinary(subject, failure) {
         tracing::debug!(%failure, "call to Azure not answered with success");
         return;
     }
     let remedy = remedy(failure);
-    match about {
-        About::LoadBalancer(_) => tracing::warn!(%failure, remedy, "failed to read load balancer"),
-        About::Pool(_) => tracing::warn!(%failure, remedy, "failed to read backend pool"),
-        About::Put(write) => log_write!(warn, write, %failure, remedy, "failed to write backend pool"),
-        About::Poll(Some(write)) => {
+    match subject {
+        CallSubject::LoadBalancer(_) => tracing::warn!(%failure, remedy, "failed to read load balancer"),
+        CallSubject::Pool(_) => tracing::warn!(%failure, remedy, "failed to read backend pool"),
+        CallSubject::Put(write) => log_write!(warn, write, %failure, remedy, "failed to write backend pool"),
+        CallSubject::Poll(Some(write)) => {
             log_write!(warn, write, %failure, remedy, "the operation that writes a backend pool failed");
         }
-        About::Poll(None) => tracing::warn!(%failure, remedy, "an operation failed"),
+        CallSubject::Poll(None) => tracing::warn!(%failure, remedy, "an operation failed"),
     }
 }
 
-/// What belongs to an ordinary day: a load balancer that is not there, as most `-internal` ones are not, and what was
-/// not sent because a gate or a permit had closed.
-fn is_ordinary(about: &About, failure: &Failure) -> bool {
-    match (failure.kind, about) {
+/// Returns whether a failure is normal: a load balancer that does not exist, as most `-internal` ones do not, or a
+/// call that was not sent because a gate or a permit had closed.
+fn is_ordinary(subject: &CallSubject, failure: &Failure) -> bool {
+    match (failure.kind, subject) {
         (FailureKind::PermitExpired | FailureKind::GateClosed, _) => true,
-        (FailureKind::Status(_), About::LoadBalancer(_)) => failure.says_absent(),
+        (FailureKind::Status(_), CallSubject::LoadBalancer(_)) => failure.says_absent(),
         (
             FailureKind::Status(_)
             | FailureKind::Operation
@@ -222,7 +221,7 @@ fn is_ordinary(about: &About, failure: &Failure) -> bool {
     }
 }
 
-/// What the operator can do, if anything.
+/// Returns what the operator can do, if anything.
 pub(super) fn remedy(failure: &Failure) -> &'static str {
     match failure.kind {
         FailureKind::Status(401) => {

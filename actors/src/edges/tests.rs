@@ -1,4 +1,4 @@
-//! What waits on edges is measured, on tokio's paused clock.
+//! Measurement of waiting deliveries, on tokio's paused clock.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ impl HasEdges for Sender {
     }
 }
 
-/// So many facts for each of these ends.
+/// This number of facts for each of these ends.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Push(Vec<(End, usize)>);

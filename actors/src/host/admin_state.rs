@@ -1,10 +1,10 @@
-//! What the log tells of nodes that leave service, and of their records.
+//! Log lines about draining nodes and their records.
 
 use model::ids::NodeName;
 use model::view::{AdminView, NodePoolState, NodeView, Snapshot};
 use nodes::IgnoredNotice;
 
-/// Says how nodes stand when that changes, and what blocks it of their records (N4).
+/// Logs changes in the state of nodes, and what blocks their records (N4).
 pub(super) fn log(before: &Snapshot, after: &Snapshot) {
     log_nodes(before, after);
     if let Some(now) = &after.admin_state {
@@ -12,7 +12,7 @@ pub(super) fn log(before: &Snapshot, after: &Snapshot) {
     }
 }
 
-/// Logs a notice of an eviction that has no effect.
+/// Logs an eviction notice that has no effect.
 pub(super) fn log_ignored(node: &NodeName, why: IgnoredNotice) {
     match why {
         IgnoredNotice::Old(ago) => {

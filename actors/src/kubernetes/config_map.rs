@@ -1,5 +1,5 @@
-//! Requests about our ConfigMap (A4): each is sent at once, takes a bounded time, and has one answer. What its keys
-//! mean is the machines' to judge; unknown fields survive a replacement.
+//! Requests about our ConfigMap (A4): each is sent immediately, takes a bounded time, and has one answer. The
+//! machines interpret its keys. Unknown fields survive a replacement.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use super::exchange::{Answered, Exchange, Kind, Place};
 use crate::azure::Effects;
 use crate::clock::Clock;
 
-/// How often [`keep`] tries when others write at the same time.
+/// How often [`keep`] tries while other clients write at the same time.
 const ROUNDS: usize = 5;
-/// What a line begins with that says since when something is so.
+/// Prefix of the line with the time since which something holds.
 const SINCE: &str = "since:";
 
-/// A ConfigMap as the API server has sent it, or one that is to be created.
+/// A ConfigMap as the API server sent it, or a new one.
 struct ConfigMapDocument(Map<String, Value>);
 
 /// Carries out requests about our ConfigMap.
@@ -34,7 +34,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Carries out one request; every failure is an answer too.
+    /// Sends one request; every failure is an answer too.
     pub(super) async fn carry_out(&self, ask: ConfigMapAsk) -> ConfigMapAnswer {
         self.attempt(ask).await.unwrap_or_else(ConfigMapAnswer::Failed)
     }
@@ -63,33 +63,34 @@ impl Requests {
     }
 }
 
-/// Carries out one request about a ConfigMap, for a command that the operator has started; every failure is an answer too.
+/// Sends one request about a ConfigMap, for a command; every failure is an answer too.
 pub async fn ask(client: Client, place: Place, clock: Clock, ask: ConfigMapAsk) -> ConfigMapAnswer {
     let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::ConfigMap, place };
     Requests { exchange, clock }.carry_out(ask).await
 }
 
-/// A note that a command of the operator leaves in our ConfigMap.
+/// A note that a command leaves in our ConfigMap.
 #[derive(Clone, Debug)]
 pub struct Note {
-    /// What its key begins with; keys that begin so sort by age.
+    /// Prefix of its key; keys with this prefix sort by age.
     pub prefix: &'static str,
     /// The rest of its key.
     pub name: String,
-    /// What it says.
+    /// Its text.
     pub text: String,
-    /// How many notes of its kind stay, itself included: a ConfigMap that is full has no room for the notes of starts (A4).
+    /// Most notes of its kind that stay, including this one: a full ConfigMap has no room for the notes of starts
+    /// (A4).
     pub most: usize,
 }
 
 impl Note {
-    /// Its key.
+    /// Returns its key.
     #[must_use]
     pub fn key(&self) -> String {
         format!("{}{}", self.prefix, self.name)
     }
 
-    /// What puts it beside what is there.
+    /// Returns the edit that adds it to the existing keys.
     fn edit(&self, there: &BTreeMap<Arc<str>, Text>) -> ConfigMapEdit {
         let key: Arc<str> = Arc::from(self.key());
         let of_its_kind = there.keys().rev().filter(|other| other.starts_with(self.prefix) && **other != key);
@@ -100,11 +101,9 @@ impl Note {
     }
 }
 
-/// Puts a note into a ConfigMap, for a command that the operator has started; keys of other kinds stay as they are, and a
-/// ConfigMap that does not exist is created.
+/// Adds a note to a ConfigMap, for a command. Other keys stay unchanged, and a missing ConfigMap is created.
 ///
-/// # Errors
-/// The API server refuses, does not answer, or others write it again and again.
+/// # Errors The API server refuses or does not answer, or other clients write the ConfigMap on every try.
 pub async fn keep(client: Client, place: Place, clock: Clock, note: &Note) -> Result<(), RequestFailure> {
     let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::ConfigMap, place };
     let requests = Requests { exchange, clock };
@@ -120,7 +119,7 @@ pub async fn keep(client: Client, place: Place, clock: Clock, note: &Note) -> Re
         };
         match requests.carry_out(write).await {
             ConfigMapAnswer::Seen(_) => return Ok(()),
-            // It was deleted or written since it was read.
+            // Another client deleted or wrote it after the read.
             ConfigMapAnswer::Absent | ConfigMapAnswer::Conflict => {}
             ConfigMapAnswer::Failed(why) => return Err(why),
         }
@@ -128,10 +127,9 @@ pub async fn keep(client: Client, place: Place, clock: Clock, note: &Note) -> Re
     Err(RequestFailure::Other(Arc::from("another client wrote it each time")))
 }
 
-/// What a state of a ConfigMap says; only what cannot be understood at all is refused.
+/// Returns the facts about a state of a ConfigMap; refuses only what cannot be understood at all.
 ///
-/// # Errors
-/// It is no object, or has no version.
+/// # Errors The value is not an object, or has no version.
 pub fn facts(value: Value, clock: Clock) -> Result<ConfigMapFacts, &'static str> {
     let Value::Object(document) = value else { return Err("expected an object") };
     let version = document.get("metadata").and_then(|metadata| metadata["resourceVersion"].as_str());
@@ -158,7 +156,7 @@ pub fn facts(value: Value, clock: Clock) -> Result<ConfigMapFacts, &'static str>
 }
 
 impl ConfigMapDocument {
-    /// One that does not exist yet.
+    /// Creates the document of a ConfigMap that does not exist yet.
     fn new(place: &Place) -> ConfigMapDocument {
         let body = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
@@ -168,10 +166,10 @@ impl ConfigMapDocument {
         ConfigMapDocument(body)
     }
 
-    /// The document with the edit carried out, as the body of a request.
+    /// Returns the edited document as the body of a request.
     fn edited(&self, edit: &ConfigMapEdit, clock: Clock) -> Vec<u8> {
         let mut whole = self.0.clone();
-        // A key is in one of the two.
+        // A key is in one of the two maps.
         if let Some(binary) = whole.get_mut("binaryData").and_then(Value::as_object_mut) {
             binary
                 .retain(|key, _| !edit.remove.contains(key.as_str()) && !edit.set.contains_key(key.as_str()));

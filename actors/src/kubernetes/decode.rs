@@ -1,5 +1,5 @@
-//! Decodes lists and watch lines into the few fields that the machines read. What cannot be decoded is isolated:
-//! it becomes one undecodable line, and the stream goes on.
+//! Decodes lists and watch lines into the few fields that the machines read. A failure is isolated: the object
+//! becomes one undecodable line, and the stream continues.
 
 mod nodes;
 mod preemptions;
@@ -21,7 +21,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use sources::watch::{Line, WatchFailure};
 
-use super::sanitize::said;
+use super::sanitize::safe_text;
 
 /// The annotation that pauses a Service (D1).
 pub const PAUSE: &str = "azure-backend-pool-controller.io/pause";
@@ -95,7 +95,7 @@ struct Meta<'a> {
 }
 
 impl Meta<'_> {
-    /// When the object was created.
+    /// Returns when the object was created.
     fn created(&self) -> Option<&str> {
         self.creation_timestamp.as_deref()
     }
@@ -107,7 +107,7 @@ struct LooseMetaOnly<'a> {
     metadata: LooseMeta<'a>,
 }
 
-/// Metadata of an object that may be wrong anywhere: each field is read by itself.
+/// Metadata of an object that may be invalid anywhere: each field is read separately.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LooseMeta<'a> {
@@ -121,7 +121,7 @@ struct LooseMeta<'a> {
     labels: Option<&'a RawValue>,
 }
 
-/// A text that is not empty.
+/// Returns a text that is not empty.
 fn text(raw: &RawValue) -> Option<Arc<str>> {
     let text: Cow<'_, str> = serde_json::from_str(raw.get()).ok()?;
     (!text.is_empty()).then(|| Arc::from(text))
@@ -138,7 +138,8 @@ impl LooseMeta<'_> {
         })
     }
 
-    /// The Service that owns the slice: none when the labels can be read and name no Service, as for a good slice.
+    /// Returns the Service that owns the slice: none if the labels are readable and name no Service, as for a good
+    /// slice.
     fn owner(&self, kind: Kind) -> Owner {
         if kind != Kind::EndpointSlices {
             return Owner::Nobody;
@@ -162,11 +163,10 @@ impl LooseMeta<'_> {
 
 /// Decodes a page of a plain list of this kind. `wall` is the time of arrival by the API server's clock.
 ///
-/// # Errors
-/// The body is not a list, or has no resourceVersion.
+/// # Errors The body is not a list, or has no resourceVersion.
 pub fn page(kind: Kind, body: &[u8], wall: jiff::Timestamp) -> Result<Page, Arc<str>> {
     let list: RawList<'_> =
-        serde_json::from_slice(body).map_err(|error| said(&format!("unreadable list: {error}")))?;
+        serde_json::from_slice(body).map_err(|error| safe_text(&format!("unreadable list: {error}")))?;
     if list.metadata.resource_version.is_empty() {
         return Err(Arc::from("unreadable list: metadata.resourceVersion is missing"));
     }
@@ -182,7 +182,7 @@ pub fn line(kind: Kind, line: &[u8], wall: jiff::Timestamp) -> Line {
     let raw: RawLine<'_> = match serde_json::from_slice(line) {
         Ok(raw) => raw,
         Err(error) => {
-            let error = said(&format!("unreadable watch line: {error}"));
+            let error = safe_text(&format!("unreadable watch line: {error}"));
             return Line::Undecodable { key: None, owner: Owner::Unknown, resource_version: None, error };
         }
     };
@@ -193,7 +193,7 @@ pub fn line(kind: Kind, line: &[u8], wall: jiff::Timestamp) -> Line {
         "BOOKMARK" => bookmark(object),
         "ERROR" => Line::Error(error_of(object)),
         other => {
-            let error = said(&format!("unknown watch event type {other:?}"));
+            let error = safe_text(&format!("unknown watch event type {other:?}"));
             Line::Undecodable { key: None, owner: Owner::Unknown, resource_version: None, error }
         }
     }
@@ -240,7 +240,7 @@ fn deleted(kind: Kind, object: &[u8]) -> Line {
             key: None,
             owner: Owner::Unknown,
             resource_version: None,
-            error: said(&format!("unreadable metadata: {error}")),
+            error: safe_text(&format!("unreadable metadata: {error}")),
         },
     }
 }
@@ -261,13 +261,13 @@ fn bookmark(object: &[u8]) -> Line {
             key: None,
             owner: Owner::Unknown,
             resource_version: None,
-            error: said(&format!("unreadable bookmark: {error}")),
+            error: safe_text(&format!("unreadable bookmark: {error}")),
         },
     }
 }
 
-/// Words of the error events with which servers refuse a streaming list: options that they do not know or allow, and an
-/// etcd without progress notifications on request.
+/// Texts in the error events with which servers refuse a streaming list: options that they do not know or allow, and
+/// an etcd without progress notifications on request.
 const REFUSES_STREAMING: [&str; 3] = ["sendInitialEvents", "watch-list", "RequestWatchProgress"];
 
 fn error_of(object: &[u8]) -> WatchFailure {
@@ -281,17 +281,17 @@ fn error_of(object: &[u8]) -> WatchFailure {
         message: String,
     }
     let status: Status = serde_json::from_slice(object).unwrap_or_default();
-    let words = said(&format!("{} {}: {}", status.code, status.reason, status.message));
+    let error_text = safe_text(&format!("{} {}: {}", status.code, status.reason, status.message));
     if status.code == 410 || status.reason == "Expired" || status.reason == "Gone" {
         WatchFailure::Expired
     } else if status.code == 429 {
         WatchFailure::TooManyRequests(None)
     } else if status.code == 401 || status.code == 403 {
-        WatchFailure::Denied(words)
+        WatchFailure::Denied(error_text)
     } else if REFUSES_STREAMING.iter().any(|word| status.message.contains(word)) {
-        WatchFailure::StreamingRefused(words)
+        WatchFailure::StreamingRefused(error_text)
     } else {
-        WatchFailure::Other(words)
+        WatchFailure::Other(error_text)
     }
 }
 
@@ -299,7 +299,7 @@ fn version(text: &str) -> ResourceVersion {
     ResourceVersion(Arc::from(text))
 }
 
-/// A time as objects have it; `None` where it is not set or is none.
+/// Parses a time as objects have it; `None` if it is not set or invalid.
 fn time(text: Option<&str>) -> Option<jiff::Timestamp> {
     text?.parse().ok()
 }
@@ -355,7 +355,7 @@ fn service(object: &[u8]) -> Result<ServiceObject, Arc<str>> {
     let families = families.iter().map(|family| match &**family {
         "IPv4" => Ok(Family::V4),
         "IPv6" => Ok(Family::V6),
-        other => Err(said(&format!("spec.ipFamilies: {other:?} is neither IPv4 nor IPv6"))),
+        other => Err(safe_text(&format!("spec.ipFamilies: {other:?} is neither IPv4 nor IPv6"))),
     });
     let annotations = meta.annotations.as_ref();
     let says = |key| annotations.and_then(|all| all.get(key)).is_some_and(|value| value == "true");
@@ -383,7 +383,7 @@ fn service(object: &[u8]) -> Result<ServiceObject, Arc<str>> {
     })
 }
 
-/// Whether a `status.loadBalancer` names any ingress.
+/// Returns whether a `status.loadBalancer` has any ingress.
 fn names_ingress(balancer: &RawValue) -> bool {
     #[derive(Deserialize)]
     struct Raw {
@@ -442,7 +442,9 @@ fn slice(object: &[u8], wall: jiff::Timestamp) -> Result<SliceObject, Arc<str>> 
         Some("IPv4") => AddressType::Ip(Family::V4),
         Some("IPv6") => AddressType::Ip(Family::V6),
         Some("FQDN") => AddressType::Fqdn,
-        Some(other) => return Err(said(&format!("addressType: {other:?} is none of IPv4, IPv6 and FQDN"))),
+        Some(other) => {
+            return Err(safe_text(&format!("addressType: {other:?} is none of IPv4, IPv6 and FQDN")));
+        }
     };
     let endpoints = raw.endpoints.unwrap_or_default().into_iter().map(|endpoint| {
         let conditions = endpoint.conditions.unwrap_or_default();
@@ -480,7 +482,7 @@ fn number_of(value: &impl Hash) -> u64 {
 
 #[expect(clippy::needless_pass_by_value, reason = "it is the shape that map_err calls")]
 fn unreadable(error: serde_json::Error) -> Arc<str> {
-    said(&format!("unreadable object: {error}"))
+    safe_text(&format!("unreadable object: {error}"))
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! Asks for the Deployment that runs this process, as its machine wants it, and reports to operators when it cannot be
-//! found (E1).
+//! Requests the Deployment that runs this process, driven by its machine, and logs when it cannot be found (E1).
 
 use std::sync::Arc;
 
@@ -15,28 +14,28 @@ use super::exchange::{Place, exchange, other, refusal, silence};
 use super::watch_stream::escaped;
 use crate::clock::Clock;
 
-/// The Deployment was found; its UID.
+/// The Deployment was found; with its UID.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct Found(pub(super) Arc<str>);
 
-/// The Deployment that the variables `POD_NAMESPACE` and `DEPLOYMENT_NAME` name; `None` unless both do.
+/// Returns the Deployment that the variables `POD_NAMESPACE` and `DEPLOYMENT_NAME` name; `None` unless both are set.
 #[must_use]
 pub fn named(value: impl Fn(&str) -> Option<String>) -> Option<Place> {
     let of = |variable| value(variable).filter(|value| !value.is_empty()).map(Arc::from);
     Some(Place { namespace: of("POD_NAMESPACE")?, name: of("DEPLOYMENT_NAME")? })
 }
 
-/// Asks until it is found, and hands that on.
+/// Requests the Deployment until it is found, and passes its UID on.
 pub(super) async fn find(client: Client, clock: Clock, place: Place, port: Recipient<Found>) {
-    let (mut machine, mut said) = (Deployment::default(), Vec::new());
-    machine.step(clock.now(), In::Start, &mut said);
+    let (mut machine, mut outputs) = (Deployment::default(), Vec::new());
+    machine.step(clock.now(), In::Start, &mut outputs);
     loop {
-        for said_before in std::mem::take(&mut said) {
-            match said_before {
+        for output in std::mem::take(&mut outputs) {
+            match output {
                 Out::Ask => {
                     let answer = ask(&client, &place).await;
-                    machine.step(clock.now(), In::Answered(answer), &mut said);
+                    machine.step(clock.now(), In::Answered(answer), &mut outputs);
                 }
                 Out::Found(uid) => {
                     tracing::info!(deployment = %place, "events about this controller are attached to its Deployment");
@@ -44,13 +43,13 @@ pub(super) async fn find(client: Client, clock: Clock, place: Place, port: Recip
                         tracing::debug!("the Deployment was found after the end");
                     }
                 }
-                Out::Missing(failure) => tell_missing(&place, failure),
+                Out::Missing(failure) => log_missing(&place, failure),
             }
         }
-        if said.is_empty() {
+        if outputs.is_empty() {
             let Some(at) = machine.deadline() else { return };
             tokio::time::sleep(at.since(clock.now())).await;
-            machine.tick(clock.now(), &mut said);
+            machine.tick(clock.now(), &mut outputs);
         }
     }
 }
@@ -88,7 +87,7 @@ struct Metadata {
     uid: String,
 }
 
-fn tell_missing(place: &Place, failure: Failure) {
+fn log_missing(place: &Place, failure: Failure) {
     let (why, remedy) = match failure {
         Failure::Absent => (
             Arc::from("there is no such Deployment"),
@@ -107,8 +106,8 @@ fn tell_missing(place: &Place, failure: Failure) {
     );
 }
 
-/// It is not configured which Deployment runs this process.
-pub(super) fn tell_unnamed() {
+/// Logs that no Deployment is configured for this process.
+pub(super) fn log_unnamed() {
     let remedy = "in a Deployment, set DEPLOYMENT_NAME and POD_NAMESPACE, as the chart does";
     tracing::debug!(
         remedy,

@@ -1,23 +1,23 @@
-//! The events that this process tells, for all listeners: each is handed on when the emitter has it written, whether or
-//! not it then is; further tries of writing it are not. Nothing waits for a listener: one that falls behind misses
-//! some, and is told how many.
+//! The stream of events that this process reports. Each event is passed on once, when the emitter first requests its
+//! write, whether or not the write succeeds. Nothing waits for a listener: a slow one misses events and receives
+//! their number.
 
 use std::sync::Arc;
 
 use reporting::events::Event;
 use tokio::sync::broadcast::{Receiver, Sender};
 
-/// How many events a listener may be behind.
+/// How many events a listener may lag behind.
 const BEHIND: usize = 256;
 
-/// An event that is told.
+/// An event in the stream.
 #[derive(Clone, Debug)]
-pub struct Telling {
-    /// Its number among those of this process, from 1 on without gaps.
+pub struct PublishedEvent {
+    /// Number of the event in this process, from 1 without gaps.
     pub id: u64,
-    /// The object that it is attached to.
+    /// Object that the event is attached to.
     pub object: Object,
-    /// What is told.
+    /// The event.
     pub event: Arc<Event>,
 }
 
@@ -28,50 +28,54 @@ pub struct Object {
     pub api_version: &'static str,
     /// Its kind.
     pub kind: &'static str,
-    /// Its namespace; `None`: it is in none.
+    /// Its namespace; `None` for an object without one.
     pub namespace: Option<Arc<str>>,
     /// Its name.
     pub name: Arc<str>,
-    /// Its UID, where it is known.
+    /// Its UID, if known.
     pub uid: Option<Arc<str>>,
 }
 
-/// Where one listens.
+/// Subscribes listeners to the stream.
 #[derive(Clone, Debug)]
-pub struct Tellings(Sender<Arc<Telling>>);
+pub struct EventSubscription(Sender<Arc<PublishedEvent>>);
 
-impl Tellings {
-    /// Hears everything that is told from now on.
+impl EventSubscription {
+    /// Receives every event from now on.
     #[must_use]
-    pub fn listen(&self) -> Receiver<Arc<Telling>> {
+    pub fn listen(&self) -> Receiver<Arc<PublishedEvent>> {
         self.0.subscribe()
     }
 }
 
-/// Hands events on to those who listen.
+/// Passes events to the listeners.
 #[derive(Debug)]
-pub struct Teller {
-    listeners: Sender<Arc<Telling>>,
+pub struct EventPublisher {
+    listeners: Sender<Arc<PublishedEvent>>,
     last: u64,
 }
 
-impl Teller {
-    /// One that has told nothing yet, and where it is listened to.
+impl EventPublisher {
+    /// Creates a stream without events, and its subscription side.
     #[must_use]
-    pub fn new() -> (Teller, Tellings) {
+    pub fn new() -> (EventPublisher, EventSubscription) {
         let listeners = Sender::new(BEHIND);
-        let tellings = Tellings(listeners.clone());
-        (Teller { listeners, last: 0 }, tellings)
+        let subscription = EventSubscription(listeners.clone());
+        (EventPublisher { listeners, last: 0 }, subscription)
     }
 
-    /// Tells an event that is news: the emitter has others written again where the API server did not take them.
-    pub fn tell(&mut self, object: Object, event: &Arc<Event>) {
+    /// Passes on a new event. The emitter writes others again if the API server did not accept them.
+    pub fn publish(&mut self, object: Object, event: &Arc<Event>) {
         if !event.is_news {
             return;
         }
         self.last += 1;
-        // That there is no listener is no failure.
-        drop(self.listeners.send(Arc::new(Telling { id: self.last, object, event: Arc::clone(event) })));
+        // A stream without listeners is not a failure.
+        drop(self.listeners.send(Arc::new(PublishedEvent {
+            id: self.last,
+            object,
+            event: Arc::clone(event),
+        })));
     }
 }
 
@@ -108,27 +112,27 @@ mod tests {
 
     #[tokio::test]
     async fn h3_news_is_told_and_numbered_without_gaps() {
-        let (mut teller, tellings) = Teller::new();
-        teller.tell(object(), &event(1, true));
-        let mut heard = tellings.listen();
-        teller.tell(object(), &event(1, false));
+        let (mut publisher, subscription) = EventPublisher::new();
+        publisher.publish(object(), &event(1, true));
+        let mut received = subscription.listen();
+        publisher.publish(object(), &event(1, false));
         assert!(
-            matches!(heard.try_recv(), Err(TryRecvError::Empty)),
+            matches!(received.try_recv(), Err(TryRecvError::Empty)),
             "it was told before there was a listener"
         );
-        teller.tell(object(), &event(2, true));
-        let telling = heard.recv().await.expect("the teller is there");
-        assert_eq!((telling.id, telling.event.count, &telling.object), (2, 2, &object()));
+        publisher.publish(object(), &event(2, true));
+        let event = received.recv().await.expect("the publisher is there");
+        assert_eq!((event.id, event.event.count, &event.object), (2, 2, &object()));
     }
 
     #[tokio::test]
     async fn h3_who_is_slow_holds_nobody_up_and_is_told_how_many_were_missed() {
-        let (mut teller, tellings) = Teller::new();
-        let mut heard = tellings.listen();
+        let (mut publisher, subscription) = EventPublisher::new();
+        let mut received = subscription.listen();
         for count in 1..=300 {
-            teller.tell(object(), &event(count, true));
+            publisher.publish(object(), &event(count, true));
         }
-        assert_eq!(heard.recv().await.map(|telling| telling.id), Err(RecvError::Lagged(44)));
-        assert_eq!(heard.recv().await.map(|telling| telling.id), Ok(45));
+        assert_eq!(received.recv().await.map(|event| event.id), Err(RecvError::Lagged(44)));
+        assert_eq!(received.recv().await.map(|event| event.id), Ok(45));
     }
 }

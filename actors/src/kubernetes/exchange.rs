@@ -1,8 +1,8 @@
-//! One request about one object of the API and what its answer means, for Leases and ConfigMaps alike. What the
-//! object says is for the caller to decide.
+//! One request about one object of the API and its answer, for Leases and ConfigMaps. The caller interprets the
+//! object.
 //!
-//! The client speaks HTTP/1.1, so each request that is under way has a connection of its own: a watch that waits
-//! delays no renewal.
+//! The client speaks HTTP/1.1, so each request in flight has its own connection: a waiting watch does not delay a
+//! renewal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use kube::client::Body;
 use model::object::{ANSWER_WITHIN, RequestFailure};
 use serde_json::Value;
 
-use super::sanitize::{chain, said, status_text_without};
+use super::sanitize::{chain, safe_text, status_text_without};
 use super::watch_stream::escaped;
 use crate::azure::Effects;
 
-/// How long the words of a refused watch are waited for; its status says enough.
-const WORDS_WITHIN: Duration = Duration::from_secs(2);
+/// How long to wait for the message of a refused watch; its status is sufficient.
+const BODY_WITHIN: Duration = Duration::from_secs(2);
 
-/// Where an object is.
+/// Namespace and name of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     /// Its namespace.
@@ -63,17 +63,17 @@ impl Kind {
     }
 }
 
-/// What the API server has answered, where that is more than a failure.
+/// Answer of the API server that is not a failure.
 pub(super) enum Answered {
     /// The object as it is, or as the write has left it.
     Object(Value),
-    /// There is none.
+    /// The object does not exist.
     Absent,
     /// Another client wrote it first, or it exists already.
     Conflict,
 }
 
-/// What is asked about an object.
+/// The request about an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verb {
     Read,
@@ -81,7 +81,7 @@ enum Verb {
     Replace,
 }
 
-/// Sends requests about one object. Each is sent at once and lasts no longer than [`ANSWER_WITHIN`].
+/// Sends requests about one object. Each is sent immediately and lasts at most [`ANSWER_WITHIN`].
 #[derive(Clone)]
 pub(super) struct Exchange {
     pub(super) client: Client,
@@ -96,17 +96,17 @@ impl Exchange {
         self.ask(Verb::Read, Vec::new()).await
     }
 
-    /// Creates it; a conflict says that it exists.
+    /// Creates the object; a conflict means that it exists.
     pub(super) async fn create(&self, body: Vec<u8>) -> Result<Answered, RequestFailure> {
         self.ask(Verb::Create, body).await
     }
 
-    /// Replaces the state whose version the body names.
+    /// Replaces the state with the version in the body.
     pub(super) async fn replace(&self, body: Vec<u8>) -> Result<Answered, RequestFailure> {
         self.ask(Verb::Replace, body).await
     }
 
-    /// Watches it from its present state on, for as long as is asked for; gives what the server tells meanwhile.
+    /// Watches the object from its current state, for the requested time; returns the body of the answer.
     pub(super) async fn watch(&self, seconds: u64) -> Result<Body, RequestFailure> {
         let collection = self.kind.collection(&self.place.namespace);
         let name = escaped(&self.place.name);
@@ -118,15 +118,15 @@ impl Exchange {
         if status.is_success() {
             return Ok(answer.into_body());
         }
-        let words = tokio::time::timeout(WORDS_WITHIN, answer.into_body().collect()).await;
-        let words = words.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes);
-        Err(refusal(status, &words.unwrap_or_default()))
+        let body = tokio::time::timeout(BODY_WITHIN, answer.into_body().collect()).await;
+        let body = body.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes);
+        Err(refusal(status, &body.unwrap_or_default()))
     }
 
     async fn ask(&self, verb: Verb, body: Vec<u8>) -> Result<Answered, RequestFailure> {
         match (self.effects, verb) {
             (Effects::Carried, _) | (Effects::Withheld, Verb::Read) => {}
-            // The machines do not ask; this is the last place where it can be made certain (C4).
+            // The machines do not send these; this is the last place that can guarantee it (C4).
             (Effects::Withheld, Verb::Create | Verb::Replace) => {
                 return Err(other(&format!("a dry run writes no {}", self.kind.name())));
             }
@@ -142,7 +142,7 @@ impl Exchange {
         let (status, body) = answer.unwrap_or_else(|_| Err(silence()))?;
         match (status, verb) {
             (StatusCode::CONFLICT, Verb::Create | Verb::Replace) => Ok(Answered::Conflict),
-            // Of a creation it says that there is no such namespace.
+            // For a creation, it means that the namespace does not exist.
             (StatusCode::NOT_FOUND, Verb::Read | Verb::Replace) => Ok(Answered::Absent),
             (status, _) if status.is_success() && body.trim_ascii().is_empty() => {
                 Err(other(&format!("HTTP {}: a response without a body", status.as_u16())))
@@ -154,7 +154,7 @@ impl Exchange {
         }
     }
 
-    /// A state that the server has sent and that cannot be used.
+    /// A state from the server that cannot be used.
     pub(super) fn unusable(&self, why: &str) -> RequestFailure {
         other(&format!("{} {}: {why}", self.kind.name(), self.place))
     }
@@ -165,10 +165,10 @@ impl Exchange {
     }
 }
 
-/// The content type of an object.
+/// Content type of an object.
 const JSON: &str = "application/json";
 
-/// Sends a request with a JSON body of this type, or none, and gives the head of the answer.
+/// Sends a request with a JSON body of this type, or none, and returns the head of the answer.
 async fn send(
     client: &Client,
     method: Method,
@@ -186,7 +186,7 @@ async fn send(
     client.send(request).await.map_err(|error| other(&chain(&error)))
 }
 
-/// The same, and reads the body to its end; without a limit of time.
+/// Sends a request and reads the body to its end; without a time limit.
 pub(super) async fn exchange(
     client: &Client,
     method: Method,
@@ -196,7 +196,7 @@ pub(super) async fn exchange(
     exchange_of(client, method, path, JSON, body).await
 }
 
-/// The same with a body of another type.
+/// Sends a request with a body of another type.
 pub(super) async fn exchange_of(
     client: &Client,
     method: Method,
@@ -210,26 +210,26 @@ pub(super) async fn exchange_of(
     Ok((status, body.to_bytes().into()))
 }
 
-/// What an answer means that is neither a success nor said by its status alone.
+/// Failure for an answer that is not a success and whose status alone is not decisive.
 pub(super) fn refusal(status: StatusCode, body: &[u8]) -> RequestFailure {
     refusal_without(status, body, &[])
 }
 
-/// The same, without these secrets, which the answer may repeat.
+/// Like [`refusal`], without these secrets, which the answer may repeat.
 pub(super) fn refusal_without(status: StatusCode, body: &[u8], known: &[&str]) -> RequestFailure {
-    let said = Arc::from(status_text_without(status, body, known));
+    let text = Arc::from(status_text_without(status, body, known));
     match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => RequestFailure::Denied(said),
-        _ => RequestFailure::Other(said),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => RequestFailure::Denied(text),
+        _ => RequestFailure::Other(text),
     }
 }
 
-/// A failure that no status tells of; its words may quote an answer.
+/// Failure without a status; its text may quote an answer.
 pub(super) fn other(why: &str) -> RequestFailure {
-    RequestFailure::Other(said(why))
+    RequestFailure::Other(safe_text(why))
 }
 
-/// Nothing came within [`ANSWER_WITHIN`].
+/// Failure for an answer that did not arrive within [`ANSWER_WITHIN`].
 pub(super) fn silence() -> RequestFailure {
     other(&format!("the API server did not answer within {} s", ANSWER_WITHIN.as_secs()))
 }

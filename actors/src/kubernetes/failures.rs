@@ -1,5 +1,5 @@
-//! Counts the lock failures that the cloud-controller-manager has told of: Warning events on Services that say that
-//! the shared Lease could not be taken (W7).
+//! Counts the lock failures that the cloud-controller-manager reports: Warning events on Services with the message
+//! that the shared Lease could not be taken (W7).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,18 +14,18 @@ use serde::Deserialize;
 use super::exchange::{exchange, other, refusal};
 use super::watch_stream::escaped;
 
-/// How long the whole count may take.
+/// Time limit of the whole count.
 const WITHIN: Duration = Duration::from_secs(10);
-/// Events in a page.
+/// Events per page.
 const PAGE: u32 = 500;
-/// The most pages that are read.
+/// Most pages that are read.
 const PAGES: usize = 20;
-/// The finest that core/v1 times tell.
+/// Resolution of core/v1 times.
 const RESOLUTION: SignedDuration = SignedDuration::from_secs(1);
-/// What the messages of lock failures have in common, in lower case.
-const SAID: &str = "lock azure resources";
+/// Common part of the messages of lock failures, in lower case.
+const LOCK_FAILURE_TEXT: &str = "lock azure resources";
 
-/// Counts them; a refusal is told of once, until a count succeeds.
+/// Counts lock failures. A refusal is logged once, until a count succeeds.
 #[derive(Clone)]
 pub(super) struct Counter {
     client: Client,
@@ -33,12 +33,12 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// One that reads through this client.
+    /// Creates a counter that reads through this client.
     pub(super) fn new(client: Client) -> Counter {
         Counter { client, denied: Arc::new(AtomicBool::new(false)) }
     }
 
-    /// How many there are that are not older than `since`; `None` when that cannot be read.
+    /// Returns the number of failures not older than `since`; `None` if the events cannot be read.
     pub(super) async fn count(&self, since: Timestamp) -> Option<u32> {
         let since = since.saturating_sub(RESOLUTION).unwrap_or(Timestamp::MIN);
         match tokio::time::timeout(WITHIN, pages(&self.client, since)).await {
@@ -67,7 +67,7 @@ async fn pages(client: &Client, since: Timestamp) -> Result<u32, RequestFailure>
     let (mut count, mut next) = (0_u32, String::new());
     for _ in 0..PAGES {
         let page = read(client, &next).await?;
-        let of_page = page.items.iter().filter(|event| event.tells_since(since)).count();
+        let of_page = page.items.iter().filter(|event| event.is_since(since)).count();
         count = count.saturating_add(u32::try_from(of_page).unwrap_or(u32::MAX));
         next = page.metadata.next.unwrap_or_default();
         if next.is_empty() {
@@ -124,13 +124,13 @@ struct Series {
 }
 
 impl Event {
-    /// Whether it tells of a lock failure that happened, for the last time, not before a moment.
-    fn tells_since(&self, since: Timestamp) -> bool {
+    /// Returns whether the Event reports a lock failure that last happened at or after a time.
+    fn is_since(&self, since: Timestamp) -> bool {
         let observed = self.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
         let times = [self.last_timestamp.as_ref(), observed, self.event_time.as_ref()];
         let last = times.into_iter().flatten().filter_map(|text| text.parse::<Timestamp>().ok()).max();
-        let said = self.message.as_deref().unwrap_or_default().to_ascii_lowercase();
-        last.is_some_and(|last| last >= since) && said.contains(SAID)
+        let message = self.message.as_deref().unwrap_or_default().to_ascii_lowercase();
+        last.is_some_and(|last| last >= since) && message.contains(LOCK_FAILURE_TEXT)
     }
 }
 

@@ -1,14 +1,14 @@
-//! Requests about the two Leases (W7, W8): each is sent at once, takes a bounded time, and has one answer. What a
-//! state of a Lease means is the machines' to judge.
+//! Requests about the two Leases (W7, W8): each is sent immediately, takes a bounded time, and has one answer. The
+//! machines interpret the state of a Lease.
 //!
-//! Both Leases have the same limits of time, each for its reason:
-//! - [`ANSWER_WITHIN`], 5 s, ends a read or a write here, from its sending to the last byte of its answer, and the
-//!   wait for a watch's beginning. It is what W8's 45/30/5 and W7's 60 s less 25 s leave room for, several times over.
-//! - [`model::object::GIVE_UP_AFTER`], 6 s, is after how long a machine asks again without an answer of this
-//!   port. It is longer, so that no request is given up whose answer comes.
-//! - [`model::lease::WATCH_MARGIN`], 10 s, is the same for a watch, beyond the time that it was asked for. Here a
-//!   watch ends 8 s after that at the latest: 5 s until its answer begins, up to 1 s for whole seconds, and 2 s of
-//!   grace for a server that does not end it.
+//! Both Leases have the same time limits:
+//! - [`ANSWER_WITHIN`], 5 s, ends a read or a write, from its sending to the last byte of its answer, and the wait
+//!   for the start of a watch. W8's 45/30/5 and W7's 60 s less 25 s leave room for several of these.
+//! - [`model::object::GIVE_UP_AFTER`], 6 s, is the time after which a machine asks again if this port has not
+//!   answered. It is longer, so that no machine gives up a request whose answer is still to come.
+//! - [`model::lease::WATCH_MARGIN`], 10 s, is the same for a watch, in addition to its requested duration. A watch
+//!   ends at most 8 s after that duration: 5 s until its answer starts, up to 1 s of rounding to whole seconds, and 2
+//!   s of grace for a server that does not end it.
 
 mod document;
 mod log;
@@ -32,18 +32,19 @@ use super::sanitize::chain;
 use crate::azure::Effects;
 use crate::clock::Clock;
 use document::LeaseDocument;
-pub(super) use log::{Asked, Told};
+pub(super) use log::{LeaseLog, LeaseRequestKind};
 
-/// How much longer than it was asked for a watch may take to end by itself.
+/// How much longer than requested a watch may last.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long a watch that begins with an older state than is known waits for that one: the server's cache lags behind.
+/// How long a watch that starts with an older state than the known one waits for that one: the server's cache lags
+/// behind.
 const LAG: Duration = Duration::from_secs(2);
 /// A watch that breaks after this time counts as closed: connections are cut now and then.
 const ROUTINE: Duration = Duration::from_secs(10);
-/// The longest line of a watch that is taken in.
+/// Longest accepted line of a watch.
 const LONGEST_LINE: usize = 1 << 20;
 
-/// Where both are.
+/// Places of both Leases.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Places {
     /// Our own (W8).
@@ -52,7 +53,7 @@ pub struct Places {
     pub shared: Place,
 }
 
-/// Carries out requests about one Lease.
+/// Sends requests about one Lease.
 #[derive(Clone)]
 pub(super) struct Requests {
     pub(super) exchange: Exchange,
@@ -60,14 +61,14 @@ pub(super) struct Requests {
     pub(super) lease: LeaseName,
 }
 
-/// Carries out one request about a Lease, for a command that the operator has started; every failure is an answer too.
+/// Sends one request about a Lease, for a command; every failure is an answer too.
 pub async fn ask(client: Client, place: Place, clock: Clock, lease: LeaseName, ask: LeaseAsk) -> LeaseAnswer {
     let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::Lease, place };
     Requests { exchange, clock, lease }.carry_out(ask).await
 }
 
 impl Requests {
-    /// Carries out one request; every failure is an answer too.
+    /// Sends one request; every failure is an answer too.
     pub(super) async fn carry_out(&self, ask: LeaseAsk) -> LeaseAnswer {
         self.attempt(ask).await.unwrap_or_else(LeaseAnswer::Failed)
     }
@@ -100,47 +101,48 @@ impl Requests {
 
     /// Waits for the first state that is newer than a version.
     ///
-    /// The watch begins with the present state, whatever its version: one that began at the version of a Lease which
-    /// was not written for a while would be refused, since the API server keeps few minutes of all Leases.
+    /// The watch starts with the current state, whatever its version. The API server would refuse a watch from the
+    /// version of a Lease that was not written for a while, because it keeps only a few minutes of changes of all
+    /// Leases.
     async fn watch(&self, from: &ResourceVersion, span: Duration) -> Result<LeaseAnswer, RequestFailure> {
-        // 0 would leave the time to the server.
+        // 0 would leave the duration to the server.
         let seconds = u64::try_from(span.as_millis().div_ceil(1_000).max(1)).unwrap_or(u64::MAX);
         let body = self.exchange.watch(seconds).await?.into_data_stream();
         let bytes = StreamReader::new(body.map_err(std::io::Error::other));
         let within = Duration::from_secs(seconds).saturating_add(GRACE);
-        let heard = tokio::time::timeout(within, self.first_news(from, bytes)).await;
-        heard.unwrap_or_else(|_| Err(other("the watch did not end in time")))
+        let result = tokio::time::timeout(within, self.first_change(from, bytes)).await;
+        result.unwrap_or_else(|_| Err(other("the watch did not end in time")))
     }
 
-    /// The first event that tells of another state than the known one.
-    async fn first_news(
+    /// Returns the first state that differs from the known one.
+    async fn first_change(
         &self,
         from: &ResourceVersion,
         bytes: impl AsyncRead + Unpin,
     ) -> Result<LeaseAnswer, RequestFailure> {
         let mut lines = FramedRead::new(bytes, LinesCodec::new_with_max_length(LONGEST_LINE));
-        let (began, mut state) = (Instant::now(), Seen::Nothing);
+        let (began, mut state) = (Instant::now(), WatchState::Nothing);
         loop {
             let line = match &state {
-                Seen::Nothing => tokio::time::timeout(ANSWER_WITHIN, lines.next()).await,
-                Seen::Older(_) => tokio::time::timeout(LAG, lines.next()).await,
-                Seen::Known => Ok(lines.next().await),
+                WatchState::Nothing => tokio::time::timeout(ANSWER_WITHIN, lines.next()).await,
+                WatchState::Older(_) => tokio::time::timeout(LAG, lines.next()).await,
+                WatchState::Known => Ok(lines.next().await),
             };
             let line = match (line, state) {
-                // The next watch begins with the current state, so nothing is lost with this connection.
-                (Ok(Some(Err(_))), Seen::Known) if began.elapsed() >= ROUTINE => {
+                // The next watch starts with the current state, so nothing is lost with this connection.
+                (Ok(Some(Err(_))), WatchState::Known) if began.elapsed() >= ROUTINE => {
                     return Ok(LeaseAnswer::Unchanged);
                 }
                 (Ok(Some(line)), before) => {
                     state = before;
                     line.map_err(|error| other(&chain(&error)))?
                 }
-                // Nothing newer follows: a caller that knows better must look.
-                (Err(_) | Ok(None), Seen::Older(facts)) => return Ok(LeaseAnswer::Seen(facts)),
-                // It may have been deleted before the watch began, which no event tells of.
+                // No newer state follows, so the caller must read the Lease.
+                (Err(_) | Ok(None), WatchState::Older(facts)) => return Ok(LeaseAnswer::Seen(facts)),
+                // The Lease may have been deleted before the watch began, which no event reports.
                 (Err(_), _) => return Err(other("the watch has not begun with the Lease")),
-                (Ok(None), Seen::Known) => return Ok(LeaseAnswer::Unchanged),
-                (Ok(None), Seen::Nothing) => {
+                (Ok(None), WatchState::Known) => return Ok(LeaseAnswer::Unchanged),
+                (Ok(None), WatchState::Nothing) => {
                     return Err(other("the watch ended without a line about the Lease"));
                 }
             };
@@ -153,9 +155,9 @@ impl Requests {
                 "ADDED" | "MODIFIED" => {
                     let facts = self.read(object)?;
                     if facts.version == *from {
-                        state = Seen::Known;
+                        state = WatchState::Known;
                     } else if facts.version.is_older_than(from) {
-                        state = Seen::Older(facts);
+                        state = WatchState::Older(facts);
                     } else {
                         return Ok(LeaseAnswer::Seen(facts));
                     }
@@ -163,21 +165,21 @@ impl Requests {
                 "DELETED" => return Ok(LeaseAnswer::Absent),
                 "BOOKMARK" => {}
                 _ => {
-                    let said = object["message"].as_str().unwrap_or("the watch ended with an error");
-                    return Err(other(said));
+                    let message = object["message"].as_str().unwrap_or("the watch ended with an error");
+                    return Err(other(message));
                 }
             }
         }
     }
 }
 
-/// What a watch has shown so far.
-enum Seen {
+/// State that a watch has shown so far.
+enum WatchState {
     /// No state.
     Nothing,
     /// An older state than the known one.
     Older(Arc<LeaseFacts>),
-    /// The known one.
+    /// The known state.
     Known,
 }
 

@@ -1,4 +1,4 @@
-//! Creates and patches core/v1 Events, as the emitter asks (E1).
+//! Creates and patches core/v1 Events for the emitter (E1).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,23 +17,23 @@ use super::watch_stream::escaped;
 use super::{exchange, sanitize};
 use crate::clock::Clock;
 
-/// How long one request may take.
+/// Time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The most characters of an object's name in the name of an Event.
+/// Most characters of an object's name in the name of an Event.
 const LONGEST_STEM: usize = 230;
 
-/// The longest message that the API server accepts, in bytes.
+/// Longest message that the API server accepts, in bytes.
 const LONGEST_MESSAGE: usize = 1024;
 
-/// Who tells, and to what events about this process itself are attached.
+/// Identity of this process in Events, and the object that events about the process are attached to.
 #[derive(Clone, Debug)]
 pub struct Reporter {
-    /// The Pod's name, or nothing.
+    /// Name of the Pod, or empty.
     instance: Arc<str>,
     itself: Itself,
-    /// The Deployment that runs this process, where it is named.
+    /// Deployment that runs this process, if configured.
     deployment: Option<exchange::Place>,
-    /// The start of this process in nanoseconds since 1970: with the number of an Event it makes a name that no other
+    /// Start of this process in nanoseconds since 1970. With the number of an Event, it forms a name that no other
     /// process uses.
     start: i128,
 }
@@ -57,7 +57,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// The Pod that the variables `POD_NAMESPACE`, `POD_NAME` and `POD_UID` name; `None` unless they all do.
+    /// Returns the Pod that the variables `POD_NAMESPACE`, `POD_NAME` and `POD_UID` name; `None` unless all are set.
     pub fn from_variables(value: impl Fn(&str) -> Option<String>) -> Option<Pod> {
         let of = |variable| value(variable).filter(|value| !value.is_empty()).map(Arc::from);
         Some(Pod { namespace: of("POD_NAMESPACE")?, name: of("POD_NAME")?, uid: of("POD_UID")? })
@@ -65,8 +65,8 @@ impl Pod {
 }
 
 impl Reporter {
-    /// What this process tells of itself is attached to its Deployment as soon as that is found. Until then, and where
-    /// none is named, it is attached to its Pod, or where that is not known to our own Lease.
+    /// Creates a reporter. Events about this process are attached to its Deployment once that is found. Until then,
+    /// and if none is configured, they are attached to its Pod, or to our own Lease if the Pod is not known.
     #[must_use]
     pub fn new(
         deployment: Option<exchange::Place>,
@@ -79,27 +79,27 @@ impl Reporter {
         Reporter { instance, itself, deployment, start: clock.wall().as_nanosecond() }
     }
 
-    /// The Deployment that is to be found.
+    /// Returns the Deployment to look for.
     pub(super) fn deployment(&self) -> Option<&exchange::Place> {
         self.deployment.as_ref()
     }
 
-    /// It is found.
-    pub(super) fn found(&mut self, uid: Arc<str>) {
+    /// Records the UID of the Deployment.
+    pub(super) fn set_deployment_uid(&mut self, uid: Arc<str>) {
         if let Some(place) = self.deployment.clone() {
             self.itself = Itself::Deployment { place, uid };
         }
     }
 }
 
-/// An Event object's place, and the object that it is attached to.
+/// Namespace of an Event object, and the object that it is attached to.
 struct Involved {
     namespace: String,
     object: Value,
     name: String,
 }
 
-/// The object that an event about this one is attached to.
+/// Returns the object that an event about this subject is attached to.
 pub(super) fn object_of(subject: &Subject, reporter: &Reporter) -> Object {
     match subject {
         Subject::Service(service) => Object {
@@ -150,12 +150,12 @@ fn involved(subject: &Subject, reporter: &Reporter) -> Involved {
             object[key] = Value::from(&**value);
         }
     }
-    // Events about what is in no namespace are in this one.
+    // Events about objects without a namespace are in this one.
     let namespace = namespace.as_deref().unwrap_or("default").to_owned();
     Involved { namespace, object, name: (*name).to_owned() }
 }
 
-/// Creates or patches the Event object, and tells its name.
+/// Creates or patches the Event object, and returns its name.
 pub(super) async fn write(
     client: &Client,
     clock: Clock,
@@ -187,20 +187,20 @@ pub(super) async fn write(
     }
 }
 
-/// Why a request did not do what it was for.
+/// Why a request failed.
 enum Refused {
-    /// There was no answer, or the server could not for the moment; its `Retry-After`.
+    /// No answer, or the server is temporarily unable; with its `Retry-After`.
     ForNow(Option<Duration>),
-    /// It was answered with this status and this text.
+    /// An answer with this status and this text.
     Status(StatusCode, String),
-    /// It cannot be made.
+    /// The request cannot be built.
     Impossible(String),
 }
 
 fn failure(refused: Refused) -> PostFailure {
     match refused {
         Refused::ForNow(retry_after) => PostFailure::Transient(retry_after),
-        Refused::Status(_, words) | Refused::Impossible(words) => PostFailure::Final(Arc::from(words)),
+        Refused::Status(_, text) | Refused::Impossible(text) => PostFailure::Final(Arc::from(text)),
     }
 }
 
@@ -232,12 +232,12 @@ async fn send(
     if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
         return Err(Refused::ForNow(super::watch_stream::retry_after(answer.headers())));
     }
-    let said = tokio::time::timeout(TIMEOUT, answer.into_body().collect_bytes()).await;
-    let said = said.ok().and_then(Result::ok).unwrap_or_default();
-    Err(Refused::Status(status, sanitize::status_text(status, &said)))
+    let body = tokio::time::timeout(TIMEOUT, answer.into_body().collect_bytes()).await;
+    let body = body.ok().and_then(Result::ok).unwrap_or_default();
+    Err(Refused::Status(status, sanitize::status_text(status, &body)))
 }
 
-/// The name is client-go's: the object's, a dot and hexadecimal nanoseconds.
+/// client-go's format: the name of the object, a dot and hexadecimal nanoseconds.
 fn name_of(object: &str, start: i128, serial: u64) -> String {
     let stem: String = object.chars().take(LONGEST_STEM).collect();
     let stem = stem.trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric());
@@ -258,7 +258,7 @@ fn manifest(event: &Event, involved: Involved, name: &str, reporter: &Reporter, 
     manifest
 }
 
-/// What changes when an event occurs again.
+/// The fields that change when an event occurs again.
 fn change(event: &Event, clock: Clock) -> Value {
     let count = i32::try_from(event.count).unwrap_or(i32::MAX);
     let last = seconds(clock.timestamp_of(event.last));
@@ -266,12 +266,12 @@ fn change(event: &Event, clock: Clock) -> Value {
     json!({ "count": count, "lastTimestamp": last, "message": message.as_str() })
 }
 
-/// A time as core/v1 Events have it.
+/// A time in the format of core/v1 Events.
 fn seconds(time: Timestamp) -> String {
     format!("{time:.0}")
 }
 
-/// What is told to operators stands in the log too: warnings at info, all else at debug.
+/// Logs an event for operators: warnings at info, all others at debug.
 pub(super) fn log(event: &Event, posted: bool, failure: Option<&PostFailure>) {
     let Event { subject, severity, reason, message, count, .. } = event;
     let about = match subject {

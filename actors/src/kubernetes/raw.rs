@@ -3,8 +3,8 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// How a server, or a proxy in its place, answers 200 and sends nothing: an empty body, an empty chunked body, one
-/// empty line, a connection that is closed, and one that breaks.
+/// Ways in which a server, or a proxy in front of it, answers 200 and sends nothing: an empty body, an empty chunked
+/// body, one empty line, a connection that is closed, and one that breaks.
 pub(super) const EMPTY: [&str; 5] = [
     "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
     "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n0\r\n\r\n",

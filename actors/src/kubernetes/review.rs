@@ -1,5 +1,5 @@
-//! Who asks the admin API for something, and whether they may: the API server judges both, by a TokenReview and a
-//! SubjectAccessReview (docs/design/surface.md, H2). A token is never shown or kept; a verdict may be, for some
+//! Authenticates and authorizes clients of the admin API: the API server decides, by a TokenReview and a
+//! SubjectAccessReview (docs/design/surface.md, H2). Tokens are never shown or stored; a verdict is cached for some
 //! seconds.
 
 mod auth_cache;
@@ -17,74 +17,74 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::exchange::{exchange, refusal_without};
-use super::sanitize::said_without;
-use auth_cache::{Kept, Question};
+use super::sanitize::safe_text_without;
+use auth_cache::{Question, VerdictCache};
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// What the API server says of a client that asks.
+/// Decision of the API server about a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// This user may do it.
+    /// This user is authorized.
     Allowed(Arc<str>),
-    /// This user may not, for this reason if one was given.
+    /// This user is not authorized; with the reason, if one was given.
     Denied(Arc<str>, Arc<str>),
-    /// The token belongs to no user, for this reason if one was given.
+    /// The token belongs to no user; with the reason, if one was given.
     Unknown(Arc<str>),
-    /// The API server did not say.
+    /// The API server did not decide.
     Unanswered(RequestFailure),
 }
 
-/// How many are judged at a time: any client that reaches the listener can ask, and our renewals of leadership must not
-/// wait behind their reviews at the API server.
+/// Number of concurrent reviews. Any client that reaches the listener can request one, and renewals of leadership
+/// must not wait behind them at the API server.
 const AT_ONCE: usize = 8;
 
-/// How long a request waits for a turn.
+/// How long a request waits for its turn.
 const TURN_WITHIN: Duration = Duration::from_secs(3);
 
-/// Asks the API server about operators.
+/// Requests reviews from the API server.
 #[derive(Clone)]
 pub struct Reviewer {
     client: Client,
-    /// Where all requests to the API server run.
+    /// Runtime of all requests to the API server.
     runtime: Handle,
     turns: Arc<Semaphore>,
-    /// Read and replaced on the threads of all listeners that ask.
-    kept: Arc<ArcSwap<Kept>>,
+    /// Cached verdicts; read and replaced on the threads of all listeners.
+    cache: Arc<ArcSwap<VerdictCache>>,
 }
 
 impl Reviewer {
-    /// One that asks through this client, on the runtime that this is called in.
+    /// Creates a reviewer that uses this client, on the current runtime.
     #[must_use]
     pub fn new(client: Client) -> Reviewer {
         Reviewer {
             client,
             runtime: Handle::current(),
             turns: Arc::new(Semaphore::new(AT_ONCE)),
-            kept: Arc::new(ArcSwap::from_pointee(Kept::default())),
+            cache: Arc::new(ArcSwap::from_pointee(VerdictCache::default())),
         }
     }
 
-    /// The same with turns of its own: requests to another listener do not delay requests here.
+    /// Returns a reviewer with its own turns: requests to another listener do not delay requests here.
     #[must_use]
     pub fn apart(&self) -> Reviewer {
         Reviewer { turns: Arc::new(Semaphore::new(AT_ONCE)), ..self.clone() }
     }
 
-    /// Whose token it is, and whether they may use this verb on this path, as the API server says now.
+    /// Reviews a token: its user, and whether that user may use this verb on this path.
     pub async fn review(&self, token: &str, path: &str, verb: &str) -> Verdict {
         match self.turn().await {
-            Ok(turn) => self.judged(turn, [token, path, verb], None).await,
+            Ok(turn) => self.run_review(turn, [token, path, verb], None).await,
             Err(failure) => Verdict::Unanswered(failure),
         }
     }
 
-    /// The same, by a verdict that was given within the last 10 s, if there is one: for what is read again and again.
-    /// Of many who ask the same at once, no more are judged than have their turn at once.
+    /// Reviews a token, or returns a verdict of the last 10 s: for resources that clients read repeatedly. Equal
+    /// concurrent requests cause at most one review per free turn.
     pub async fn review_lately(&self, token: &str, path: &str, verb: &str) -> Verdict {
         let question = Question::new(token, path, verb);
-        let known = || self.kept.load().of(Instant::now(), question).cloned();
+        let known = || self.cache.load().of(Instant::now(), question).cloned();
         if let Some(verdict) = known() {
             return verdict;
         }
@@ -95,7 +95,7 @@ impl Reviewer {
         if let Some(verdict) = known() {
             return verdict;
         }
-        self.judged(turn, [token, path, verb], Some((Instant::now(), question))).await
+        self.run_review(turn, [token, path, verb], Some((Instant::now(), question))).await
     }
 
     async fn turn(&self) -> Result<OwnedSemaphorePermit, RequestFailure> {
@@ -105,10 +105,10 @@ impl Reviewer {
         }
     }
 
-    /// Judges on the runtime of all other requests, and to the end, also when the client has gone: connections to the
-    /// API server are shared with renewals of leadership, and must neither hang on a listener's thread nor be closed by
-    /// strangers. A verdict is kept before the next request has the turn.
-    async fn judged(
+    /// Runs a review on the runtime of all other requests, and to its end even if the client has gone. Connections to
+    /// the API server are shared with renewals of leadership: they must neither depend on a listener's thread nor be
+    /// closed by clients. The verdict is cached before the next request gets the turn.
+    async fn run_review(
         &self,
         turn: OwnedSemaphorePermit,
         asked: [&str; 3],
@@ -117,9 +117,9 @@ impl Reviewer {
         let (this, [token, path, verb]) = (self.clone(), asked.map(str::to_owned));
         let task = self.runtime.spawn(async move {
             let _turn = turn;
-            let verdict = this.judge(&token, &path, &verb).await.unwrap_or_else(Verdict::Unanswered);
+            let verdict = this.decide(&token, &path, &verb).await.unwrap_or_else(Verdict::Unanswered);
             if let Some((since, question)) = question {
-                this.kept.rcu(|kept| kept.with(since, question, &verdict));
+                this.cache.rcu(|cache| cache.with(since, question, &verdict));
             }
             verdict
         });
@@ -127,7 +127,7 @@ impl Reviewer {
         task.await.unwrap_or_else(ends)
     }
 
-    async fn judge(&self, token: &str, path: &str, verb: &str) -> Result<Verdict, RequestFailure> {
+    async fn decide(&self, token: &str, path: &str, verb: &str) -> Result<Verdict, RequestFailure> {
         let review = json!({
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": token },
         });
@@ -135,7 +135,7 @@ impl Reviewer {
         let user = &status["user"];
         let name = user["username"].as_str().filter(|name| !name.is_empty());
         let Some(name) = name.filter(|_| status["authenticated"] == true) else {
-            return Ok(Verdict::Unknown(words(&status["error"], token)));
+            return Ok(Verdict::Unknown(safe_text_of(&status["error"], token)));
         };
         let mut spec = json!({
             "user": name,
@@ -150,22 +150,22 @@ impl Reviewer {
             "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec,
         });
         let status = self.create(ACCESS_REVIEWS, &review, token).await?;
-        let name = words(&user["username"], token);
+        let name = safe_text_of(&user["username"], token);
         Ok(if status["allowed"] == true && status["denied"] != true {
             Verdict::Allowed(name)
         } else {
-            Verdict::Denied(name, words(&status["reason"], token))
+            Verdict::Denied(name, safe_text_of(&status["reason"], token))
         })
     }
 
-    /// Creates a review, and gives its status. A refusal may repeat the token.
+    /// Creates a review, and returns its status. A refusal may repeat the token.
     async fn create(&self, path: &str, review: &Value, token: &str) -> Result<Value, RequestFailure> {
         let body = review.to_string().into_bytes();
         let request = exchange(&self.client, Method::POST, path.to_owned(), body);
         let answer = tokio::time::timeout(ANSWER_WITHIN, request).await;
         let silence = || {
-            let words = format!("the API server did not answer within {} s", ANSWER_WITHIN.as_secs());
-            RequestFailure::Other(words.into())
+            let safe_text_of = format!("the API server did not answer within {} s", ANSWER_WITHIN.as_secs());
+            RequestFailure::Other(safe_text_of.into())
         };
         let (status, body) = answer.unwrap_or_else(|_| Err(silence()))?;
         if !matches!(status, StatusCode::OK | StatusCode::CREATED) {
@@ -173,14 +173,14 @@ impl Reviewer {
         }
         let mut answer: Value = serde_json::from_slice(&body)
             .map_err(|error| format!("a review cannot be read: {error}"))
-            .map_err(|why| RequestFailure::Other(said_without(&why, &[token])))?;
+            .map_err(|why| RequestFailure::Other(safe_text_without(&why, &[token])))?;
         Ok(answer.get_mut("status").map(Value::take).unwrap_or_default())
     }
 }
 
-/// A text of the answer, without the token that was sent.
-fn words(value: &Value, token: &str) -> Arc<str> {
-    said_without(value.as_str().unwrap_or_default(), &[token])
+/// Returns a text of the answer, without the token.
+fn safe_text_of(value: &Value, token: &str) -> Arc<str> {
+    safe_text_without(value.as_str().unwrap_or_default(), &[token])
 }
 
 #[cfg(test)]
@@ -189,22 +189,22 @@ mod tests {
 
     use super::*;
 
-    /// An API server, and a reviewer that asks it.
-    async fn judged() -> (Fakes, Reviewer) {
+    /// An API server, and a reviewer that uses it.
+    async fn run_review() -> (Fakes, Reviewer) {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let mut config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));
         config.default_retry = false;
         (fakes, Reviewer::new(Client::try_from(config).expect("a client")))
     }
 
-    /// How many tokens the API server has judged.
+    /// Number of tokens that the API server has reviewed.
     async fn token_reviews(fakes: &Fakes) -> u64 {
-        fakes.cluster.ask(|cluster, _| cluster.model.met().token_reviews).await
+        fakes.cluster.ask(|cluster, _| cluster.model.fault_effects().token_reviews).await
     }
 
     #[tokio::test]
     async fn h2_a_recent_verdict_is_reused_unless_a_new_one_is_asked_for() {
-        let (fakes, reviewer) = judged().await;
+        let (fakes, reviewer) = run_review().await;
         let path = "/azure-backend-pool-controller/api/v1/status";
         for (token, verdict) in [("a-token", "Allowed"), ("outsiders-token", "Denied"), ("nobody", "Unknown")]
         {
@@ -224,7 +224,7 @@ mod tests {
 
     #[tokio::test]
     async fn h2_that_nobody_answered_is_not_kept() {
-        let (fakes, reviewer) = judged().await;
+        let (fakes, reviewer) = run_review().await;
         let ask = || reviewer.review_lately("a-token", "/path", "get");
         fakes.plant(|model| model.down(true)).await;
         assert!(matches!(ask().await, Verdict::Unanswered(_)));
@@ -234,7 +234,7 @@ mod tests {
 
     #[tokio::test]
     async fn h2_of_many_who_ask_the_same_at_once_few_are_judged() {
-        let (fakes, reviewer) = judged().await;
+        let (fakes, reviewer) = run_review().await;
         let mut asked = tokio::task::JoinSet::new();
         for _ in 0..50 {
             let reviewer = reviewer.clone();
@@ -242,8 +242,8 @@ mod tests {
         }
         let verdicts = asked.join_all().await;
         assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Allowed(_))), "{verdicts:?}");
-        let judged = token_reviews(&fakes).await;
-        assert!((1..=8).contains(&judged), "{judged}");
+        let run_review = token_reviews(&fakes).await;
+        assert!((1..=8).contains(&run_review), "{run_review}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -262,7 +262,7 @@ mod tests {
         let turned_away = |verdict: &&Verdict| matches!(verdict, Verdict::Unanswered(RequestFailure::Other(why)) if why.contains("too many"));
         assert_eq!(verdicts.iter().filter(turned_away).count(), 20 - AT_ONCE, "{verdicts:?}");
         assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Unanswered(_))), "{verdicts:?}");
-        // Those who are judged now hold all turns, and none of another listener.
+        // These reviews hold all turns, and none of another listener.
         let holds = reviewer.turns.acquire_many(u32::try_from(AT_ONCE).expect("few")).await;
         assert!(holds.is_ok() && reviewer.turn().await.is_err() && reviewer.apart().turn().await.is_ok());
     }

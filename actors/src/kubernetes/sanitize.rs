@@ -1,6 +1,6 @@
-//! What others say of a failure, in words that may be shown: one line, not too long, without secrets (C1). Every text
-//! from the API server's side, or from a proxy in its place, that reaches a log line, a machine, the operator or an event
-//! comes through here.
+//! Makes foreign text about failures safe to show: one line, of limited length, without secrets (C1). Every text from
+//! the API server, or from a proxy in front of it, passes through here before it reaches a log line, a machine, the
+//! operator or an event.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -9,38 +9,38 @@ use http::StatusCode;
 use model::redact;
 use serde_json::Value;
 
-/// The longest text, in bytes.
+/// Longest text, in bytes.
 const LONGEST: usize = 600;
 
 /// Foreign text, without secrets.
-pub(super) fn said(text: &str) -> Arc<str> {
-    said_without(text, &[])
+pub(super) fn safe_text(text: &str) -> Arc<str> {
+    safe_text_without(text, &[])
 }
 
-/// The same, without these secrets too: what was sent may come back.
-pub(super) fn said_without(text: &str, known: &[&str]) -> Arc<str> {
+/// Foreign text, without these secrets either: an answer may repeat what was sent.
+pub(super) fn safe_text_without(text: &str, known: &[&str]) -> Arc<str> {
     Arc::from(redact::safe_line(text, known, LONGEST))
 }
 
-/// An error answer in words: its status and the message of its Status object, or the start of its body.
+/// An error answer as text: its status and the message of its Status object, or the start of its body.
 #[must_use]
 pub fn status_text(status: StatusCode, body: &[u8]) -> String {
     status_text_without(status, body, &[])
 }
 
-/// The same, without these secrets too.
+/// An error answer as text, without these secrets either.
 pub(super) fn status_text_without(status: StatusCode, body: &[u8], known: &[&str]) -> String {
     let object = serde_json::from_slice::<Value>(body).ok();
     let message = object.as_ref().and_then(|object| object["message"].as_str());
-    let said = match message {
+    let text = match message {
         Some(message) => redact::safe_line(message, known, LONGEST),
-        // What is no answer of an API server says little that helps.
+        // An answer that is not from an API server says little that helps.
         None => redact::safe_line(&String::from_utf8_lossy(body), known, LONGEST / 3),
     };
-    format!("HTTP {}: {said}", status.as_u16())
+    format!("HTTP {}: {text}", status.as_u16())
 }
 
-/// An error with all its sources, outermost first, each said once.
+/// An error with all its sources, outermost first, without repetitions.
 #[must_use]
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     redact::safe_line(&redact::chain(error), &[], LONGEST)
@@ -67,7 +67,7 @@ mod tests {
         let shown = "a\\u{1b}[2J\\u{7}\\u{202e} b";
         assert_eq!(status_text(StatusCode::FORBIDDEN, body.as_bytes()), format!("HTTP 403: {shown}"));
         assert_eq!(status_text(StatusCode::FORBIDDEN, hostile.as_bytes()), format!("HTTP 403: {shown}"));
-        assert_eq!(*said(hostile), *shown);
+        assert_eq!(*safe_text(hostile), *shown);
         assert_eq!(chain(&io::Error::other(hostile)), shown);
     }
 

@@ -1,6 +1,6 @@
-//! Patches the taint of nodes that are evicted (N1). The list of taints is one value to the API server, and a client
-//! that writes it as a whole loses what others have added meanwhile: so each patch names one place and tests what it
-//! rests on, and the server refuses it where that is no longer so.
+//! Patches the taint of nodes that are evicted (N1). For the API server, the list of taints is one value, and a
+//! client that replaces it loses concurrent changes. So each patch names one position and tests its assumptions, and
+//! the server refuses it if they no longer hold.
 
 use http::{Method, StatusCode};
 use kube::Client;
@@ -16,7 +16,7 @@ use crate::azure::Effects;
 
 const JSON_PATCH: &str = "application/json-patch+json";
 
-/// Carries out patches. Each is sent at once and lasts no longer than [`ANSWER_WITHIN`].
+/// Sends patches. Each is sent immediately and lasts at most [`ANSWER_WITHIN`].
 #[derive(Clone)]
 pub(super) struct Requests {
     pub(super) client: Client,
@@ -24,7 +24,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Carries out one patch; every failure is an answer too.
+    /// Sends one patch; every failure is an answer too.
     pub(super) async fn carry_out(&self, ask: &TaintAsk) -> TaintAnswer {
         match self.effects {
             Effects::Carried => {}
@@ -41,7 +41,7 @@ impl Requests {
         let answer = tokio::time::timeout(ANSWER_WITHIN, request).await;
         match answer.unwrap_or_else(|_| Err(silence())) {
             Ok((status, _)) if status.is_success() => TaintAnswer::Done,
-            // 422 says that a test has failed, or that the taint is there already.
+            // 422: a test has failed, or the taint exists already.
             Ok((status @ (StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY), body)) => {
                 tracing::debug!(why = %status_text(status, &body), "a node is not as it was seen");
                 TaintAnswer::Overtaken
@@ -53,12 +53,12 @@ impl Requests {
     }
 }
 
-/// The patch (RFC 6902). Appending needs no version: it leaves whatever is there.
+/// Builds the patch (RFC 6902). Appending needs no version, because it leaves the existing taints unchanged.
 fn patch(ask: &TaintAsk) -> Value {
     let test = |path: &str, value: &str| json!({ "op": "test", "path": path, "value": value });
     let add = |path: &str, value: Value| json!({ "op": "add", "path": path, "value": value });
     let uid = test("/metadata/uid", ask.uid.as_str());
-    // What is not there compares as null.
+    // A missing value compares as null.
     let none = json!({ "op": "test", "path": "/spec/taints", "value": null });
     let ours = json!({ "key": DRAINING, "value": SPOT_EVICTION, "effect": EFFECT });
     match ask.edit {
@@ -73,13 +73,13 @@ fn patch(ask: &TaintAsk) -> Value {
     }
 }
 
-/// What operators were told of patches.
+/// What was logged about patches.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct PatchLog {
     trouble: Trouble,
 }
 
-/// What blocks it; what says more comes later.
+/// What blocks patches, in ascending order of detail.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 enum Trouble {
     #[default]
@@ -97,10 +97,10 @@ impl From<&RequestFailure> for Trouble {
     }
 }
 
-impl Told {
-    /// Tells what became of a patch: each one that was carried out, and once what blocks it.
-    pub(super) fn heard(&mut self, ask: &TaintAsk, answer: &TaintAnswer) {
-        let (node, change) = (&ask.node, word(ask.edit));
+impl PatchLog {
+    /// Logs the result of a patch: each success, and each cause of failure once.
+    pub(super) fn record(&mut self, ask: &TaintAsk, answer: &TaintAnswer) {
+        let (node, change) = (&ask.node, change_text(ask.edit));
         match answer {
             TaintAnswer::Done => {
                 tracing::info!(%node, change, taint = DRAINING, "patched the taints of a node");
@@ -112,8 +112,8 @@ impl Told {
                 tracing::debug!(%node, change, ?answer, "the taints of a node were not patched");
             }
             TaintAnswer::Failed(failure) => {
-                if self.is_news(failure) {
-                    tell(ask, failure);
+                if self.is_new(failure) {
+                    log_failure(ask, failure);
                 } else {
                     tracing::debug!(%node, change, ?failure, "the taints of a node were not patched");
                 }
@@ -126,21 +126,21 @@ impl Told {
         };
     }
 
-    /// Whether a failure was not told yet.
-    fn is_news(&self, failure: &RequestFailure) -> bool {
+    /// Returns whether a failure was not logged yet.
+    fn is_new(&self, failure: &RequestFailure) -> bool {
         Trouble::from(failure) > self.trouble
     }
 }
 
-fn word(edit: TaintEdit) -> &'static str {
+fn change_text(edit: TaintEdit) -> &'static str {
     match edit {
         TaintEdit::AddTo | TaintEdit::AddFirst => "added",
         TaintEdit::Remove { .. } => "removed",
     }
 }
 
-fn tell(ask: &TaintAsk, failure: &RequestFailure) {
-    let (node, change) = (&ask.node, word(ask.edit));
+fn log_failure(ask: &TaintAsk, failure: &RequestFailure) {
+    let (node, change) = (&ask.node, change_text(ask.edit));
     match failure {
         RequestFailure::Denied(why) => {
             let remedy = "let the service account patch nodes; until then nodes that are evicted are cut out of traffic \

@@ -1,6 +1,6 @@
-//! Carries out one list or watch request: sends it, cuts the stream into lines, decodes them, and tells the
-//! watcher. What to ask next is the watcher's decision. It runs on a thread of the runtime, and not on that of the
-//! machines: a stream is read on while they are busy (`reader`).
+//! Runs one list or watch request: sends it, splits the stream into lines, decodes them, and passes them to the
+//! watcher, which decides about the next request. It runs on a thread of the runtime, not on that of the machines, so
+//! that it continues to read while they are busy (`reader`).
 
 mod reader;
 
@@ -23,18 +23,18 @@ use tokio_util::io::StreamReader;
 use self::reader::Reader;
 use super::sanitize::{chain, status_text};
 use super::server_clock::ServerClock;
-use super::{WayBack, decode};
+use super::{WatcherRoute, decode};
 use crate::clock::Clock;
 
-/// How long the server may take to begin its answer.
+/// Time limit for the start of the answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(45);
-/// The longest line that is taken in; etcd itself refuses objects over 1.5 MiB.
+/// Longest accepted line; etcd itself refuses objects over 1.5 MiB.
 const LONGEST_LINE: usize = 8 << 20;
 /// A watch that breaks after this time counts as closed: connections are cut now and then.
 const ROUTINE: Duration = Duration::from_secs(10);
-/// Objects in a page of a plain list.
+/// Objects per page of a plain list.
 const PAGE: u32 = 500;
-/// Watches are asked to end by themselves after this time plus up to a minute.
+/// Requested duration of a watch in seconds; up to a minute is added.
 const WATCH_SECONDS: u64 = 240;
 
 /// One request of a watcher.
@@ -44,8 +44,8 @@ pub(super) struct Request {
     pub(super) ask: Ask,
 }
 
-/// Carries out the request and tells the watcher everything it answers, and that it is over.
-pub(super) async fn follow(client: Client, clock: Clock, request: Request, watcher: WayBack) {
+/// Sends the request, and passes everything in the answer, and its end, to the watcher.
+pub(super) async fn follow(client: Client, clock: Clock, request: Request, watcher: WatcherRoute) {
     let call = request.call;
     let (failure, lasted) = match &request.ask {
         Ask::List { .. } => (list(&client, clock, &request, &watcher).await, None),
@@ -59,10 +59,10 @@ pub(super) async fn follow(client: Client, clock: Clock, request: Request, watch
         (Some(failure), _) => log_failure(request.kind, failure),
     }
     let jitter = clock.jitter();
-    watcher.tell(In::Ended { call, failure, jitter }).await;
+    watcher.send(In::Ended { call, failure, jitter }).await;
 }
 
-/// Says what went wrong; what is asked next is the watcher's decision.
+/// Logs a failure; the watcher decides about the next request.
 fn log_failure(kind: Kind, failure: &WatchFailure) {
     let kind = kind.resource();
     match failure {
@@ -104,7 +104,7 @@ pub(super) fn log_given_up(kind: Kind, what: &GivenUp) {
     }
 }
 
-/// Says which objects could not be read, one by one.
+/// Logs each object that cannot be read.
 fn log_undecodable<'a>(kind: Kind, lines: impl IntoIterator<Item = &'a Line>) {
     for line in lines {
         if let Line::Undecodable { key, error, .. } = line {
@@ -130,13 +130,13 @@ fn path(kind: Kind) -> &'static str {
         Kind::Services => "/api/v1/services",
         Kind::EndpointSlices => "/apis/discovery.k8s.io/v1/endpointslices",
         Kind::Nodes => "/api/v1/nodes",
-        // The API server keeps one store for both groups of events. Those about nodes are made in this namespace; in its
-        // own, any client that may create events could create one about any node.
+        // The API server has one store for both API groups of Events. Those about nodes are created in this
+        // namespace; in another one, any client that may create Events could create one about any node.
         Kind::Preemptions => "/api/v1/namespaces/default/events",
     }
 }
 
-/// Which objects of that path are meant, as a part of the query.
+/// Selector of the objects on that path, as a part of the query.
 fn selector(kind: Kind) -> &'static str {
     match kind {
         Kind::Services | Kind::EndpointSlices | Kind::Nodes => "",
@@ -160,7 +160,7 @@ fn uri(request: &Request, spread: u16) -> String {
     }
 }
 
-/// Text as a part of a path or query.
+/// Escapes text for a path or query.
 pub(super) fn escaped(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
@@ -184,7 +184,12 @@ async fn send(client: &Client, uri: String) -> Result<http::Response<Body>, Watc
     }
 }
 
-async fn list(client: &Client, clock: Clock, request: &Request, watcher: &WayBack) -> Option<WatchFailure> {
+async fn list(
+    client: &Client,
+    clock: Clock,
+    request: &Request,
+    watcher: &WatcherRoute,
+) -> Option<WatchFailure> {
     let answer = match send(client, uri(request, 0)).await {
         Ok(answer) if answer.status().is_success() => answer,
         Ok(answer) => return Some(refusal(answer, false).await),
@@ -200,7 +205,7 @@ async fn list(client: &Client, clock: Clock, request: &Request, watcher: &WayBac
         Ok(page) => {
             log_undecodable(request.kind, &page.items);
             let (items, resource_version, next) = (page.items, page.resource_version, page.next);
-            watcher.tell(In::Page { call: request.call, items, resource_version, next }).await;
+            watcher.send(In::Page { call: request.call, items, resource_version, next }).await;
             None
         }
         Err(error) => Some(WatchFailure::Other(error)),
@@ -212,7 +217,7 @@ async fn stream(
     client: &Client,
     clock: Clock,
     request: &Request,
-    watcher: &WayBack,
+    watcher: &WatcherRoute,
 ) -> (Option<WatchFailure>, Option<Duration>) {
     let answer = match send(client, uri(request, clock.jitter())).await {
         Ok(answer) if answer.status().is_success() => answer,
@@ -224,7 +229,7 @@ async fn stream(
     };
     let server = ServerClock::of(answer.headers(), clock.wall());
     let opened = Instant::now();
-    if !watcher.tell(In::Opened(request.call)).await {
+    if !watcher.send(In::Opened(request.call)).await {
         return (None, None);
     }
     let bytes = answer.into_body().into_data_stream().map_err(std::io::Error::other);
@@ -233,25 +238,25 @@ async fn stream(
     (reader.read_all(lines, || server.at(clock.wall())).await, Some(opened.elapsed()))
 }
 
-/// What an answer other than success means.
+/// Returns the meaning of an answer other than success.
 async fn refusal(answer: http::Response<Body>, streaming: bool) -> WatchFailure {
     let status = answer.status();
     let after = retry_after(answer.headers());
     let body = tokio::time::timeout(ANSWER_WITHIN, answer.into_body().collect_bytes()).await;
     let body = body.ok().and_then(Result::ok).unwrap_or_default();
-    let said: Arc<str> = Arc::from(status_text(status, &body));
+    let text: Arc<str> = Arc::from(status_text(status, &body));
     match status {
         StatusCode::GONE => WatchFailure::Expired,
         StatusCode::TOO_MANY_REQUESTS => WatchFailure::TooManyRequests(after),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => WatchFailure::Denied(said),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => WatchFailure::Denied(text),
         StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY if streaming => {
-            WatchFailure::StreamingRefused(said)
+            WatchFailure::StreamingRefused(text)
         }
-        _ => WatchFailure::Other(said),
+        _ => WatchFailure::Other(text),
     }
 }
 
-/// The header `Retry-After` in whole seconds.
+/// Returns the header `Retry-After`, if it is in whole seconds.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?;
     text.trim().parse().ok().map(Duration::from_secs)

@@ -1,4 +1,4 @@
-//! The registry on tokio's paused clock, with pools' real machines and slow receivers.
+//! The registry on tokio's paused clock, with the real machines of pools and slow receivers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use model::machine::Now;
 use pools::{directory, queue};
 
 use super::*;
-use crate::shell::tests::board_of_sinks;
+use crate::shell::tests::address_book_of_sinks;
 
 fn pool() -> PoolId {
     PoolId::new(LbName::new("lb"), PoolName::new("shop-web"))
 }
 
-/// What the Directory says of a pool: that it must hold one member, or that it has no owner any more.
+/// An assignment of the Directory: one member, or no owner any more.
 fn assigned(owned: bool) -> Delivery {
     let ip = std::net::IpAddr::from([10, 0, 0, 1]);
     let member = Member { name: AddressName::new("n1"), node_ready: true };
@@ -47,7 +47,7 @@ fn assigned(owned: bool) -> Delivery {
     Delivery::Pool(pool(), PoolMessage::In(In::Assigned(Arc::new(assignment))))
 }
 
-/// A GET that finds the pool empty.
+/// An observation of an empty pool.
 fn seen_empty(began: Now) -> Delivery {
     let facts = PoolFacts {
         id: pool(),
@@ -65,8 +65,8 @@ fn seen_empty(began: Now) -> Delivery {
     Delivery::Pool(pool(), PoolMessage::In(In::Observed(seen)))
 }
 
-/// What the writer was told of the pool, in a word.
-fn word_to_writer(delivery: &Delivery) -> Option<&'static str> {
+/// A word for each message from the pool to the writer.
+fn message_to_writer(delivery: &Delivery) -> Option<&'static str> {
     if let Delivery::Writer(writer::In::Due(..)) = delivery {
         Some("due")
     } else if let Delivery::Writer(writer::In::Withdraw(_)) = delivery {
@@ -80,29 +80,29 @@ fn word_to_writer(delivery: &Delivery) -> Option<&'static str> {
 async fn a3_a_successor_for_a_pool_is_heard_after_its_predecessor() {
     tokio::time::pause();
     let clock = Clock::of_runtime();
-    let (address_book, mut hears) = board_of_sinks(Duration::from_secs(1));
+    let (address_book, mut receiver) = address_book_of_sinks(Duration::from_secs(1));
     let params = queue::Params::upstream(Duration::ZERO, 3);
     let pools = Pools::new(params, clock, address_book).start();
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     for round in 0..3 {
         pools.send(Deliver(vec![assigned(true), seen_empty(clock.now())])).await.expect("it lives");
-        // The writer is busy with the first word while the pool is released, forgotten, and assigned again.
-        while told.len() < 2 * round + 1 {
-            told.extend(word_to_writer(&hears.recv().await.expect("the pool is due")));
+        // The writer is busy with the first message while the pool is released, forgotten, and assigned again.
+        while received.len() < 2 * round + 1 {
+            received.extend(message_to_writer(&receiver.recv().await.expect("the pool is due")));
         }
         pools.send(Deliver(vec![assigned(false)])).await.expect("it lives");
         loop {
-            let heard = hears.recv().await.expect("the pool retires");
-            told.extend(word_to_writer(&heard));
-            if matches!(heard, Delivery::Directory(directory::In::Retired(_))) {
+            let delivery = receiver.recv().await.expect("the pool retires");
+            received.extend(message_to_writer(&delivery));
+            if matches!(delivery, Delivery::Directory(directory::In::Retired(_))) {
                 break;
             }
         }
         let forget = Delivery::Pool(pool(), PoolMessage::Forget);
         pools.send(Deliver(vec![forget])).await.expect("it lives");
     }
-    while told.len() < 6 {
-        told.extend(word_to_writer(&hears.recv().await.expect("what was said is delivered")));
+    while received.len() < 6 {
+        received.extend(message_to_writer(&receiver.recv().await.expect("what was said is delivered")));
     }
-    assert_eq!(told, ["due", "withdrawn"].repeat(3));
+    assert_eq!(received, ["due", "withdrawn"].repeat(3));
 }

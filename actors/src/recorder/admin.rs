@@ -1,4 +1,4 @@
-//! The metrics of the admin state: what each is, and what its samples become (E2).
+//! The metrics of the AdminState machine and their samples (E2).
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use super::{
     RECONCILED, TAINT_PATCHES, as_f64,
 };
 
-/// Whose work is counted, by the name that the queue's controller has.
+/// Name of the controller in the work queue's metrics.
 const CONTROLLER: &str = "admin_state";
 
-/// Says what each is.
+/// Describes the metrics.
 pub(super) fn describe() {
     describe_gauge!(ADMIN_NODES, Unit::Count, "Nodes that leave service, or come back, by how far they are.");
     describe_gauge!(DRAINING_NODES, Unit::Count, "Nodes that leave service, by reason.");
@@ -37,7 +37,7 @@ pub(super) fn describe() {
     describe_gauge!(ADMIN_RECORDS, Unit::Count, "Records of nodes in our ConfigMap, by what they are.");
 }
 
-/// All of them exist from the start, at zero.
+/// Creates all series, at zero.
 pub(super) fn begin() {
     for state in NodeState::ALL {
         nodes(state, 0);
@@ -59,7 +59,7 @@ pub(super) fn begin() {
     records(0, 0, 0);
 }
 
-/// The request of an attempt to set admin states, by S1's name.
+/// Request of an attempt to set admin states, by S1's name.
 pub(super) fn request_of(down: bool) -> &'static str {
     if down { "loadbalancer_adminstate_down" } else { "loadbalancer_adminstate_none" }
 }

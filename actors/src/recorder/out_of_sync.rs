@@ -1,8 +1,8 @@
-//! The series of single pools: those that have been out of sync for longest, at most [`LISTED`] (E2).
+//! The series of single pools: at most [`LISTED`], those that have been out of sync for longest (E2).
 //!
-//! The recorder keeps a series for as long as the process lives. These end as soon as the pool is in sync, so they are
-//! written again at each scrape. Their labels are not called `namespace` and `service`, because a ServiceMonitor sets
-//! labels of these names.
+//! The recorder would keep a series for the lifetime of the process. These end as soon as the pool is in sync, so
+//! they are written at each scrape. Their labels are not called `namespace` and `service`, because a ServiceMonitor
+//! sets labels of these names.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use model::ids::{PoolId, ServiceKey};
 
 use super::POOL_OUT_OF_SYNC;
 
-/// The most pools, and the most series.
+/// Most pools, and most series.
 pub const LISTED: usize = 50;
 
 /// A pool that is out of sync.
 #[derive(Clone, Debug)]
 pub struct OutOfSyncPool<'a> {
-    /// Which pool.
+    /// Id of the pool.
     pub pool: &'a PoolId,
-    /// The Services that it belongs to; none if a control plane fills it.
+    /// Services of the pool; empty if a control plane fills it.
     pub services: Vec<&'a ServiceKey>,
-    /// How long it has been out of sync.
+    /// Time that it has been out of sync.
     pub age: Duration,
 }
 
-/// These pools in Prometheus' text format, a series for each of their Services. Of a pool without a Service, the labels
-/// of the Service are empty. Without pools the text is empty.
+/// Returns the pools in Prometheus' text format, one series per Service. For a pool without a Service, the labels of
+/// the Service are empty. Without pools the text is empty.
 #[must_use]
 pub fn pools_out_of_sync(pools: &[OutOfSyncPool<'_>]) -> String {
     if pools.is_empty() {
@@ -38,7 +38,7 @@ pub fn pools_out_of_sync(pools: &[OutOfSyncPool<'_>]) -> String {
     text
 }
 
-/// The lines of one pool.
+/// Returns the lines of one pool.
 fn series(of: &OutOfSyncPool<'_>) -> Vec<String> {
     let mut services: Vec<(&str, &str)> =
         of.services.iter().map(|key| (key.namespace.as_ref(), key.name.as_ref())).collect();
@@ -58,7 +58,7 @@ fn series(of: &OutOfSyncPool<'_>) -> Vec<String> {
     services.into_iter().map(line).collect()
 }
 
-/// A label in Prometheus' text format.
+/// Formats a label.
 fn label(name: &str, value: &str) -> String {
     let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     format!("{name}=\"{value}\"")

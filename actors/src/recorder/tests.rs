@@ -1,5 +1,4 @@
-//! What each sample becomes on the page, byte for byte where upstream has the same series (upstream's
-//! handler, S1).
+//! The exposition of each sample, byte for byte where upstream has the same series (upstream's handler, S1).
 
 use metrics_exporter_prometheus::PrometheusRecorder;
 use model::assignment::HeldReason;
@@ -13,7 +12,7 @@ use model::xds::stream::ServerId;
 
 use super::*;
 
-/// A recorder of a test's own, with the production buckets.
+/// Builds a recorder for a test, with the production buckets.
 pub(crate) fn own() -> PrometheusRecorder {
     builder().expect("buckets are not empty").build_recorder()
 }
@@ -22,7 +21,7 @@ fn page_of(samples: Vec<Metric>) -> String {
     page_with(&[], samples)
 }
 
-/// The page of a process that asks these xDS servers.
+/// Renders the exposition of a process with these xDS servers.
 fn page_with(servers: &[&str], samples: Vec<Metric>) -> String {
     let own = own();
     let labels = CloudLabels { resource_group: "rg".into(), subscription_id: "sub".into() };
@@ -238,7 +237,7 @@ fn e2_what_alerts_ask_for_stands_at_zero_from_the_start() {
     }
 }
 
-/// The page's series of gRPC, and ours about xDS, without their HELP and TYPE.
+/// Returns the series of gRPC, and ours about xDS, without their HELP and TYPE.
 fn xds_series(page: &str) -> Vec<&str> {
     let named = |line: &&str| line.starts_with("grpc_") || line.contains("_xds_nacks_total{");
     page.lines().filter(named).collect()
@@ -252,7 +251,7 @@ fn e2_a78_each_sample_of_the_xds_client_has_grpc_s_series() {
     let (one, two) = (ServerId(0), ServerId(1));
     let updates = |server, valid, invalid| model::xds::stream::XdsMetric::Updates {
         server,
-        kind: facts::Kind::Endpoints,
+        kind: facts::ResourceKind::Endpoints,
         valid,
         invalid,
     };
@@ -265,11 +264,11 @@ fn e2_a78_each_sample_of_the_xds_client_has_grpc_s_series() {
         model::xds::stream::XdsMetric::Connected { server: two, connected: Some(true) },
         updates(two, 3, 1),
         updates(two, 4, 0),
-        model::xds::stream::XdsMetric::Nack { server: two, kind: facts::Kind::Cluster },
-        resources(facts::Kind::Endpoints, CacheState::Requested, 2),
-        resources(facts::Kind::Endpoints, CacheState::Requested, 0),
-        resources(facts::Kind::Endpoints, CacheState::NackedButCached, 2),
-        resources(facts::Kind::Cluster, CacheState::Acked, 5),
+        model::xds::stream::XdsMetric::Nack { server: two, kind: facts::ResourceKind::Cluster },
+        resources(facts::ResourceKind::Endpoints, CacheState::Requested, 2),
+        resources(facts::ResourceKind::Endpoints, CacheState::Requested, 0),
+        resources(facts::ResourceKind::Endpoints, CacheState::NackedButCached, 2),
+        resources(facts::ResourceKind::Cluster, CacheState::Acked, 5),
     ];
     let page = page_with(&["one:18000", "dns:///two:443"], samples.into_iter().map(Metric::Xds).collect());
     let [cluster, endpoints] = TYPES;

@@ -1,5 +1,5 @@
-//! The metrics of xDS clients by gRFC A78, with the cache states of A88, and of Services by the same states (X5): what each
-//! is, and what its samples become (E2).
+//! The metrics of xDS clients by gRFC A78, with the cache states of A88, and the metrics of Services by the same
+//! states (X5), with their samples (E2).
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use super::{
     as_f64, flag,
 };
 
-/// What stands where a client that follows a channel has the channel's target (A78).
+/// Placeholder for the target of a channel, which this client does not have (A78).
 const TARGET: &str = "#backend-pools";
-/// What stands for the authority of names without one (A78).
+/// Placeholder for the authority of names without one (A78).
 const NO_AUTHORITY: &str = "#old";
 
-/// Says what each is.
+/// Describes the metrics.
 pub(super) fn describe() {
     describe_gauge!(XDS_CONNECTED, "Whether a stream to an xDS server works: 1 or 0.");
     describe_counter!(XDS_SERVER_FAILURES, Unit::Count, "Times that an xDS server ceased to answer.");
@@ -37,8 +37,8 @@ pub(super) fn describe() {
     describe_gauge!(XDS_RESOURCES, Unit::Count, "Watched xDS resources, by the state of the cache.");
 }
 
-/// Those of all servers exist from the start, at zero, where any server is configured. Whether one is connected is said
-/// when a stream to it is first wanted (A78).
+/// Creates the series of all configured servers, at zero. The series for the connection starts when a stream to the
+/// server is first wanted (A78).
 pub(super) fn begin(servers: &[Arc<str>]) {
     for state in CacheState::ALL {
         service_resources(state, 0);
@@ -57,12 +57,12 @@ pub(super) fn begin(servers: &[Arc<str>]) {
     }
 }
 
-/// What a sample becomes; servers are named by their targets.
+/// Records a sample; servers are named by their targets.
 pub(super) fn record(servers: &[Arc<str>], sample: XdsMetric) {
     match sample {
         XdsMetric::Connected { server, connected } => {
             let server = name(servers, server);
-            // One that is not in use any more has no stream that could work.
+            // A server that is no longer in use has no stream that could work.
             gauge!(XDS_CONNECTED, "grpc_target" => TARGET, "grpc_xds_server" => server)
                 .set(flag(connected == Some(true)));
         }
@@ -95,7 +95,7 @@ pub(super) fn record(servers: &[Arc<str>], sample: XdsMetric) {
     }
 }
 
-/// How many Services are in a state.
+/// Sets the number of Services in a state.
 pub(super) fn service_resources(state: CacheState, count: u64) {
     gauge!(SERVICE_RESOURCES, "cache_state" => state.as_str()).set(as_f64(count));
 }
@@ -109,7 +109,7 @@ fn nacks(servers: &[Arc<str>], server: ServerId, kind: ResourceKind, more: u64) 
     .increment(more);
 }
 
-/// A server as it is configured.
+/// Returns the configured target of a server.
 fn name(servers: &[Arc<str>], server: ServerId) -> String {
     servers.get(server.0).map(ToString::to_string).unwrap_or_default()
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// Says a sample-free word for each input, and wakes by itself once, two seconds after the first.
+/// Emits one output per input, and one more by its timer, two seconds after the first input.
 #[derive(Default)]
 struct Counter {
     wake: Option<Now>,
@@ -39,9 +39,9 @@ impl Machine for Counter {
     }
 }
 
-/// Hands on what it is told; it may take its time.
+/// Passes on what it receives; it may take its time.
 struct Sink {
-    heard: mpsc::UnboundedSender<Delivery>,
+    deliveries: mpsc::UnboundedSender<Delivery>,
     slow: Duration,
 }
 
@@ -54,17 +54,17 @@ impl Handler<Deliver> for Sink {
 
     fn handle(&mut self, Deliver(deliveries): Deliver, _: &mut Self::Context) -> Self::Result {
         for delivery in deliveries {
-            assert!(self.heard.send(delivery).is_ok(), "the test listens");
+            assert!(self.deliveries.send(delivery).is_ok(), "the test listens");
         }
         let slow = self.slow;
         Box::pin(async move { tokio::time::sleep(slow).await })
     }
 }
 
-/// A board at whose every end the same sink stands, that takes this long for each delivery.
-pub(crate) fn board_of_sinks(slow: Duration) -> (Arc<AddressBook>, mpsc::UnboundedReceiver<Delivery>) {
-    let (heard, hears) = mpsc::unbounded_channel();
-    let sink = Sink { heard, slow }.start().recipient::<Deliver>();
+/// An address book with the same sink at every end, which takes this long for each delivery.
+pub(crate) fn address_book_of_sinks(slow: Duration) -> (Arc<AddressBook>, mpsc::UnboundedReceiver<Delivery>) {
+    let (deliveries, receiver) = mpsc::unbounded_channel();
+    let sink = Sink { deliveries, slow }.start().recipient::<Deliver>();
     let all = || sink.clone();
     let address_book = AddressBook {
         watchers: [all(), all(), all(), all()],
@@ -85,7 +85,7 @@ pub(crate) fn board_of_sinks(slow: Duration) -> (Arc<AddressBook>, mpsc::Unbound
         metrics: all(),
         host: all(),
     };
-    (Arc::new(address_book), hears)
+    (Arc::new(address_book), receiver)
 }
 
 fn input_of(delivery: Delivery) -> Option<discovery::In> {
@@ -106,16 +106,16 @@ fn lb_of(delivery: &Delivery) -> String {
 async fn a1_a_shell_sends_along_route_in_order_and_keeps_one_timer() {
     tokio::time::pause();
     let clock = Clock::of_runtime();
-    let (address_book, mut hears) = board_of_sinks(Duration::ZERO);
+    let (address_book, mut receiver) = address_book_of_sinks(Duration::ZERO);
     let shell = Shell::new(Counter::default(), input_of, Output::Discovery, clock, address_book).start();
     let before = clock.now();
     shell.send(Deliver(vec![missing("a"), missing("b"), missing("c")])).await.expect("it lives");
     let mut lbs = Vec::new();
     for _ in 0..3 {
-        lbs.push(lb_of(&hears.recv().await.expect("a word")));
+        lbs.push(lb_of(&receiver.recv().await.expect("a word")));
     }
     assert_eq!(lbs, ["a", "b", "c"]);
-    let woken = hears.recv().await.expect("the timer's word");
+    let woken = receiver.recv().await.expect("the timer's word");
     assert!(matches!(woken, Delivery::Directory(_)), "{woken:?}");
     assert!(clock.now().since(before) >= Duration::from_secs(2));
 }
@@ -123,22 +123,23 @@ async fn a1_a_shell_sends_along_route_in_order_and_keeps_one_timer() {
 #[actix::test]
 async fn a3_newer_facts_replace_older_ones_for_a_busy_receiver() {
     tokio::time::pause();
-    let (address_book, mut hears) = board_of_sinks(Duration::from_secs(1));
+    let (address_book, mut receiver) = address_book_of_sinks(Duration::from_secs(1));
     let mut edges: Edges<End> = Edges::default();
     let fact = |uid: &str| Delivery::Discovery(discovery::In::Service(ServiceUid::new(uid), None));
     edges.push(End::Discovery, fact("a"));
     let sender = Sender { edges, address_book }.start();
-    // The first fact is under way; these wait, and of each only the newest.
+    // The first fact is in flight; these wait, and only the newest of each stays.
     sender.send(Push(vec![fact("b"), fact("b"), fact("c"), fact("b")])).await.expect("it lives");
-    let mut heard = Vec::new();
+    let mut deliveries = Vec::new();
     for _ in 0..3 {
-        let Delivery::Discovery(discovery::In::Service(uid, _)) = hears.recv().await.expect("a fact") else {
+        let Delivery::Discovery(discovery::In::Service(uid, _)) = receiver.recv().await.expect("a fact")
+        else {
             panic!("not a fact")
         };
-        heard.push(uid.to_string());
+        deliveries.push(uid.to_string());
     }
-    assert_eq!(heard, ["a", "b", "c"]);
-    assert!(hears.try_recv().is_err(), "nothing else was sent");
+    assert_eq!(deliveries, ["a", "b", "c"]);
+    assert!(receiver.try_recv().is_err(), "nothing else was sent");
 }
 
 /// An actor with nothing but edges.
@@ -184,7 +185,7 @@ impl Handler<Push> for Sender {
 
 #[actix::test]
 async fn a_delivery_for_another_machine_is_no_input() {
-    let (address_book, mut hears) = board_of_sinks(Duration::ZERO);
+    let (address_book, mut receiver) = address_book_of_sinks(Duration::ZERO);
     let shell =
         Shell::new(Counter::default(), input_of, Output::Discovery, Clock::of_runtime(), address_book)
             .start();
@@ -193,5 +194,5 @@ async fn a_delivery_for_another_machine_is_no_input() {
         Delivery::Events(events::In::Report(report::Report { subjects: Vec::new(), what, note: None }));
     shell.send(Deliver(vec![foreign])).await.expect("it lives");
     shell.send(Ping).await.expect("it steps");
-    assert!(hears.try_recv().is_err());
+    assert!(receiver.try_recv().is_err());
 }

@@ -1,8 +1,8 @@
-//! The bootstrap in gRPC's JSON: which servers there are, how they are reached, and who we are to them (X2; gRFCs A27,
+//! The bootstrap in gRPC's JSON: the servers, how to connect to them, and the identity of this client (X2; gRFCs A27,
 //! A30, A65, A71, A88, A97).
 //!
-//! It owns what may stand there and what is said of what may not. Files that it names are read by the driver, for each
-//! stream again. Fields that it does not know are passed over, as gRPC does.
+//! It defines the valid contents and the errors about invalid ones. The driver reads the files that it names, for
+//! each stream again. Unknown fields are ignored, as in gRPC.
 
 mod credentials;
 mod json;
@@ -28,7 +28,7 @@ pub use node::Node;
 pub(crate) use node::USER_AGENT;
 pub(crate) use target::Target;
 
-/// The largest bootstrap that is read, in bytes.
+/// Size limit of the bootstrap, in bytes.
 pub const LARGEST: usize = 1 << 20;
 
 /// The environment variable with the path of the bootstrap.
@@ -37,21 +37,20 @@ pub const FILE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP";
 /// The environment variable with the bootstrap itself.
 pub const INLINE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP_CONFIG";
 
-/// Where the bootstrap is.
+/// Source of the bootstrap.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Source {
-    /// In this file.
+    /// This file.
     File(PathBuf),
-    /// Here. It may hold secrets in the node's metadata.
+    /// This text. It may hold secrets in the node's metadata.
     Inline(String),
 }
 
 impl Source {
-    /// Chooses the configured file, or else what gRPC's variables say: the file before the text. A variable that is
-    /// empty is one that is not set.
+    /// Chooses the configured file, or else the source in gRPC's variables: the file before the text. An empty
+    /// variable counts as unset.
     ///
-    /// # Errors
-    /// There is none, or the text is not UTF-8.
+    /// # Errors There is no source, or the text is not UTF-8.
     pub fn choose(
         configured: Option<&Path>,
         env: impl Fn(&str) -> Option<OsString>,
@@ -95,7 +94,7 @@ impl fmt::Debug for Source {
     }
 }
 
-/// What the file holds; `None`: more than so many bytes.
+/// Reads a file; `None` if it is larger than this many bytes.
 fn read_at_most(path: &Path, most: usize) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let most_and_one = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
@@ -103,10 +102,10 @@ fn read_at_most(path: &Path, most: usize) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes).filter(|bytes| bytes.len() <= most))
 }
 
-/// Why a bootstrap cannot be used. None of it passes by itself: an operator has to act.
+/// Why a bootstrap cannot be used. Each error requires the operator to act.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
-    /// Its place is not configured.
+    /// No source is configured.
     #[error(
         "no xDS bootstrap is given: name its file in the configuration, or set {FILE_VARIABLE} to the path of one, or \
          {INLINE_VARIABLE} to its JSON"
@@ -115,9 +114,9 @@ pub enum BootstrapError {
     /// The file cannot be read.
     #[error("xDS bootstrap file {} cannot be read: check its path and its mount", path.display())]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
     /// It is larger than [`LARGEST`].
@@ -129,20 +128,20 @@ pub enum BootstrapError {
     /// It is not JSON.
     #[error("xDS bootstrap is not JSON: correct it at the place that is named")]
     Syntax {
-        /// Where.
+        /// Position and cause.
         source: serde_json::Error,
     },
-    /// A field is missing, or not what it has to be.
+    /// A field is missing or invalid.
     #[error("xDS bootstrap: {path}: {fault}")]
     Field {
         /// The path of the field, such as `xds_servers[0].channel_creds`.
         path: String,
-        /// What is wrong with it, and what can be done about that.
+        /// The error and its remedy.
         fault: String,
     },
 }
 
-/// A bootstrap that can be used.
+/// A valid bootstrap.
 #[derive(Clone, Debug)]
 pub struct Bootstrap {
     servers: Vec<ServerConfig>,
@@ -150,34 +149,32 @@ pub struct Bootstrap {
     warnings: Vec<String>,
 }
 
-/// A server, and how it is reached.
+/// A server, and how to connect to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ServerConfig {
-    /// As it stands there.
+    /// URI as written in the bootstrap.
     pub uri: Arc<str>,
-    /// Where it is.
+    /// Address of the server.
     pub target: Target,
-    /// What the channel to it is secured by.
+    /// Security of the channel.
     pub channel: Channel,
-    /// The files of the tokens that go with each call.
+    /// Files of the tokens that each call carries.
     pub tokens: Vec<PathBuf>,
-    /// What it is known to do.
+    /// Features of the server.
     pub policy: Policy,
 }
 
 impl Bootstrap {
     /// Reads and parses the bootstrap of this source.
     ///
-    /// # Errors
-    /// It cannot be read, or cannot be used.
+    /// # Errors The bootstrap cannot be read or is invalid.
     pub fn load(source: &Source) -> Result<Bootstrap, BootstrapError> {
         Bootstrap::parse(&source.read()?)
     }
 
     /// Parses a bootstrap.
     ///
-    /// # Errors
-    /// It is no JSON, or something in it is missing or of the wrong kind.
+    /// # Errors It is not JSON, or a field is missing or has the wrong type.
     pub fn parse(text: &str) -> Result<Bootstrap, BootstrapError> {
         let value: Value = serde_json::from_str(text).map_err(|source| BootstrapError::Syntax { source })?;
         let root = At::root(&value);
@@ -200,32 +197,32 @@ impl Bootstrap {
         Ok(Bootstrap { servers, node, warnings })
     }
 
-    /// The servers for the client's machine, in the order of preference (A71).
+    /// Returns the servers for the client's machine, in order of preference (A71).
     #[must_use]
     pub fn servers(&self) -> Vec<Server> {
         let server = |config: &ServerConfig| Server { uri: Arc::clone(&config.uri), policy: config.policy };
         self.servers.iter().map(server).collect()
     }
 
-    /// The servers, and how they are reached.
+    /// Returns the servers and how to connect to them.
     pub(crate) fn configs(&self) -> &[ServerConfig] {
         &self.servers
     }
 
-    /// The node's id, which goes into texts that name no error (X4); empty: the bootstrap has none.
+    /// Returns the node's id, which is part of texts that name no error (X4); empty if the bootstrap has none.
     #[must_use]
     pub fn node_id(&self) -> &str {
         self.node.id()
     }
 
-    /// Who we are to a control plane, as this version of ours.
+    /// Returns the node of this client, with this version.
     #[must_use]
     pub fn node(&self, version: &str) -> Node {
         self.node.of_version(version)
     }
 
-    /// What stands in the bootstrap and has no effect, or not the one that may be hoped for; each for one line of the
-    /// log at start.
+    /// Returns the fields that have no effect, or not the effect that may be expected; each for one log line at
+    /// startup.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -257,7 +254,7 @@ impl ServerConfig {
     }
 }
 
-/// What the features of a server say (A88). Only two of them say anything to us; the others may be of any type.
+/// Reads the features of a server (A88). Only two of them matter; the others may have any type.
 fn policy_of(server: &At<'_>, warnings: &mut Vec<String>) -> Result<Policy, BootstrapError> {
     let mut policy = Policy::default();
     let Some(features) = server.field("server_features")? else { return Ok(policy) };
@@ -279,7 +276,7 @@ fn policy_of(server: &At<'_>, warnings: &mut Vec<String>) -> Result<Policy, Boot
     Ok(policy)
 }
 
-/// The servers of authorities (A47) are not asked.
+/// The servers of authorities (A47) are not used.
 fn warn_of_authorities(root: &At<'_>, warnings: &mut Vec<String>) -> Result<(), BootstrapError> {
     let Some(authorities) = root.field("authorities")? else { return Ok(()) };
     let fields = authorities.fields()?;

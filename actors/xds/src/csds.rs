@@ -1,7 +1,7 @@
-//! Shows the state of the xDS client to operators' tools by CSDS (H5; gRFCs A40, A71, A88): for each watched resource
-//! its state, the version in use as it came, and what is wrong with it.
+//! Serves the state of the xDS client to operators' tools by CSDS (H5; gRFCs A40, A71, A88): for each watched
+//! resource its state, the version in use as it was received, and its errors.
 //!
-//! What it shows is published by others; the owner of the listener decides who can reach it.
+//! Another component publishes the state; the owner of the listener decides who can reach it.
 
 #[cfg(test)]
 mod tests;
@@ -31,26 +31,25 @@ use tonic::{Request, Response, Streaming};
 
 use crate::bootstrap::Node;
 
-/// What the client's resources are for (A71): there is one client in this process, and this is its name.
+/// The client scope of the resources (A71): the name of the only client in this process.
 const SCOPE: &str = "#backend-pools";
 
-/// How long connections may take to end once the server is to end.
+/// Time that connections have to end after the shutdown.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What is shown.
+/// State to serve.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Status {
-    /// Who we are to control planes.
+    /// Node of this client.
     pub node: Arc<Node>,
-    /// What is known.
+    /// State of the resources.
     pub view: Arc<XdsView>,
 }
 
-/// Serves CSDS on this listener until `shutdown`, and then for at most two seconds more. `state` is asked for what is
-/// published for each request; `None`: nothing was yet, which is told as `UNAVAILABLE`.
+/// Serves CSDS on this listener until `shutdown`, and then for at most two seconds more. Calls `state` for each
+/// request; `None`, before anything is published, is answered with `UNAVAILABLE`.
 ///
-/// # Errors
-/// The listener is broken.
+/// # Errors The listener is broken.
 pub async fn serve(
     listener: TcpListener,
     state: impl Fn() -> Option<Status> + Send + Sync + 'static,
@@ -65,7 +64,7 @@ pub async fn serve(
         incoming,
         end.clone(),
     );
-    // A peer that never ends its request does not keep the process.
+    // A peer that never ends its request does not delay the end of the process.
     let late = async {
         end.await;
         tokio::time::sleep(GRACE).await;
@@ -76,7 +75,7 @@ pub async fn serve(
     }
 }
 
-/// When the server is to end.
+/// The future that completes at shutdown.
 type End = future::Shared<future::BoxFuture<'static, ()>>;
 
 struct Service<F> {
@@ -101,7 +100,7 @@ impl<F: Fn() -> Option<Status> + Send + Sync + 'static> ClientStatusDiscoverySer
             *is_over = answer.as_ref().is_none_or(Result::is_err);
             ready(answer)
         });
-        // A stream that stays open does not keep the process.
+        // An open stream does not delay the end of the process.
         Ok(Response::new(answers.take_until(self.end.clone()).boxed()))
     }
 
@@ -135,7 +134,7 @@ fn answer(
     Ok(ClientStatusResponse { config: vec![config] })
 }
 
-/// One resource, by the rules of gRPC's C-core.
+/// Converts one resource, by the rules of gRPC's C-core.
 fn generic(resource: &ResourceDump, with_contents: bool) -> GenericXdsConfig {
     let cached = resource.cached.as_ref();
     let raw = cached.and_then(|cached| cached.raw.as_ref());
@@ -151,7 +150,7 @@ fn generic(resource: &ResourceDump, with_contents: bool) -> GenericXdsConfig {
     }
 }
 
-/// What is wrong; where nothing was received there is no version and no time.
+/// Converts an error; without a received version, there is no version and no time.
 fn failure(error: &Error, with_contents: bool) -> UpdateFailureState {
     let rejected = error.rejected.as_ref();
     let raw = rejected.and_then(|rejected| rejected.raw.as_ref());

@@ -1,8 +1,7 @@
-//! From the bytes of a `DiscoveryResponse` to plain facts. It judges nothing: what cannot be decoded is said to be so,
-//! resource by resource, and everything else is taken as it is.
+//! Decodes the bytes of a `DiscoveryResponse` into plain facts. It does not validate: each undecodable resource gets
+//! an error, and everything else is taken unchanged.
 //!
-//! Texts for operators are made safe to repeat here, where they come in (C1); names, versions and nonces are what they
-//! are.
+//! Texts for operators are made safe here (C1); names, versions and nonces stay unchanged.
 
 mod assignment;
 mod messages;
@@ -23,16 +22,16 @@ use messages::{
     EdsClusterConfig, Malformed, Resource, ResourceError, each,
 };
 
-/// The longest text for operators that is taken from a control plane, in bytes.
+/// Longest text for operators from a control plane, in bytes.
 pub(crate) const LONGEST_WORDS: usize = 1024;
 
-/// The longest version and the longest nonce of a response, in bytes: both are repeated in the answer.
+/// Longest version and longest nonce of a response, in bytes: the request repeats both.
 pub(crate) const LONGEST_VERSION: usize = 64 << 10;
 
-/// The most resources that are read of a response.
+/// Most resources that are decoded per response.
 pub(crate) const MOST_RESOURCES: usize = 10_000;
 
-/// The most errors that are read of a response (TP3).
+/// Most errors that are decoded per response (TP3).
 pub(crate) const MOST_ERRORS: usize = 10_000;
 
 /// The type URL of the wrapper in which a resource may come.
@@ -83,7 +82,7 @@ pub fn response(bytes: &[u8]) -> Result<Response, DecodeError> {
     })
 }
 
-/// Describes the resources and errors beyond the limits; `None`: there are none.
+/// Describes the resources and errors beyond the limits; `None` if there are none.
 fn excess(bytes: &[u8]) -> Option<String> {
     let beyond = |number, most, what: &str| {
         let count = each(bytes, number).count();
@@ -132,7 +131,7 @@ fn malformed(_: Malformed) -> String {
     "a field is malformed".to_owned()
 }
 
-/// One resource, out of its wrapper. A wrapper in a wrapper is none.
+/// Decodes one resource, without its wrapper. A wrapper in a wrapper is invalid.
 fn received(any: &[u8], room: &mut Room) -> Received {
     let part = match Part::of(any) {
         Ok(part) => part,
@@ -151,7 +150,7 @@ fn received(any: &[u8], room: &mut Room) -> Received {
         }
     };
     let Resource { name, resource_name } = resource;
-    // The name is in one of two fields, by whether it has parameters.
+    // The name is in one of two fields, depending on parameters.
     let name = if name.is_empty() { resource_name.map(|full| full.name).unwrap_or_default() } else { name };
     match Part::in_field(part.value, 2) {
         Ok(Some(inner)) => unwrapped(&inner, Some(name), room),
@@ -183,7 +182,7 @@ fn why(error: &prost::DecodeError) -> String {
 }
 
 fn reported(error: &[u8]) -> ReportedError {
-    // An error that cannot be decoded names no resource, and is rejected for that.
+    // An undecodable error names no resource, and is rejected for that.
     let ResourceError { resource_name, error_detail } = ResourceError::decode(error).unwrap_or_default();
     let (code, message) = match error_detail {
         Some(status) => (Some(status.code), redact::safe_line(&status.message, &[], LONGEST_WORDS)),
@@ -196,7 +195,7 @@ fn cluster_facts(message: Cluster) -> ClusterFacts {
     let discovery = match message.cluster_discovery_type {
         Some(ClusterDiscoveryType::Type(number)) => Some(number),
         Some(ClusterDiscoveryType::ClusterType(())) => None,
-        // As proto3 has it: a number that is not set is zero.
+        // In proto3, a number that is not set is zero.
         None => Some(0),
     };
     ClusterFacts { name: message.name, discovery, eds: message.eds_cluster_config.map(eds_facts) }

@@ -1,4 +1,4 @@
-//! From a client's request to the bytes of a `DiscoveryRequest`. What is asked is the client's.
+//! Encodes a client's request as the bytes of a `DiscoveryRequest`. The client decides about its contents.
 
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use envoy_types::pb::google::rpc::Status;
@@ -8,7 +8,7 @@ use prost::Message;
 
 use crate::bootstrap::Node;
 
-/// Encodes a request, with this node where the request is to have it.
+/// Encodes a request, with this node if the request includes it.
 #[must_use]
 pub fn request(request: &XdsRequest, node: &Node) -> Vec<u8> {
     let error = request.error.as_ref().map(|nack| Status {

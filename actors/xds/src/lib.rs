@@ -1,9 +1,9 @@
-//! The driver of the xDS client (X2): it reads gRPC's bootstrap, speaks protobuf and gRPC, and shows the client's state
-//! by CSDS (H5).
+//! The driver of the xDS client (X2): it reads gRPC's bootstrap, speaks protobuf and gRPC, and serves the client's
+//! state by CSDS (H5).
 //!
-//! It judges nothing. Which stream is opened, what is asked and answered, and what of all that is valid is
-//! [`sources::xds::client`]'s; who asks for what, and what becomes of it, is its callers'. It reads no clock for
-//! other crates: wall time is handed in.
+//! It makes no decisions. [`sources::xds::client`] decides which streams to open, what to request and answer, and
+//! which responses are valid. Its callers decide which resources to watch and how to use them. It reads no clock of
+//! other crates: wall time is an argument.
 
 pub mod bootstrap;
 pub mod csds;

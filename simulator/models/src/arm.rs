@@ -1,13 +1,12 @@
 //! A deterministic, sans-IO model of Azure Resource Manager for load balancers, their backend pools, and the network
 //! and compute resources around them (docs/design/surface.md, Z1).
 //!
-//! The model owns the load balancers, the operations that run on them, the quotas and the planned faults. A
-//! caller hands it requests together with the time, and gets back what Azure would answer and how long the
-//! answer takes; waiting and HTTP are left to the caller. All time is a number of microseconds and must not go
-//! backwards; all randomness comes from [`Settings::seed`].
+//! The model owns the load balancers, the operations that run on them, the quotas and the planned faults. A caller
+//! passes requests with the time, and receives Azure's answer and its latency; the caller waits and speaks HTTP. All
+//! times are microseconds and must not go backwards; all randomness comes from [`Settings::seed`].
 //!
-//! Left out: making permissions and locks over HTTP (they are [`Settings`]), other resource groups and subscriptions,
-//! resource types that no migration needs, dates in headers (the HTTP wrapper owns the wall clock).
+//! Not modelled: changes of permissions and locks over HTTP (they are [`Settings`]), other resource groups and
+//! subscriptions, resource types that no migration needs, dates in headers (the HTTP wrapper owns the wall clock).
 
 mod access;
 mod actions;
@@ -97,7 +96,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method of a request line; unknown words become [`Method::Other`].
+    /// Parses the method of a request line; unknown words become [`Method::Other`].
     pub fn parse(word: &str) -> Self {
         match word {
             "GET" => Self::Get,
@@ -124,9 +123,9 @@ impl Method {
 pub struct Request {
     /// Its method.
     pub method: Method,
-    /// Path and query as on the request line; the absolute form is understood too.
+    /// Path and query as on the request line; the absolute form is accepted too.
     pub path_and_query: String,
-    /// Its headers; names compare without case.
+    /// Headers; names compare without case.
     pub headers: Vec<(String, String)>,
     /// Its body.
     pub body: Vec<u8>,
@@ -144,65 +143,65 @@ impl Request {
 pub struct Response {
     /// HTTP status.
     pub status: u16,
-    /// Headers; `Content-Length` and `Date` are left to the HTTP wrapper.
+    /// Headers; the HTTP wrapper adds `Content-Length` and `Date`.
     pub headers: Vec<(&'static str, Cow<'static, str>)>,
     /// The body.
     pub body: Vec<u8>,
-    /// How long the caller must wait before it hands out the answer, in microseconds.
+    /// How long the caller must wait before it delivers the answer, in microseconds.
     pub latency_us: u64,
 }
 
 impl Response {
-    /// The value of a header; names compare without case.
+    /// Returns the value of a header; names compare without case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_ref())
     }
 }
 
-/// What the client gets to see.
+/// Outcome that the client sees.
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// An answer.
     Answer(Response),
     /// The request was applied; the connection is dropped without an answer.
     Lost {
-        /// How long until it is dropped, in microseconds.
+        /// Time until it is dropped, in microseconds.
         latency_us: u64,
     },
-    /// Nothing was applied; the connection is dropped at once.
+    /// Nothing was applied; the connection is dropped immediately.
     Refused,
 }
 
-/// The model. One value is one subscription in one region.
+/// The model of one subscription in one region.
 #[derive(Clone, Debug)]
 pub struct ArmModel {
     settings: Settings,
     balancers: BTreeMap<String, LoadBalancer>,
     resources: Resources,
     schedule: Schedule,
-    /// Private addresses that are being cleaned up, by the key of their subnet, with the end of that.
+    /// Private addresses in cleanup, by the key of their subnet, with the end of the cleanup.
     held_addresses: BTreeMap<(String, IpAddr), u64>,
     /// How long after they have become free another client takes private addresses.
     live_ccms: BTreeMap<IpAddr, u64>,
-    /// How many public addresses were given.
+    /// Number of assigned public addresses.
     public_addresses: u32,
-    /// How many instances were restarted by upgrades.
+    /// Number of instances that were restarted by upgrades.
     restarts: u64,
-    /// Whether a test is filling the model, which is past the rules about new resources.
+    /// Whether a test is filling the model, which bypasses the rules about new resources.
     is_seeding: bool,
     operations: Operations,
     throttle: Throttle,
     faults: Faults,
     journal: journal::Journal,
-    /// Streams of their own, so that a knob for one sort of randomness leaves the others as they were.
+    /// Separate streams, so that a setting for one kind of randomness does not affect the others.
     latencies: Random,
     identities: Random,
     outcomes: Random,
     now: u64,
 }
 
-/// One request with all that is known about it before it is answered.
+/// A request with everything that is known before it is answered.
 struct Call<'a> {
     request: &'a Request,
     target: Target,
@@ -212,7 +211,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Whether the cloud-controller-manager sent it, by its user agent.
+    /// Returns whether the cloud-controller-manager sent it, by its user agent.
     fn is_foreign(&self) -> bool {
         let agent = self.request.header("User-Agent").unwrap_or_default();
         agent.starts_with("kubernetes-cloudprovider")
@@ -226,7 +225,7 @@ enum Fate {
 }
 
 impl ArmModel {
-    /// An empty subscription at time 0.
+    /// Creates an empty subscription at time 0.
     pub fn new(settings: Settings) -> Self {
         let mut seeds = Random::new(settings.seed);
         Self {
@@ -250,7 +249,7 @@ impl ArmModel {
         }
     }
 
-    /// Answers one request that arrives at `now_us`. Its effect is there at once; its answer is due later.
+    /// Answers one request that arrives at `now_us`. Its effect is immediate; its answer is due later.
     pub fn handle(&mut self, request: &Request, now_us: u64) -> Reply {
         self.tick(now_us);
         let target = Target::parse(&request.path_and_query);
@@ -270,12 +269,12 @@ impl ArmModel {
         self.conclude(&call, fate)
     }
 
-    /// The next moment at which time alone changes something, in microseconds.
+    /// Returns the next time at which time alone changes something, in microseconds.
     pub fn deadline(&self) -> Option<u64> {
         self.operations.next_end().into_iter().chain(self.schedule.next()).min()
     }
 
-    /// Lets time pass; operations whose end has come are ended, and what is planned happens, in the order of the times.
+    /// Advances time; due operations end and planned events happen, in order of their times.
     pub fn tick(&mut self, now_us: u64) {
         let target = self.now.max(now_us);
         while let Some(at) = self.deadline().filter(|at| *at <= target) {
@@ -294,7 +293,7 @@ impl ArmModel {
         self.now = target;
     }
 
-    /// What the gateway checks before the resource provider sees a request.
+    /// The gateway's checks before the resource provider sees a request.
     fn admit(&mut self, call: &Call, verb: Verb) -> Result<u64, Answer> {
         let bearer = call.request.header("Authorization").and_then(|value| value.get(..7));
         if self.settings.require_bearer && !bearer.is_some_and(|word| word.eq_ignore_ascii_case("Bearer ")) {
@@ -369,7 +368,7 @@ impl ArmModel {
         Fate::Answered(answer.with(verb.remaining_header(), left.clone()).with(verb.global_header(), left))
     }
 
-    /// What the resource provider does.
+    /// The resource provider's part.
     fn provide(&mut self, call: &Call, bad_end: Option<(BadEnd, String, String)>) -> Answer {
         match (call.request.method, &call.target.route) {
             (Method::Get, Route::LoadBalancers) => self.list_load_balancers(call),
@@ -434,7 +433,7 @@ impl ArmModel {
             started_us: call.now,
             ended_us: call.answered_at,
             method: call.request.method,
-            kind: if call.is_foreign() { call.kind.of_somebody_else() } else { call.kind },
+            kind: if call.is_foreign() { call.kind.of_other_client() } else { call.kind },
             load_balancer,
             pool: route.pool().map(Arc::from),
             status,
@@ -458,7 +457,7 @@ impl ArmModel {
         }
     }
 
-    /// The name as the load balancer has it, shared with the store where it is there.
+    /// Returns the name as the load balancer has it, shared with the store if it exists.
     fn interned(&self, name: &str) -> Arc<str> {
         self.balancers.get(&store::key(name)).map_or_else(|| name.into(), |lb| lb.name.clone())
     }

@@ -1,13 +1,13 @@
-//! A deterministic, sans-IO model of upstream's cloud-controller-manager as far as it meets this product: it locks the
-//! shared Lease, reconciles load balancers, writes the same pools, and taints nodes that stop (docs/design/surface.md,
-//! Z1).
+//! A deterministic, sans-IO model of upstream's cloud-controller-manager, as far as it interacts with this product:
+//! it locks the shared Lease, reconciles load balancers, writes the same pools, and taints nodes that stop
+//! (docs/design/surface.md, Z1).
 //!
-//! The model owns its queues, its caches and its lock protocol. It asks for HTTP as plain data ([`Call`]) and is
-//! told the answers; its driver feeds it the cluster's objects, keeps its time and chooses each Service's load
+//! The model owns its queues, its caches and its lock protocol. It returns HTTP requests as plain data ([`Call`]) and
+//! receives the answers. Its driver passes it the cluster's objects, keeps its time and chooses each Service's load
 //! balancer. Upstream's known defects are kept. Time is a number of microseconds and must not go backwards.
 //!
-//! Left out: security groups, public IPs, private link, network-interface pools, placement of Services, deletion of
-//! load balancers that have become empty, dates in Retry-After, and client-go's own repetitions.
+//! Not modelled: security groups, public IPs, private link, network-interface pools, placement of Services, deletion
+//! of load balancers that have become empty, dates in Retry-After, and client-go's own retries.
 
 mod balancer;
 mod call;
@@ -42,17 +42,17 @@ use recorder::{Recorder, Series};
 use updater::Updater;
 use work::Work;
 
-/// What the model is told.
+/// Input of the model.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// A Service as the API server shows it, and the load balancer that it belongs on.
+    /// A Service as the API server shows it, and its load balancer.
     Service {
         /// The whole object.
         object: Value,
         /// Name of its load balancer.
         load_balancer: String,
     },
-    /// A Service is no longer there.
+    /// A Service no longer exists.
     ServiceGone {
         /// Its namespace.
         namespace: String,
@@ -61,7 +61,7 @@ pub enum In {
     },
     /// An EndpointSlice as the API server shows it.
     Slice(Value),
-    /// An EndpointSlice is no longer there.
+    /// An EndpointSlice no longer exists.
     SliceGone {
         /// Its namespace.
         namespace: String,
@@ -70,50 +70,50 @@ pub enum In {
     },
     /// A node as the API server shows it.
     Node(Value),
-    /// A node is no longer there.
+    /// A node no longer exists.
     NodeGone {
         /// Its name.
         name: String,
     },
-    /// What the cloud says of a node's machine. One of which nothing was said runs.
+    /// State of a node's machine in the cloud. A machine without a reported state runs.
     Machine {
         /// The node's name.
         node: String,
         /// Whether it is stopped.
         stopped: bool,
     },
-    /// How a call ended.
+    /// Result of a call.
     Answer(CallId, Answer),
 }
 
-/// Sums since the model began; deaths do not reset them.
+/// Sums since the model began; crashes do not reset them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Locks taken.
+    /// Locks acquired.
     pub holds: u64,
-    /// Locks not got.
+    /// Locks not acquired.
     pub lock_failures: u64,
-    /// Times that it found another previous holder and forgot its caches.
+    /// How often it found another previous holder and dropped its caches.
     pub cache_rebuilds: u64,
-    /// Reconciles that went well.
+    /// Successful reconciles.
     pub reconciled: u64,
-    /// Reconciles that failed, for the lock or for Azure.
+    /// Reconciles that failed, because of the lock or Azure.
     pub failed: u64,
     /// Ticks of the updater that got the lock.
     pub drains: u64,
     /// Groups of changes that the updater dropped because Azure refused them.
     pub dropped: u64,
-    /// Writes that it began (PUT and DELETE, tries not counted).
+    /// Writes that it began (PUT and DELETE, without retries).
     pub writes: u64,
-    /// Times that it died.
+    /// Crashes.
     pub deaths: u64,
     /// Answers to calls that it no longer waits for.
     pub late_answers: u64,
 }
 
-/// What a call is for.
+/// Purpose of a call.
 #[derive(Debug)]
-enum Flight {
+enum CallPurpose {
     Lock,
     Azure,
     Event(Series),
@@ -128,7 +128,7 @@ pub struct Ccm {
     settings: Settings,
     random: Random,
     facts: Facts,
-    /// Where each Service has rules. Outlives a death, as the rules do.
+    /// Load balancer with the rules of each Service. Survives a crash, as the rules do.
     placed: BTreeMap<Key, String>,
     work: Work,
     updater: Updater,
@@ -136,21 +136,21 @@ pub struct Ccm {
     gates: Gates,
     recorder: Recorder,
     job: Option<Job>,
-    flights: BTreeMap<CallId, Flight>,
+    flights: BTreeMap<CallId, CallPurpose>,
     calls: u64,
     lifecycle: Lifecycle,
     nodes_changed: bool,
     next_tick: u64,
     next_node_sync: u64,
     next_resync: Option<u64>,
-    /// While it is down.
+    /// End of its downtime, while it is down.
     down_until: Option<u64>,
     counters: Counters,
     now: u64,
 }
 
 impl Ccm {
-    /// One that starts at time 0 and knows nothing yet.
+    /// Creates one that starts at time 0 without facts.
     pub fn new(settings: Settings) -> Self {
         let mut ccm = Self {
             random: Random::new(settings.seed),
@@ -178,7 +178,7 @@ impl Ccm {
         ccm
     }
 
-    /// Takes one input at `now_us`; what it wants done is appended to `calls`.
+    /// Handles one input at `now_us`; appends its requests to `calls`.
     pub fn step(&mut self, now_us: u64, input: In, calls: &mut Vec<Call>) {
         self.now = self.now.max(now_us);
         self.let_time_pass(calls);
@@ -191,7 +191,7 @@ impl Ccm {
             In::ServiceGone { namespace, name } => self.on_service_gone(&key_of(&namespace, &name)),
             In::Slice(object) => self.on_slice(&object),
             In::SliceGone { namespace, name } => {
-                // Upstream's DeleteFunc only forgets it.
+                // Upstream's DeleteFunc only removes it from the cache.
                 self.facts.slices.remove(&key_of(&namespace, &name));
             }
             In::Node(object) => {
@@ -209,7 +209,7 @@ impl Ccm {
         self.start_next(calls);
     }
 
-    /// The next moment at which time alone changes something, in microseconds.
+    /// Returns the next time at which time alone changes something, in microseconds.
     pub fn deadline(&self) -> Option<u64> {
         if let Some(until) = self.down_until {
             return Some(until);
@@ -221,19 +221,19 @@ impl Ccm {
                 [tick, self.work.deadline()].into_iter().flatten().min()
             }
         };
-        let timers = [own, Some(self.next_node_sync), self.next_resync, self.next_look()];
+        let timers = [own, Some(self.next_node_sync), self.next_resync, self.next_check()];
         timers.into_iter().flatten().min()
     }
 
-    /// Lets time pass until `now_us`.
+    /// Advances time to `now_us`.
     pub fn tick(&mut self, now_us: u64, calls: &mut Vec<Call>) {
         self.now = self.now.max(now_us);
         self.let_time_pass(calls);
         self.start_next(calls);
     }
 
-    /// Kills it, whatever it is doing: its queues, caches and calls are lost, the Lease and Azure stay as they are.
-    /// After `down_us` it starts again with the facts that it was told (they may go on being told meanwhile).
+    /// Crashes it: its queues, caches and calls are lost, the Lease and Azure stay as they are. After `down_us` it
+    /// starts again with the known facts, which may change meanwhile.
     pub fn kill(&mut self, down_us: u64) {
         self.counters.deaths += 1;
         self.work = Work::default();
@@ -243,48 +243,48 @@ impl Ccm {
         self.recorder = Recorder::default();
         self.job = None;
         self.flights.clear();
-        self.facts.read_addresses_anew();
+        self.facts.reload_addresses();
         self.down_until = Some(self.now.saturating_add(down_us));
     }
 
-    /// Turns its knobs while it runs. The seed and the times of timers already set stay as they are.
+    /// Changes its settings while it runs. The seed and the times of running timers stay unchanged.
     pub fn reconfigure(&mut self, change: impl FnOnce(&mut Settings)) {
         change(&mut self.settings);
     }
 
-    /// Whether it has forgotten to which node an address belongs, though it knows the node: it then writes the address
-    /// without a name, which Azure refuses, until it starts again or the node changes.
+    /// Returns whether it has lost the node name of an address, although it knows the node. It then writes the
+    /// address without a name, which Azure refuses, until it restarts or the node changes.
     pub fn has_lost_names(&self) -> bool {
         self.facts.have_lost_names()
     }
 
-    /// Whether it believes that it holds the shared Lease.
+    /// Returns whether it believes that it holds the shared Lease.
     pub fn holds_lock(&self) -> bool {
         self.job.as_ref().is_some_and(Job::holds_lock)
     }
 
-    /// The path of what it is writing on Azure, from the first try until the end of the operation.
+    /// Returns the path that it writes in Azure, from the first try until the end of the operation.
     pub fn writing(&self) -> Option<&str> {
         self.job.as_ref().and_then(Job::writing)
     }
 
-    /// Whether it is alive.
+    /// Returns whether it runs.
     pub fn is_up(&self) -> bool {
         self.down_until.is_none()
     }
 
-    /// Whether it is alive and has nothing to do, nothing queued and no call open.
+    /// Returns whether it runs and has nothing to do, nothing queued and no call open.
     pub fn is_idle(&self) -> bool {
         let queued = !self.work.is_empty() || !self.updater.is_empty() && self.settings.updater;
         self.is_up() && self.job.is_none() && self.flights.is_empty() && !queued && !self.nodes_changed
     }
 
-    /// Its sums.
+    /// Returns its sums.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Its knobs.
+    /// Returns its settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -297,7 +297,7 @@ impl Ccm {
         self.lifecycle.start(now);
     }
 
-    /// What has come due by now, except a new job.
+    /// Handles everything that is due, except a new job.
     fn let_time_pass(&mut self, calls: &mut Vec<Call>) {
         let now = self.now;
         if let Some(until) = self.down_until {
@@ -309,7 +309,7 @@ impl Ccm {
             self.ask_for_all(Purpose::Ensure);
         }
         self.wake_job(calls);
-        self.look_at_nodes(calls);
+        self.check_nodes(calls);
         if self.next_node_sync <= now {
             self.next_node_sync = now.saturating_add(self.settings.node_sync_us.max(1));
             if std::mem::take(&mut self.nodes_changed) {
@@ -325,7 +325,7 @@ impl Ccm {
 
     fn ask_for_all(&mut self, purpose: Purpose) {
         for key in self.facts.services.keys() {
-            // Only what has been ensured is updated.
+            // Only ensured Services are updated.
             let ensured = self.placed.contains_key(key);
             match purpose {
                 Purpose::Update if !ensured => {}
@@ -338,7 +338,7 @@ impl Ccm {
         let key = service.key();
         let before = self.facts.services.get(&key).cloned();
         if let Some(old) = before.as_ref().filter(|old| old.uid != service.uid) {
-            // Deleted and made again without a finalizer: the old one is cleaned up by itself.
+            // Deleted and recreated without a finalizer: the old one is cleaned up separately.
             let ghost = format!("{key}#{}", old.uid);
             let balancer = self.placed.remove(&key).unwrap_or_else(|| old.balancer.clone());
             self.placed.insert(ghost.clone(), balancer);
@@ -371,7 +371,7 @@ impl Ccm {
     fn on_slice(&mut self, object: &Value) {
         let Some((key, slice)) = Slice::read(object) else { return };
         let before = self.facts.slices.insert(key, slice.clone());
-        // A new slice is only stored; a changed one is compared with its former self alone.
+        // A new slice is only stored; a changed one is compared only with its previous version.
         if let Some(before) = before.filter(|_| self.is_up() && self.settings.updater) {
             self.updater.slice_changed(&before, &slice, &self.facts);
         }

@@ -1,8 +1,9 @@
-//! A sans-IO model of an xDS control plane (docs/design/surface.md, Z1; X2): what it serves, what each stream has
-//! subscribed to and was told, and so what is due to it. It speaks state of the world over one aggregated stream.
+//! A sans-IO model of an xDS control plane (docs/design/surface.md, Z1; X2): its resources, the subscriptions of each
+//! stream and what was sent on it, and so the pending responses. It implements state of the world over one aggregated
+//! stream.
 //!
-//! Resources, and errors that stand in their places, are the caller's. So are streams, nonces, and in what manner
-//! requests are dealt with: whether they are answered at all, and when.
+//! The caller owns resources, and errors that replace them. It also owns streams and nonces, and decides whether and
+//! when requests are answered.
 
 mod catalogue;
 mod subscriptions;
@@ -12,12 +13,12 @@ mod tests;
 pub use catalogue::{Catalogue, Found};
 pub use subscriptions::{Due, Subscriptions};
 
-/// The kinds of resources that a control plane has.
+/// The kinds of resources of a control plane.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Kind {
-    /// `Cluster`, of which each response names all that are subscribed to and exist (CDS).
+    /// `Cluster`: each response contains all subscribed clusters that exist (CDS).
     Clusters,
-    /// `ClusterLoadAssignment`, of which each response names only what is new on its stream (EDS).
+    /// `ClusterLoadAssignment`: each response contains only what is new on its stream (EDS).
     Endpoints,
 }
 
@@ -25,7 +26,7 @@ impl Kind {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Clusters, Self::Endpoints];
 
-    /// The type URL of its resources.
+    /// Returns the type URL of its resources.
     #[must_use]
     pub fn type_url(self) -> &'static str {
         match self {
@@ -34,7 +35,7 @@ impl Kind {
         }
     }
 
-    /// The kind with this type URL.
+    /// Returns the kind with this type URL.
     #[must_use]
     pub fn of_type_url(type_url: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.type_url() == type_url)

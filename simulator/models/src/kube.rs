@@ -1,15 +1,15 @@
 //! A deterministic model of kube-apiserver as this product uses it (docs/design/surface.md, Z1).
 //!
-//! Owns objects, their one resourceVersion, watch history and faults; plain data, without clock, IO or
-//! randomness. The HTTP wrapper owns sockets: it hands each request to [`KubeModel::handle`], and for a watch
-//! polls [`KubeModel::poll_watch`] whenever [`KubeModel::revision`] has moved or
-//! [`KubeModel::watch_deadline`] has come. Scenarios and the model of the cloud-controller-manager write
-//! through [`KubeModel::apply`] and [`KubeModel::delete`].
+//! Owns objects, their one resourceVersion, watch history and faults; plain data, without clock, IO or randomness.
+//! The HTTP wrapper owns sockets: it passes each request to [`KubeModel::handle`], and for a watch polls
+//! [`KubeModel::poll_watch`] whenever [`KubeModel::revision`] has changed or [`KubeModel::watch_deadline`] has
+//! passed. Scenarios and the model of the cloud-controller-manager write through [`KubeModel::apply`] and
+//! [`KubeModel::delete`].
 //!
-//! Absent: authentication and RBAC (`forbid` refuses whole kinds, tokens are believed, access reviews allow, except for
-//! a few users with rules of their own),
-//! managedFields and server-side apply, defaulting, schema validation beyond `validate`, garbage collection,
-//! set-based selectors, deletion of collections, protobuf, and that events go by themselves after an hour.
+//! Not modelled: authentication and RBAC (`forbid` refuses whole kinds, any token is accepted, access reviews allow,
+//! except for a few users with rules of their own), managedFields and server-side apply, defaulting, schema
+//! validation beyond `validate`, garbage collection, set-based selectors, deletion of collections, protobuf, and the
+//! expiry of events after an hour.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,7 +32,7 @@ mod validate;
 mod watch;
 mod writes;
 
-pub use faults::{Met, StreamingLists};
+pub use faults::{FaultEffects, StreamingLists};
 pub use object::rfc3339;
 pub use request::{Reply, Request, WatchId};
 pub use resource::Resource;
@@ -44,24 +44,24 @@ use status::Failure;
 use store::{Change, Key, Store};
 use watch::Watch;
 
-/// What a model starts with.
+/// Initial settings of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Uids, generated names and watch lifetimes follow from it.
+    /// Seed of uids, generated names and watch lifetimes.
     pub seed: u64,
     /// Wall-clock seconds since 1970 at `now_us` = 0.
     pub epoch_s: u64,
     /// Microseconds between bookmarks of one watch.
     pub bookmark_every_us: u64,
-    /// Least life in microseconds of a watch without `timeoutSeconds` (`--min-request-timeout`); at most twice.
+    /// Shortest life in microseconds of a watch without `timeoutSeconds` (`--min-request-timeout`); at most twice.
     pub watch_timeout_us: u64,
     /// History kept per kind, in writes.
     pub history_events: usize,
     /// History kept per kind, in bytes of serialised objects.
     pub history_bytes: usize,
-    /// What `/version` says.
+    /// Version in `/version`.
     pub git_version: String,
-    /// The user that 403 answers name.
+    /// User in 403 answers.
     pub user: String,
 }
 
@@ -80,12 +80,12 @@ impl Default for Settings {
     }
 }
 
-/// Why a direct write was not done.
+/// Why a direct write failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     /// Not a JSON object with metadata.
     NotAnObject,
-    /// apiVersion and kind name nothing that the model serves.
+    /// apiVersion and kind are not served by the model.
     UnknownKind,
     /// No name, or no namespace where one is needed.
     NoName,
@@ -115,14 +115,14 @@ pub struct KubeModel {
     next_watch: u64,
     numbers: Numbers,
     faults: Faults,
-    met: Met,
+    fault_effects: FaultEffects,
     /// Namespaces that scenarios write into without creating them.
     implied_namespaces: BTreeSet<String>,
     revision: u64,
 }
 
 impl KubeModel {
-    /// An empty cluster, except that the four standard namespaces exist.
+    /// Creates an empty cluster with the four standard namespaces.
     pub fn new(settings: Settings) -> KubeModel {
         let mut model = KubeModel {
             store: Store::new(settings.history_events.max(1), settings.history_bytes),
@@ -130,7 +130,7 @@ impl KubeModel {
             next_watch: 1,
             numbers: Numbers::new(settings.seed),
             faults: Faults::default(),
-            met: Met::default(),
+            fault_effects: FaultEffects::default(),
             implied_namespaces: BTreeSet::new(),
             revision: 0,
             settings,
@@ -146,13 +146,13 @@ impl KubeModel {
     /// Answers one request at `now_us`, microseconds on the caller's clock.
     pub fn handle(&mut self, request: &Request, now_us: u64) -> Reply {
         if self.faults.down {
-            self.met.refused += 1;
+            self.fault_effects.refused += 1;
             return Reply::Refused;
         }
         let mut reply = self.dispatch(request, now_us);
         if let Reply::Answer { after_us, .. } = &mut reply {
             *after_us = after_us.saturating_add(self.faults.slow_us);
-            self.met.slowed += u64::from(self.faults.slow_us > 0);
+            self.fault_effects.slowed += u64::from(self.faults.slow_us > 0);
         }
         reply
     }
@@ -208,7 +208,7 @@ impl KubeModel {
     fn throttled(&mut self) -> Option<Reply> {
         let Throttle { left, retry_after_s } = self.faults.throttle.as_mut()?;
         *left = left.saturating_sub(1);
-        self.met.throttled += 1;
+        self.fault_effects.throttled += 1;
         let retry_after = retry_after_s.to_string();
         if *left == 0 {
             self.faults.throttle = None;
@@ -220,29 +220,30 @@ impl KubeModel {
         Some(reply)
     }
 
-    /// Moves whenever a watch may have something new or a knob was turned; equal means nothing happened but time.
+    /// Returns a number that changes whenever a watch may have something new or a setting was changed; while it is
+    /// equal, only time has passed.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The newest resourceVersion.
+    /// Returns the newest resourceVersion.
     pub fn resource_version(&self) -> u64 {
         self.store.rv
     }
 
-    /// One object as it is stored; the namespace is empty for cluster-scoped kinds.
+    /// Returns one object as stored; the namespace is empty for cluster-scoped kinds.
     pub fn get(&self, resource: Resource, namespace: &str, name: &str) -> Option<Value> {
         self.store.value(resource, &(namespace.to_owned(), name.to_owned()))
     }
 
-    /// All objects of a kind, by namespace and name, decoded one by one.
+    /// Returns all objects of a kind, by namespace and name, decoded one by one.
     pub fn list(&self, resource: Resource) -> impl Iterator<Item = Value> {
         self.store.table(resource).objects.values().map(move |object| object.value_as(resource))
     }
 
-    /// Creates or replaces an object, status included, without locks and validation, and tells its
-    /// resourceVersion. A given `metadata.uid` is kept; where it differs from the stored one, the old object is
-    /// deleted first. An equal object changes nothing.
+    /// Creates or replaces an object, including its status, without locking and validation, and returns its
+    /// resourceVersion. A given `metadata.uid` is kept; if it differs from the stored one, the old object is deleted
+    /// first. An equal object changes nothing.
     pub fn apply(&mut self, object: Value, now_us: u64) -> Result<u64, Refused> {
         let (resource, key) = identify(&object)?;
         self.implied_namespaces.insert(key.0.clone());
@@ -265,13 +266,13 @@ impl KubeModel {
         Ok(meta(&stored, "resourceVersion").parse().unwrap_or(self.store.rv))
     }
 
-    /// Deletes as `kubectl delete` does: finalizers delay it. False when there is no such object.
+    /// Deletes an object like `kubectl delete`: finalizers delay it. Returns false if there is no such object.
     pub fn delete(&mut self, resource: Resource, namespace: &str, name: &str, now_us: u64) -> bool {
         self.remove(resource, &(namespace.to_owned(), name.to_owned()), now_us)
     }
 
-    /// Takes one line of a recorded watch (`ADDED`, `MODIFIED`, `DELETED`) as it stands, resourceVersion and
-    /// all; watches tell it again unchanged.
+    /// Applies one line of a recorded watch (`ADDED`, `MODIFIED`, `DELETED`) unchanged, with its resourceVersion;
+    /// watches send it unchanged.
     pub fn replay(&mut self, line: &[u8], now_us: u64) -> Result<(), Refused> {
         let mut event: Value = serde_json::from_slice(line).map_err(|_| Refused::NotAnObject)?;
         let change = [Change::Added, Change::Modified, Change::Deleted]

@@ -1,4 +1,4 @@
-//! The model of kube-apiserver answers as the real one does (docs/design/surface.md, Z1).
+//! The model of kube-apiserver answers like the real one (docs/design/surface.md, Z1).
 
 #[path = "kube_model/events.rs"]
 mod events;
@@ -41,7 +41,7 @@ impl Server {
         self.model.handle(request, self.now)
     }
 
-    /// Status and body of a request that is no watch.
+    /// Returns status and body of a request that is not a watch.
     fn send(&mut self, request: &Request) -> (u16, Value) {
         match self.handle(request) {
             Reply::Answer { status, body, .. } => {
@@ -71,7 +71,7 @@ impl Server {
         self.send(&Request::new("DELETE", path))
     }
 
-    /// Opens a watch; its first lines, decoded.
+    /// Opens a watch; returns its first lines, decoded.
     fn watch(&mut self, path: &str) -> (WatchId, Vec<Value>) {
         match self.handle(&Request::new("GET", path)) {
             Reply::Watch(id, lines) => (id, decode(&lines)),
@@ -105,8 +105,8 @@ fn decode<L: AsRef<[u8]>>(lines: &[L]) -> Vec<Value> {
         .collect()
 }
 
-/// Types and names of watch events, such as `ADDED web`.
-fn told(events: &[Value]) -> Vec<String> {
+/// Returns types and names of watch events, such as `ADDED web`.
+fn event_names(events: &[Value]) -> Vec<String> {
     events
         .iter()
         .map(|event| {

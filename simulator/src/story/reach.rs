@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use simulator_models::arm::{Counters, Fault};
-use simulator_models::kube::Met;
+use simulator_models::kube::FaultEffects;
 
 use super::{Act, Happening, Knob};
 use crate::azure::Azure;
@@ -14,7 +14,7 @@ use crate::cluster::Cluster;
 /// What requests have met of the faults of both servers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reach {
-    cluster: Met,
+    cluster: FaultEffects,
     arm_cut: u64,
     /// What was done to Azure, or past it, in the order of time.
     noted: Vec<Noted>,
@@ -78,7 +78,7 @@ impl Reach {
 
     /// Takes in what the cluster's side has seen.
     pub(crate) fn note_cluster(&mut self, cluster: &Cluster) {
-        self.cluster = cluster.model.met().clone();
+        self.cluster = cluster.model.fault_effects().clone();
     }
 
     /// The happenings of which no request has met anything, each in its words and once. Those of the same words count
@@ -91,18 +91,18 @@ impl Reach {
 
     /// What ends a fault reaches the next request, and what changes the world is seen in the world.
     fn reached(&self, act: &Act) -> bool {
-        let met = &self.cluster;
+        let fault_effects = &self.cluster;
         match act {
             Act::Arm(knob) => self.knob_reached(act, knob),
             Act::ArmDown(down) => !down || self.arm_cut > 0,
-            Act::ApiDown(down) => !down || met.refused > 0,
-            Act::ApiSlow(time) => time.is_zero() || met.slowed > 0,
-            Act::ApiRestart => met.expired > 0,
-            Act::ApiThrottle { requests, .. } => *requests == 0 || met.throttled > 0,
+            Act::ApiDown(down) => !down || fault_effects.refused > 0,
+            Act::ApiSlow(time) => time.is_zero() || fault_effects.slowed > 0,
+            Act::ApiRestart => fault_effects.expired > 0,
+            Act::ApiThrottle { requests, .. } => *requests == 0 || fault_effects.throttled > 0,
             Act::ListsEmpty(kinds) => {
-                kinds.iter().all(|kind| met.hidden.get(kind).is_some_and(|times| *times > 0))
+                kinds.iter().all(|kind| fault_effects.hidden.get(kind).is_some_and(|times| *times > 0))
             }
-            Act::EtcdRestore => met.rollbacks > 0,
+            Act::EtcdRestore => fault_effects.rollbacks > 0,
             Act::TakeMembers(_) => self.grew(act, |_| false, |tally| tally.taken),
             Act::SetDown(_) => self.grew(act, |_| false, |tally| tally.set_down),
             Act::ClocksJump(seconds) => *seconds == 0 || self.answered(act),
@@ -225,8 +225,15 @@ mod tests {
     fn all() -> Reach {
         let kinds = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
         let hidden = kinds.into_iter().map(|kind| (kind, 1)).collect();
-        let cluster =
-            Met { refused: 1, slowed: 1, throttled: 1, expired: 1, hidden, rollbacks: 1, token_reviews: 0 };
+        let cluster = FaultEffects {
+            refused: 1,
+            slowed: 1,
+            throttled: 1,
+            expired: 1,
+            hidden,
+            rollbacks: 1,
+            token_reviews: 0,
+        };
         let sums = Counters {
             answered: 9,
             throttled: 2,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use actors::clock::Clock;
-use arm::{Client, Look, Looked};
+use arm::{Client, Query, QueryResult};
 use config::{Config, Identity, Login};
 use model::arm::{Failure, FailureKind, RetryAfter};
 use model::ids::LbName;
@@ -77,7 +77,7 @@ async fn load_balancers(
     let mut gone_with: Option<Failure> = None;
     for (number, name) in names.iter().enumerate() {
         let sent = clock.wall();
-        let Looked { text, date } = client.look(&Look::LoadBalancer(LbName::new(name.as_str()))).await;
+        let QueryResult { text, date } = client.query(&Query::LoadBalancer(LbName::new(name.as_str()))).await;
         if number == 0 && !token(config, text.as_ref().err(), findings) {
             return None;
         }
@@ -209,7 +209,7 @@ impl Balancer {
 async fn permissions(client: &Client, scopes: &[String], findings: &mut Findings) {
     let mut missing: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for scope in scopes {
-        let grants = match list(client, Look::Permissions(scope.clone())).await {
+        let grants = match list(client, Query::Permissions(scope.clone())).await {
             Ok(entries) => Grants::of(&entries),
             Err(failure) => return unknown(Check::Permissions, &failure, "permissions", findings),
         };
@@ -239,7 +239,7 @@ async fn network(client: &Client, config: &Config, findings: &mut Findings) {
     let Some(network) = config.cloud.vnet_id() else {
         return findings.ok(check, "vnetName is not set: pools keep the virtual network that they have");
     };
-    match list(client, Look::Permissions(network.clone())).await {
+    match list(client, Query::Permissions(network.clone())).await {
         Ok(entries) if Grants::of(&entries).allow(access::JOIN) => {
             findings.ok(check, format!("the identity may join load balancers to {network}"));
         }
@@ -256,7 +256,7 @@ async fn network(client: &Client, config: &Config, findings: &mut Findings) {
 
 async fn locks(client: &Client, group: &str, balancers: &[String], findings: &mut Findings) {
     let mut locks = Vec::new();
-    for look in [Look::Locks(group.to_owned()), Look::LocksAbove(group.to_owned())] {
+    for look in [Query::Locks(group.to_owned()), Query::LocksAbove(group.to_owned())] {
         match list(client, look).await {
             Ok(entries) => locks.extend(entries.iter().filter_map(Lock::of)),
             Err(failure) => return unknown(Check::Locks, &failure, "locks", findings),
@@ -299,14 +299,14 @@ fn undecodable(why: &str) -> Failure {
 }
 
 /// The entries of a list, over all its pages; a part of it would look like the whole.
-async fn list(client: &Client, first: Look) -> Result<Vec<Value>, Failure> {
+async fn list(client: &Client, first: Query) -> Result<Vec<Value>, Failure> {
     let (mut entries, mut next) = (Vec::new(), Some(first));
     for _ in 0..MOST_PAGES {
         let Some(look) = next.take() else { break };
-        let text = client.look(&look).await.text?;
+        let text = client.query(&look).await.text?;
         let (more, link) = page(&text).ok_or_else(|| undecodable("it is no list"))?;
         entries.extend(more);
-        next = link.map(Look::Next);
+        next = link.map(Query::Next);
         if next.is_none() {
             return Ok(entries);
         }

@@ -3,7 +3,7 @@
 use model::xds::cache::Reason;
 use model::xds::name::Name;
 use model::xds::source::{Assigned, Fault, SourceFact};
-use pool_core::comparison::{Comparison, Followed, Missing};
+use pool_core::comparison::{Comparison, ListedSource, Missing};
 
 use super::finding::{Check, Findings};
 use crate::cli::observe::named;
@@ -14,7 +14,7 @@ pub(super) fn tell(comparison: &Comparison, findings: &mut Findings) {
     if sources.is_empty() {
         return findings.ok(Check::Sources, "no pool is to be filled from an xDS control plane");
     }
-    let is_used = |source: &&Followed<'_>| source.fact.is_some_and(|fact| fact.assignment().is_some());
+    let is_used = |source: &&ListedSource<'_>| source.fact.is_some_and(|fact| fact.assignment().is_some());
     let used: Vec<String> = sources.iter().filter(is_used).map(|source| source.name.to_string()).collect();
     let names = if used.is_empty() { String::new() } else { format!(": {}", named(used.clone())) };
     findings.ok(Check::Sources, format!("{} of {} sources are in use{names}", used.len(), sources.len()));
@@ -39,7 +39,7 @@ pub(super) fn tell(comparison: &Comparison, findings: &mut Findings) {
 }
 
 /// What is wrong with a source.
-fn wrong(source: &Followed<'_>, fact: &SourceFact, findings: &mut Findings) {
+fn wrong(source: &ListedSource<'_>, fact: &SourceFact, findings: &mut Findings) {
     let name = source.name;
     let pools = named(source.pools.iter().map(ToString::to_string).collect());
     match &fact.assigned {

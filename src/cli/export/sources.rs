@@ -3,7 +3,7 @@
 use model::ids::PoolId;
 use model::redact::Printable;
 use model::xds::source::{Assigned, SourceFact};
-use pool_core::comparison::{Comparison, Followed};
+use pool_core::comparison::{Comparison, ListedSource};
 use serde::Serialize;
 
 /// A source.
@@ -34,7 +34,7 @@ impl Source {
         comparison.sources().iter().map(Source::of).collect()
     }
 
-    fn of(source: &Followed<'_>) -> Source {
+    fn of(source: &ListedSource<'_>) -> Source {
         let assigned = source.fact.map_or(&Assigned::Unknown(None), |fact| &fact.assigned);
         let ambient = source.fact.map_or(&[][..], SourceFact::ambient);
         let listed =

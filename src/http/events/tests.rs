@@ -1,6 +1,6 @@
 //! Streams of events, on the runtime's clock.
 
-use actors::kubernetes::Teller;
+use actors::kubernetes::EventPublisher;
 use model::ids::{ServiceKey, ServiceUid};
 use model::machine::Now;
 use model::report::{ServiceRef, Subject};
@@ -11,7 +11,7 @@ use super::*;
 
 /// Who tells, who listens, and what ends all streams.
 struct Hall {
-    teller: Teller,
+    publisher: EventPublisher,
     audience: Audience,
     ending: watch::Sender<bool>,
     clock: Clock,
@@ -19,9 +19,14 @@ struct Hall {
 
 impl Hall {
     fn new() -> Hall {
-        let (teller, tellings) = Teller::new();
+        let (publisher, event_subscription) = EventPublisher::new();
         let (ending, ends) = watch::channel(false);
-        Hall { teller, audience: Audience::new(tellings, ends), ending, clock: Clock::of_runtime() }
+        Hall {
+            publisher,
+            audience: Audience::new(event_subscription, ends),
+            ending,
+            clock: Clock::of_runtime(),
+        }
     }
 
     fn reader(&self, wanted: Wanted) -> Option<Reader> {
@@ -49,7 +54,7 @@ impl Hall {
             place: Place::New(count),
             is_news: true,
         };
-        self.teller.tell(object, &Arc::new(event));
+        self.publisher.publish(object, &Arc::new(event));
     }
 }
 

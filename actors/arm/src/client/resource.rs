@@ -1,6 +1,6 @@
-//! Calls about any resource, for commands that change more than pools: a path or a URL that Azure gave, one try, and the
-//! answer as it came. What an answer means is decided by the caller. Like every other call, one that changes something
-//! needs a permit.
+//! Calls about any resource, for commands that change more than pools: a path or a URL that Azure gave, one try, and
+//! the unread answer. The caller interprets the answer. Like every other call, one that changes something needs a
+//! permit.
 
 use std::time::Duration;
 
@@ -12,56 +12,56 @@ use model::ids::Operation;
 use super::{Client, JSON};
 use crate::{answer, failure};
 
-/// What is done with a resource.
+/// Method of a call about a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResourceMethod {
-    /// It is read.
+    /// Reads it.
     Get,
-    /// It is created or replaced.
+    /// Creates or replaces it.
     Put,
-    /// It is deleted.
+    /// Deletes it.
     Delete,
-    /// An action of it is started.
+    /// Starts an action of it.
     Post,
 }
 
-/// Where a call goes.
+/// Target of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ResourceAddress {
     /// A path with its query, below the endpoint of the cloud.
     Path(String),
-    /// A URL that Azure gave; it is refused unless it is on the endpoint.
+    /// A URL that Azure gave; refused unless it is on the endpoint.
     Url(String),
 }
 
 /// A call about any resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResourceCall {
-    /// What is done.
+    /// The method.
     pub method: ResourceMethod,
-    /// Where the call goes.
+    /// The target.
     pub address: ResourceAddress,
     /// The JSON body.
     pub body: Option<String>,
-    /// The entity tag that must be current.
+    /// Required entity tag.
     pub if_match: Option<String>,
 }
 
-/// The answer, be it a success or not.
+/// The answer, whatever its status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResourceReply {
     /// The HTTP status.
     pub status: u16,
     /// The body, as text.
     pub body: String,
-    /// Where the operation that was started can be asked for.
+    /// URL for polling the operation that was started.
     pub operation: Option<String>,
-    /// How long Azure asks to wait.
+    /// Azure's `Retry-After`.
     pub retry_after: Option<Duration>,
 }
 
 impl Client {
-    /// The version of the network API in which load balancers and pools are read and written.
+    /// The version of the network API for load balancers and pools.
     #[must_use]
     pub fn network_version(&self) -> &str {
         self.addresses.network_version()
@@ -69,8 +69,7 @@ impl Client {
 
     /// Makes one call with one try.
     ///
-    /// # Errors
-    /// Nothing was sent, or there was no answer. A status that is no success is an answer.
+    /// # Errors Nothing was sent, or there was no answer. An unsuccessful status is an answer.
     pub async fn resource(
         &self,
         call: ResourceCall,

@@ -1,5 +1,5 @@
-//! The client assertion of a certificate: a token that we sign ourselves with the certificate's RSA key. The file is
-//! read for every assertion, so that a renewed certificate needs no restart.
+//! The client assertion of a certificate: a token signed with the certificate's RSA key. The file is read for every
+//! assertion, so that a renewed certificate needs no restart.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,18 +20,18 @@ use serde_json::json;
 
 use crate::settings::Clocks;
 
-/// For how long an assertion is good, in seconds; it is used at once.
+/// Lifetime of an assertion in seconds; it is used immediately.
 const GOOD_FOR: i64 = 600;
 
-/// The largest file that is read, in bytes.
+/// Size limit of the file, in bytes.
 const LARGEST: usize = 1 << 20;
 
-/// A certificate's file and what its assertions say.
+/// A certificate's file and the claims of its assertions.
 pub(super) struct Certificate {
     pub(super) path: PathBuf,
     pub(super) password: Option<Secret>,
     pub(super) client_id: String,
-    /// The address that tokens are asked from.
+    /// The token endpoint.
     pub(super) audience: String,
     pub(super) clocks: Clocks,
 }
@@ -57,20 +57,20 @@ impl ClientAssertion for Certificate {
     }
 }
 
-/// Whether the file can be used now.
+/// Checks that the file can be used now.
 pub(super) fn check(path: &Path, password: Option<&Secret>) -> azure_core::Result<()> {
     read(path, password).map(drop)
 }
 
-/// A key and the certificates beside it: first the one that Entra knows it by, then those that may be its issuers'.
+/// A key and its certificates: first the one that Entra knows, then possible issuers.
 struct Pair {
     key: KeyPair,
     certificates: Vec<Vec<u8>>,
 }
 
 impl Pair {
-    /// An assertion of this application for this token endpoint. As upstream's, it carries the certificates, which an
-    /// application needs that trusts a subject and issuer instead of one certificate.
+    /// Builds an assertion of this application for this token endpoint. As upstream's, it carries the certificates,
+    /// which an application needs that trusts a subject and issuer instead of one certificate.
     fn assertion(&self, client_id: &str, audience: &str, id: &str, now: i64) -> azure_core::Result<String> {
         let thumbprint = |algorithm| encode_url_safe(digest(algorithm, &self.certificates[0]));
         let chain: Vec<String> = self.certificates.iter().map(encode).collect();
@@ -94,8 +94,8 @@ impl Pair {
     }
 }
 
-/// Why a file cannot be used, and what to do about it. The library's own words are not repeated: they may be about
-/// what the password has opened.
+/// Why a file cannot be used, and the remedy. The library's message is not repeated, because it may be about the
+/// decrypted contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 enum Unusable {
     #[error("is larger than {LARGEST} bytes; check aadClientCertPath")]
@@ -139,7 +139,7 @@ fn pair(bytes: &[u8], password: &str) -> Result<Pair, Unusable> {
     }
     let mut rsa = keys.into_iter().flatten().peekable();
     rsa.peek().ok_or(Unusable::NotRsa)?;
-    // Of several keys the one whose certificate is there.
+    // Of several keys, the one with a matching certificate.
     let found = rsa.find_map(|key| {
         let own = certificates.iter().position(|it| is_of(&key, it))?;
         Some((key, own))
@@ -152,7 +152,7 @@ fn pair(bytes: &[u8], password: &str) -> Result<Pair, Unusable> {
 /// The keys of a file, `None` for those that are not RSA, and its certificates.
 type Contents = (Vec<Option<KeyPair>>, Vec<Vec<u8>>);
 
-/// Whether the certificate is the key's: the public key stands in it byte for byte.
+/// Returns whether the certificate contains the public key, byte for byte.
 fn is_of(key: &KeyPair, certificate: &[u8]) -> bool {
     let public = key.public_key().as_ref();
     certificate.windows(public.len()).any(|part| part == public)
@@ -204,7 +204,7 @@ mod tests {
             if cut {
                 bytes.truncate(at);
             }
-            // A damaged count of hashes may be any number; those that cost minutes are no case of this test.
+            // A damaged hash count may be any number; this test skips those that cost minutes.
             let costly = !cut && bytes[at..].len() < 16;
             prop_assume!(!costly);
             let read = pair(&bytes, password.unwrap_or_default());

@@ -1,5 +1,5 @@
-//! Why there is no token, in words that name what to change. What an authority said is shown; what was sent to it is
-//! taken out, should it have been repeated, and so is everything that looks like a token.
+//! Explains why there is no token, in a message that names what to change. The authority's message is shown, without
+//! what was sent to it, in case it repeats that, and without anything that looks like a token.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::abort_reason::Stop;
 use crate::failure;
 use crate::identity::Identity;
 
-/// The longest part of an authority's own words, in characters.
+/// Longest part of an authority's message, in characters.
 const LONGEST: usize = 400;
 
 /// Explains the errors of one identity.
@@ -28,13 +28,13 @@ pub(super) struct Explainer {
 struct AuthorityError {
     error: Option<String>,
     error_description: Option<String>,
-    /// Numbers, should they be what they are in Entra.
+    /// Numbers in Entra's answers; other authorities may differ.
     #[serde(default)]
     error_codes: Vec<Value>,
 }
 
 impl AuthorityError {
-    /// The words of it and its codes.
+    /// Returns the message and the codes of an error.
     fn of(body: &[u8]) -> Option<(String, Vec<u64>)> {
         let AuthorityError { error, error_description, error_codes } = serde_json::from_slice(body).ok()?;
         let number = |code: &Value| code.as_u64().or_else(|| code.as_str()?.parse().ok());
@@ -47,7 +47,7 @@ impl Explainer {
         Explainer { identity: identity.clone() }
     }
 
-    /// The error in our words. The SDK's is not its source: it holds the whole answer.
+    /// Explains an error. The SDK's error is not its source, because it holds the whole answer.
     pub(super) fn explain(&self, error: &Error) -> Error {
         let (said, remedy, retry_after) = match answer(error) {
             Some(Answer { status, body, retry_after }) => {
@@ -59,16 +59,16 @@ impl Explainer {
                 (said, remedy, None)
             }
         };
-        // What is cut first may be half a secret, which would not be recognised.
-        self.told(&first_line(&self.redact(&said)), remedy, retry_after)
+        // Redact before truncating: half a secret would not be recognised.
+        self.no_token(&first_line(&self.redact(&said)), remedy, retry_after)
     }
 
-    /// The answer was well and held no token.
+    /// Explains a successful answer without a token.
     pub(super) fn without_token(&self) -> Error {
-        self.told("the answer holds no token", Some(self.foreign()), None)
+        self.no_token("the answer holds no token", Some(self.foreign()), None)
     }
 
-    fn told(&self, said: &str, remedy: Option<&str>, retry_after: Option<Duration>) -> Error {
+    fn no_token(&self, said: &str, remedy: Option<&str>, retry_after: Option<Duration>) -> Error {
         let (name, remedy) = (self.identity.name(), remedy.map(|it| format!("; {it}")).unwrap_or_default());
         let why = format!("{name} could not sign in: {said}{remedy}");
         Error::new(ErrorKind::Credential, NoToken { why, retry_after })
@@ -91,8 +91,8 @@ impl Explainer {
         }
     }
 
-    /// What is said, and the remedy, when no answer was refused. The words about an answer that could not be read are
-    /// not repeated: they may quote it.
+    /// Returns the message and the remedy for an error without a refused answer. The message about an unreadable
+    /// answer is not repeated, because it may quote the answer.
     fn of_silence(&self, error: &Error) -> (String, Option<&'static str>) {
         if let Some(stop @ Stop::TooLarge { .. }) = Stop::within(error) {
             return (stop.to_string(), Some(self.foreign()));
@@ -114,17 +114,17 @@ impl Explainer {
         }
     }
 
-    /// The remedy where something else answers in the place of the token service.
+    /// The remedy if another server answers instead of the token service.
     fn foreign(&self) -> &'static str {
         if self.identity.asks_authority() { FOREIGN } else { FOREIGN_NEAR }
     }
 
-    /// The remedy where there is no answer.
+    /// The remedy if there is no answer.
     fn unreached(&self) -> &'static str {
         if self.identity.asks_authority() { UNREACHED } else { UNREACHED_NEAR }
     }
 
-    /// What to do about an error code of Entra (AADSTS…).
+    /// Returns the remedy for an error code of Entra (AADSTS…).
     fn remedy(&self, code: u64) -> Option<&'static str> {
         Some(match code {
             7_000_215 => {
@@ -161,7 +161,7 @@ impl Explainer {
         })
     }
 
-    /// Takes out what was sent and what looks like a token, of as much as is looked at.
+    /// Removes what was sent and what looks like a token from the part that is examined.
     fn redact(&self, text: &str) -> String {
         let secret = match &self.identity {
             Identity::ClientSecret { secret, .. } => Some(secret),
@@ -183,7 +183,7 @@ const UNREACHED_NEAR: &str = "check that the pod reaches the instance metadata s
 const UNASSIGNED: &str = "assign the identity to every virtual machine or scale set that this pod may run on, and \
                           check userAssignedIdentityID";
 
-/// What is wrong, without the SDK's own wrapping, which names its types and its documentation.
+/// Returns the cause without the SDK's wrapping, which names its types and its documentation.
 fn cause_of(error: &Error) -> &(dyn std::error::Error + 'static) {
     match (error.kind(), std::error::Error::source(error)) {
         (ErrorKind::Credential, Some(cause)) => cause,
@@ -191,15 +191,15 @@ fn cause_of(error: &Error) -> &(dyn std::error::Error + 'static) {
     }
 }
 
-/// An answer that was refused.
+/// An unsuccessful answer.
 struct Answer {
     status: u16,
     body: Vec<u8>,
-    /// For how long the server that answered wants no request.
+    /// `Retry-After` of the server.
     retry_after: Option<Duration>,
 }
 
-/// The answer that the error holds, at whatever depth.
+/// Returns the answer that the error contains, at any depth.
 fn answer(error: &Error) -> Option<Answer> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(one) = cause {
@@ -219,8 +219,8 @@ fn answer(error: &Error) -> Option<Answer> {
     None
 }
 
-/// The code in a metadata service's answer. Its further words are not repeated: they are few, and whatever is in its
-/// place may repeat the header that we were given for it.
+/// Returns the code in a metadata service's answer. Its other text is not repeated: it says little, and a server in
+/// its place may repeat our header.
 fn code_of(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Coded {
@@ -231,8 +231,8 @@ fn code_of(body: &[u8]) -> String {
     if is_code && !code.is_empty() { format!(": {code}") } else { String::new() }
 }
 
-/// The words that say what is the matter: not the trace and correlation ids, which follow on lines of their own or
-/// after `Trace ID`.
+/// Returns the text that describes the error, without the trace and correlation ids, which follow on separate lines
+/// or after `Trace ID`.
 fn first_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ");
@@ -262,10 +262,10 @@ mod tests {
             }
             let raw_response = Some(Box::new(RawResponse::from_bytes(429.into(), headers, "")));
             let kind = ErrorKind::HttpResponse { status: 429.into(), error_code: None, raw_response };
-            let told = explainer.explain(&Error::with_message(kind, "refused"));
-            assert_eq!(told.kind().to_string(), ErrorKind::Credential.to_string());
-            let told = told.downcast_ref::<NoToken>().unwrap();
-            assert_eq!(told.retry_after, kept.map(Duration::from_secs), "{header:?}");
+            let error = explainer.explain(&Error::with_message(kind, "refused"));
+            assert_eq!(error.kind().to_string(), ErrorKind::Credential.to_string());
+            let error = error.downcast_ref::<NoToken>().unwrap();
+            assert_eq!(error.retry_after, kept.map(Duration::from_secs), "{header:?}");
         }
     }
 
@@ -284,8 +284,8 @@ mod tests {
                 error_code: None,
                 raw_response: Some(Box::new(response)),
             };
-            let told = explainer.explain(&Error::with_message(kind, "refused")).to_string();
-            assert!(!told.contains("pla") && !told.contains("gaps"), "{before}: {told}");
+            let error = explainer.explain(&Error::with_message(kind, "refused")).to_string();
+            assert!(!error.contains("pla") && !error.contains("gaps"), "{before}: {error}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Login addresses from the metadata document of an ARM endpoint (C3): read when the first token is asked for, so that
-//! an endpoint that is away for a while at the start is no reason not to start.
+//! Login addresses from the metadata document of an ARM endpoint (C3). The document is read with the first token
+//! request, so that the process starts even while the endpoint is unreachable.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use super::scope_of;
 use super::source::Source;
 use crate::settings::{is_https, shown};
 
-/// A credential that does not know yet whom to ask, nor for what.
+/// A credential whose authority and scope come from the document.
 pub(super) struct FromMetadata {
     source: Arc<Source>,
     document: Url,
     cloud: String,
     authority_host: Option<String>,
-    /// What follows from the document, the authority's host and the scope: read for the first token.
+    /// The authority's host and the scope from the document; read for the first token.
     known: OnceCell<(String, String)>,
 }
 
@@ -92,19 +92,19 @@ impl TokenCredential for FromMetadata {
         options: Option<TokenRequestOptions<'_>>,
     ) -> azure_core::Result<AccessToken> {
         let (host, scope) = self.known.get_or_try_init(|| self.read()).await?;
-        // A credential of its own for each token: none answers from a cache.
+        // A new credential for each token, so that none answers from a cache.
         self.source.credential(host)?.get_token(&[scope], options).await
     }
 }
 
-/// What a document says that we need.
+/// The part of a document that is needed.
 #[derive(Debug, PartialEq, Eq)]
 struct Addresses {
     login: Option<String>,
     audience: String,
 }
 
-/// One cloud of a document. Foreign fields are many.
+/// One cloud of a document; other fields are ignored.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct CloudEntry {
@@ -121,7 +121,7 @@ struct Authentication {
     audiences: Vec<String>,
 }
 
-/// Newer documents list clouds, older ones are one cloud.
+/// Newer documents list clouds; older ones are one cloud.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Entries {
@@ -129,7 +129,7 @@ enum Entries {
     One(Box<CloudEntry>),
 }
 
-/// The cloud of this endpoint, else the one of this name, else the first.
+/// Returns the cloud of this endpoint, else the one of this name, else the first.
 fn parse(body: &[u8], document: &Url, cloud: &str) -> Result<Addresses, String> {
     let entries = match serde_json::from_slice(body) {
         Ok(Entries::Several(entries)) => entries,

@@ -1,9 +1,9 @@
-//! The way on which the SDK's credentials ask for tokens: each request is sent once, and what came of it is told.
+//! The transport for the SDK's credentials: sends each request once and reports the result.
 //!
-//! Left to themselves they would repeat a request for longer than any caller waits for a token, as long as a
-//! `Retry-After` says or, at the instance metadata service, for a minute, so that the refusal itself would never be
-//! heard. They also cannot read an authority's words with an escape in them. Repetitions are the writer's (W4), after
-//! the rest that [`renewal`](super::renewal) keeps.
+//! By default, the credentials retry for longer than any caller waits: as long as a `Retry-After` says or, at the
+//! instance metadata service, for a minute. The caller would never see the refusal itself. They also cannot parse an
+//! authority's message with an escape in it. The writer retries (W4), after the pause that
+//! [`renewal`](super::renewal) keeps.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use azure_core::http::{Context, Request, Transport};
 pub(super) struct Once(Transport);
 
 impl Once {
-    /// The same way, with failures that no credential repeats.
+    /// Wraps a transport so that no credential retries its failures.
     pub(super) fn over(transport: &Transport) -> Transport {
         Transport::with_policy(Arc::new(Once(transport.clone())))
     }
@@ -36,7 +36,7 @@ impl Policy for Once {
     }
 }
 
-/// The error in a kind that the SDK does not repeat; the one that it would is its source.
+/// Converts an error into a kind that the SDK does not retry; the original is its source.
 fn finally(error: Error) -> Error {
     if matches!(error.kind(), ErrorKind::Io | ErrorKind::Connection) {
         Error::with_error(ErrorKind::Other, error, "there was no answer")

@@ -1,5 +1,5 @@
-//! The SDK's credential for each identity, in our dress: our transport, our time, files that are read again for every
-//! token, and errors that name what to change.
+//! The SDK's credential for each identity, with our transport and clock, with files that are read again for every
+//! token, and with errors that name what to change.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use super::token_file::TokenFile;
 use crate::identity::{Identity, Login, ManagedIdentity};
 use crate::settings::Clocks;
 
-/// What makes credentials of an identity; `None` for the identity that has none. The files of the identity are read
-/// once, so that a wrong path is told at the start and not with the first write.
+/// Returns the factory for credentials of an identity; `None` for the anonymous one. Reads the files of the identity
+/// once, so that a wrong path is reported at startup and not with the first write.
 pub(super) fn of(
     identity: &Identity,
     login: &Login,
@@ -44,7 +44,7 @@ pub(super) fn of(
     Ok(Some(Arc::new(move || {
         let made: Arc<dyn TokenCredential> = match &login {
             Login::Known { authority_host, .. } => {
-                // What cannot be made is told at once.
+                // A credential that cannot be created is reported immediately.
                 source.credential(authority_host)?;
                 Arc::new(Uncached { source: Arc::clone(&source), authority_host: authority_host.clone() })
             }
@@ -57,7 +57,7 @@ pub(super) fn of(
     })))
 }
 
-/// An identity and what its credentials are made with.
+/// An identity and the parts of its credentials.
 pub(super) struct Source {
     pub(super) identity: Identity,
     pub(super) transport: Transport,
@@ -65,7 +65,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// A credential that asks this authority, without token.
+    /// Creates a credential for this authority, without a token.
     pub(super) fn credential(&self, authority_host: &str) -> azure_core::Result<Arc<dyn TokenCredential>> {
         let client_options = self.client_options(authority_host);
         match &self.identity {
@@ -104,7 +104,7 @@ impl Source {
         }
     }
 
-    /// Whether the files of the identity can be used now.
+    /// Checks that the files of the identity can be used now.
     fn check_files(&self) -> azure_core::Result<()> {
         match &self.identity {
             Identity::Anonymous | Identity::Managed(_) | Identity::ClientSecret { .. } => Ok(()),
@@ -127,8 +127,8 @@ impl Source {
     }
 }
 
-/// The address that the SDK asks for tokens, which an assertion names: below the root of the authority's host, whatever
-/// path stands there.
+/// Returns the token endpoint that an assertion names: below the root of the authority's host, whatever the path of
+/// the host is.
 fn token_endpoint(authority_host: &str, tenant: &str) -> azure_core::Result<String> {
     let host = Url::parse(authority_host)?;
     Ok(host.join(&format!("/{tenant}/oauth2/v2.0/token"))?.into())
@@ -146,8 +146,8 @@ fn asserting(
     Ok(made)
 }
 
-/// The SDK's credential, made again for each token: its own would answer from a cache, by a clock of its own, and when a
-/// token is asked for is decided elsewhere.
+/// The SDK's credential, created again for each token: otherwise it would answer from a cache with its own clock, and
+/// [`renewal`](super::renewal) decides about that.
 struct Uncached {
     source: Arc<Source>,
     authority_host: String,
@@ -170,7 +170,7 @@ impl TokenCredential for Uncached {
     }
 }
 
-/// A credential whose errors say what to change.
+/// A credential whose errors name what to change.
 #[derive(Debug)]
 struct Explained {
     inner: Arc<dyn TokenCredential>,

@@ -1,4 +1,4 @@
-//! Certificates for tests, in every form of file that is read.
+//! Certificates for tests, in every supported file format.
 
 use p12_keystore::{
     Certificate, EncryptionAlgorithm, KeyStore, KeyStoreEntry, MacAlgorithm, PrivateKey, PrivateKeyChain,
@@ -28,7 +28,7 @@ impl Made {
         format!("{}{}", self.key.serialize_pem(), self.certificate.pem())
     }
 
-    /// As PKCS#12 with today's algorithms.
+    /// As PKCS#12 with current algorithms.
     pub(crate) fn pkcs12(&self) -> Vec<u8> {
         self.encrypted(EncryptionAlgorithm::PbeWithHmacSha256AndAes256, MacAlgorithm::HmacSha256)
     }
@@ -43,7 +43,7 @@ impl Made {
         writer.encryption_iterations(2_000).mac_iterations(2_000).write().unwrap()
     }
 
-    /// Every form of file with its password; the last is what Windows and older OpenSSL write.
+    /// Every file format with its password; the last is what Windows and older OpenSSL write.
     pub(crate) fn files(&self) -> Vec<(&'static str, Vec<u8>, Option<&'static str>)> {
         let certificate_first = format!("{}{}", self.certificate.pem(), self.key.serialize_pem());
         let (other, elliptic) = (make(), KeyPair::generate().unwrap().serialize_pem());

@@ -1,5 +1,5 @@
-//! The service account token of workload identity: a file that the kubelet writes again long before the token in it
-//! expires, and that is therefore read for every token that is asked for.
+//! The service account token of workload identity. The kubelet replaces the file long before the token expires, so it
+//! is read for every token request.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use azure_core::http::ClientMethodOptions;
 use azure_identity::ClientAssertion;
 use model::redact::{Recipient, sent};
 
-/// The largest file that is taken for a token, in bytes.
+/// Size limit of the file, in bytes.
 const LARGEST: usize = 64 << 10;
 
 /// The file.
@@ -35,7 +35,7 @@ impl ClientAssertion for TokenFile {
     }
 }
 
-/// Whether there is a token in the file now.
+/// Checks that the file contains a token now.
 pub(super) fn check(path: &Path) -> azure_core::Result<()> {
     read(path).map(drop)
 }

@@ -1,15 +1,15 @@
-//! The body of an error, in every shape that has been seen: ARM's envelope, bare, in PascalCase, quoted once more,
-//! broken off in the middle, XML, HTML, or nothing.
+//! Parses the body of an error in every known shape: ARM's envelope, bare, in PascalCase, quoted once more,
+//! truncated, XML, HTML, or empty.
 
 use serde_json::{Map, Value};
 
-/// How much of a body is looked at, in bytes.
+/// Examined length of a body, in bytes.
 const LOOKED_AT: usize = 64 << 10;
 
-/// The most codes that are kept.
+/// Most codes that are kept.
 const MOST_CODES: usize = 16;
 
-/// What the body of an error says.
+/// Contents of an error's body.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct ErrorBody {
     /// The codes, outermost first.
@@ -19,7 +19,7 @@ pub(super) struct ErrorBody {
 }
 
 impl ErrorBody {
-    /// Reads whatever it is.
+    /// Parses a body of any shape.
     pub(super) fn parse(bytes: &[u8]) -> ErrorBody {
         let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LOOKED_AT)]);
         let text = text.trim_start_matches('\u{feff}').trim();
@@ -38,7 +38,7 @@ impl ErrorBody {
         read
     }
 
-    /// Reads the body of a poll: the error within it, and not the status beside it.
+    /// Parses the body of a poll: the error in it, and not the status beside it.
     pub(super) fn of_operation(body: &Value) -> ErrorBody {
         of_value(body)
     }
@@ -52,7 +52,7 @@ fn of_value(value: &Value) -> ErrorBody {
         Some(Value::String(code)) => {
             read.codes.push(code.clone());
             let said = member(whole, "error_description").or_else(|| member(whole, "message"));
-            read.message = said.map(words).unwrap_or_default();
+            read.message = said.map(text_value).unwrap_or_default();
         }
         Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_)) | None => {
             collect(whole, &mut read);
@@ -61,11 +61,11 @@ fn of_value(value: &Value) -> ErrorBody {
     read
 }
 
-/// Takes the codes and messages of an error and of the errors within it. The parser bounds the depth.
+/// Collects the codes and messages of an error and its inner errors. The parser bounds the depth.
 fn collect(error: &Map<String, Value>, read: &mut ErrorBody) {
-    let code = member(error, "code").or_else(|| member(error, "internalErrorCode")).map(words);
+    let code = member(error, "code").or_else(|| member(error, "internalErrorCode")).map(text_value);
     let code = code.filter(|code| !code.is_empty());
-    let message = member(error, "message").map(words).unwrap_or_default();
+    let message = member(error, "message").map(text_value).unwrap_or_default();
     if !message.is_empty() {
         if !read.message.is_empty() {
             read.message.push(' ');
@@ -93,15 +93,15 @@ fn collect(error: &Map<String, Value>, read: &mut ErrorBody) {
     }
 }
 
-/// The member of a name in any spelling.
+/// Returns the member of this name in any spelling.
 fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     object
         .get(name)
         .or_else(|| object.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value))
 }
 
-/// A text, a number, or OData's `{"value": text}`.
-fn words(value: &Value) -> String {
+/// Returns a text, a number, or OData's `{"value": text}`.
+fn text_value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
@@ -112,7 +112,7 @@ fn words(value: &Value) -> String {
     }
 }
 
-/// XML with elements `Code` and `Message`, or HTML with a title, or just the text between the tags.
+/// Parses XML with elements `Code` and `Message`, HTML with a title, or the text between the tags.
 fn of_markup(text: &str) -> ErrorBody {
     let codes = element(text, "code").into_iter().collect();
     let message = element(text, "message").or_else(|| element(text, "title")).unwrap_or_else(|| {
@@ -126,7 +126,7 @@ fn of_markup(text: &str) -> ErrorBody {
     ErrorBody { codes, message }
 }
 
-/// What stands in the first element of this name.
+/// Returns the text of the first element of this name.
 fn element(text: &str, name: &str) -> Option<String> {
     let lower = text.to_ascii_lowercase();
     let start = lower.find(&format!("<{name}>"))? + name.len() + 2;
@@ -135,7 +135,7 @@ fn element(text: &str, name: &str) -> Option<String> {
     (!inner.is_empty()).then(|| inner.to_owned())
 }
 
-/// JSON that is broken off or part of something: the strings after `"code":` and `"message":`.
+/// Parses JSON that is truncated or part of something: the strings after `"code":` and `"message":`.
 fn of_fragment(text: &str) -> ErrorBody {
     let mut read = ErrorBody::default();
     let mut rest = text;
@@ -162,7 +162,7 @@ fn of_fragment(text: &str) -> ErrorBody {
     read
 }
 
-/// The string that begins here, to its closing quote or the end, and what follows it.
+/// Splits off the string that begins here, up to its closing quote or the end.
 fn string(text: &str) -> (String, &str) {
     let mut escaped = false;
     for (at, c) in text.char_indices() {

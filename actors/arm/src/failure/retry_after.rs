@@ -1,4 +1,4 @@
-//! The header `Retry-After` (W6): a span, or a date against the answer's own `Date`.
+//! The header `Retry-After` (W6): a duration, or a date relative to the answer's own `Date`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(crate) fn retry_after(headers: &Headers) -> RetryAfter {
     against(headers, OffsetDateTime::now_utc)
 }
 
-/// The same with the wall clock that stands in for a missing `Date`.
+/// Reads the header with this wall clock instead of a missing `Date`.
 pub(super) fn against(headers: &Headers, wall: impl FnOnce() -> OffsetDateTime) -> RetryAfter {
     let text = headers.get_optional_str(&RETRY_AFTER).unwrap_or_default().trim();
     if text.is_empty() {

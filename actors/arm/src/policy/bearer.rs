@@ -1,4 +1,4 @@
-//! The token on each try, and what follows a 401: one more try with another token (W5).
+//! Adds the token to each try, and retries once with another token after a 401 (W5).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use model::redact::{Recipient, sent};
 
 use crate::credential::Tokens;
 
-/// Puts a token on each request. The SDK's own policy would keep tokens in a cache of its own, by a clock of its own.
+/// Adds a token to each request. The SDK's own policy would cache tokens with its own clock.
 #[derive(Debug)]
 pub(crate) struct BearerPolicy(pub(crate) Arc<Tokens>);
 
@@ -39,7 +39,7 @@ impl Policy for BearerPolicy {
         self.0.rejected(token).await;
         let token = self.authorize(request).await?;
         if token.token.secret() == refused {
-            // There was another one a moment ago: it is not the token's age that Azure does not like.
+            // A token was replaced a moment ago: Azure rejects it for another reason than its age.
             return Ok(answer);
         }
         request.body_mut().reset().await?;

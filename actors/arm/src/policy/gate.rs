@@ -1,5 +1,5 @@
-//! The throttle gates as each try meets them (W6). When they open is the writer's business; here they are only
-//! kept, one number per verb class, and enforced.
+//! Enforces the throttle gates on each try (W6). The writer decides when they open; here they are only stored, one
+//! number per verb class.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use model::machine::Now;
 
 use crate::abort_reason::Stop;
 
-/// Until when each verb class is shut; zero is open.
+/// Closing time of each verb class; zero is open.
 #[derive(Default, Debug)]
 pub(crate) struct Gates {
     reads_until: AtomicU64,
@@ -19,7 +19,7 @@ pub(crate) struct Gates {
 }
 
 impl Gates {
-    /// Replaces both; `None` opens.
+    /// Replaces both; `None` opens the gate.
     pub(crate) fn set(&self, reads_until: Option<Now>, writes_until: Option<Now>) {
         self.reads_until.store(reads_until.unwrap_or(Now::ZERO).as_micros(), Ordering::Release);
         self.writes_until.store(writes_until.unwrap_or(Now::ZERO).as_micros(), Ordering::Release);
@@ -32,7 +32,7 @@ impl Gates {
     }
 }
 
-/// Stops a try while the gate of its verb is shut, before a token is fetched for it.
+/// Aborts a try while the gate of its verb is closed, before a token is requested for it.
 pub(crate) struct GatePolicy {
     gates: Arc<Gates>,
     now: Arc<dyn Fn() -> Now + Send + Sync>,

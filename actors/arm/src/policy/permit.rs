@@ -1,4 +1,4 @@
-//! The permit of a PUT as each try meets it (W8).
+//! Enforces the permit of a PUT on each try (W8).
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use model::machine::Now;
 
 use crate::abort_reason::Stop;
 
-/// Stops a try that would change something and has no permit, or one that has run out.
+/// Aborts a try that would change something and has no valid permit.
 ///
 /// The permit travels in the context of the call.
 pub(crate) struct PermitPolicy {

@@ -1,5 +1,5 @@
-//! The client request id: a new one for each call, the same for each try of it (W3). Azure may answer a PUT that
-//! bears the id of an earlier one with the earlier answer, and never carry it out.
+//! The client request id: a new one for each call, the same for each try of it (W3). Azure may answer a PUT with the
+//! id of an earlier one with the earlier answer, and never carry it out.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use azure_core::http::{Context, Request};
 const ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
 const RETURN: HeaderName = HeaderName::from_static("x-ms-return-client-request-id");
 
-/// Names each call, and asks for the name in the answer. It stands before the retry policy.
+/// Adds an id to each call, and requests that the answer repeats it. It comes before the retry policy.
 #[derive(Debug)]
 pub(crate) struct RequestIdPolicy;
 

@@ -1,4 +1,4 @@
-//! Our own `User-Agent`, in the place of the SDK's.
+//! Our own `User-Agent`, which replaces the SDK's.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use azure_core::http::headers::USER_AGENT;
 use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{Context, Request};
 
-/// Says who calls. It stands after the SDK's policy of the same purpose.
+/// Sets the `User-Agent`. It comes after the SDK's policy of the same purpose.
 #[derive(Debug)]
 pub(crate) struct UserAgentPolicy(pub(crate) String);
 

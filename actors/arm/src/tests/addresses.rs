@@ -1,4 +1,4 @@
-//! Addresses.
+//! URLs of resources.
 
 use model::ids::{LbName, PoolId, PoolName};
 

@@ -1,4 +1,4 @@
-//! Answers to PUTs and polls, and facts of load balancers and pools.
+//! Answers to PUTs and polls, and facts about load balancers and pools.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -115,7 +115,7 @@ fn of_a_key_that_stands_twice_the_last_value_counts() {
     assert_eq!(written["properties"]["a"], 2);
 }
 
-/// A pool that network interfaces fill, as Azure answers a GET of it: entries with GUIDs for names and no address.
+/// A pool with network interfaces, as Azure answers a GET of it: entries with GUIDs for names and without an address.
 const INTERFACES: &str = r#"{"name":"kubernetes","id":"/lb/backendAddressPools/kubernetes","etag":"W/\"1\"","properties":{"provisioningState":"Succeeded","loadBalancerBackendAddresses":[{"name":"70f3bd40-2344-4c29-8177-768d4c3ca926","id":"/lb/a","etag":"W/\"1\"","properties":{"provisioningState":"Succeeded","networkInterfaceIPConfiguration":{"id":"/subscriptions/s/resourceGroups/MC_rg/providers/Microsoft.Compute/virtualMachineScaleSets/aks-np-12345678-vmss/virtualMachines/0/networkInterfaces/aks-np-12345678-vmss/ipConfigurations/ipconfig1"}},"type":"t"},{"name":"9b0a","properties":{"ipAddress":"","networkInterfaceIPConfiguration":{"id":"/subscriptions/s/resourceGroups/MC_rg/providers/Microsoft.Network/networkInterfaces/aks-pool-12345678-nic-1/ipConfigurations/ipconfig1"},"adminState":"Down"}},{"name":"c3","properties":{"networkInterfaceIPConfiguration":{"id":"/somewhere/else"}}}],"backendIPConfigurations":[{"id":"/x"},{"id":"/y"},{"id":"/z"}],"loadBalancingRules":[{"id":"/lb/loadBalancingRules/r"}]},"type":"Microsoft.Network/loadBalancers/backendAddressPools"}"#;
 
 #[test]
@@ -131,7 +131,7 @@ fn n2_entries_of_network_interfaces_name_their_virtual_machine() {
     ];
     assert_eq!(seen, expected);
 
-    // What the generated models cannot read says the same.
+    // Entries that the generated models cannot read yield the same facts.
     let odd = INTERFACES
         .replace(r#""ipAddress":"""#, r#""ipAddress":7"#)
         .replace(r#""name":"70f3"#, r#""name":7,"x":"70f3"#);
@@ -189,7 +189,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// An object of anything, under keys that no edit touches.
+/// An arbitrary object, with keys that no edit touches.
 fn extras() -> impl Strategy<Value = serde_json::Map<String, Value>> {
     btree_map("x.{0,4}", any_json(), 0..4).prop_map(|map| map.into_iter().collect())
 }

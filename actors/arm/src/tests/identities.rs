@@ -1,5 +1,5 @@
-//! Every way to sign in, end to end against an authority, an instance metadata service and ARM on loopback: what is
-//! asked, and what is said when there is no token.
+//! Every identity end to end, against an authority, an instance metadata service and ARM on loopback: the requests
+//! for tokens, and the errors without one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Tokens: where they are asked for, when they are asked for again, and that a permit outlives their coming.
+//! Tokens: where they are requested, when they are requested again, and that a permit outlives the request.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ pub(super) fn token(token: &str) -> Reply {
 pub(super) struct Fixture {
     pub(super) server: Server,
     pub(super) client: Client,
-    /// Kept: it is deleted when it is dropped.
+    /// Held because dropping it deletes the file.
     pub(super) file: tempfile::NamedTempFile,
 }
 
-/// A client with workload identity, whose clock moves by `token_takes` with each token that is asked for.
+/// Creates a client with workload identity, whose clock advances by `token_takes` with each token request.
 pub(super) async fn fixture(replies: Vec<Reply>, assertion: &str, token_takes: Duration) -> Fixture {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), assertion).unwrap();
@@ -46,7 +46,7 @@ pub(super) async fn fixture(replies: Vec<Reply>, assertion: &str, token_takes: D
     Fixture { server, client, file }
 }
 
-/// A client with this identity, whose clock moves by `token_takes` with each POST.
+/// Creates a client with this identity, whose clock advances by `token_takes` with each POST.
 pub(super) async fn of(
     identity: Identity,
     login: Login,

@@ -1,4 +1,4 @@
-//! Nothing that can come over the wire makes anything panic, or loses a status.
+//! No bytes on the wire cause a panic or lose a status.
 
 use azure_core::http::RawResponse;
 use azure_core::http::headers::Headers;
@@ -23,7 +23,7 @@ const TRUE_BODIES: [&str; 6] = [
 const HEADERS: [&str; 6] =
     ["retry-after", "date", "etag", "azure-asyncoperation", "location", "x-ms-correlation-request-id"];
 
-/// A true body with a few bytes replaced and its end cut off.
+/// A valid body with a few bytes replaced and its end cut off.
 fn mangled() -> impl Strategy<Value = Vec<u8>> {
     let changes = vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
     (prop::sample::select(&TRUE_BODIES[..]), changes, any::<prop::sample::Index>()).prop_map(

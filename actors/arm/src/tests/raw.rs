@@ -1,4 +1,4 @@
-//! Requests as they stand, and their answers unread.
+//! Raw requests and their unparsed answers.
 
 use model::arm::FailureKind;
 use serde_json::{Value, json};

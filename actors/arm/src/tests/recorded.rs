@@ -1,4 +1,4 @@
-//! Real traffic of Azure, when it is there: recordings, the official examples, and the collection of errors.
+//! Real traffic of Azure, if present: recordings, the official examples, and the collection of errors.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::{answer, entry};
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/arm");
 
-/// The files of a folder of the data; none, visibly, when it is not there.
+/// Returns the files of a folder of the data; reports if it is missing.
 fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
     let folder = Path::new(DATA).join(folder);
     let Ok(entries) = std::fs::read_dir(&folder) else {
@@ -40,7 +40,7 @@ fn body_text(body: &Value) -> String {
     }
 }
 
-/// What the last two segments of an address name.
+/// Returns the last two segments of a URL.
 fn kind_and_name(url: &str) -> (String, String) {
     let path = url.split('?').next().unwrap();
     let mut segments = path.rsplit('/').map(str::to_owned);
@@ -48,7 +48,7 @@ fn kind_and_name(url: &str) -> (String, String) {
     (segments.next().unwrap_or_default(), name)
 }
 
-/// Reads a load balancer; checks that every pool in it is one that the models can read.
+/// Reads a load balancer, and checks that the models can read every pool in it.
 fn check_load_balancer(name: &str, body: &Value) {
     let response = response(200, &[], &body_text(body));
     let ArmAnswer::LoadBalancer(facts) = answer::load_balancer(&LbName::new(name), &response) else {
@@ -87,7 +87,7 @@ fn check_pool(id: &PoolId, body: &Value) {
     assert_eq!(written, expected);
 }
 
-/// Reads an answer as every kind of answer; gives whether it had an error code, which must not be lost.
+/// Reads an answer as every kind of answer; returns whether it had an error code, which must not be lost.
 fn check_any(response: &RawResponse, body: &Value) -> bool {
     let status = u16::from(response.status());
     drop(answer::operation(true, response));
@@ -287,7 +287,7 @@ fn w5_other_clients_recordings_are_read_too() {
     }
 }
 
-/// What W5 says of each collected error, by its id.
+/// Returns W5's class for each collected error, by its id.
 fn class_of(id: &str) -> Option<FailureClass> {
     Some(match id {
         "lro-canceled-superseded-lb" | "lro-another-operation-in-progress" => FailureClass::Retriable,
@@ -334,7 +334,7 @@ fn w5_collected_errors_have_the_classes_of_the_contract() {
         } else {
             (failure(answer::put(&response(status.unwrap_or(400), &[], &text))), Stage::Put)
         };
-        // Whatever it is, it has a class, and nothing that Azure says is taken for a gate or permit of ours.
+        // Every failure has a class, and no answer of Azure counts as a gate or permit of ours.
         let class = classify(&failed, stage);
         assert!(!matches!(class, FailureClass::GateClosed | FailureClass::NotGranted), "{error}");
         let id = error["id"].as_str().unwrap();

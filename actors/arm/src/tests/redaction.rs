@@ -1,4 +1,4 @@
-//! No secret in any log, at any level, nor in anything that can be printed.
+//! No secret appears in any log, at any level, nor in anything that can be printed.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -21,8 +21,8 @@ const SECRET: &str = "planted/secret+with&signs";
 const SECRET_ENCODED: &str = "planted%2Fsecret%2Bwith%26signs";
 const JWT: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwbGFudGVkIn0.cGxhbnRlZA";
 
-/// What can be seen of clients with every identity, whose authorities repeat what they were sent: everything that can
-/// be printed of the client, its settings and its failures.
+/// The visible output of clients with every identity, whose authorities repeat what they receive: everything
+/// printable of the client, its settings and its failures.
 async fn of_every_identity() -> String {
     let made = test_certificates::make();
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -53,7 +53,7 @@ async fn of_every_identity() -> String {
         format!(r#"{{"access_token": ["{TOKEN}"], "expires_on": "{TOKEN}", "expires_in": "{TOKEN}"}}"#);
     let mut printed = String::new();
     for identity in identities {
-        // What an authority knows, it may say; only what its client has sent is told apart from it.
+        // An authority may repeat what it knows; only what its client has sent is a secret here.
         let own = match &identity {
             Identity::ClientSecret { .. } => json.replace(PASSWORD, ""),
             Identity::ClientCertificate { .. } => json.replace(SECRET, "").replace(SECRET_ENCODED, ""),
@@ -73,7 +73,7 @@ async fn of_every_identity() -> String {
     printed
 }
 
-/// Sends what is logged to the test.
+/// Sends log output to the test.
 struct Log(Sender<Vec<u8>>);
 
 impl io::Write for Log {
@@ -87,7 +87,7 @@ impl io::Write for Log {
     }
 }
 
-/// Takes the log of this whole process, of `tracing` and of `log`, at the finest level.
+/// Captures the log of this whole process, of `tracing` and of `log`, at the finest level.
 fn capture() -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     tracing_subscriber::fmt()
@@ -141,7 +141,7 @@ async fn c1_no_token_assertion_secret_or_signature_is_logged() {
     }
 }
 
-/// ARM repeats a token without the scheme before it, in every part of a response.
+/// ARM repeats a token without its scheme, in every part of a response.
 #[tokio::test]
 async fn c1_a_repeated_token_without_a_scheme_is_never_shown() {
     const OPAQUE: &str = "opaque+planted/repeated==";
@@ -155,7 +155,7 @@ async fn c1_a_repeated_token_without_a_scheme_is_never_shown() {
         format!("<html><title>{OPAQUE} {encoded}</title></html>"),
         format!(r#"{{"error":{{"code":"{OPAQUE}","message":"no {OPAQUE}, {encoded}, {base64}, {cut}"}}}}"#),
         format!(r#"{{"error":{{"code":"A","message":"no {escaped}","details":[{{"code":"{OPAQUE}"}}]}}}}"#),
-        // The body is cut within the message, and the message is JSON in JSON.
+        // The body is truncated within the message, and the message is JSON in JSON.
         format!(r#"{{"error":{{"code":"A","message":"no {escaped} and"#),
         serde_json::Value::from(format!(r#"{{"error":{{"code":"A","message":"no {OPAQUE}"}}}}"#)).to_string(),
     ];

@@ -1,4 +1,4 @@
-//! No token is given: the error names the server that answered and what it said, immediately, and without useless
+//! The authority gives no token: the error names the server and its message, immediately, and without useless
 //! requests.
 
 use std::time::Duration;
@@ -25,8 +25,8 @@ async fn start(identity: Identity, replies: Vec<Reply>) -> (Server, Client) {
     of(identity, login, replies, Duration::ZERO).await
 }
 
-/// What is said after this one answer, and how many requests there were.
-async fn told(identity: Identity, answer: Reply) -> (String, usize) {
+/// Returns the error after this one answer, and the number of requests.
+async fn error_of(identity: Identity, answer: Reply) -> (String, usize) {
     let (mut server, client) = start(identity, vec![answer]).await;
     let failed = failure(client.execute(ArmRequest::GetPool(pool_id())).await.answer);
     assert_eq!(failed.kind, FailureKind::Credential, "{failed}");
@@ -52,12 +52,12 @@ async fn c3_a_refusing_metadata_service_is_told_with_its_status() {
     ];
     for (answer, expected) in rows {
         let began = Instant::now();
-        let (said, requests) = told(managed(), answer).await;
-        assert!(said.starts_with("the managed identity could not sign in: "), "{said}");
-        assert!(said.contains(expected) && !said.contains("planted"), "{expected}: {said}");
-        assert!(!said.contains("retried") && !said.contains("cloud or AZURE"), "{said}");
-        assert_eq!(requests, 1, "{said}");
-        assert!(began.elapsed() < Duration::from_secs(10), "{said}");
+        let (error, requests) = error_of(managed(), answer).await;
+        assert!(error.starts_with("the managed identity could not sign in: "), "{error}");
+        assert!(error.contains(expected) && !error.contains("planted"), "{expected}: {error}");
+        assert!(!error.contains("retried") && !error.contains("cloud or AZURE"), "{error}");
+        assert_eq!(requests, 1, "{error}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{error}");
     }
 }
 
@@ -70,9 +70,9 @@ async fn c3_a_busy_login_endpoint_is_told_with_its_status() {
         (reply(504, "", r#"{"error":"temporarily_unavailable"}"#), "temporarily_unavailable"),
     ];
     for (answer, expected) in rows {
-        let (said, requests) = told(secret(), answer).await;
-        assert!(said.contains(expected) && said.contains(again), "{expected}: {said}");
-        assert_eq!(requests, 1, "{said}");
+        let (error, requests) = error_of(secret(), answer).await;
+        assert!(error.contains(expected) && error.contains(again), "{expected}: {error}");
+        assert_eq!(requests, 1, "{error}");
     }
 }
 
@@ -83,17 +83,20 @@ async fn c3_the_words_of_a_login_endpoint_are_read_whatever_is_escaped_in_them()
         r#"{"error_description":"AADSTS700016: no","error_codes":["700016", -1, null]}"#,
     ];
     for answer in rows {
-        let (said, _) = told(secret(), reply(400, "", answer)).await;
-        assert!(said.contains("AADSTS700016") && said.contains("check aadClientId"), "{said}");
-        assert!(!said.contains("Trace ID"), "{said}");
+        let (error, _) = error_of(secret(), reply(400, "", answer)).await;
+        assert!(error.contains("AADSTS700016") && error.contains("check aadClientId"), "{error}");
+        assert!(!error.contains("Trace ID"), "{error}");
     }
 }
 
 #[tokio::test]
 async fn c3_an_answer_without_a_token_is_no_token() {
     for answer in ["{}", r#"{"access_token":"","expires_in":3600,"token_type":"Bearer"}"#] {
-        let (said, requests) = told(secret(), reply(200, "", answer)).await;
-        assert!(said.contains("the answer holds no token; whatever answered is no login endpoint"), "{said}");
+        let (error, requests) = error_of(secret(), reply(200, "", answer)).await;
+        assert!(
+            error.contains("the answer holds no token; whatever answered is no login endpoint"),
+            "{error}"
+        );
         assert_eq!(requests, 1, "nothing is sent to the endpoint");
     }
 }

@@ -1,5 +1,4 @@
-//! A server on loopback that answers one request per connection with what it was told, and a transport that leads
-//! https requests to it.
+//! A server on loopback with one scripted reply per connection, and a transport that redirects https requests to it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,13 +10,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::transport::HttpTransport;
 
-/// What the server does with one request.
+/// Reply to one request.
 pub(super) enum Reply {
-    /// Answers with these bytes and closes.
+    /// Sends these bytes and closes.
     Raw(String),
-    /// Says nothing until the client goes away.
+    /// Sends nothing until the client closes.
     Never,
-    /// Closes without a word.
+    /// Closes without an answer.
     Hangup,
 }
 
@@ -29,7 +28,7 @@ pub(super) fn reply(status: u16, headers: &str, body: &str) -> Reply {
     ))
 }
 
-/// A request as the server got it.
+/// A request as the server received it.
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) line: String,
@@ -66,7 +65,7 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// The next request that it got; `None` when there was no further one.
+    /// Returns the next request; `None` if there was no other.
     pub(super) fn received(&mut self) -> Option<Received> {
         self.requests.try_recv().ok()
     }
@@ -98,7 +97,7 @@ fn headers(head: &str) -> BTreeMap<String, String> {
     lines.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect()
 }
 
-/// Sends what is meant for any https host, and for the instance metadata service, to a server on loopback; the host
+/// Redirects requests for any https host, and for the instance metadata service, to a server on loopback; the host
 /// stays in the header `x-meant-for`.
 pub(super) struct Detour<F> {
     pub(super) inner: HttpTransport,

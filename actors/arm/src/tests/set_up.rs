@@ -1,4 +1,4 @@
-//! Setting up a client.
+//! Creating a client.
 
 use std::path::PathBuf;
 
@@ -53,9 +53,9 @@ fn c1_a_wrong_setting_is_told_with_its_name_and_without_secrets() {
     ];
     for (settings, beginning) in table {
         let debug = format!("{:?}", refused(settings.clone()));
-        let said = refused(settings).to_string();
-        assert!(said.starts_with(beginning) && said.contains(": "), "{said}");
-        assert!(!said.contains("secret") && !debug.contains("secret"), "{said} {debug}");
+        let message = refused(settings).to_string();
+        assert!(message.starts_with(beginning) && message.contains(": "), "{message}");
+        assert!(!message.contains("secret") && !debug.contains("secret"), "{message} {debug}");
     }
     let azure = |authority: &str| Settings {
         identity: workload(),
@@ -74,8 +74,8 @@ async fn c3_nothing_but_what_is_near_is_asked_by_plain_http() {
     for (url, allowed) in [("http://192.0.2.1/x", false), ("http://127.0.0.1:1/x", true)] {
         let request = Request::new(Url::parse(url).unwrap(), Method::Get);
         let error = transport.execute_request(&request).await.unwrap_err();
-        let said = model::redact::chain(&error);
-        assert_eq!(said.contains("URL scheme is not allowed"), !allowed, "{url}: {said}");
+        let message = model::redact::chain(&error);
+        assert_eq!(message.contains("URL scheme is not allowed"), !allowed, "{url}: {message}");
     }
 }
 

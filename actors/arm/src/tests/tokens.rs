@@ -1,4 +1,5 @@
-//! The task that owns the tokens: what its machine decides is done, with callers that come at once or go away.
+//! The task that owns the tokens: it carries out the machine's outputs for callers that come at the same time or stop
+//! waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,14 +15,14 @@ use super::{NOW, WALL};
 use crate::Clocks;
 use crate::credential::{Make, Tokens};
 
-/// What an authority does when it is asked.
+/// Reaction of an authority to a request.
 #[derive(Clone, Copy)]
 enum Does {
-    /// It gives a token that is good for so many seconds.
+    /// Gives a token with this lifetime in seconds.
     Give(u64),
-    /// It refuses.
+    /// Refuses.
     Refuse,
-    /// It says nothing for so many seconds, and then gives a token that is good for an hour.
+    /// Waits for this many seconds, and then gives a token with a lifetime of an hour.
     Hang(u64),
 }
 
@@ -61,7 +62,7 @@ impl TokenCredential for Authority {
     }
 }
 
-/// How often an authority was asked, and how often a credential was made.
+/// Number of token requests, and of created credentials.
 #[derive(Clone, Default)]
 struct Counts {
     asked: Arc<AtomicU32>,
@@ -87,7 +88,7 @@ fn tokens(does: &'static [Does]) -> (Arc<Tokens>, Counts) {
     (Arc::new(Tokens::made_by(make, "scope".to_owned(), clocks).unwrap()), counts)
 }
 
-/// Clocks that go with the runtime's time, which the test has stopped.
+/// Clocks that follow the runtime's time, which the test has paused.
 fn clocks() -> Clocks {
     let began = Instant::now();
     let micros = move || i64::try_from(began.elapsed().as_micros()).unwrap();

@@ -1,4 +1,4 @@
-//! What goes over the wire, and what comes of what comes back.
+//! Requests on the wire, and the answers to what comes back.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -206,10 +206,10 @@ async fn w9_what_is_left_is_told_with_every_answer_also_with_a_failure() {
     let replies = vec![reply(200, left, POOL), reply(429, left, ""), Reply::Hangup];
     let server = Server::start(replies).await;
     let client = Client::new(settings(&server.endpoint())).unwrap();
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     for _ in 0..3 {
         let answered = client.execute(ArmRequest::GetPool(pool_id())).await;
-        told.push((matches!(answered.answer, ArmAnswer::Pool(_)), answered.headroom.reads));
+        results.push((matches!(answered.answer, ArmAnswer::Pool(_)), answered.headroom.reads));
     }
-    assert_eq!(told, [(true, Some(5)), (false, Some(5)), (false, None)]);
+    assert_eq!(results, [(true, Some(5)), (false, Some(5)), (false, None)]);
 }

@@ -123,21 +123,21 @@ impl Bench {
         let cluster_name = "Kubernetes".into();
         let params = Params { removal_delay: 5 * SECOND, within: 60 * SECOND, cluster_name, listed };
         let mut bench = Bench { comparison: Comparison::new(params), ended: None };
-        bench.tell(Now::ZERO, In::Start);
+        bench.send(Now::ZERO, In::Start);
         bench
     }
 
-    fn tell(&mut self, now: Now, input: In) {
+    fn send(&mut self, now: Now, input: In) {
         let mut out = Vec::new();
         self.comparison.step(now, input, &mut out);
-        self.hear(now, &out);
+        self.record_outputs(now, &out);
     }
 
     /// Lets time pass up to this second, and shows this then.
     fn at(&mut self, second: u64, snapshot: &Snapshot) -> &mut Bench {
         let now = Now::from_millis(second * 1_000);
         self.wait(now);
-        self.tell(now, In::Seen(Arc::new(snapshot.clone())));
+        self.send(now, In::Seen(Arc::new(snapshot.clone())));
         self
     }
 
@@ -145,11 +145,11 @@ impl Bench {
         while let Some(due) = self.comparison.deadline().filter(|due| *due <= until) {
             let mut out = Vec::new();
             self.comparison.tick(due, &mut out);
-            self.hear(due, &out);
+            self.record_outputs(due, &out);
         }
     }
 
-    fn hear(&mut self, now: Now, out: &[Out]) {
+    fn record_outputs(&mut self, now: Now, out: &[Out]) {
         for Out::Ended(end) in out {
             assert_eq!(self.ended.replace((now, *end)), None, "it ends once");
         }
@@ -164,7 +164,7 @@ impl Bench {
         (at.as_micros() / 1_000_000, end)
     }
 
-    fn said(&self) -> Vec<String> {
+    fn missing_texts(&self) -> Vec<String> {
         self.comparison.missing().iter().map(ToString::to_string).collect()
     }
 }
@@ -189,7 +189,7 @@ fn c4_a_pool_that_was_compared_once_may_wait_again_but_not_vanish() {
     let unseen = world([unseen, pool("b")], []);
     let mut bench = Bench::begun();
     assert_eq!(bench.at(1, &right).at(1, &unseen).end(), (60, End::Late));
-    assert_eq!(bench.said(), ["lb/a was not compared"]);
+    assert_eq!(bench.missing_texts(), ["lb/a was not compared"]);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn d2_the_pools_of_the_cluster_are_nobodys_and_are_not_waited_for() {
     let foreign = world([], [service("web", &["kubernetes-2"])]);
     let mut bench = Bench::begun();
     assert_eq!(bench.at(1, &foreign).end(), (60, End::Late));
-    assert_eq!(bench.said(), ["lb/kubernetes-2 was not compared"]);
+    assert_eq!(bench.missing_texts(), ["lb/kubernetes-2 was not compared"]);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn d4_members_that_may_go_are_waited_for_until_2_s_after_their_delay() {
     let leaving = world([PoolView { level, ..pool("shop-web") }], []);
     let mut bench = Bench::begun();
     bench.at(4, &leaving).at(6, &leaving);
-    assert_eq!(bench.said(), ["members.removalDelay is not over for members of lb/shop-web"]);
+    assert_eq!(bench.missing_texts(), ["members.removalDelay is not over for members of lb/shop-web"]);
     assert_eq!(bench.end(), (11, End::Complete));
     let right = world([pool("shop-web")], []);
     assert_eq!(Bench::begun().at(4, &leaving).at(6, &right).end(), (6, End::Complete));
@@ -233,7 +233,7 @@ fn d4_the_delay_of_a_late_pool_counts_from_its_own_first_comparison() {
     let both = world([pool("a"), PoolView { level, ..pool("b") }], []);
     let mut bench = Bench::begun();
     bench.at(1, &failing).at(30, &both).at(32, &both);
-    assert_eq!(bench.said(), ["members.removalDelay is not over for members of lb/b"]);
+    assert_eq!(bench.missing_texts(), ["members.removalDelay is not over for members of lb/b"]);
     let decided = |bench: &Bench, second: u64| bench.comparison.is_decided(Now::from_millis(second * 1_000));
     assert_eq!(
         (decided(&bench, 36), decided(&bench, 37)),
@@ -286,10 +286,10 @@ fn c4_whatever_is_not_known_is_named_with_what_was_said_of_it() {
             &["lb/shop-web was not compared"],
         ),
     ];
-    for (snapshot, said) in rows {
+    for (snapshot, missing_texts) in rows {
         let mut bench = Bench::begun();
-        assert_eq!(bench.at(1, &snapshot).end(), (60, End::Late), "{said:?}");
-        assert_eq!(bench.said(), said);
+        assert_eq!(bench.at(1, &snapshot).end(), (60, End::Late), "{missing_texts:?}");
+        assert_eq!(bench.missing_texts(), missing_texts);
     }
 }
 
@@ -303,7 +303,7 @@ fn shop() -> Name {
 }
 
 /// A world where this is known of `eds:shop`, of one server of which this is known.
-fn told(
+fn snapshot_with(
     assigned: Option<Assigned>,
     failure: Option<&str>,
     pools: impl IntoIterator<Item = PoolView>,
@@ -338,17 +338,20 @@ fn x2_c4_a_source_is_waited_for_until_something_of_it_is_known() {
     let silent = "nothing was heard of eds:shop, neither what it is nor an error";
     let rows = [
         (world([], []), silent),
-        (told(None, None, []), silent),
-        (told(Some(Assigned::Unknown(None)), None, []), silent),
-        (told(Some(Assigned::Unknown(None)), Some("one:1: refused"), []), "eds:shop: one:1: refused"),
+        (snapshot_with(None, None, []), silent),
+        (snapshot_with(Some(Assigned::Unknown(None)), None, []), silent),
+        (
+            snapshot_with(Some(Assigned::Unknown(None)), Some("one:1: refused"), []),
+            "eds:shop: one:1: refused",
+        ),
     ];
-    for (snapshot, said) in rows {
+    for (snapshot, missing_texts) in rows {
         let mut bench = following();
-        assert_eq!(bench.at(1, &snapshot).end(), (60, End::Late), "{said}");
-        assert_eq!(bench.said(), [said]);
+        assert_eq!(bench.at(1, &snapshot).end(), (60, End::Late), "{missing_texts}");
+        assert_eq!(bench.missing_texts(), [missing_texts]);
     }
-    let unknown = told(Some(Assigned::Unknown(None)), None, []);
-    let known = told(usable(), None, [pool("edge")]);
+    let unknown = snapshot_with(Some(Assigned::Unknown(None)), None, []);
+    let known = snapshot_with(usable(), None, [pool("edge")]);
     assert_eq!(following().at(1, &unknown).at(9, &known).end(), (10, End::Complete));
     assert_eq!(Bench::begun().at(1, &world([], [])).end(), (2, End::Complete), "where none is listed");
 }
@@ -357,12 +360,12 @@ fn x2_c4_a_source_is_waited_for_until_something_of_it_is_known() {
 fn x2_c4_a_pool_is_waited_for_when_its_source_asks_something_of_it() {
     for assigned in [usable(), Some(Assigned::Dropped(fault("deleted")))] {
         let mut bench = following();
-        bench.at(1, &told(assigned.clone(), None, []));
-        assert_eq!(bench.said(), ["lb/edge was not compared"]);
+        bench.at(1, &snapshot_with(assigned.clone(), None, []));
+        assert_eq!(bench.missing_texts(), ["lb/edge was not compared"]);
         let due = PoolView { state: PoolState::Due, ..pool("edge") };
-        bench.at(3, &told(assigned.clone(), None, [due]));
-        assert_eq!(bench.said(), ["lb/edge was not compared"]);
-        assert_eq!(bench.at(5, &told(assigned, None, [pool("edge")])).end(), (6, End::Complete));
+        bench.at(3, &snapshot_with(assigned.clone(), None, [due]));
+        assert_eq!(bench.missing_texts(), ["lb/edge was not compared"]);
+        assert_eq!(bench.at(5, &snapshot_with(assigned, None, [pool("edge")])).end(), (6, End::Complete));
     }
 }
 
@@ -370,24 +373,24 @@ fn x2_c4_a_pool_is_waited_for_when_its_source_asks_something_of_it() {
 fn x3_c4_a_source_that_fails_at_first_is_known_and_its_pools_left_alone() {
     for reason in [Reason::Nack, Reason::Deleted, Reason::Timer, Reason::Reported] {
         let fault = Fault { reason, ..fault("not so") };
-        let failed = told(Some(Assigned::Unknown(Some(fault))), Some("not so"), []);
+        let failed = snapshot_with(Some(Assigned::Unknown(Some(fault))), Some("not so"), []);
         assert_eq!(following().at(1, &failed).end(), (2, End::Complete));
     }
 }
 
 #[test]
 fn x2_c4_a_control_plane_that_is_not_reached_is_waited_for() {
-    let failed = told(Some(Assigned::Unknown(Some(fault("refused")))), Some("refused"), []);
+    let failed = snapshot_with(Some(Assigned::Unknown(Some(fault("refused")))), Some("refused"), []);
     let mut bench = following();
     bench.at(1, &failed);
-    assert_eq!(bench.said(), ["eds:shop: refused"]);
-    assert_eq!(bench.at(5, &told(usable(), None, [pool("edge")])).end(), (6, End::Complete));
+    assert_eq!(bench.missing_texts(), ["eds:shop: refused"]);
+    assert_eq!(bench.at(5, &snapshot_with(usable(), None, [pool("edge")])).end(), (6, End::Complete));
     assert_eq!(following().at(1, &failed).end(), (60, End::Late));
 }
 
 #[test]
 fn x2_c4_a_listed_pool_that_is_refused_is_not_waited_for() {
-    let mut refused = told(usable(), None, []);
+    let mut refused = snapshot_with(usable(), None, []);
     refused.refused = [(id("edge"), NotManageable::PoolNotFound { lb: LbName::new("lb") })].into();
     assert_eq!(following().at(1, &refused).end(), (2, End::Complete));
 }
@@ -420,9 +423,9 @@ fn c4_whoever_is_out_of_time_just_before_the_second_is_over_is_told_so() {
     let right = world([pool("a")], []);
     let mut bench = Bench::begun();
     bench.wait(Now::from_millis(59_500));
-    bench.tell(Now::from_millis(59_500), In::Seen(Arc::new(right)));
+    bench.send(Now::from_millis(59_500), In::Seen(Arc::new(right)));
     assert_eq!(bench.end(), (60, End::Late));
-    assert_eq!(bench.said(), ["the last comparison was less than a second ago"]);
+    assert_eq!(bench.missing_texts(), ["the last comparison was less than a second ago"]);
 }
 
 proptest! {

@@ -2,47 +2,48 @@
 
 use super::*;
 
-/// What is asked and told while every request is answered so; the seconds at which it is asked.
+/// What is asked and reported while every request is answered so; the seconds at which it is asked.
 struct Bench {
     machine: Deployment,
     now: Now,
     asked: Vec<u64>,
-    told: Vec<Failure>,
+    reported: Vec<Failure>,
     found: Option<Arc<str>>,
 }
 
 impl Bench {
     fn begun() -> Bench {
         let machine = Deployment::default();
-        let mut bench = Bench { machine, now: Now::ZERO, asked: Vec::new(), told: Vec::new(), found: None };
+        let mut bench =
+            Bench { machine, now: Now::ZERO, asked: Vec::new(), reported: Vec::new(), found: None };
         assert_eq!(bench.machine.deadline(), None);
-        bench.tell(In::Start);
+        bench.send(In::Start);
         bench
     }
 
-    fn tell(&mut self, input: In) {
+    fn send(&mut self, input: In) {
         let mut out = Vec::new();
         self.machine.step(self.now, input, &mut out);
-        self.hear(out);
+        self.handle(out);
     }
 
-    fn hear(&mut self, out: Vec<Out>) {
-        for said in out {
-            match said {
+    fn handle(&mut self, out: Vec<Out>) {
+        for output in out {
+            match output {
                 Out::Ask => self.asked.push(self.now.as_micros() / 1_000_000),
                 Out::Found(uid) => assert_eq!(self.found.replace(uid), None),
-                Out::Missing(failure) => self.told.push(failure),
+                Out::Missing(failure) => self.reported.push(failure),
             }
         }
     }
 
     /// The request is answered so, and time passes until the next one.
     fn fails(&mut self, failure: Failure) {
-        self.tell(In::Answered(Err(failure)));
+        self.send(In::Answered(Err(failure)));
         self.now = self.machine.deadline().expect("it asks again");
         let mut out = Vec::new();
         self.machine.tick(self.now, &mut out);
-        self.hear(out);
+        self.handle(out);
     }
 }
 
@@ -54,10 +55,10 @@ fn other() -> Failure {
 fn e1_the_deployment_is_asked_for_once_where_the_answer_has_it() {
     let mut bench = Bench::begun();
     assert_eq!((&bench.asked[..], bench.machine.deadline()), (&[0][..], None), "the port always answers");
-    bench.tell(In::Answered(Ok("d-1".into())));
+    bench.send(In::Answered(Ok("d-1".into())));
     assert_eq!(bench.found.as_deref(), Some("d-1"));
-    bench.tell(In::Answered(Ok("d-2".into())));
-    assert_eq!((bench.machine.deadline(), bench.asked.len(), bench.told.len()), (None, 1, 0));
+    bench.send(In::Answered(Ok("d-2".into())));
+    assert_eq!((bench.machine.deadline(), bench.asked.len(), bench.reported.len()), (None, 1, 0));
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn e1_an_unknown_deployment_is_asked_for_with_waits_that_double_to_10_min() {
     let waits: Vec<u64> = bench.asked.windows(2).map(|two| two[1] - two[0]).collect();
     assert_eq!(&waits[..9], [5, 10, 20, 40, 80, 160, 320, 600, 600]);
     assert_eq!(waits.iter().max(), Some(&600));
-    bench.tell(In::Answered(Ok("d-1".into())));
+    bench.send(In::Answered(Ok("d-1".into())));
     assert_eq!((bench.found.as_deref(), bench.machine.deadline()), (Some("d-1"), None));
 }
 
@@ -78,14 +79,14 @@ fn e1_a_missing_deployment_is_told_once_and_a_short_outage_is_not() {
     for certain in [Failure::Absent, Failure::Denied("no".into())] {
         let mut bench = Bench::begun();
         bench.fails(certain.clone());
-        assert_eq!(bench.told, std::slice::from_ref(&certain));
+        assert_eq!(bench.reported, std::slice::from_ref(&certain));
         (0..9).for_each(|_| bench.fails(certain.clone()));
         (0..9).for_each(|_| bench.fails(other()));
-        assert_eq!(bench.told, [certain], "once");
+        assert_eq!(bench.reported, [certain], "once");
     }
     let mut bench = Bench::begun();
     (0..2).for_each(|_| bench.fails(other()));
-    assert_eq!(bench.told, []);
+    assert_eq!(bench.reported, []);
     bench.fails(other());
-    assert_eq!(bench.told, [other()]);
+    assert_eq!(bench.reported, [other()]);
 }

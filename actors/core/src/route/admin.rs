@@ -1,4 +1,4 @@
-//! Who hears what the admin state says.
+//! Receivers of the outputs of the AdminState machine.
 
 use super::{Delivery, HostMessage, KubernetesCall};
 use coordination::leader;
@@ -7,8 +7,8 @@ use model::operator_request::Scope;
 use pools::{directory, discovery};
 use reporting::{events, snapshot};
 
-pub(super) fn from_admin_state(said: nodes::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+pub(super) fn from_admin_state(output: nodes::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         nodes::Out::Draining(set) => deliver(Delivery::Writer(writer::In::Draining(set))),
         nodes::Out::DrainingAddresses(leaving) => {
             deliver(Delivery::Directory(directory::In::DrainingAddresses(leaving)))

@@ -1,12 +1,12 @@
-//! Who hears what the event emitter says.
+//! Receivers of the outputs of the event emitter.
 
 use super::{Delivery, HostMessage, KubernetesCall};
 use pools::directory;
 use reporting::events;
 use sources::informer;
 
-pub(super) fn from_events(said: events::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+pub(super) fn from_events(output: events::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         events::Out::Post { call, event } => {
             deliver(Delivery::Kubernetes(KubernetesCall::Post { call, event }));
         }

@@ -1,5 +1,5 @@
-//! Which deliveries are facts, and what each is about: on one edge a newer one replaces an older one, and keeps what
-//! must not be lost of it (docs/design/model-and-mechanisms.md, A3).
+//! Which deliveries are facts, and the subject of each. On one edge, a newer fact replaces the older one about the
+//! same subject, and keeps the parts of it that must not be lost (docs/design/model-and-mechanisms.md, A3).
 
 use super::{ArmMessage, Delivery, FactKey, HostMessage, PoolMessage};
 use coordination::leader;
@@ -9,7 +9,7 @@ use reporting::{events, snapshot};
 use sources::informer;
 
 impl Delivery {
-    /// What it is about, when it is a fact.
+    /// Returns the subject, if the delivery is a fact.
     #[must_use]
     pub fn fact(&self) -> Option<FactKey> {
         match self {
@@ -74,8 +74,8 @@ impl Delivery {
         }
     }
 
-    /// Takes over from the replaced fact what must not be lost: the doubt about its origin (G1), the time of its oldest
-    /// trigger, the last good state of an object that cannot be decoded, the notice of an Event that is gone (N1), and the
+    /// Keeps the parts of a replaced fact that must not be lost: an uncertain provenance (G1), the time of its oldest
+    /// trigger, the last good state of an object that cannot be decoded, the notice of a deleted Event (N1), and the
     /// later of two reads of a pool.
     pub fn absorb(&mut self, older: &Delivery) {
         if let (

@@ -1,4 +1,4 @@
-//! A machine's input out of a delivery: one function each, shared by the shells and the simulation.
+//! Extracts a machine's input from a delivery: one function per machine, used by the shells and the simulation.
 
 use super::{Delivery, PoolMessage};
 use coordination::{leader, pauses};
@@ -19,28 +19,28 @@ macro_rules! inputs {
 }
 
 inputs! {
-    /// What it tells a watcher.
+    /// Input for a watcher.
     for_watcher: watch::In, Delivery::Watcher(_, input) => input;
-    /// What it tells the Informer.
+    /// Input for the Informer.
     for_informer: informer::In, Delivery::Informer(input) => input;
-    /// What it tells Discovery.
+    /// Input for Discovery.
     for_discovery: discovery::In, Delivery::Discovery(input) => input;
-    /// What it tells the Directory.
+    /// Input for the Directory.
     for_directory: directory::In, Delivery::Directory(input) => input;
-    /// What it tells a pool's machine.
+    /// Input for a pool's machine.
     for_pool: queue::In, Delivery::Pool(_, PoolMessage::In(input)) => input;
-    /// What it tells the writer.
+    /// Input for the writer.
     for_writer: writer::In, Delivery::Writer(input) => input;
-    /// What it tells the admin state.
+    /// Input for the AdminState machine.
     for_admin_state: nodes::In, Delivery::AdminState(input) => input;
-    /// What it tells the Leader.
+    /// Input for the Leader.
     for_leader: leader::In, Delivery::Leader(input) => input;
-    /// What it tells the keeper of pauses.
+    /// Input for the Pauses machine.
     for_pauses: pauses::In, Delivery::Pauses(input) => input;
-    /// What it tells the event emitter.
+    /// Input for the event emitter.
     for_events: events::In, Delivery::Events(input) => input;
-    /// What it tells the board.
+    /// Input for the snapshot machine.
     for_board: snapshot::In, Delivery::Board(input) => input;
-    /// What it tells the follower of xDS sources.
+    /// Input for the xDS source machine.
     for_xds_source: xds_source::In, Delivery::XdsSource(input) => input;
 }

@@ -1,4 +1,4 @@
-//! Who hears what the follower of xDS sources says.
+//! Receivers of the outputs of the xDS source machine.
 
 use super::Delivery;
 use model::sample::Metric;
@@ -6,9 +6,9 @@ use pools::directory;
 use reporting::snapshot;
 use sources::xds_source;
 
-/// The driver hears what it is to do, the Directory what is known of a source.
-pub(super) fn from_xds_source(said: xds_source::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
+/// The driver receives calls; the Directory receives the state of a source.
+pub(super) fn from_xds_source(output: xds_source::Out, deliver: &mut impl FnMut(Delivery)) {
+    match output {
         xds_source::Out::Call(call) => deliver(Delivery::Xds(call)),
         xds_source::Out::Fact(name, fact) => {
             deliver(Delivery::Directory(directory::In::Source(name, fact)));

@@ -1,6 +1,6 @@
-//! A pool that breaks an invariant beside others that do not (A4): the pools, the writer, the event emitter and the board
-//! are the real machines, and [`route`] says who hears what. Only
-//! [`PoolQueue::break_on_purpose`] can break an invariant. Without debug assertions, as in the field, it goes the same way.
+//! A pool that breaks an invariant does not affect others (A4). The pools, the writer, the event emitter and the
+//! snapshot machine are real, and [`route`] connects them. Only [`PoolQueue::break_on_purpose`] can break an
+//! invariant. Without debug assertions, as in production, the behaviour is the same.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -28,11 +28,11 @@ use reporting::events::{self, Emitter, Event};
 use reporting::snapshot::Board;
 use writer::Writer;
 
-/// How long ARM takes to answer.
+/// Time that ARM takes to answer.
 const LATENCY: Duration = Duration::from_millis(300);
 const EPOCH: Epoch = Epoch(1);
 
-/// A leader with pools on two load balancers, and the ARM that it writes.
+/// A leader with pools on two load balancers, and its ARM.
 struct Field {
     now: Now,
     pools: BTreeMap<PoolId, PoolQueue>,
@@ -40,13 +40,13 @@ struct Field {
     events: Emitter,
     board: Board,
     under_way: VecDeque<Delivery>,
-    /// Answers of ARM that are on their way.
+    /// Answers of ARM in flight.
     answers: BTreeMap<(Now, CallId), ArmAnswer>,
-    /// What each pool holds.
+    /// Members of each pool.
     held: BTreeMap<PoolId, BTreeSet<IpAddr>>,
-    /// The pool whose writes fail for a reason of the moment.
+    /// The pool whose writes fail with a retriable error.
     failing: Option<PoolId>,
-    /// The pools of the PUTs that were sent.
+    /// Pools of the sent PUTs.
     sent: Vec<PoolId>,
     posted: Vec<Arc<Event>>,
     logged: Vec<(PoolId, &'static str)>,
@@ -108,7 +108,7 @@ fn service_of(pool: &PoolId) -> &str {
 }
 
 impl Field {
-    /// One that leads, with these pools, which hold member 1 and are right.
+    /// Creates a leader with these pools, which hold member 1 and are in sync.
     fn new(pools: &[PoolId]) -> Field {
         let lease_free = writer::Params {
             turns: 64,
@@ -145,19 +145,19 @@ impl Field {
         };
         let leads = Standing::Leading { epoch: EPOCH, until: Now::NEVER };
         let (term, policy) = (Some(EPOCH), Arc::default());
-        field.tell(Delivery::Writer(writer::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
-        field.tell(Delivery::Events(events::In::OperatorPolicy { term, policy }));
-        field.tell(Delivery::Writer(writer::In::Standing(leads)));
-        field.tell(Delivery::Events(events::In::Standing(leads)));
+        field.dispatch(Delivery::Writer(writer::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
+        field.dispatch(Delivery::Events(events::In::OperatorPolicy { term, policy }));
+        field.dispatch(Delivery::Writer(writer::In::Standing(leads)));
+        field.dispatch(Delivery::Events(events::In::Standing(leads)));
         for pool in pools {
             field.want(pool, 1);
             let facts = field.facts(pool);
-            field.tell(to(pool, In::Observed(Observation { began: field.now, facts })));
+            field.dispatch(to(pool, In::Observed(Observation { began: field.now, facts })));
         }
         field
     }
 
-    /// The pool's Service wants this one member.
+    /// The pool's Service requires this one member.
     fn want(&mut self, pool: &PoolId, member: u8) {
         let name = service_of(pool);
         let required =
@@ -177,19 +177,19 @@ impl Field {
             would_hold: None,
             overruled: None,
         };
-        self.tell(to(pool, In::Assigned(Arc::new(assignment))));
+        self.dispatch(to(pool, In::Assigned(Arc::new(assignment))));
     }
 
-    /// An invariant of the pool does not hold any more, as its next step finds.
+    /// An invariant of the pool is broken; its next step detects it.
     fn break_it(&mut self, pool: &PoolId) {
         let now = self.now;
         self.pools.get_mut(pool).expect("the pool").break_on_purpose(now);
     }
 
-    /// The same, found at once.
+    /// An invariant of the pool is broken and detected immediately.
     fn break_it_now(&mut self, pool: &PoolId) {
         self.break_it(pool);
-        self.tell(to(pool, In::Pace(Duration::ZERO)));
+        self.dispatch(to(pool, In::Pace(Duration::ZERO)));
     }
 
     fn facts(&self, pool: &PoolId) -> Arc<PoolFacts> {
@@ -209,8 +209,8 @@ impl Field {
         })
     }
 
-    /// Delivers a message, and all that follow from it at this moment.
-    fn tell(&mut self, delivery: Delivery) {
+    /// Delivers a message, and everything that follows from it at this moment.
+    fn dispatch(&mut self, delivery: Delivery) {
         self.under_way.push_back(delivery);
         while let Some(delivery) = self.under_way.pop_front() {
             self.deliver(delivery);
@@ -256,7 +256,7 @@ impl Field {
             Delivery::Host(HostMessage::Quarantined(pool, broken)) => self.logged.push((pool, broken)),
             Delivery::Host(HostMessage::Publish(snapshot)) => self.snapshot = snapshot,
             Delivery::Host(HostMessage::EventDropped(_)) => {}
-            // What is not here: where objects come from, and other metrics.
+            // Receivers that this test does not have: sources of objects, and other metrics.
             Delivery::Watcher(..)
             | Delivery::Informer(_)
             | Delivery::Discovery(_)
@@ -293,7 +293,7 @@ impl Field {
         }
     }
 
-    /// What ARM does, and will have answered.
+    /// Applies a request to ARM and returns its answer.
     fn answer(&mut self, request: &ArmRequest) -> ArmAnswer {
         match request {
             ArmRequest::GetLoadBalancer(lb) => ArmAnswer::LoadBalancer(Arc::new(LbFacts {
@@ -328,7 +328,7 @@ impl Field {
         }
     }
 
-    /// Goes to this moment, through everything that happens on the way.
+    /// Advances to this time, and handles everything on the way.
     fn at(&mut self, ms: u64) -> &mut Field {
         let end = Now::from_millis(ms);
         while let Some(next) = self.next().filter(|next| *next <= end) {
@@ -336,7 +336,7 @@ impl Field {
             let now = self.now;
             if let Some(entry) = self.answers.first_entry().filter(|entry| entry.key().0 <= now) {
                 let ((_, call), answer) = entry.remove_entry();
-                self.tell(Delivery::Writer(writer::In::Answered(call, answer)));
+                self.dispatch(Delivery::Writer(writer::In::Answered(call, answer)));
                 continue;
             }
             let mut out = Vec::new();
@@ -375,13 +375,13 @@ impl Field {
         machines.into_iter().chain(pools).chain([answer]).fold(None, earliest)
     }
 
-    /// How often a pool was written.
+    /// Returns how often a pool was written.
     fn writes(&self, pool: &PoolId) -> usize {
         self.sent.iter().filter(|sent| *sent == pool).count()
     }
 
-    /// The reasons of the events of a pool's Service.
-    fn told(&self, pool: &PoolId) -> Vec<&'static str> {
+    /// Returns the reasons of the events of a pool's Service.
+    fn event_reasons(&self, pool: &PoolId) -> Vec<&'static str> {
         let is_about = |subject: &Subject| match subject {
             Subject::Service(service) => service.key == ServiceKey::new("shop", service_of(pool)),
             Subject::Node { .. } | Subject::Controller => false,
@@ -394,13 +394,13 @@ fn to(pool: &PoolId, input: In) -> Delivery {
     Delivery::Pool(pool.clone(), PoolMessage::In(input))
 }
 
-/// The members after an edit.
+/// Returns the members after an edit.
 fn edited(before: &BTreeSet<IpAddr>, edit: &Edit) -> BTreeSet<IpAddr> {
     let kept = before.iter().enumerate().filter(|(at, _)| !edit.remove.contains(at)).map(|(_, ip)| *ip);
     kept.chain(edit.add.iter().map(|new| new.ip)).collect()
 }
 
-/// Makes a pool due while another one has their lane.
+/// Makes a pool due while another one holds their lane.
 fn due_behind(field: &mut Field, pool: &PoolId, first: &PoolId) {
     field.at(1_000).want(first, 2);
     field.at(1_300).want(pool, 2);
@@ -409,7 +409,7 @@ fn due_behind(field: &mut Field, pool: &PoolId, first: &PoolId) {
     assert_eq!((count(PoolState::Attempting), count(PoolState::Due)), (1, 1), "{pool} waits behind {first}");
 }
 
-/// Makes every pool change once a minute for an hour, and requires that all but the quarantined one follow.
+/// Changes every pool once a minute for an hour, and checks that all but the quarantined one follow.
 fn an_hour_passes(field: &mut Field, quarantined: &PoolId, from_ms: u64) {
     let written = field.writes(quarantined);
     let others: Vec<PoolId> = field.pools.keys().filter(|pool| *pool != quarantined).cloned().collect();
@@ -426,11 +426,14 @@ fn an_hour_passes(field: &mut Field, quarantined: &PoolId, from_ms: u64) {
     assert_eq!(field.writes(quarantined), written, "nothing writes the quarantined pool");
     assert_eq!(field.logged.iter().map(|(pool, _)| pool).collect::<Vec<_>>(), [quarantined]);
     assert_eq!(
-        field.told(quarantined).iter().filter(|reason| **reason == "BackendPoolQuarantined").count(),
+        field.event_reasons(quarantined).iter().filter(|reason| **reason == "BackendPoolQuarantined").count(),
         1
     );
     for pool in &others {
-        assert!(field.told(pool).iter().all(|reason| *reason == "LoadBalancerBackendPoolUpdated"), "{pool}");
+        assert!(
+            field.event_reasons(pool).iter().all(|reason| *reason == "LoadBalancerBackendPoolUpdated"),
+            "{pool}"
+        );
     }
     let count = |state| field.gauge.get(&state).copied().unwrap_or(0);
     let right = i64::try_from(others.len()).expect("a few");
@@ -461,7 +464,7 @@ fn a4_a_pool_that_breaks_during_its_write_frees_the_lane() {
     field.at(1_000);
     field.want(&broken, 2);
     field.want(&same, 2);
-    // Until the PUT of the first is under way; the second waits for the lane.
+    // Until the PUT of the first is in flight; the second waits for the lane.
     (1_000..5_000).step_by(50).find(|ms| field.at(*ms).writes(&broken) > 0).expect("it is written");
     assert_eq!(field.writes(&same), 0, "{:?}", field.sent);
     field.break_it_now(&broken);

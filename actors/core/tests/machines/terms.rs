@@ -18,11 +18,11 @@ fn leading_in(epoch: u64, until: Now) -> In {
     In::Standing(Standing::Leading { epoch: Epoch(epoch), until })
 }
 
-/// An Informer and an emitter, joined as the route joins them, whose deliveries come in order.
+/// An Informer and an emitter, connected by `route`, with deliveries in order.
 struct Pair {
     informer: Informer,
     emitter: Emitter,
-    /// The posts that were made.
+    /// Posts that were made.
     posts: Vec<CallId>,
 }
 
@@ -103,7 +103,7 @@ fn e1_a_condition_from_before_the_first_term_is_posted_once_per_term() {
     pair.deliver(vec![Delivery::Informer(informer::In::Seen(Kind::Services, Now::ZERO, bad))]);
     assert!(pair.posts.is_empty());
     for term in 1..=2 {
-        // Renewals follow; what the Informer says in answer to the first word arrives after all of them.
+        // Renewals follow; the Informer's answer to the first one arrives after all of them.
         let standing = |n| Delivery::Events(leading_in(term, Now::from_millis(n)));
         pair.deliver((0..5).map(standing).collect());
         pair.deliver((5..9).map(standing).collect());

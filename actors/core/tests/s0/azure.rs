@@ -1,4 +1,4 @@
-//! The bench's ARM: what is wrong with it, and the port to it.
+//! The bench's ARM: its faults, and the port to it.
 
 use model::arm::{ArmAnswer, ArmCall, ArmRequest, FailureKind, RetryAfter};
 use model::machine::Now;
@@ -10,12 +10,12 @@ use crate::bench::{Bench, ip};
 use crate::codec;
 
 impl Bench {
-    /// The next so many requests of a sort are answered with this error instead of being carried out.
+    /// The next `times` requests of this kind get this error instead of being carried out.
     pub fn fail(&mut self, target: FaultTarget, times: u64, status: u16, code: &str) {
         self.fault(target, times, FaultEffect::Answer(answer(status, code, None)));
     }
 
-    /// The same of several sorts.
+    /// The next requests of several kinds get this error.
     pub fn fail_each(&mut self, targets: &[(FaultTarget, u64)], status: u16, code: &str) {
         let fault = |(target, times): &(FaultTarget, u64)| Fault {
             target: *target,
@@ -28,18 +28,18 @@ impl Bench {
         self.model.reconfigure(|settings| settings.faults = faults);
     }
 
-    /// The next so many requests of a sort are throttled with this code and this `Retry-After`.
+    /// The next `times` requests of this kind are throttled with this code and this `Retry-After`.
     pub fn throttle(&mut self, target: FaultTarget, times: u64, code: &str, retry_after: Option<&str>) {
         self.fault(target, times, FaultEffect::Answer(answer(429, code, retry_after)));
     }
 
-    /// Every try of the next attempt's PUT is refused, for another operation runs on the load balancer: the last of
-    /// them for five minutes, those before it for a second.
+    /// Every try of the next attempt's PUT is refused because another operation runs on the load balancer: the last
+    /// one for five minutes, the earlier ones for a second.
     pub fn lock(&mut self) {
         self.lock_for("300");
     }
 
-    /// The same where the last refusal has this `Retry-After`.
+    /// Like `lock`, with this `Retry-After` in the last refusal.
     pub fn lock_for(&mut self, seconds: &str) {
         let tries = self.profile.throttled_tries();
         let refusal = |every, limit, retry_after| Fault {
@@ -53,25 +53,25 @@ impl Bench {
         self.model.reconfigure(|settings| settings.faults = faults);
     }
 
-    /// From now on, this and nothing else is wrong with ARM.
+    /// From now on, this is the only fault of ARM.
     pub fn fault(&mut self, target: FaultTarget, times: u64, effect: FaultEffect) {
         let fault = Fault { target, every: 1, limit: Some(times), load_balancer: None, effect };
         self.model.reconfigure(|settings| settings.faults = vec![fault]);
     }
 
-    /// The same for one load balancer.
+    /// From now on, this is the only fault of ARM, for one load balancer.
     pub fn fault_of(&mut self, lb: &str, target: FaultTarget, times: u64, effect: FaultEffect) {
         let load_balancer = Some(lb.to_owned());
         let fault = Fault { target, every: 1, limit: Some(times), load_balancer, effect };
         self.model.reconfigure(|settings| settings.faults = vec![fault]);
     }
 
-    /// Nothing is wrong with ARM any more.
+    /// Ends all faults of ARM.
     pub fn heal(&mut self) {
         self.model.reconfigure(|settings| settings.faults.clear());
     }
 
-    /// Another client writes the members of `lb/shop-web`; gives the status of the answer.
+    /// Another client writes the members of `lb/shop-web`; returns the status of the answer.
     pub fn foreign_put(&mut self, members: &[u8]) -> u16 {
         let members: Vec<(String, String)> =
             members.iter().map(|n| (format!("node-{n}"), ip(*n).to_string())).collect();
@@ -103,7 +103,7 @@ impl Bench {
     }
 }
 
-/// An answer by which ARM refuses.
+/// An error answer of ARM.
 fn answer(status: u16, code: &str, retry_after: Option<&str>) -> FaultAnswer {
     FaultAnswer {
         status,

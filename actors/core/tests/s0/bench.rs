@@ -1,7 +1,7 @@
-//! The bench: pools, writer and emitter around the modelled ARM on one simulated clock.
+//! The bench: pools, writer and emitter with the modelled ARM on one simulated clock.
 //!
-//! The bench stands for the Directory (it makes the assignments), for Discovery (it has the load balancer of a missing
-//! pool read again) and for both ports. A delivery takes no time unless a test holds it up.
+//! The bench replaces the Directory (it makes the assignments), Discovery (it reads the load balancer of a missing
+//! pool again) and both ports. Deliveries take no time unless a test delays them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -35,16 +35,16 @@ mod seen;
 pub use lease::Locked;
 pub use seen::Request;
 
-/// How long after a pool was missing its load balancer is read (D3).
+/// Time from a missing pool to the read of its load balancer (D3).
 const DISCOVERED_AFTER: u64 = 2_000_000;
-/// How often every load balancer is read (D3).
+/// Interval of the reads of every load balancer (D3).
 const DISCOVERED_EVERY: u64 = 60_000_000;
-/// More happenings than this at one moment never end.
+/// Limit of steps at one moment, which detects endless loops.
 const MOST_AT_ONCE: usize = 10_000;
 
-/// One simulated controller without its informers, and its ARM.
+/// A simulated controller without its Informer, and its ARM.
 pub struct Bench {
-    /// The profile that it is configured for.
+    /// The configured profile.
     pub profile: Profile,
     /// The modelled ARM.
     pub model: ArmModel,
@@ -57,32 +57,32 @@ pub struct Bench {
     emitter: Emitter,
     epoch: Epoch,
     opened: Now,
-    /// What each Service wants of each pool.
+    /// Share of each Service in each pool.
     wanted: BTreeMap<PoolId, BTreeMap<String, Share>>,
-    /// What is under way, by the time of its arrival.
+    /// Deliveries in flight, by the time of their arrival.
     agenda: BTreeMap<(u64, u64), Delivery>,
     number: u64,
     next_round: u64,
-    /// What is held up: which deliveries, and for how many microseconds.
+    /// Delay of selected deliveries.
     held_up: Option<HeldUp>,
     gates: [Option<Now>; 2],
-    told: Vec<(u64, String)>,
+    events: Vec<(u64, String)>,
     samples: Vec<Metric>,
     views: BTreeMap<PoolId, Arc<PoolView>>,
 }
 
-/// A delivery that takes longer.
+/// Delay of the deliveries that a predicate selects.
 struct HeldUp {
     picks: fn(&Delivery) -> bool,
     micros: u64,
 }
 
-/// What letting time pass has come to.
+/// Result of letting time pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Progress {
     /// Something happened.
     Made,
-    /// What was picked comes next.
+    /// The selected delivery comes next.
     Stopped,
     /// Nothing happens until the end.
     Nothing,
@@ -106,12 +106,13 @@ fn rule(service: &str) -> String {
 }
 
 impl Bench {
-    /// The pool `lb/shop-web` of the Service `web` holds member 1 and is right, and its writes end at once.
+    /// Creates a bench in which the pool `lb/shop-web` of the Service `web` holds member 1 and is in sync, and writes
+    /// end immediately.
     pub fn new(profile: Profile) -> Bench {
         Bench::with(profile, 3, Settings::default())
     }
 
-    /// The same with this retry budget and this ARM.
+    /// Creates such a bench with this retry budget and this ARM.
     pub fn with(profile: Profile, max_retries: u32, settings: Settings) -> Bench {
         let mut bench = Bench {
             profile,
@@ -131,7 +132,7 @@ impl Bench {
             next_round: DISCOVERED_EVERY,
             held_up: None,
             gates: [None, None],
-            told: Vec::new(),
+            events: Vec::new(),
             samples: Vec::new(),
             views: BTreeMap::new(),
         };
@@ -144,7 +145,7 @@ impl Bench {
         bench
     }
 
-    /// Azure has this pool with member 1 and the rule of one Service, which wants just that.
+    /// Adds to Azure this pool with member 1 and the rule of one Service, which requires that member.
     pub fn open(&mut self, pool: &PoolId, service: &str) {
         let spec = PoolSpec {
             virtual_network: VirtualNetwork::Pool(NETWORK.to_owned()),
@@ -158,14 +159,14 @@ impl Bench {
         assert_eq!(self.view(pool).state.as_str(), "right", "the bench begins at rest");
     }
 
-    // What happens in the cluster.
+    // Changes in the cluster.
 
-    /// A Service wants these members in `lb/shop-web`.
+    /// A Service requires these members in `lb/shop-web`.
     pub fn want(&mut self, service: &str, members: &[u8]) {
         self.want_in(&web(), service, members);
     }
 
-    /// A Service wants these members in a pool.
+    /// A Service requires these members in a pool.
     pub fn want_in(&mut self, pool: &PoolId, service: &str, members: &[u8]) {
         self.model.add_rule(pool.lb.as_str(), &rule(service), pool.pool.as_str(), true);
         let share = Share {
@@ -180,14 +181,14 @@ impl Bench {
         self.assign(pool);
     }
 
-    /// A slice event of a Service that changes no member.
+    /// A slice event of a Service without a change of members.
     pub fn slice_event(&mut self, service: &str) {
         let share = self.wanted.get_mut(&web()).and_then(|shares| shares.get_mut(service));
         share.expect("it is there").revision += 1;
         self.assign(&web());
     }
 
-    /// A Service is deleted, or has left a pool for another one.
+    /// A Service is deleted, or leaves a pool for another one.
     pub fn leave(&mut self, pool: &PoolId, service: &str) {
         self.remove_rule(pool, service);
         self.depart(pool, service);
@@ -198,13 +199,13 @@ impl Bench {
         self.model.remove_rule(pool.lb.as_str(), &rule(service));
     }
 
-    /// The Directory hears that a Service is gone; its rule is still there.
+    /// The Directory learns that a Service is gone; its rule still exists.
     pub fn depart(&mut self, pool: &PoolId, service: &str) {
         self.wanted.entry(pool.clone()).or_default().remove(service);
         self.assign(pool);
     }
 
-    /// A Service leaves `lb/shop-web` for a pool on another load balancer, which has member 1.
+    /// A Service leaves `lb/shop-web` for a pool on another load balancer, with member 1.
     pub fn move_to(&mut self, to: &PoolId, service: &str) {
         let share = self.wanted.get(&web()).and_then(|shares| shares.get(service)).cloned();
         let required = share.expect("it is there").required;
@@ -220,7 +221,7 @@ impl Bench {
         self.discover(&to.lb, 0);
     }
 
-    /// The Directory's word overtakes what else is under way to the pool, as it comes on its own edge.
+    /// The assignment overtakes other deliveries to the pool, as it has an edge of its own.
     fn assign(&mut self, pool: &PoolId) {
         let shares = self.wanted.get(pool).cloned().unwrap_or_default();
         let mut level = Level::default();
@@ -247,13 +248,13 @@ impl Bench {
         self.deliver(Delivery::Pool(pool.clone(), PoolMessage::In(input)));
     }
 
-    /// The Leader says where this process stands.
+    /// The Leader reports the leadership state of this process.
     pub fn stand(&mut self, standing: Standing) {
         self.deliver(Delivery::Writer(writer::In::Standing(standing)));
         self.deliver(Delivery::Events(events::In::Standing(standing)));
     }
 
-    /// A new term begins: every assignment is said again, every load balancer is read, and then this process leads.
+    /// A new term starts: every assignment is repeated, every load balancer is read, and then this process leads.
     pub fn new_term(&mut self) {
         self.epoch.0 += 1;
         self.opened = Now::from_micros(self.now);
@@ -267,17 +268,17 @@ impl Bench {
         self.push(self.now + 500, Delivery::Events(events::In::Standing(standing)));
     }
 
-    /// The process is told to end.
+    /// The process is shut down.
     pub fn shut_down(&mut self) {
         self.deliver(Delivery::Writer(writer::In::Shutdown));
     }
 
-    /// The present term.
+    /// The current term.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Discovery reads a load balancer after so many microseconds (D3).
+    /// Discovery reads a load balancer after this many microseconds (D3).
     pub fn discover(&mut self, lb: &LbName, after: u64) {
         self.number += 1;
         let call = CallId(self.number);
@@ -285,14 +286,14 @@ impl Bench {
         self.push(self.now + after, Delivery::Writer(read));
     }
 
-    /// Holds up each delivery that the test picks by so many milliseconds, until it is called again.
+    /// Delays each delivery that the predicate selects by this many milliseconds; replaces the last call.
     pub fn hold_up(&mut self, picks: fn(&Delivery) -> bool, ms: u64) {
         self.held_up = (ms > 0).then_some(HeldUp { picks, micros: ms * 1_000 });
     }
 
     // The clock.
 
-    /// Times are counted from the moment so many milliseconds from now.
+    /// Sets the origin of times to this many milliseconds from now.
     pub fn mark(&mut self, ms: u64) {
         self.mark = self.now + ms * 1_000;
     }
@@ -302,7 +303,7 @@ impl Bench {
         self.since_mark(self.now)
     }
 
-    /// When `lb/shop-web` may next take part, in milliseconds since the mark.
+    /// When `lb/shop-web` is next eligible, in milliseconds since the mark.
     pub fn next_at(&self) -> Option<i64> {
         self.view(&web()).next_at.map(|at| self.since_mark(at.as_micros()))
     }
@@ -312,24 +313,24 @@ impl Bench {
         micros.div_euclid(1_000)
     }
 
-    /// Lets so many milliseconds pass.
+    /// Advances by this many milliseconds.
     pub fn run(&mut self, ms: u64) {
         let end = self.now + ms * 1_000;
-        while self.advance(end, |_| false) == Progress::Made {}
+        while self.step_until(end, |_| false) == Progress::Made {}
         self.now = end;
     }
 
-    /// Goes to this many milliseconds after the mark.
+    /// Advances to this many milliseconds after the mark.
     pub fn at(&mut self, ms: i64) {
         let behind = ms - self.ms();
         self.run(u64::try_from(behind).expect("the clock runs forward"));
     }
 
-    /// Stops before the next delivery that the test picks, within a quarter of an hour.
+    /// Stops before the next delivery that the predicate selects, within a quarter of an hour.
     pub fn stop_before(&mut self, picks: impl Fn(&Delivery) -> bool) {
         let end = self.now + 900_000_000;
         loop {
-            match self.advance(end, &picks) {
+            match self.step_until(end, &picks) {
                 Progress::Made => {}
                 Progress::Stopped => return,
                 Progress::Nothing => panic!("it never happens"),
@@ -337,8 +338,8 @@ impl Bench {
         }
     }
 
-    /// Handles what comes next until `end`, and all else at that moment. Stops in front of what is picked.
-    fn advance(&mut self, end: u64, picks: impl Fn(&Delivery) -> bool) -> Progress {
+    /// Handles the next moment up to `end`, completely. Stops before a selected delivery.
+    fn step_until(&mut self, end: u64, picks: impl Fn(&Delivery) -> bool) -> Progress {
         let mut began = None;
         for _ in 0..MOST_AT_ONCE {
             let deadline = self.deadline().map(|at| at.as_micros().max(self.now));
@@ -392,18 +393,18 @@ impl Bench {
             self.emitter.tick(now, &mut out);
             said.extend(out.into_iter().map(Output::Events));
         }
-        self.hear(said);
+        self.handle(said);
     }
 
-    // The ways of deliveries.
+    // Deliveries.
 
-    fn hear(&mut self, said: Vec<Output>) {
+    fn handle(&mut self, said: Vec<Output>) {
         let mut deliveries = Vec::new();
         for said in said {
             route(said, &mut |delivery| deliveries.push(delivery));
         }
         for delivery in deliveries {
-            // What is only looked at needs no time.
+            // A delivery that is only observed takes no time.
             if let Delivery::Board(snapshot::In::Pool(view)) = delivery {
                 self.views.insert(view.pool.clone(), view);
                 continue;
@@ -425,7 +426,7 @@ impl Bench {
                 let params = self.queue.clone();
                 let queue = self.pools.entry(pool.clone()).or_insert_with(|| PoolQueue::new(pool, params));
                 let said = step(queue, self.now, input, Output::Pool);
-                self.hear(said);
+                self.handle(said);
             }
             Delivery::Pool(pool, PoolMessage::Forget) => {
                 self.pools.remove(&pool);
@@ -433,11 +434,11 @@ impl Bench {
             Delivery::Writer(input) => {
                 let said = step(&mut self.writer, self.now, input, Output::Writer);
                 assert_eq!(self.writer.check(), Ok(()));
-                self.hear(said);
+                self.handle(said);
             }
             Delivery::Events(input) => {
                 let said = step(&mut self.emitter, self.now, input, Output::Events);
-                self.hear(said);
+                self.handle(said);
             }
             Delivery::Arm(ArmMessage::Call(call)) => self.call(&call),
             Delivery::Arm(ArmMessage::Gates { reads_until, writes_until }) => {
@@ -490,12 +491,12 @@ impl Bench {
             Severity::Normal => "Normal",
             Severity::Warning => "Warning",
         };
-        // S0 says how an update begins; names, trigger and correlation id follow.
+        // S0 defines how an update message starts; names, trigger and correlation id follow.
         let updated = event.reason == "LoadBalancerBackendPoolUpdated";
         let message = if updated { event.message.split_inclusive(')').next() } else { None };
         let message = message.unwrap_or(&event.message);
         let text = format!("{} {severity} {}: {message}", service.key.name, event.reason);
-        self.told.push((self.now, text));
+        self.events.push((self.now, text));
         let answer = Ok(Arc::from(format!("event-{}", call.0)));
         self.push(self.now, Delivery::Events(events::In::Posted { call, answer }));
     }

@@ -5,9 +5,9 @@ use simulator_models::arm::{FaultTarget, Settings};
 
 use crate::bench::{Bench, Request, web};
 use crate::profile::{NOT_COMPARED, Playing, Profile, TICK, both};
-use crate::words::{exhausted, failed, retrying, updated};
+use crate::texts::{exhausted, failed, retrying, updated};
 
-/// A bench whose Service changes from member 1 to member 2; times count from the moment at which that is due.
+/// A bench whose Service changes from member 1 to member 2; times count from the moment at which the change is due.
 fn changed(profile: Profile, max_retries: u32) -> Bench {
     let mut bench = Bench::with(profile, max_retries, Settings::default());
     bench.mark(profile.window());
@@ -15,12 +15,12 @@ fn changed(profile: Profile, max_retries: u32) -> Bench {
     bench
 }
 
-/// The requests of an attempt whose PUT is answered with this status, and that begins at this moment.
+/// The requests of an attempt that starts at this time and whose PUT is answered with this status.
 fn attempt(at: i64, status: u16) -> [Request; 2] {
     [(at, "GET", 200), (at + 20, "PUT", status)]
 }
 
-/// The read that verifies a write whose attempt began at this moment (W2).
+/// The read that verifies a write whose attempt started at this time (W2).
 fn verified(at: i64) -> Request {
     (at + 1_120, "GET", 200)
 }
@@ -32,17 +32,17 @@ fn s0_case_06_a_conflict_is_requeued_and_succeeds_after_a_fresh_get() {
         bench.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
         bench.at(30_119);
         assert_eq!(bench.requests(), attempt(0, 409));
-        assert_eq!(bench.told_at(), [(120, retrying("web", 1, 3, "Conflict"))]);
+        assert_eq!(bench.events_at(), [(120, retrying("web", 1, 3, "Conflict"))]);
         assert_eq!(bench.counts("web"), [1]);
         bench.at(40_000);
         let all = [&attempt(0, 409)[..], &attempt(30_120, 200), &[verified(30_120)]].concat();
         assert_eq!(bench.requests(), all);
-        assert_eq!(bench.told_at(), [(30_240, updated("web", 1, 1, 1))]);
+        assert_eq!(bench.events_at(), [(30_240, updated("web", 1, 1, 1))]);
         assert_eq!(bench.members(&web()), [2]);
     });
 }
 
-/// In the default profile a 412 costs a round within the attempt; only one in every round is an outcome (C2, W2).
+/// In the default profile, a 412 costs a round within the attempt; only a 412 in every round is an outcome (C2, W2).
 #[test]
 fn s0_case_06_a_failed_precondition_is_requeued_and_succeeds_after_a_get() {
     both(|profile| {
@@ -56,12 +56,12 @@ fn s0_case_06_a_failed_precondition_is_requeued_and_succeeds_after_a_get() {
         bench.at(ended + 29_999);
         let mut first: Vec<Request> = (0..ended / 120).flat_map(|round| attempt(round * 120, 412)).collect();
         assert_eq!(bench.requests(), first);
-        assert_eq!(bench.told_at(), [(ended, retrying("web", 1, 3, "PreconditionFailed"))]);
+        assert_eq!(bench.events_at(), [(ended, retrying("web", 1, 3, "PreconditionFailed"))]);
         bench.at(ended + 40_000);
         first.extend(attempt(ended + 30_000, 200));
         first.push(verified(ended + 30_000));
         assert_eq!(bench.requests(), first);
-        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
         assert_eq!(bench.failures(), [false]);
     });
 }
@@ -76,7 +76,7 @@ fn s0_case_06_the_second_try_reads_what_others_have_written() {
         bench.at(40_000);
         assert_eq!(bench.members(&web()), [2]);
         assert_eq!(
-            bench.told(),
+            bench.events(),
             [retrying("web", 1, 3, "Conflict"), updated("web", 1, 1, 2)],
             "members 1 and 9 went"
         );
@@ -94,7 +94,7 @@ fn s0_case_11_an_exhausted_budget_is_reported_and_leaves_the_queue_empty() {
         bench.at(90_480);
         let retries = (1..=3).map(|n| retrying("web", n, 3, "Conflict"));
         let last = exhausted("web", 3, "Conflict", &profile.afterwards(60));
-        assert_eq!(bench.told(), retries.chain([last]).collect::<Vec<String>>());
+        assert_eq!(bench.events(), retries.chain([last]).collect::<Vec<String>>());
         assert_eq!(bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count(), 4);
         assert!(bench.counts("web").is_empty());
         assert_eq!(bench.view(&web()).state.as_str(), "failed");
@@ -102,7 +102,7 @@ fn s0_case_11_an_exhausted_budget_is_reported_and_leaves_the_queue_empty() {
     });
 }
 
-/// Each status of `GetRetriableStatusCode()`, of GETs and of PUTs, after the client has tried four times.
+/// Each status of `GetRetriableStatusCode()`, of GETs and of PUTs, after four tries of the client.
 #[test]
 fn s0_case_12_statuses_that_the_client_retries_are_terminal_afterwards() {
     for status in [408, 500, 502, 503, 504] {
@@ -112,9 +112,9 @@ fn s0_case_12_statuses_that_the_client_retries_are_terminal_afterwards() {
                 let mut bench = changed(profile, 3);
                 bench.fail(target, 4, status, "ServerTrouble");
                 bench.at(30_000);
-                assert!(bench.told().is_empty(), "the client still tries");
+                assert!(bench.events().is_empty(), "the client still tries");
                 bench.at(100_000);
-                assert_eq!(bench.told(), [failed(profile, "ServerTrouble")]);
+                assert_eq!(bench.events(), [failed(profile, "ServerTrouble")]);
                 assert_eq!(bench.failures(), [true]);
                 assert!(bench.counts("web").is_empty(), "nothing is requeued");
                 let requests = bench.requests();
@@ -138,7 +138,7 @@ fn s0_case_12_what_the_client_retries_and_then_succeeds_is_one_attempt() {
         let mut bench = changed(profile, 3);
         bench.fail(FaultTarget::PoolPut, 3, 503, "ServerTrouble");
         bench.at(120_000);
-        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
         assert_eq!(bench.failures(), [false]);
     });
 }
@@ -146,14 +146,14 @@ fn s0_case_12_what_the_client_retries_and_then_succeeds_is_one_attempt() {
 /// The client counts its tries for each ARM call, as the Azure SDK does.
 #[test]
 fn s0_case_12_get_and_put_have_four_tries_each() {
-    for (puts, told) in [(3, None), (4, Some("ServerTrouble"))] {
+    for (puts, events) in [(3, None), (4, Some("ServerTrouble"))] {
         both(|profile| {
             let mut bench = changed(profile, 3);
             bench.fail_each(&[(FaultTarget::PoolGet, 3), (FaultTarget::PoolPut, puts)], 503, "ServerTrouble");
             bench.at(140_000);
-            let expected = told.map_or_else(|| updated("web", 1, 1, 1), |code| failed(profile, code));
-            assert_eq!(bench.told(), [expected]);
-            assert_eq!(bench.failures(), [told.is_some()], "one attempt");
+            let expected = events.map_or_else(|| updated("web", 1, 1, 1), |code| failed(profile, code));
+            assert_eq!(bench.events(), [expected]);
+            assert_eq!(bench.failures(), [events.is_some()], "one attempt");
             let count = |verb: &str, status: u16| {
                 bench
                     .requests()
@@ -186,7 +186,7 @@ fn s0_case_13_other_failures_are_not_requeued_and_are_reported_at_once() {
                 let mut bench = changed(profile, 3);
                 bench.fail(target, 1_000, status, code);
                 bench.at(59_000);
-                assert_eq!(bench.told(), [failed(profile, code)]);
+                assert_eq!(bench.events(), [failed(profile, code)]);
                 assert_eq!(bench.failures(), [true]);
                 assert!(bench.counts("web").is_empty());
                 assert_eq!(bench.requests(), requests);
@@ -195,7 +195,7 @@ fn s0_case_13_other_failures_are_not_requeued_and_are_reported_at_once() {
     }
 }
 
-/// S0 knows no comparison after a failure; Q8's is the default profile's own, and a repeat is not told again.
+/// S0 has no comparison after a failure; Q8's belongs to the default profile, and does not report a repeated failure.
 #[test]
 fn s0_case_13_only_a_slice_event_or_default_time_restarts_a_failed_pool() {
     both(|profile| {
@@ -207,11 +207,11 @@ fn s0_case_13_only_a_slice_event_or_default_time_restarts_a_failed_pool() {
             Profile::Default => assert_eq!(attempts, 4, "after 1, 2 and 4 minutes"),
             Profile::Upstream => assert_eq!(attempts, 1),
         }
-        assert_eq!(bench.told(), [failed(profile, "AuthorizationFailed")], "told once");
+        assert_eq!(bench.events(), [failed(profile, "AuthorizationFailed")], "told once");
         bench.heal();
         bench.slice_event("web");
         bench.run(TICK + 1_000);
-        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
     });
 }
 
@@ -222,7 +222,7 @@ fn s0_case_14_a_missing_pool_is_dropped_without_an_event() {
         bench.model.remove_pool("lb", "shop-web");
         bench.at(900_000);
         assert_eq!(bench.requests(), [(0, "GET", 404)]);
-        assert!(bench.told().is_empty() && bench.failures().is_empty());
+        assert!(bench.events().is_empty() && bench.failures().is_empty());
         assert!(bench.counts("web").is_empty());
     });
 }
@@ -234,11 +234,11 @@ fn s0_case_14_a_missing_load_balancer_is_dropped_without_an_event() {
         bench.model.remove_load_balancer("lb");
         bench.at(900_000);
         assert_eq!(bench.requests(), [(0, "GET", 404)]);
-        assert!(bench.told().is_empty() && bench.failures().is_empty());
+        assert!(bench.events().is_empty() && bench.failures().is_empty());
     });
 }
 
-/// What follows a 404 is Q6's: where discovery still maps the pool, the default profile compares it again.
+/// Q6 defines what follows a 404: where discovery still maps the pool, the default profile compares it again.
 #[test]
 fn s0_case_14_a_404_of_the_put_is_dropped_without_an_event() {
     both(|profile| {
@@ -246,24 +246,25 @@ fn s0_case_14_a_404_of_the_put_is_dropped_without_an_event() {
         bench.fail(FaultTarget::PoolPut, 1, 404, "NotFound");
         bench.at(121);
         assert_eq!(bench.requests(), attempt(0, 404));
-        assert!(bench.told().is_empty() && bench.failures().is_empty());
+        assert!(bench.events().is_empty() && bench.failures().is_empty());
         assert!(bench.counts("web").is_empty(), "the entry is gone");
         bench.at(300_000);
         bench.discover(&LbName::new("lb"), 0);
         bench.at(400_000);
         match profile {
-            Profile::Default => assert_eq!(bench.told_at(), [(5_740, updated("web", 1, 1, 1))]),
+            Profile::Default => assert_eq!(bench.events_at(), [(5_740, updated("web", 1, 1, 1))]),
             Profile::Upstream => {
-                assert!(bench.told().is_empty() && bench.requests().len() == 2);
+                assert!(bench.events().is_empty() && bench.requests().len() == 2);
                 bench.want("web", &[3]);
                 bench.at(440_000);
-                assert_eq!(bench.told_at(), [(430_120, updated("web", 1, 1, 1))]);
+                assert_eq!(bench.events_at(), [(430_120, updated("web", 1, 1, 1))]);
             }
         }
     });
 }
 
-/// Only what the attempt took is dropped (S0 "Stale"): in both profiles what comes meanwhile is tried after the interval.
+/// Only the changes of the attempt are dropped (S0 "Stale"): in both profiles, later changes are tried after the
+/// interval.
 #[test]
 fn s0_case_14_a_change_during_an_attempt_that_meets_404_is_not_lost() {
     both(|profile| {
@@ -279,10 +280,10 @@ fn s0_case_14_a_change_during_an_attempt_that_meets_404_is_not_lost() {
             Profile::Upstream => 30_120,
         };
         bench.at(next - 1);
-        assert!(bench.told().is_empty());
+        assert!(bench.events().is_empty());
         assert_eq!(bench.requests(), attempt(0, 404), "discovery alone has looked");
         bench.at(400_000);
-        assert_eq!(bench.told_at(), [(next + 120, updated("web", 1, 1, 1))]);
+        assert_eq!(bench.events_at(), [(next + 120, updated("web", 1, 1, 1))]);
         assert_eq!(bench.members(&web()), [3]);
         assert_eq!(bench.failures(), [false]);
     });
@@ -295,22 +296,22 @@ fn s0_case_14_a_change_for_a_missing_pool_writes_nothing() {
         bench.model.remove_pool("lb", "shop-web");
         bench.at(10);
         bench.want("web", &[3]);
-        // The model has made the pool again for the Service's rule.
+        // The model has created the pool again for the Service's rule.
         bench.model.remove_pool("lb", "shop-web");
         bench.at(900_000);
         assert_eq!(bench.requests(), [(0, "GET", 404)]);
-        assert!(bench.told().is_empty() && bench.failures().is_empty());
+        assert!(bench.events().is_empty() && bench.failures().is_empty());
     });
 }
 
-/// The config load of this case is a test of the `config` crate.
+/// The config load of this case is tested in the `config` crate.
 #[test]
 fn s0_case_22_explicit_zero_retries_make_the_first_failure_final() {
     both(|profile| {
         let mut bench = changed(profile, 0);
         bench.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
         bench.at(900_000);
-        assert_eq!(bench.told_at(), [(120, exhausted("web", 0, "Conflict", NOT_COMPARED))]);
+        assert_eq!(bench.events_at(), [(120, exhausted("web", 0, "Conflict", NOT_COMPARED))]);
         assert_eq!(bench.requests(), attempt(0, 409));
         assert_eq!(bench.failures(), [true]);
         assert!(bench.counts("web").is_empty());
@@ -327,18 +328,18 @@ fn s0_case_23_a_retried_success_is_one_successful_observation() {
         assert_eq!(observed.iter().map(|(failed, _)| *failed).collect::<Vec<bool>>(), [false]);
         assert_eq!(observed[0].1.as_millis(), 120, "from Take to outcome of the attempt that succeeded");
         let retries = (1..=3).map(|n| retrying("web", n, 3, "Conflict"));
-        assert_eq!(bench.told(), retries.chain([updated("web", 1, 1, 1)]).collect::<Vec<String>>());
+        assert_eq!(bench.events(), retries.chain([updated("web", 1, 1, 1)]).collect::<Vec<String>>());
     });
 }
 
-/// S0 "Expected Behavior": completed operations are dropped, and what comes later has a fresh budget.
+/// S0 "Expected Behavior": completed operations are dropped, and later ones have a new budget.
 #[test]
 fn s0_expected_a_later_retry_that_succeeds_drops_the_operation() {
     both(|profile| {
         let mut bench = changed(profile, 3);
         bench.fail(FaultTarget::PoolPut, 2, 409, "Conflict");
         bench.at(100_000);
-        assert_eq!(bench.told().last(), Some(&updated("web", 1, 1, 1)));
+        assert_eq!(bench.events().last(), Some(&updated("web", 1, 1, 1)));
         assert!(bench.counts("web").is_empty());
         let asked = bench.requests().len();
         bench.at(900_000);
@@ -346,6 +347,6 @@ fn s0_expected_a_later_retry_that_succeeds_drops_the_operation() {
         bench.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
         bench.want("web", &[3]);
         bench.run(profile.window() + 1_000);
-        assert_eq!(bench.told(), [retrying("web", 1, 3, "Conflict")], "a fresh budget");
+        assert_eq!(bench.events(), [retrying("web", 1, 3, "Conflict")], "a fresh budget");
     });
 }

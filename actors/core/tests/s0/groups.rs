@@ -4,10 +4,10 @@ use simulator_models::arm::{FaultTarget, Settings};
 
 use crate::bench::{Bench, web};
 use crate::profile::{Profile, both};
-use crate::words::{exhausted, retrying, updated};
+use crate::texts::{exhausted, retrying, updated};
 
-/// A bench whose pool is used by the Services `api` and `web`, which both want member 1; times count from the moment
-/// at which the next change is due.
+/// A bench whose pool is used by the Services `api` and `web`, which both require member 1; times count from the
+/// moment at which the next change is due.
 fn shared(profile: Profile, max_retries: u32) -> Bench {
     let mut bench = Bench::with(profile, max_retries, Settings::default());
     bench.want("api", &[1]);
@@ -28,18 +28,18 @@ fn s0_case_09_a_fresh_operation_keeps_its_own_counter_in_a_group() {
         bench.want("api", &[1, 3]);
         bench.want("web", &[2, 4]);
         assert_eq!((bench.counts("api"), bench.counts("web")), (vec![0], vec![0, 1]));
-        assert_eq!(bench.told_at(), [(120, retrying("web", 1, 3, "Conflict"))]);
+        assert_eq!(bench.events_at(), [(120, retrying("web", 1, 3, "Conflict"))]);
         bench.at(31_000);
         assert_eq!((bench.counts("api"), bench.counts("web")), (vec![1], vec![1, 2]));
         let both = [retrying("api", 1, 3, "Conflict"), retrying("web", 2, 3, "Conflict")];
         assert_eq!(
-            bench.told_at(),
+            bench.events_at(),
             both.map(|text| (30_240, text)),
             "each Service hears of its most used change"
         );
         assert!(bench.failures().is_empty(), "an attempt that only requeues is no observation");
         bench.at(62_000);
-        assert_eq!(bench.told(), [updated("api", 4, 3, 0), updated("web", 4, 3, 0)]);
+        assert_eq!(bench.events(), [updated("api", 4, 3, 0), updated("web", 4, 3, 0)]);
         assert_eq!(bench.failures(), [false], "one for the attempt");
     });
 }
@@ -52,14 +52,14 @@ fn s0_case_10_of_mixed_budgets_only_the_exhausted_is_reported() {
         bench.want("web", &[2]);
         bench.at(10_000);
         bench.want("api", &[1, 3]);
-        bench.told();
+        bench.events();
         bench.at(31_000);
         let web_failed = exhausted("web", 1, "Conflict", &in_seconds(30));
-        assert_eq!(bench.told(), [web_failed, retrying("api", 1, 1, "Conflict")]);
+        assert_eq!(bench.events(), [web_failed, retrying("api", 1, 1, "Conflict")]);
         assert_eq!((bench.counts("api"), bench.counts("web")), (vec![1], vec![]));
         assert_eq!(bench.failures(), [true], "a mixed attempt is one failed observation");
         bench.at(62_000);
-        assert_eq!(bench.told(), [updated("api", 3, 2, 0)], "whose change it was hears of it");
+        assert_eq!(bench.events(), [updated("api", 3, 2, 0)], "whose change it was hears of it");
         assert_eq!(bench.failures(), [false]);
         assert_eq!(bench.members(&web()), [1, 2, 3], "the level lost nothing by what was dropped");
     });
@@ -73,15 +73,15 @@ fn s0_case_10_a_service_with_exhausted_and_requeued_operations_hears_both() {
         bench.want("web", &[2]);
         bench.at(10_000);
         bench.want("web", &[3]);
-        bench.told();
+        bench.events();
         bench.at(31_000);
         let failed = exhausted("web", 1, "Conflict", &in_seconds(30));
-        assert_eq!(bench.told(), [failed, retrying("web", 1, 1, "Conflict")]);
+        assert_eq!(bench.events(), [failed, retrying("web", 1, 1, "Conflict")]);
         assert_eq!(bench.failures(), [true]);
     });
 }
 
-/// What the guidance says where other changes of the pool wait: it is tried again with them.
+/// The guidance if other changes of the pool wait: it is retried with them.
 fn in_seconds(seconds: u64) -> String {
     format!("Backend pool lb/shop-web is compared again in {seconds} s.")
 }
@@ -99,21 +99,21 @@ fn s0_case_19_each_distinct_service_of_a_group_hears_once() {
         }
         let services = ["admin", "api", "web"];
         bench.at(1_000);
-        assert_eq!(bench.told(), services.map(|service| retrying(service, 1, 1, "Conflict")));
+        assert_eq!(bench.events(), services.map(|service| retrying(service, 1, 1, "Conflict")));
         bench.at(31_000);
         let afterwards = profile.afterwards(60);
-        assert_eq!(bench.told(), services.map(|service| exhausted(service, 1, "Conflict", &afterwards)));
+        assert_eq!(bench.events(), services.map(|service| exhausted(service, 1, "Conflict", &afterwards)));
         assert_eq!(bench.failures(), [true], "one for the attempt");
         bench.heal();
         bench.want("api", &[2, 5]);
         bench.want("web", &[6]);
         bench.at(100_000);
-        let told = bench.told();
-        assert_eq!(told, [updated("api", 3, 3, 1), updated("web", 3, 3, 1)], "those that changed");
+        let events = bench.events();
+        assert_eq!(events, [updated("api", 3, 3, 1), updated("web", 3, 3, 1)], "those that changed");
     });
 }
 
-/// However many operations of a Service are in the group, and whatever each of them has spent.
+/// Whatever the number of a Service's operations in the group, and whatever each has used of its budget.
 #[test]
 fn s0_case_19_a_service_with_operations_of_several_counts_hears_once() {
     both(|profile| {
@@ -130,16 +130,16 @@ fn s0_case_19_a_service_with_operations_of_several_counts_hears_once() {
             }
             let retry = u32::from(attempt.min(2)) + 1;
             expected.extend(["api", "web"].map(|service| retrying(service, retry, 3, "Conflict")));
-            assert_eq!(bench.told(), expected, "attempt {attempt}");
+            assert_eq!(bench.events(), expected, "attempt {attempt}");
             assert_eq!(bench.failures(), if attempt == 3 { vec![true] } else { vec![] });
         }
         bench.at(4 * 30_120 + 1_000);
-        assert_eq!(bench.told(), [updated("api", 4, 3, 0), updated("web", 4, 3, 0)]);
+        assert_eq!(bench.events(), [updated("api", 4, 3, 0), updated("web", 4, 3, 0)]);
         assert_eq!(bench.failures(), [false], "one for the attempt");
     });
 }
 
-/// S0 "Merge Rule": an exhausted change drops, the others of the group go on with their own counts.
+/// S0 "Merge Rule": an exhausted change is dropped, the others of the group continue with their own counts.
 #[test]
 fn s0_merge_rule_counts_of_one_service_are_spent_one_by_one() {
     both(|profile| {

@@ -1,5 +1,4 @@
-//! The bench's API server, as far as it holds the Lease that is shared with the cloud-controller-manager: S0's
-//! `azureResourceLocker`.
+//! The bench's API server for the Lease that is shared with the cloud-controller-manager: S0's `azureResourceLocker`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +12,10 @@ use pool_core::route::Delivery;
 
 use crate::bench::Bench;
 
-/// What the Lease says of its duration while it has no holder.
+/// Duration in the Lease while it has no holder.
 const RESTORED: Duration = Duration::from_secs(900);
 
-/// Why the writer cannot have the Lease.
+/// Why the writer cannot acquire the Lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Locked {
     /// The cloud-controller-manager holds it.
@@ -32,7 +31,7 @@ pub(super) struct SharedLease {
     renewed: u64,
     version: u64,
     is_failing: bool,
-    /// The watches that wait for the next state.
+    /// Watches that wait for the next state.
     watches: Vec<CallId>,
 }
 
@@ -65,7 +64,7 @@ impl SharedLease {
 }
 
 impl Bench {
-    /// From now on the writer cannot have the shared Lease.
+    /// From now on the writer cannot acquire the shared Lease.
     pub fn lock_out(&mut self, locked: Locked) {
         match locked {
             Locked::Held => self.hold(Some("cloud-controller-manager")),
@@ -73,25 +72,25 @@ impl Bench {
         }
     }
 
-    /// It can again.
-    pub fn let_in(&mut self) {
+    /// The writer can acquire it again.
+    pub fn unlock(&mut self) {
         self.lease.is_failing = false;
         self.hold(None);
     }
 
     fn hold(&mut self, holder: Option<&str>) {
         self.lease.write(self.now, holder.map(Arc::from), RESTORED);
-        self.tell_watches();
+        self.answer_watches();
     }
 
-    fn tell_watches(&mut self) {
+    fn answer_watches(&mut self) {
         for call in std::mem::take(&mut self.lease.watches) {
             let seen = self.lease.facts(self.now);
             self.push(self.now, Delivery::Writer(writer::In::Lease(call, seen)));
         }
     }
 
-    /// The kubernetes port: a request about the Lease is answered at once, a watch when there is something new.
+    /// The kubernetes port: a request about the Lease is answered immediately, a watch after the next change.
     pub(super) fn lease(&mut self, call: CallId, ask: &LeaseAsk) {
         let answer = |at: u64, answer: LeaseAnswer| (at, Delivery::Writer(writer::In::Lease(call, answer)));
         let replied = match ask {
@@ -105,7 +104,7 @@ impl Bench {
                 let is_newest = *seen.version.0 == *self.lease.version.to_string();
                 if is_newest {
                     self.lease.write(self.now, holder.clone(), *duration);
-                    self.tell_watches();
+                    self.answer_watches();
                 }
                 let seen = if is_newest { self.lease.facts(self.now) } else { LeaseAnswer::Conflict };
                 Some(answer(self.now, seen))

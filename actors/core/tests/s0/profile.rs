@@ -14,10 +14,10 @@ pub const NETWORK: &str =
 /// S0's tick, and the default profile's retry interval, in milliseconds.
 pub const TICK: u64 = 30_000;
 
-/// What the controller is configured for.
+/// Configuration of the controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Profile {
-    /// Nothing is configured.
+    /// Defaults.
     Default,
     /// `compatibility: upstream`.
     Upstream,
@@ -34,7 +34,7 @@ impl Profile {
                 min_interval: Duration::from_secs(5),
                 retry_interval: tick,
                 max_retries,
-                // Without retries the queue itself switches this off (Q8).
+                // Without retries the queue itself disables this (Q8).
                 after_failure: Some(Duration::from_secs(60)),
                 drift: true,
                 compare_after_stale: true,
@@ -82,7 +82,7 @@ impl Profile {
         }
     }
 
-    /// From a lone change to its attempt, in milliseconds.
+    /// Time from a single change to its attempt, in milliseconds.
     pub fn window(self) -> u64 {
         match self {
             Profile::Default => 500,
@@ -90,7 +90,7 @@ impl Profile {
         }
     }
 
-    /// The last sentence of a failure that is final: when the pool is compared again (E1).
+    /// Last sentence of a final failure: when the pool is compared again (E1).
     pub fn afterwards(self, seconds: u64) -> String {
         match self {
             Profile::Default => format!("Backend pool lb/shop-web is compared again in {seconds} s."),
@@ -98,7 +98,7 @@ impl Profile {
         }
     }
 
-    /// How often a client tries a throttled call within one attempt (W6).
+    /// Tries of a throttled call within one attempt (W6).
     pub fn throttled_tries(self) -> u64 {
         match self {
             Profile::Default => 1,
@@ -107,10 +107,10 @@ impl Profile {
     }
 }
 
-/// That nothing compares the pool again by itself (E1).
+/// Sentence for a pool that is not compared again automatically (E1).
 pub const NOT_COMPARED: &str = "Backend pool lb/shop-web is not compared again by itself.";
 
-/// Plays a case in both profiles.
+/// Runs a case in both profiles.
 pub fn both(case: impl Fn(Profile)) {
     for profile in [Profile::Default, Profile::Upstream] {
         let _named = Playing(format!("in the profile {profile:?}"));
@@ -118,7 +118,7 @@ pub fn both(case: impl Fn(Profile)) {
     }
 }
 
-/// Names what is being played, should it fail.
+/// Prints the name of the running case if it fails.
 pub struct Playing(pub String);
 
 impl Drop for Playing {

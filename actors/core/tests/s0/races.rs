@@ -1,11 +1,11 @@
 //! Assignments that race with an attempt (S0 cases 15-17), and interrupted terms.
 //!
 //! Upstream serialises the updater with the main reconcile loop by `serviceReconcileLock`: a removal or migration is
-//! either before the updater's turn or after it. Here nothing is locked: the Directory's word that a Service is gone
-//! (case 17) or uses another load balancer now (case 16) reaches the pool at any moment of an attempt. Each of S0's two
-//! orders is one of these moments: *removed first* is every moment up to the outcome, and nothing is requeued or told;
-//! *requeued first* is the moment after the outcome, when Retrying was rightly told, and the requeued operation is
-//! dropped quietly. Every interleaving must end like one of the two.
+//! either before the updater's turn or after it. Here nothing is locked: the assignment that a Service is gone (case
+//! 17) or uses another load balancer now (case 16) reaches the pool at any moment of an attempt. Each of S0's two
+//! orders is one of these moments. *Removed first* is every moment up to the outcome, and nothing is requeued or
+//! reported. *Requeued first* is the moment after the outcome: Retrying was correctly reported, and the requeued
+//! operation is dropped silently. Every interleaving must end like one of the two.
 
 use model::arm::{ArmAnswer, ArmRequest};
 use model::ids::{Epoch, PoolId};
@@ -17,28 +17,28 @@ use simulator_models::arm::{BadEnd, FaultEffect, FaultTarget, Latency, Settings}
 
 use crate::bench::{Bench, pool, web};
 use crate::profile::{Playing, Profile, TICK, both};
-use crate::words::{retrying, updated};
+use crate::texts::{retrying, updated};
 
-/// A moment of an attempt, by what is under way.
+/// A moment of an attempt, by the delivery in flight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Moment {
     /// The Take has not reached the pool.
     BeforeTake,
-    /// The pool has begun the attempt, the writer does not know its level yet.
+    /// The pool has started the attempt, the writer has not received its level.
     BeforeTaken,
     /// The GET has not been sent.
     BeforeGet,
-    /// The GET is under way.
+    /// The GET is in flight.
     DuringGet,
     /// The GET was answered, the PUT has not been sent.
     BeforePut,
-    /// The PUT is under way.
+    /// The PUT is in flight.
     DuringPut,
-    /// The operation runs, and has not been asked about.
+    /// The operation runs, and has not been polled.
     BeforePoll,
-    /// The operation has been asked about.
+    /// The operation has been polled.
     DuringPoll,
-    /// The writer knows the outcome, the pool does not.
+    /// The writer has the outcome, the pool does not.
     BeforeOutcome,
     /// The outcome was handled: changes are requeued.
     AfterOutcome,
@@ -66,7 +66,7 @@ fn answers(delivery: &Delivery, picks: fn(&ArmAnswer) -> bool) -> bool {
 }
 
 impl Moment {
-    /// Whether this delivery comes next at the moment.
+    /// Returns whether this delivery comes next at this moment.
     fn is_before(self, delivery: &Delivery) -> bool {
         match self {
             Moment::BeforeTake => {
@@ -86,18 +86,19 @@ impl Moment {
         }
     }
 
-    /// Lets time pass until then.
+    /// Advances to this moment.
     fn wait(self, bench: &mut Bench) {
         bench.stop_before(|delivery| self.is_before(delivery));
     }
 
-    /// What `web` has rightly heard by then.
-    fn told(self) -> Vec<String> {
+    /// The events of `web` up to this moment.
+    fn events(self) -> Vec<String> {
         if self == Moment::AfterOutcome { vec![retrying("web", 1, 3, "Conflict")] } else { Vec::new() }
     }
 }
 
-/// ARM carries writes out in two seconds; they end in a conflict, so that an attempt has every moment there is.
+/// A bench in which ARM carries out writes in two seconds; they end in a conflict, so that an attempt has every
+/// moment.
 fn slow(profile: Profile) -> Bench {
     let operation = Some(Latency::Fixed { us: 2_000_000 });
     let settings = Settings { operation, operation_retry_after_s: Some(1), ..Settings::default() };
@@ -110,7 +111,7 @@ fn conflicts(bench: &mut Bench, times: u64) {
     bench.fault_of("lb", FaultTarget::PoolPut, times, effect);
 }
 
-/// Plays both profiles and every moment; the attempt would end in a retriable failure.
+/// Runs a case in both profiles and at every moment; the attempt would end in a retriable failure.
 fn at_every_moment(case: impl Fn(Bench, Moment)) {
     both(|profile| {
         for moment in MOMENTS {
@@ -125,8 +126,7 @@ fn at_every_moment(case: impl Fn(Bench, Moment)) {
     });
 }
 
-/// The PUT of the attempt that was under way goes out where its GET was under way at the moment, and there is no second
-/// attempt.
+/// Checks that there is no second attempt. The PUT of the attempt is sent if its GET was in flight at this moment.
 fn no_second_attempt(bench: &Bench, of: &PoolId, moment: Moment) {
     let puts = bench.requests_of(of).iter().filter(|(_, verb, _)| *verb == "PUT").count();
     assert_eq!(puts, usize::from(moment >= Moment::DuringGet), "{:?}", bench.requests_of(of));
@@ -137,15 +137,15 @@ fn s0_case_15_a_service_gone_before_the_requeue_is_dropped_quietly() {
     at_every_moment(|mut bench, moment| {
         bench.leave(&web(), "web");
         bench.run(600_000);
-        assert_eq!(bench.told(), moment.told());
+        assert_eq!(bench.events(), moment.events());
         assert!(bench.failures().is_empty());
         assert!(!bench.has(&web()), "the pool has retired");
         no_second_attempt(&bench, &web(), moment);
     });
 }
 
-/// S0 case 16, and case 15 for a changed load balancer: the operation that a failure requeued before the migration could
-/// remove it is removed by it; the Service goes on under its new load balancer with a budget of its own.
+/// S0 case 16, and case 15 for a changed load balancer: a migration removes the operation that a failure requeued
+/// before it. The Service continues under its new load balancer with a new budget.
 #[test]
 fn s0_case_15_16_a_migration_drops_the_old_pools_operation() {
     at_every_moment(|mut bench, moment| {
@@ -156,13 +156,13 @@ fn s0_case_15_16_a_migration_drops_the_old_pools_operation() {
         assert!(!bench.has(&web()));
         no_second_attempt(&bench, &web(), moment);
         let served = updated("web", 1, 1, 1).replace("lb/", "lb2/");
-        assert_eq!(bench.told(), [moment.told(), vec![served]].concat());
+        assert_eq!(bench.events(), [moment.events(), vec![served]].concat());
         assert_eq!(bench.failures(), [false]);
     });
 }
 
 /// S0 case 17: a Service that is deleted after the requeue has its operation dropped on the next tick; one that is
-/// deleted before is not requeued at all. Other Services of the pool are served as if nothing had been.
+/// deleted before is not requeued at all. Other Services of the pool are not affected.
 #[test]
 fn s0_case_17_a_deletion_drops_its_operation_and_leaves_the_others() {
     both(|profile| {
@@ -176,7 +176,7 @@ fn s0_case_17_a_deletion_drops_its_operation_and_leaves_the_others() {
             bench.want("api", &[2]);
             bench.want("web", &[1, 3]);
             moment.wait(&mut bench);
-            // Once the attempt has read the pool, its rule goes after it: a new entity tag would be another story.
+            // After the attempt has read the pool, its rule is removed: a new entity tag would be a different case.
             if moment < Moment::DuringGet {
                 bench.remove_rule(&web(), "api");
             }
@@ -184,9 +184,9 @@ fn s0_case_17_a_deletion_drops_its_operation_and_leaves_the_others() {
             bench.run(10_000);
             bench.remove_rule(&web(), "api");
             bench.run(90_000);
-            let told = bench.told();
+            let events = bench.events();
             let heard = |service: &str| -> Vec<String> {
-                told.iter().filter(|text| text.starts_with(service)).cloned().collect()
+                events.iter().filter(|text| text.starts_with(service)).cloned().collect()
             };
             let requeued = moment == Moment::AfterOutcome;
             let of_api = requeued.then(|| retrying("api", 1, 3, "Conflict"));
@@ -200,7 +200,7 @@ fn s0_case_17_a_deletion_drops_its_operation_and_leaves_the_others() {
     });
 }
 
-/// A deletion and a return between two moments is a fresh operation of a Service that never was gone for long.
+/// A deletion and a return between two moments is a new operation of a Service that was not gone for long.
 #[test]
 fn s0_case_17_a_service_that_returns_early_has_a_fresh_operation() {
     at_every_moment(|mut bench, moment| {
@@ -210,26 +210,26 @@ fn s0_case_17_a_service_that_returns_early_has_a_fresh_operation() {
         bench.discover(&web().lb, 0);
         bench.run(2_500);
         bench.heal();
-        assert_eq!(bench.told(), moment.told());
+        assert_eq!(bench.events(), moment.events());
         bench.run(700_000);
         assert_eq!(bench.members(&web()), [3]);
-        // At these moments the default profile has tried the fresh operation before ARM was healed.
+        // At these moments the default profile has tried the new operation before ARM was healed.
         let was_tried = bench.profile == Profile::Default
             && matches!(moment, Moment::BeforeTake | Moment::BeforeOutcome | Moment::AfterOutcome);
         let tried = was_tried.then(|| retrying("web", 1, 3, "Conflict"));
-        assert_eq!(bench.told(), tried.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
+        assert_eq!(bench.events(), tried.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
         assert_eq!(bench.failures(), [false]);
     });
 }
 
-/// S0 "Cancellation And Shutdown", and Q6 Interrupted: leadership is lost at any moment of an attempt; nothing is told,
-/// and in the next term the pool is due again, exactly once.
+/// S0 "Cancellation And Shutdown", and Q6 Interrupted: leadership is lost at any moment of an attempt; nothing is
+/// reported, and in the next term the pool is due again, exactly once.
 #[test]
 fn s0_cancellation_an_ended_term_tells_nothing_and_the_next_finishes() {
     at_every_moment(|mut bench, moment| {
         bench.stand(Standing::Standby);
         bench.run(5_000);
-        assert_eq!(bench.told(), Vec::<String>::new(), "{moment:?}");
+        assert_eq!(bench.events(), Vec::<String>::new(), "{moment:?}");
         assert!(bench.failures().is_empty());
         bench.heal();
         bench.run(100_000);
@@ -239,14 +239,14 @@ fn s0_cancellation_an_ended_term_tells_nothing_and_the_next_finishes() {
         assert_eq!(bench.members(&web()), [2]);
         let puts = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
         assert_eq!(puts - asked, 1, "{:?}", bench.requests());
-        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
         assert_eq!(bench.failures(), [false]);
         let ends = bench.view(&web()).last_end.as_ref().map(|last| last.end);
         assert_eq!(ends, Some(AttemptEnd::Written));
     });
 }
 
-/// Leadership goes to and fro; the pool is neither forgotten nor written twice.
+/// Leadership changes repeatedly; the pool is neither forgotten nor written twice.
 #[test]
 fn s0_cancellation_several_terms_in_a_row_leave_one_write() {
     at_every_moment(|mut bench, moment| {
@@ -261,18 +261,18 @@ fn s0_cancellation_several_terms_in_a_row_leave_one_write() {
         bench.stand(Standing::Standby);
         bench.heal();
         bench.run(100_000);
-        assert_eq!(bench.told().iter().filter(|text| text.contains("Failed")).count(), 0, "{moment:?}");
+        assert_eq!(bench.events().iter().filter(|text| text.contains("Failed")).count(), 0, "{moment:?}");
         bench.new_term();
         bench.run(200_000);
         assert_eq!(bench.members(&web()), [2]);
-        assert_eq!(bench.told().last(), Some(&updated("web", 1, 1, 1)));
+        assert_eq!(bench.events().last(), Some(&updated("web", 1, 1, 1)));
         assert_eq!(bench.failures(), [false]);
         assert_eq!(bench.epoch(), Epoch(5));
     });
 }
 
-/// An attempt that waits for one of the client's tries, or for a foreign operation, is interrupted like any other; a
-/// change that came meanwhile does not make it two.
+/// An attempt that waits for one of the client's tries, or for another client's operation, is interrupted like any
+/// other; a change that arrives meanwhile does not cause two attempts.
 #[test]
 fn s0_cancellation_a_term_that_ends_in_a_wait_leaves_one_write() {
     both(|profile| {
@@ -287,17 +287,17 @@ fn s0_cancellation_a_term_that_ends_in_a_wait_leaves_one_write() {
                 bench.want("web", &[3]);
             }
             bench.at(seconds * 1_000);
-            let told = bench.told().len();
+            let events = bench.events().len();
             bench.stand(Standing::Standby);
             bench.run(1_000);
-            assert!(bench.told().is_empty() && bench.failures().len() == told);
+            assert!(bench.events().is_empty() && bench.failures().len() == events);
             bench.heal();
             let tried = bench.requests().len();
             bench.new_term();
             bench.run(TICK * 3);
             let puts = bench.requests()[tried..].iter().filter(|(_, verb, _)| *verb == "PUT").count();
             assert_eq!(puts, 1, "{:?}", bench.requests());
-            assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+            assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
             assert_eq!(bench.members(&web()), if changes { [3] } else { [2] });
         }
     });
@@ -322,7 +322,7 @@ fn s0_cancellation_an_end_during_a_foreign_operation_leaves_one_write() {
             let puts = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
             assert_eq!(puts, 1, "{:?}", bench.requests());
             assert_eq!(bench.members(&web()), [2]);
-            assert_eq!(bench.told(), [updated("web", 1, 1, 2)]);
+            assert_eq!(bench.events(), [updated("web", 1, 1, 2)]);
             assert_eq!(bench.failures(), [false]);
         }
     });

@@ -1,4 +1,4 @@
-//! What operators, ARM and the metrics get to see of the bench.
+//! The bench as operators, ARM and the metrics see it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,29 +10,29 @@ use simulator_models::arm::Kind;
 
 use crate::bench::{Bench, web};
 
-/// A request that reached ARM: milliseconds since the mark, what was asked, the status of the answer.
+/// A request that reached ARM: milliseconds since the mark, the request, the status of the answer.
 pub type Request = (i64, &'static str, u16);
 
 impl Bench {
-    /// Forgets what was told, observed and asked so far.
+    /// Clears the events, observations and requests.
     pub fn forget(&mut self) {
-        self.told.clear();
+        self.events.clear();
         self.samples.clear();
         self.mark = self.now;
     }
 
-    /// The events since the last question: Service, type, reason, message.
-    pub fn told(&mut self) -> Vec<String> {
-        self.told.drain(..).map(|(_, text)| text).collect()
+    /// Returns the events since the last call: Service, type, reason, message.
+    pub fn events(&mut self) -> Vec<String> {
+        self.events.drain(..).map(|(_, text)| text).collect()
     }
 
-    /// The same with their milliseconds since the mark.
-    pub fn told_at(&mut self) -> Vec<(i64, String)> {
-        let told = std::mem::take(&mut self.told);
-        told.into_iter().map(|(at, text)| (self.since_mark(at), text)).collect()
+    /// Returns the events since the last call, with milliseconds since the mark.
+    pub fn events_at(&mut self) -> Vec<(i64, String)> {
+        let events = std::mem::take(&mut self.events);
+        events.into_iter().map(|(at, text)| (self.since_mark(at), text)).collect()
     }
 
-    /// The terminal observations since the last question: whether each was a failure, and how long it took.
+    /// Returns the terminal observations since the last call: whether each was a failure, and its duration.
     pub fn observed(&mut self) -> Vec<(bool, Duration)> {
         let mut observed = Vec::new();
         for sample in self.samples.drain(..) {
@@ -43,17 +43,17 @@ impl Bench {
         observed
     }
 
-    /// Whether each terminal observation since the last question was a failure.
+    /// Returns whether each terminal observation since the last call was a failure.
     pub fn failures(&mut self) -> Vec<bool> {
         self.observed().into_iter().map(|(failed, _)| failed).collect()
     }
 
-    /// The requests about `lb/shop-web` that have reached ARM since the mark, discovery's apart.
+    /// Returns the requests about `lb/shop-web` since the mark, without discovery's.
     pub fn requests(&self) -> Vec<Request> {
         self.requests_of(&web())
     }
 
-    /// The requests about a pool that have reached ARM since the mark, discovery's apart.
+    /// Returns the requests about a pool since the mark, without discovery's.
     pub fn requests_of(&self, pool: &PoolId) -> Vec<Request> {
         let mut requests = Vec::new();
         for entry in self.model.log() {
@@ -78,22 +78,22 @@ impl Bench {
         requests
     }
 
-    /// What a pool shows.
+    /// Returns the view of a pool.
     pub fn view(&self, pool: &PoolId) -> Arc<PoolView> {
         Arc::clone(self.views.get(pool).expect("it was shown"))
     }
 
-    /// The retry counts of the changes of a Service that wait in `lb/shop-web`.
+    /// Returns the retry counts of a Service's changes that wait in `lb/shop-web`.
     pub fn counts(&self, service: &str) -> Vec<u32> {
         self.view(&web()).retries.get(service).cloned().unwrap_or_default()
     }
 
-    /// Whether a pool has a machine at all.
+    /// Returns whether a pool has a machine.
     pub fn has(&self, pool: &PoolId) -> bool {
         self.pools.contains_key(pool)
     }
 
-    /// The members that a pool has in Azure, by their last number.
+    /// Returns the members of a pool in Azure, by their last number.
     pub fn members(&self, pool: &PoolId) -> Vec<u8> {
         let ips = self.model.member_ips(pool.lb.as_str(), pool.pool.as_str()).unwrap_or_default();
         let last = |ip: &&str| ip.rsplit('.').next().and_then(|n| n.parse().ok()).expect("an IPv4 address");

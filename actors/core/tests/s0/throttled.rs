@@ -12,14 +12,14 @@ use simulator_models::arm::{BadEnd, FaultEffect, FaultTarget, Latency, Settings}
 
 use crate::bench::{Bench, Request, pool, web};
 use crate::profile::{Playing, Profile, TICK, both};
-use crate::words::{gated, retrying, updated};
+use crate::texts::{gated, retrying, updated};
 
 /// A quota of the subscription: closes the verb's gate.
 const QUOTA: &str = "SubscriptionRequestsThrottled";
-/// Another operation runs on the load balancer: closes its lane alone, in `upstream` the verb's gate as any 429.
+/// Another operation runs on the load balancer: closes only its lane; in `upstream` the verb's gate, like any 429.
 const LOCK: &str = "RetryableError";
 
-/// A bench whose Service changes from member 1 to member 2; times count from the moment at which that is due.
+/// A bench whose Service changes from member 1 to member 2; times count from the moment at which the change is due.
 fn changed(profile: Profile) -> Bench {
     let mut bench = Bench::new(profile);
     bench.mark(profile.window());
@@ -27,11 +27,11 @@ fn changed(profile: Profile) -> Bench {
     bench
 }
 
-/// When an attempt ends whose first try is refused at this moment, by a gate that stays closed.
+/// When an attempt ends whose first try is refused at this time, by a gate that stays closed.
 fn ends(profile: Profile, refused: i64) -> RangeInclusive<i64> {
     match profile {
         Profile::Default => refused..=refused,
-        // The client's three delays of 5, 15 and 35 s, each moved by up to a fifth, and the GETs before its tries.
+        // The client's three delays of 5, 15 and 35 s, each varied by up to a fifth, and the GETs before its tries.
         Profile::Upstream => refused + 44_000..=refused + 66_100,
     }
 }
@@ -40,14 +40,15 @@ fn puts(bench: &Bench) -> Vec<Request> {
     bench.requests().into_iter().filter(|(_, verb, _)| *verb == "PUT").collect()
 }
 
-/// Between the outcome that parked the pool and this moment: no request, event, observation or retry.
+/// Checks that from the outcome that parked the pool until this time, there is no request, event, observation or
+/// retry.
 fn stays_parked(bench: &mut Bench, until: i64) {
     let asked = bench.requests().len();
     bench.observed();
     bench.at(until - 1);
     assert_eq!(bench.view(&web()).state.as_str(), "parked");
     assert_eq!(bench.requests().len(), asked, "no request while parked: {:?}", bench.requests());
-    assert!(bench.told().is_empty() && bench.failures().is_empty());
+    assert!(bench.events().is_empty() && bench.failures().is_empty());
     assert_eq!(bench.counts("web"), [1], "no retry is spent while parked");
 }
 
@@ -58,18 +59,18 @@ fn s0_case_01_a_throttled_get_parks_the_pool_quietly_until_it_is_eligible() {
         bench.throttle(FaultTarget::PoolGet, 1, QUOTA, Some("300"));
         bench.at(70_000);
         assert_eq!(bench.requests(), [(0, "GET", 429)], "the gate lets no other try through");
-        let told = bench.told_at();
-        let words = match profile {
+        let events = bench.events_at();
+        let texts = match profile {
             Profile::Default => retrying("web", 1, 3, QUOTA),
             Profile::Upstream => gated("web", 1),
         };
-        assert_eq!(told.iter().map(|(_, text)| text).collect::<Vec<_>>(), [&words]);
-        assert!(ends(profile, 20).contains(&told[0].0), "{told:?}");
+        assert_eq!(events.iter().map(|(_, text)| text).collect::<Vec<_>>(), [&texts]);
+        assert!(ends(profile, 20).contains(&events[0].0), "{events:?}");
         assert_eq!(bench.next_at(), Some(300_020));
         stays_parked(&mut bench, 300_020);
         bench.at(310_000);
         assert_eq!(bench.requests()[1..3], [(300_020, "GET", 200), (300_040, "PUT", 200)]);
-        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
         assert_eq!(bench.failures(), [false]);
     });
 }
@@ -81,18 +82,18 @@ fn s0_case_02_a_throttled_put_parks_the_pool_quietly_until_it_is_eligible() {
         bench.throttle(FaultTarget::PoolPut, 1, QUOTA, Some("300"));
         bench.at(70_000);
         assert_eq!(puts(&bench), [(20, "PUT", 429)]);
-        let told = bench.told_at();
-        assert_eq!(told.len(), 1);
-        assert!(ends(profile, 120).contains(&told[0].0), "{told:?}");
+        let events = bench.events_at();
+        assert_eq!(events.len(), 1);
+        assert!(ends(profile, 120).contains(&events[0].0), "{events:?}");
         stays_parked(&mut bench, 300_120);
         bench.at(310_000);
         assert_eq!(puts(&bench)[1..], [(300_140, "PUT", 200)]);
-        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
         assert_eq!(bench.failures(), [false]);
     });
 }
 
-/// What a lock closes is its lane, in `upstream` the gate (W6).
+/// A lock closes the lane; in `upstream` the gate (W6).
 #[test]
 fn s0_case_02_a_lock_of_the_load_balancer_parks_the_pool_like_a_quota() {
     both(|profile| {
@@ -101,12 +102,12 @@ fn s0_case_02_a_lock_of_the_load_balancer_parks_the_pool_like_a_quota() {
         assert!(ends(profile, 120).contains(&(until - 300_000)), "{until}");
         stays_parked(&mut bench, until);
         bench.at(until + 1_000);
-        assert_eq!(bench.told_at(), [(until + 120, updated("web", 1, 1, 1))]);
+        assert_eq!(bench.events_at(), [(until + 120, updated("web", 1, 1, 1))]);
         assert_eq!(bench.failures(), [false]);
     });
 }
 
-/// Without a moment in the future the pool waits for the tick, not for a gate.
+/// Without a time in the future the pool waits for the tick, not for a gate.
 #[test]
 fn s0_case_03_a_429_without_a_retry_after_is_requeued_for_the_next_tick() {
     for header in [None, Some("soon"), Some("0"), Some("-5")] {
@@ -118,31 +119,31 @@ fn s0_case_03_a_429_without_a_retry_after_is_requeued_for_the_next_tick() {
             let outcome = bench.ms();
             assert!(ends(profile, 120).contains(&outcome), "{outcome}");
             bench.run(0);
-            assert_eq!(bench.told(), [retrying("web", 1, 3, QUOTA)]);
+            assert_eq!(bench.events(), [retrying("web", 1, 3, QUOTA)]);
             assert_eq!(bench.view(&web()).state.as_str(), "waiting", "nothing parks it");
             let asked = bench.requests().len();
             bench.at(outcome + 29_999);
             assert_eq!(bench.requests().len(), asked);
             bench.at(outcome + 31_000);
             assert_eq!(bench.requests()[asked..asked + 1], [(outcome + 30_000, "GET", 200)]);
-            assert_eq!(bench.told_at(), [(outcome + 30_120, updated("web", 1, 1, 1))]);
+            assert_eq!(bench.events_at(), [(outcome + 30_120, updated("web", 1, 1, 1))]);
             assert_eq!(bench.failures(), [false]);
         });
     }
 }
 
-/// Takes the Take of `lb/shop-web`.
+/// Selects the Take of `lb/shop-web`.
 fn is_take(delivery: &Delivery) -> bool {
     matches!(delivery, Delivery::Pool(id, PoolMessage::In(queue::In::Take(_))) if *id == web())
 }
 
-/// Takes the outcome of `lb/shop-web`.
+/// Selects the outcome of `lb/shop-web`.
 fn is_outcome(delivery: &Delivery) -> bool {
     matches!(delivery, Delivery::Pool(id, PoolMessage::In(queue::In::Finished(..))) if *id == web())
 }
 
-/// A pool on another load balancer is throttled while the Take of `lb/shop-web` is under way: it meets the gate, and
-/// ARM never hears of it. In the default profile this is the only way to meet a closed gate (C2).
+/// A pool on another load balancer is throttled while the Take of `lb/shop-web` is in flight: its call meets the gate
+/// and never reaches ARM. In the default profile, this is the only way to meet a closed gate (C2).
 #[test]
 fn s0_case_04_a_gate_that_closes_before_the_call_parks_the_pool() {
     both(|profile| {
@@ -157,17 +158,17 @@ fn s0_case_04_a_gate_that_closes_before_the_call_parks_the_pool() {
         bench.at(70_000);
         assert_eq!(bench.requests_of(&api), [(0, "GET", 429)]);
         assert!(bench.requests().is_empty(), "no call was made");
-        assert!(bench.told().contains(&gated("web", 1)));
+        assert!(bench.events().contains(&gated("web", 1)));
         bench.hold_up(is_take, 0);
         stays_parked(&mut bench, 300_020);
         bench.at(310_000);
         assert_eq!(bench.requests()[0], (300_020, "GET", 200));
-        assert!(bench.told().contains(&updated("web", 1, 1, 1)));
+        assert!(bench.events().contains(&updated("web", 1, 1, 1)));
     });
 }
 
-/// In the default profile a gate known closed delays the grant and spends nothing; in `upstream` the pool meets it at
-/// its turn (C2).
+/// In the default profile, a known closed gate delays the grant at no cost; in `upstream` the pool meets it at its
+/// turn (C2).
 #[test]
 fn s0_case_04_a_pool_whose_turn_comes_while_the_gate_is_closed() {
     both(|profile| {
@@ -181,23 +182,23 @@ fn s0_case_04_a_pool_whose_turn_comes_while_the_gate_is_closed() {
         bench.want("web", &[2]);
         bench.at(150_000);
         assert!(bench.requests().is_empty(), "no call was made");
-        let told: Vec<String> = bench.told().into_iter().filter(|text| text.starts_with("web")).collect();
+        let events: Vec<String> = bench.events().into_iter().filter(|text| text.starts_with("web")).collect();
         match profile {
             Profile::Default => {
-                assert!(told.is_empty() && bench.counts("web") == [0]);
+                assert!(events.is_empty() && bench.counts("web") == [0]);
                 assert_eq!(bench.view(&web()).state.as_str(), "due", "it waits in its lane");
             }
             Profile::Upstream => {
-                assert_eq!(told, [gated("web", 1)]);
+                assert_eq!(events, [gated("web", 1)]);
                 stays_parked(&mut bench, 300_020);
             }
         }
         bench.at(310_000);
-        assert!(bench.told().contains(&updated("web", 1, 1, 1)));
+        assert!(bench.events().contains(&updated("web", 1, 1, 1)));
     });
 }
 
-/// The gate has expired when the pool hears of the outcome: nothing parks it, it waits for the tick (C2).
+/// The gate has opened when the pool receives the outcome: the pool is not parked and waits for the tick (C2).
 #[test]
 fn s0_case_05_an_expired_gate_falls_back_to_the_next_tick() {
     both(|profile| {
@@ -210,30 +211,30 @@ fn s0_case_05_an_expired_gate_falls_back_to_the_next_tick() {
         let outcome = bench.ms();
         assert_eq!(bench.requests(), [(0, "GET", 429)]);
         bench.run(0);
-        assert_eq!(bench.told().len(), 1);
+        assert_eq!(bench.events().len(), 1);
         assert_eq!(bench.view(&web()).state.as_str(), "waiting", "a moment that has passed parks nothing");
         assert_eq!(bench.counts("web"), [1]);
         bench.at(outcome + 31_000);
         assert_eq!(bench.requests()[1], (outcome + 30_000, "GET", 200));
-        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
     });
 }
 
-/// In `upstream` a gate that opens between the client's tries lets the next of them through (S0 "ThrottleError").
+/// In `upstream`, a gate that opens between the client's tries admits the next one (S0 "ThrottleError").
 #[test]
 fn s0_case_05_a_short_retry_after_costs_a_try_or_a_tick() {
     both(|profile| {
         let mut bench = changed(profile);
         bench.throttle(FaultTarget::PoolPut, 1, QUOTA, Some("2"));
         bench.at(60_000);
-        let told = bench.told();
+        let events = bench.events();
         match profile {
             Profile::Default => {
-                assert_eq!(told, [retrying("web", 1, 3, QUOTA), updated("web", 1, 1, 1)]);
+                assert_eq!(events, [retrying("web", 1, 3, QUOTA), updated("web", 1, 1, 1)]);
                 assert_eq!(puts(&bench), [(20, "PUT", 429), (30_140, "PUT", 200)]);
             }
             Profile::Upstream => {
-                assert_eq!(told, [updated("web", 1, 1, 1)]);
+                assert_eq!(events, [updated("web", 1, 1, 1)]);
                 let tried = puts(&bench)[1].0;
                 assert!((4_140..=6_140).contains(&tried), "{tried}");
             }
@@ -241,7 +242,7 @@ fn s0_case_05_a_short_retry_after_costs_a_try_or_a_tick() {
     });
 }
 
-/// One parked operation preserves the whole group; pools on other load balancers go on.
+/// One parked operation preserves the whole group; pools on other load balancers continue.
 #[test]
 fn s0_case_07_one_parked_operation_parks_the_whole_group() {
     both(|profile| {
@@ -255,13 +256,13 @@ fn s0_case_07_one_parked_operation_parks_the_whole_group() {
             Profile::Default => {
                 bench.run(60_000);
                 assert_eq!(bench.members(&other), [2], "unrelated groups go on");
-                bench.told();
+                bench.events();
             }
             Profile::Upstream => {
                 bench.run(120_000);
                 let text = gated("other", 1);
                 assert_eq!(
-                    bench.told(),
+                    bench.events(),
                     [text],
                     "it has met the gate that the 429 has closed, as any call does"
                 );
@@ -272,20 +273,20 @@ fn s0_case_07_one_parked_operation_parks_the_whole_group() {
         stays_parked(&mut bench, until);
         assert_eq!(bench.counts("api"), [0]);
         bench.at(until + 1_000);
-        let mut told = bench.told();
-        told.retain(|text| !text.starts_with("other"));
-        assert_eq!(told, [updated("api", 2, 2, 1), updated("web", 2, 2, 1)]);
+        let mut events = bench.events();
+        events.retain(|text| !text.starts_with("other"));
+        assert_eq!(events, [updated("api", 2, 2, 1), updated("web", 2, 2, 1)]);
         assert_eq!((bench.members(&web()), bench.members(&other)), (vec![2, 3], vec![2]));
     });
 }
 
-/// Lets `lb/shop-web` be parked for five minutes by a lock of its load balancer; says until when.
+/// A lock of its load balancer parks `lb/shop-web` for five minutes; returns the end of the parking.
 fn parked_by_a_lock(bench: &mut Bench) -> i64 {
     bench.lock();
     bench.stop_before(|delivery| matches!(delivery, Delivery::Events(_)));
     let until = bench.ms() + 300_000;
     bench.run(0);
-    assert_eq!(bench.told(), [retrying("web", 1, 3, LOCK)]);
+    assert_eq!(bench.events(), [retrying("web", 1, 3, LOCK)]);
     assert_eq!(bench.view(&web()).state.as_str(), "parked");
     assert_eq!(bench.next_at(), Some(until));
     until
@@ -306,11 +307,11 @@ fn s0_case_08_fresh_operations_follow_parked_ones_and_decide() {
         bench.at(until + 1_000);
         assert_eq!(puts(&bench)[before..], [(until + 20, "PUT", 200)], "one write brings all of it");
         assert_eq!(bench.members(&web()), [3]);
-        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
     });
 }
 
-/// A change that takes the parked one back is still an outcome that operators hear of.
+/// A change that reverts the parked one is still an outcome that is reported.
 #[test]
 fn s0_case_08_a_fresh_operation_that_undoes_the_parked_completes_both() {
     both(|profile| {
@@ -318,7 +319,7 @@ fn s0_case_08_a_fresh_operation_that_undoes_the_parked_completes_both() {
         let until = parked_by_a_lock(&mut bench);
         bench.want("web", &[1]);
         bench.at(until + 1_000);
-        assert_eq!(bench.told(), [updated("web", 1, 0, 0)]);
+        assert_eq!(bench.events(), [updated("web", 1, 0, 0)]);
         assert_eq!(bench.members(&web()), [1]);
         assert_eq!(bench.failures(), [false]);
     });
@@ -333,17 +334,17 @@ fn s0_case_18_a_service_that_disappears_while_parked_is_dropped_quietly() {
         bench.run(10_000);
         let asked = bench.requests().len();
         bench.leave(&web(), "web");
-        assert!(bench.told().is_empty() && bench.failures().is_empty());
+        assert!(bench.events().is_empty() && bench.failures().is_empty());
         bench.run(0);
         assert!(!bench.has(&web()), "the pool has no owner and retires");
         bench.at(until + 100_000);
         assert_eq!(bench.requests().len(), asked);
-        assert!(bench.told().is_empty() && bench.failures().is_empty());
+        assert!(bench.events().is_empty() && bench.failures().is_empty());
     });
 }
 
-/// The parked change of the Service that left no longer parks the pool for the one that stays (Q4); the retry interval
-/// holds.
+/// The parked change of a Service that has left no longer parks the pool for the remaining one (Q4); the retry
+/// interval still applies.
 #[test]
 fn s0_case_18_20_what_a_removed_service_parked_no_longer_parks_the_others() {
     both(|profile| {
@@ -359,12 +360,12 @@ fn s0_case_18_20_what_a_removed_service_parked_no_longer_parks_the_others() {
         bench.run(5_000);
         bench.want("web", &[2]);
         assert_eq!((bench.counts("api"), bench.counts("web")), (vec![1], vec![0]));
-        bench.told();
+        bench.events();
         bench.leave(&web(), "api");
         assert_eq!(bench.counts("web"), [0]);
         assert_eq!(bench.view(&web()).state.as_str(), "waiting");
         assert_eq!(bench.next_at(), Some(outcome + 30_000));
-        assert!(bench.told().is_empty());
+        assert!(bench.events().is_empty());
     });
 }
 
@@ -386,11 +387,11 @@ fn s0_case_20_removal_takes_parked_operations_out_of_the_queue() {
             Profile::Default => None,
             Profile::Upstream => Some(gated("web", 1)),
         };
-        assert_eq!(bench.told(), met.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
+        assert_eq!(bench.events(), met.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
     });
 }
 
-/// [`TICK`] as times are counted here.
+/// [`TICK`] in the unit of times here.
 const TICK_MS: i64 = TICK.cast_signed();
 
 #[test]
@@ -404,7 +405,7 @@ fn s0_case_21_a_shutdown_with_parked_operations_tells_nothing() {
         assert_eq!(bench.counts("web"), [0, 1]);
         bench.shut_down();
         bench.at(until + 600_000);
-        assert!(bench.told().is_empty() && bench.failures().is_empty());
+        assert!(bench.events().is_empty() && bench.failures().is_empty());
         assert_eq!(bench.requests().len(), asked);
         assert_eq!(bench.counts("web"), [0, 1], "nothing is requeued, and nothing is spent");
     });
@@ -435,7 +436,7 @@ fn s0_case_21_a_new_term_has_nothing_of_what_was_parked() {
     });
 }
 
-/// S0 "Cancellation And Shutdown": what is in flight is dropped, wherever it is.
+/// S0 "Cancellation And Shutdown": work in flight is dropped, wherever it is.
 #[test]
 fn s0_case_21_a_shutdown_at_any_point_of_an_attempt_tells_nothing() {
     both(|profile| {
@@ -455,18 +456,18 @@ fn s0_case_21_a_shutdown_at_any_point_of_an_attempt_tells_nothing() {
             };
             bench.fault(FaultTarget::PoolPut, 1_000, canceled);
             bench.at(ms);
-            let (told, waiting) = (bench.told(), bench.counts("web"));
+            let (events, waiting) = (bench.events(), bench.counts("web"));
             bench.shut_down();
             bench.at(ms + 300_000);
-            assert!(bench.told().is_empty() && bench.failures().is_empty(), "{ms}");
+            assert!(bench.events().is_empty() && bench.failures().is_empty(), "{ms}");
             assert_eq!(bench.counts("web"), waiting, "{ms}: what was in flight is not requeued");
-            assert!(told.is_empty() || ms > 2_000, "{ms}: {told:?}");
+            assert!(events.is_empty() || ms > 2_000, "{ms}: {events:?}");
         }
     });
 }
 
-/// S0 "ThrottleError": a long Retry-After must not exhaust the retries against the local gate without ever asking ARM
-/// again. The pool waits for all of it, though others are kept waiting for an hour at most.
+/// S0 "ThrottleError": a long Retry-After must not exhaust the retries against the local gate without a request to
+/// ARM. The pool waits for all of it, while other pools wait for an hour at most.
 #[test]
 fn s0_expected_a_retry_after_of_hours_is_waited_for() {
     for (target, refused) in [(FaultTarget::PoolGet, 20), (FaultTarget::PoolPut, 120)] {
@@ -476,11 +477,11 @@ fn s0_expected_a_retry_after_of_hours_is_waited_for() {
                 let mut bench = changed(profile);
                 bench.throttle(target, 1, QUOTA, Some(&(hours * 3_600).to_string()));
                 bench.at(70_000);
-                let words = match profile {
+                let texts = match profile {
                     Profile::Default => retrying("web", 1, 3, QUOTA),
                     Profile::Upstream => gated("web", 1),
                 };
-                assert_eq!(bench.told(), [words], "one attempt has failed");
+                assert_eq!(bench.events(), [texts], "one attempt has failed");
                 assert_eq!(bench.requests().iter().filter(|(_, _, status)| *status == 429).count(), 1);
                 let until = refused + hours * 3_600_000;
                 assert_eq!(bench.next_at(), Some(until), "ARM's own time");
@@ -489,15 +490,15 @@ fn s0_expected_a_retry_after_of_hours_is_waited_for() {
                 bench.at(until + 10_000);
                 let put = (until + 20, "PUT", 200);
                 assert!(bench.requests()[asked..].contains(&put), "{:?}", bench.requests());
-                assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+                assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
                 assert_eq!(bench.failures(), [false]);
             });
         }
     }
 }
 
-/// A lock parks its pool for as long as it says. Others on the load balancer wait for ten minutes at most, in `upstream`
-/// for all of it.
+/// A lock parks its pool for its whole duration. Others on the load balancer wait for ten minutes at most, in
+/// `upstream` for all of it.
 #[test]
 fn s0_expected_a_lock_of_an_hour_parks_its_pool_for_an_hour() {
     both(|profile| {
@@ -511,7 +512,7 @@ fn s0_expected_a_lock_of_an_hour_parks_its_pool_for_an_hour() {
         bench.stop_before(|delivery| matches!(delivery, Delivery::Events(_)));
         let until = bench.ms() + 3_600_000;
         bench.run(0);
-        assert_eq!(bench.told(), [retrying("web", 1, 3, LOCK)]);
+        assert_eq!(bench.events(), [retrying("web", 1, 3, LOCK)]);
         assert_eq!(bench.next_at(), Some(until));
         bench.want_in(&near, "near", &[2]);
         bench.run(700_000);
@@ -520,7 +521,7 @@ fn s0_expected_a_lock_of_an_hour_parks_its_pool_for_an_hour() {
             Profile::Upstream => [1],
         };
         assert_eq!(bench.members(&near), others);
-        bench.told();
+        bench.events();
         stays_parked(&mut bench, until);
         bench.at(until + 1_000);
         assert_eq!((bench.members(&web()), bench.members(&near)), (vec![2], vec![2]));

@@ -8,9 +8,9 @@ use simulator_models::arm::{FaultTarget, Latency, Settings};
 
 use crate::bench::{Bench, Locked, web};
 use crate::profile::{Playing, Profile, both};
-use crate::words::{exhausted, retrying, updated};
+use crate::texts::{exhausted, retrying, updated};
 
-/// The latency of a GET and of a PUT that fails.
+/// Latency of a GET and of a failing PUT.
 const CALLS: i64 = 120;
 
 fn failing(profile: Profile, max_retries: u32, settings: Settings) -> Bench {
@@ -29,11 +29,11 @@ fn s0_timing_the_fourth_failure_comes_90_s_and_3_calls_after_the_first() {
         let mut bench = failing(profile, 3, Settings::default());
         bench.run(150_000);
         let first = i64::try_from(profile.window()).expect("short") + CALLS;
-        let told = bench.told_at();
-        let times: Vec<i64> = told.iter().map(|(at, _)| *at).collect();
+        let events = bench.events_at();
+        let times: Vec<i64> = events.iter().map(|(at, _)| *at).collect();
         assert_eq!(times, [0, 1, 2, 3].map(|n| first + n * (30_000 + CALLS)));
         assert_eq!(times[3] - times[0], 90_000 + 3 * CALLS);
-        assert_eq!(told[3].1, exhausted("web", 3, "Conflict", &profile.afterwards(60)));
+        assert_eq!(events[3].1, exhausted("web", 3, "Conflict", &profile.afterwards(60)));
     });
 }
 
@@ -43,7 +43,7 @@ fn s0_timing_the_fourth_failure_comes_90_s_and_3_calls_after_the_first() {
 fn s0_timing_in_upstreams_profile_the_last_event_comes_after_2_min() {
     let mut bench = failing(Profile::Upstream, 3, Settings::default());
     bench.run(150_000);
-    assert_eq!(bench.told_at().last().map(|(at, _)| *at), Some(120_000 + 4 * CALLS));
+    assert_eq!(bench.events_at().last().map(|(at, _)| *at), Some(120_000 + 4 * CALLS));
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn s0_timing_calls_that_take_long_push_the_next_attempt_back() {
         let put_latency = Latency::Fixed { us: 7_000_000 };
         let mut bench = failing(profile, 3, Settings { put_latency, ..Settings::default() });
         bench.run(180_000);
-        let times: Vec<i64> = bench.told_at().iter().map(|(at, _)| *at).collect();
+        let times: Vec<i64> = bench.events_at().iter().map(|(at, _)| *at).collect();
         assert_eq!(times[3] - times[0], 3 * (30_000 + 7_020));
     });
 }
@@ -66,41 +66,41 @@ fn s0_timing_a_long_retry_after_delays_failure_and_costs_no_budget() {
         bench.mark(0);
         bench.want("web", &[2]);
         bench.run(250_000);
-        assert_eq!(bench.told(), [retrying("web", 1, 1, "RetryableError")]);
+        assert_eq!(bench.events(), [retrying("web", 1, 1, "RetryableError")]);
         bench.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
         bench.stop_before(|delivery| matches!(delivery, Delivery::Events(_)));
         bench.run(1_000);
-        let told = bench.told_at();
-        assert_eq!(told.len(), 1);
-        assert!(told[0].0 > 300_000, "{told:?}");
-        assert_eq!(told[0].1, exhausted("web", 1, "Conflict", &profile.afterwards(60)));
+        let events = bench.events_at();
+        assert_eq!(events.len(), 1);
+        assert!(events[0].0 > 300_000, "{events:?}");
+        assert_eq!(events[0].1, exhausted("web", 1, "Conflict", &profile.afterwards(60)));
         assert_eq!(bench.failures(), [true]);
     });
 }
 
-/// The budget bounds the attempts, whatever it is.
+/// The budget limits the attempts, whatever its value.
 #[test]
 fn s0_timing_each_retry_budget_makes_one_attempt_more_than_retries() {
     both(|profile| {
         for max_retries in 0..6 {
             let mut bench = failing(profile, max_retries, Settings::default());
             bench.run(i64::from(max_retries).cast_unsigned() * 30_120 + 31_000);
-            let told = bench.told();
+            let events = bench.events();
             let retries = (1..=max_retries).map(|n| retrying("web", n, max_retries, "Conflict"));
-            assert!(told.iter().take(told.len() - 1).cloned().eq(retries), "{told:?}");
-            assert!(told.last().is_some_and(|text| text.contains(&format!("after {max_retries} retries"))));
+            assert!(events.iter().take(events.len() - 1).cloned().eq(retries), "{events:?}");
+            assert!(events.last().is_some_and(|text| text.contains(&format!("after {max_retries} retries"))));
             assert_eq!(bench.failures(), [true]);
         }
     });
 }
 
-/// S0 "Retry Model" 2: an empty queue does nothing at all.
+/// S0 "Retry Model" 2: an empty queue does nothing.
 #[test]
 fn s0_model_without_operations_there_is_no_call_and_no_event() {
     both(|profile| {
         let mut bench = Bench::new(profile);
         bench.run(3_600_000);
-        assert!(bench.requests().is_empty() && bench.told().is_empty() && bench.failures().is_empty());
+        assert!(bench.requests().is_empty() && bench.events().is_empty() && bench.failures().is_empty());
     });
 }
 
@@ -118,19 +118,19 @@ fn s0_model_without_the_lease_nothing_is_drained() {
             assert_eq!(bench.view(&web()).state.as_str(), "due", "it has not been taken");
             bench.want("web", &[3]);
             bench.run(500_000);
-            assert!(bench.requests().is_empty() && bench.told().is_empty() && bench.failures().is_empty());
+            assert!(bench.requests().is_empty() && bench.events().is_empty() && bench.failures().is_empty());
             assert_eq!(bench.counts("web"), [0], "nothing is spent");
             assert_eq!(bench.members(&web()), [1]);
-            bench.let_in();
+            bench.unlock();
             bench.run(40_000);
-            assert_eq!(bench.told(), [updated("web", 1, 1, 1)], "all of it in one write");
+            assert_eq!(bench.events(), [updated("web", 1, 1, 1)], "all of it in one write");
             assert_eq!(bench.members(&web()), [3]);
             assert_eq!(bench.failures(), [false]);
         });
     }
 }
 
-/// The same of a process that does not lead: its operations remain queued.
+/// The same for a process that does not lead: its operations remain queued.
 #[test]
 fn s0_model_while_nothing_may_be_written_nothing_is_drained_spent_or_told() {
     both(|profile| {
@@ -140,33 +140,33 @@ fn s0_model_while_nothing_may_be_written_nothing_is_drained_spent_or_told() {
         bench.run(100_000);
         bench.want("web", &[3]);
         bench.run(500_000);
-        assert!(bench.requests().is_empty() && bench.told().is_empty());
+        assert!(bench.requests().is_empty() && bench.events().is_empty());
         assert_eq!(bench.counts("web"), [0]);
         bench.stand(Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
         bench.run(1_000);
-        assert_eq!(bench.told(), [updated("web", 1, 1, 1)], "all of it in one write");
+        assert_eq!(bench.events(), [updated("web", 1, 1, 1)], "all of it in one write");
         assert_eq!(bench.members(&web()), [3]);
     });
 }
 
-/// S0 "Retry Model" 8: a budget starts again only with a fresh change; one that waits for its retry goes on.
+/// S0 "Retry Model" 8: only a new change starts a new budget; a change that waits for its retry keeps its own.
 #[test]
 fn s0_model_a_fresh_operation_during_retries_starts_at_zero() {
     both(|profile| {
         let mut bench = failing(profile, 3, Settings::default());
         bench.run(100_000);
-        bench.told();
+        bench.events();
         bench.want("web", &[3]);
         bench.run(50_000);
-        let told = bench.told();
+        let events = bench.events();
         match profile {
             Profile::Default => {
-                assert_eq!(told[0], retrying("web", 1, 3, "Conflict"), "the first is exhausted")
+                assert_eq!(events[0], retrying("web", 1, 3, "Conflict"), "the first is exhausted")
             }
             Profile::Upstream => {
                 let afterwards = "Backend pool lb/shop-web is compared again in 30 s.";
                 let first = exhausted("web", 3, "Conflict", afterwards);
-                assert_eq!(told, [first, retrying("web", 1, 3, "Conflict")]);
+                assert_eq!(events, [first, retrying("web", 1, 3, "Conflict")]);
             }
         }
     });

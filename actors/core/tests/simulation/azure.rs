@@ -1,5 +1,5 @@
-//! The port to ARM over the modelled ARM. A call waits a moment for its connection, is judged by the per-try policy
-//! when it is sent, reaches ARM after a while, and is answered on its own: some answers late, some twice, some never.
+//! The port to ARM over the modelled ARM. A call waits for its connection, passes the per-try policy when it is sent,
+//! reaches ARM later, and is answered independently: some answers are late, some come twice, some never.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::codec;
 use crate::plant::Plant;
 use crate::random::Random;
 
-/// How long the client waits for an answer.
+/// Timeout of the client.
 pub const CLIENT_TIMEOUT_US: u64 = 20_000_000;
 
 /// The port of one process.
@@ -27,44 +27,44 @@ pub struct ArmPort {
     reads_until: Option<Now>,
     writes_until: Option<Now>,
     first_etag: Option<Etag>,
-    /// The load balancers to which a PUT was sent.
+    /// Load balancers to which a PUT was sent.
     written: BTreeSet<LbName>,
-    /// In how many of a thousand cases an answer comes twice, up to minutes apart.
+    /// Cases in a thousand in which an answer comes twice, up to minutes apart.
     pub twice: u64,
-    /// In how many of a thousand cases an answer comes only after the writer has given up waiting.
+    /// Cases in a thousand in which an answer comes only after the writer's timeout.
     pub late: u64,
-    /// In how many of a thousand cases a request or its sending takes seconds.
+    /// Cases in a thousand in which a request or its sending takes seconds.
     pub sluggish: u64,
-    /// Until when there is no way to ARM.
+    /// Time until which ARM is unreachable.
     pub cut_until: u64,
-    /// When the current read of a load balancer ends.
+    /// Time at which the current read of a load balancer ends.
     reading_until: u64,
 }
 
-/// A request that has been sent.
+/// A sent request.
 #[derive(Debug)]
 pub struct Sent {
-    /// What was asked.
+    /// The request.
     pub request: ArmRequest,
     /// As HTTP.
     pub http: Request,
     /// The body of a PUT.
     pub body: Option<Value>,
-    /// When it was sent.
+    /// Time of sending.
     pub at: u64,
 }
 
-/// How ARM, or the way to it, takes a request.
+/// Outcome of a request at ARM or on the way.
 pub struct Taken {
-    /// What it says.
+    /// The answer.
     pub answer: ArmAnswer,
-    /// When that arrives; and perhaps once more.
+    /// Arrival times of the answer, one or two.
     pub arrives: Vec<u64>,
-    /// The class that a 429 of the subscription closes, and for how long (W6): by its first arrival.
+    /// The class that a 429 of the subscription closes, and for how long (W6); by its first arrival.
     pub throttled: Option<Throttled>,
 }
 
-/// The class that a request belongs to.
+/// Returns the class of a request.
 pub fn class_of(request: &ArmRequest) -> GateClass {
     match request {
         ArmRequest::PutPool { .. } => GateClass::Writes,
@@ -73,7 +73,7 @@ pub fn class_of(request: &ArmRequest) -> GateClass {
 }
 
 impl ArmPort {
-    /// A port with open gates.
+    /// Creates a port with open gates.
     pub fn new(random: Random, plant: Option<Plant>) -> ArmPort {
         let (reads_until, writes_until, first_etag, written) = Default::default();
         let (twice, late, sluggish, cut_until) = (0, 0, 0, 0);
@@ -93,12 +93,12 @@ impl ArmPort {
         }
     }
 
-    /// Until when each verb class is refused here (W6).
+    /// Sets until when each verb class is refused here (W6).
     pub fn set_gates(&mut self, reads_until: Option<Now>, writes_until: Option<Now>) {
         (self.reads_until, self.writes_until) = (reads_until, writes_until);
     }
 
-    /// How long a call waits for a token and a connection.
+    /// Returns how long a call waits for a token and a connection.
     pub fn preparation(&mut self) -> u64 {
         if self.random.per_mille(self.sluggish) {
             self.random.between(1_000_000, 30_000_000)
@@ -107,7 +107,7 @@ impl ArmPort {
         }
     }
 
-    /// How long a request is under way to ARM: it lands before the client gives it up.
+    /// Returns how long a request takes to reach ARM: less than the client's timeout.
     pub fn transit(&mut self) -> u64 {
         if self.random.per_mille(self.sluggish) {
             self.random.between(1_000_000, CLIENT_TIMEOUT_US)
@@ -116,7 +116,7 @@ impl ArmPort {
         }
     }
 
-    /// What the per-try policy refuses before anything is sent (W6, W8).
+    /// Returns the refusal by the per-try policy before anything is sent (W6, W8).
     pub fn refusal(&self, now: Now, request: &ArmRequest) -> Option<ArmAnswer> {
         let until = match class_of(request) {
             GateClass::Writes => self.writes_until,
@@ -132,7 +132,7 @@ impl ArmPort {
         Some(codec::unanswered(FailureKind::GateClosed, RetryAfter::In(remaining)))
     }
 
-    /// When a call is tried again, if load balancers are read one after another; `None`: it is sent now.
+    /// Returns when a call is tried again, if load balancers are read one after another; `None` if it is sent now.
     pub fn queues(&mut self, now: u64, request: &ArmRequest) -> Option<u64> {
         let ArmRequest::GetLoadBalancer(_) = request else { return None };
         if self.plant != Some(Plant::ReadsInSeries) {
@@ -180,14 +180,14 @@ impl ArmPort {
         Sent { request, http, body, at: now }
     }
 
-    /// What a request that could not be sent, or is lost on its way back, ends in.
-    pub fn no_way(&mut self, now: u64) -> Taken {
+    /// Returns the outcome of a request that could not be sent, or whose answer is lost.
+    pub fn unreachable_answer(&mut self, now: u64) -> Taken {
         let at = if self.random.per_mille(500) { now + 1_000 } else { now + CLIENT_TIMEOUT_US };
         let kind = if at == now + 1_000 { FailureKind::Connection } else { FailureKind::Timeout };
         Taken { answer: codec::unanswered(kind, RetryAfter::Absent), arrives: vec![at], throttled: None }
     }
 
-    /// What becomes of ARM's reply on its way back.
+    /// Returns the outcome of a request, with the fate of ARM's reply on its way back.
     pub fn taken(&mut self, now: u64, sent: &Sent, reply: &Reply) -> Taken {
         let mut throttled = None;
         let (at, answer) = match reply {
@@ -272,14 +272,14 @@ impl ArmPort {
     }
 }
 
-/// A 429 that names a time.
+/// A 429 with a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Throttled {
-    /// Which class of calls it was about.
+    /// Class of the call.
     pub class: GateClass,
-    /// The time.
+    /// Duration.
     pub span: Duration,
-    /// Whether it says that another operation runs: then it closes a lane only, but for the profile of upstream (W6).
+    /// Whether another operation runs: then only a lane closes, except in the profile of upstream (W6).
     pub is_lock: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A burst in a world in which nothing goes wrong, but that what is read is taken in late: every Service changes five times
+//! A burst in a world without faults, except that read lines are applied late: every Service changes five times
 //! within a second (Q2).
 
 use model::ids::Family;
@@ -13,21 +13,21 @@ const SERVICES: usize = 24;
 const BALANCERS: usize = 3;
 const NODES: usize = 8;
 const CHANGES: usize = 5;
-/// How far apart the changes of a Service are.
+/// Time between the changes of a Service.
 const APART_US: u64 = 200_000;
-/// When nothing of what is read is taken in any more, and for how long.
+/// Start and duration of the stall, in which no read lines are applied.
 const STALL_US: (u64, u64) = (300_000, 1_500_000);
-/// How long after the burst nothing may be written any more.
+/// Time after the burst from which nothing may be written.
 const SETTLES_US: u64 = 60_000_000;
 
-/// What a burst came to.
+/// Result of a burst.
 #[derive(Clone, Debug)]
 pub struct Burst {
-    /// How many pools there are.
+    /// Number of pools.
     pub pools: u64,
-    /// How many PUTs were sent.
+    /// Number of sent PUTs.
     pub puts: u64,
-    /// A pool that is wrong in the end.
+    /// A pool that is out of sync in the end.
     pub wrong: Option<String>,
 }
 
@@ -50,10 +50,9 @@ fn service(number: usize) -> Service {
     }
 }
 
-/// Plays a burst; where the intake is late, the Informer takes nothing in for the most of it.
+/// Plays a burst. If the intake is late, the Informer applies nothing for most of it.
 ///
-/// # Errors
-/// What the watchdog finds.
+/// # Errors A finding of the watchdog.
 pub fn burst(seed: u64, is_late: bool) -> Result<Burst, String> {
     let faults = Faults::default();
     let size = Size { services: 0, nodes: NODES, balancers: BALANCERS, seconds: 0, replicas: 1, faults };
@@ -62,7 +61,7 @@ pub fn burst(seed: u64, is_late: bool) -> Result<Burst, String> {
     let (from, puts) = (world.now(), world.watchdog.puts);
     for change in 1..=CHANGES {
         for number in 0..SERVICES {
-            // Evenly, as in the benchmark.
+            // Evenly distributed, as in the benchmark.
             let turn = (change - 1) as u64 * APART_US + number as u64 * APART_US / SERVICES as u64;
             world.run_until(from + turn)?;
             if is_late && turn >= STALL_US.0 && world.processes[0].stalled.is_empty() {

@@ -1,5 +1,5 @@
-//! The cloud-controller-manager of the world: the model of upstream's, told what a watch shows, and whatever else
-//! other clients do to load balancers.
+//! The cloud-controller-manager of the world: the model of upstream's, fed by watches, and the changes that other
+//! clients make to load balancers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,18 +19,18 @@ use crate::random::Random;
 /// The virtual network of all pools.
 pub const NETWORK: &str = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/vnet";
 
-/// How long it waits at most between two tries of one Service, except in some worlds.
+/// Longest wait of the cloud-controller-manager between two tries of one Service, except in some worlds.
 pub const LONGEST_RETRY_US: u64 = 40_000_000;
-/// What the names of foreign rules begin with.
+/// Prefix of the names of other clients' rules.
 pub const FOREIGN: &str = "somebody";
 
 /// The pool in which no admin state is written (N2, `adminState.excludePools`).
 pub const EXCLUDED: &str = "aksOutboundBackendPool";
 
-/// How long it is down for a restart.
+/// Downtime of a restart.
 const RESTARTED_US: u64 = 2_000_000;
 
-/// What it watches, and where.
+/// Resources that it watches, and their paths.
 const WATCHED: [(Resource, &str); 3] = [
     (Resource::Nodes, "/api/v1/nodes"),
     (Resource::Services, "/api/v1/services"),
@@ -41,13 +41,13 @@ const WATCHED: [(Resource, &str); 3] = [
 struct Feed {
     watch: Option<WatchId>,
     known: BTreeSet<(String, String)>,
-    /// When a watch that was refused is asked for again.
+    /// Time at which a refused watch is requested again.
     retry_at: u64,
 }
 
-/// What follows for the world.
+/// Effect on the world.
 pub enum Effect {
-    /// An answer reaches it at this moment.
+    /// It receives an answer at this time.
     Answer(u64, CallId, Answer),
     /// It has written a Lease.
     LeaseWritten(LeaseName),
@@ -59,26 +59,26 @@ pub struct Ccm {
     balancers: usize,
     model: model::Ccm,
     feeds: BTreeMap<Resource, Feed>,
-    /// On which load balancer each Service is, by name.
+    /// Load balancer of each Service, by name.
     placed: BTreeMap<String, usize>,
-    /// Pools, by load balancer and name, that a rule without an owner also uses: not to be written (D2).
+    /// Pools, by load balancer and name, that a rule without an owner also uses: they must not be written (D2).
     pub foreign: BTreeSet<(String, String)>,
     /// Whether other clients add rules to pools.
     strangers: bool,
     /// Pools to which another client may have added a rule.
     seen: BTreeSet<(String, String)>,
     set_down: Vec<SetDown>,
-    /// In how many of 20 cases of meddling admin states are set by hand.
+    /// Cases of 20 foreign writes in which admin states are set by hand.
     by_hand: u64,
 }
 
-/// The name of a load balancer.
+/// Returns the name of a load balancer.
 pub fn balancer(number: usize) -> String {
     format!("Lb-{number}")
 }
 
 impl Ccm {
-    /// One that has made nothing yet.
+    /// Creates one that has not created anything.
     pub fn new(balancers: usize, mut random: Random) -> Ccm {
         let lingers = random.per_mille(300);
         let settings = Settings {
@@ -109,7 +109,7 @@ impl Ccm {
         }
     }
 
-    /// Makes the load balancers, each with pools that do not matter.
+    /// Creates the load balancers, each with unused pools.
     pub fn begin(&self, arm: &mut ArmModel) {
         for lb in (0..self.balancers).map(balancer) {
             arm.add_load_balancer(&lb);
@@ -121,13 +121,13 @@ impl Ccm {
             arm.add_pool(&lb, EXCLUDED, &spec);
             arm.add_outbound_rule(&lb, "outbound", EXCLUDED);
         }
-        // The members of one are network interfaces (N2).
+        // The members of one pool are network interfaces (N2).
         let instances = (0..3).map(|number| format!("node-{number}")).collect();
         arm.add_pool(&balancer(0), "interfaces", &PoolSpec { instances, ..PoolSpec::default() });
     }
 
-    /// It is well from now on, and behaves.
-    pub fn calm(&mut self) {
+    /// Ends its faults.
+    pub fn end_faults(&mut self) {
         self.model.reconfigure(|settings| {
             settings.linger_per_mille = 0;
             settings.crash_per_mille = 0;
@@ -135,21 +135,22 @@ impl Ccm {
         });
     }
 
-    /// Restarts it where it has lost the names of addresses: left alone it would be at work forever, and wait for
-    /// the operator.
+    /// Restarts it if it has lost the names of addresses: otherwise it would retry forever, and wait for the
+    /// operator.
     pub fn restart_if_lost(&mut self) {
         if self.model.is_up() && self.model.has_lost_names() {
             self.model.kill(RESTARTED_US);
         }
     }
 
-    /// Its updater is off: it writes pools with Services and nodes alone.
+    /// Disables its updater: it writes pools with Services and nodes only.
     pub fn leave_slices_alone(&mut self) {
         self.model.reconfigure(|settings| settings.updater = false);
     }
 
-    /// It is as upstream's is by default, beside our controller: its updater is off. No other client is there.
-    pub fn be_plain(&mut self) {
+    /// Configures it like upstream's default beside our controller: its updater is disabled. There are no other
+    /// clients.
+    pub fn use_upstream_defaults(&mut self) {
         self.strangers = false;
         self.model.reconfigure(|settings| {
             let plain = Settings::default();
@@ -159,30 +160,30 @@ impl Ccm {
         });
     }
 
-    /// It wants the shared Lease again and again from now on, and gives up none of it.
-    pub fn grow_busy(&mut self) {
+    /// From now on it requests the shared Lease again and again, and never gives up early.
+    pub fn keep_requesting_lease(&mut self) {
         self.model.reconfigure(|settings| settings.resync_us = Some(15_000_000));
-        self.calm();
+        self.end_faults();
     }
 
-    /// What it has done so far.
+    /// Returns the counters of its work.
     pub fn counters(&self) -> Counters {
         self.model.counters()
     }
 
-    /// Whether it has nothing to do, and every Service that is to go is gone.
+    /// Returns whether it has nothing to do, and every Service that is being deleted is gone.
     pub fn is_done(&self, cluster: &Cluster) -> bool {
         self.model.is_idle() && !cluster.services.values().any(|service| service.deleting)
     }
 
-    /// When it has something to do by time alone.
+    /// Returns when it acts next without other input.
     pub fn deadline(&self) -> Option<u64> {
         let retry = self.feeds.values().filter(|feed| feed.watch.is_none()).map(|feed| feed.retry_at).min();
         [self.model.deadline(), retry].into_iter().flatten().min()
     }
 
-    /// Looks at what has changed, and goes on.
-    pub fn look(
+    /// Handles changes and continues.
+    pub fn step(
         &mut self,
         kube: &mut KubeModel,
         arm: &mut ArmModel,
@@ -191,8 +192,8 @@ impl Ccm {
     ) -> Vec<Effect> {
         let mut calls = Vec::new();
         for (resource, path) in WATCHED {
-            for (kind, object) in self.heard(kube, resource, path, now) {
-                self.tell(kube, cluster, now, resource, &kind, object, &mut calls);
+            for (kind, object) in self.watched_objects(kube, resource, path, now) {
+                self.feed(kube, cluster, now, resource, &kind, object, &mut calls);
             }
         }
         if self.model.deadline().is_some_and(|at| at <= now) {
@@ -202,7 +203,7 @@ impl Ccm {
         self.serve(kube, arm, now, calls)
     }
 
-    /// Takes in an answer.
+    /// Handles an answer.
     pub fn answered(
         &mut self,
         kube: &mut KubeModel,
@@ -216,8 +217,8 @@ impl Ccm {
         self.serve(kube, arm, now, calls)
     }
 
-    /// What one of its watches shows; a new watch begins with everything there is.
-    fn heard(
+    /// Handles the events of one of its watches; a new watch starts with all objects.
+    fn watched_objects(
         &mut self,
         kube: &mut KubeModel,
         resource: Resource,
@@ -242,7 +243,7 @@ impl Ccm {
         if let Some(watch) = feed.watch {
             lines.extend(kube.poll_watch(watch, now));
         }
-        let mut heard = Vec::new();
+        let mut objects = Vec::new();
         let mut found = BTreeSet::new();
         for line in lines {
             let Ok(mut event) = serde_json::from_slice::<Value>(&line) else { continue };
@@ -253,20 +254,20 @@ impl Ccm {
                 "ADDED" | "MODIFIED" => found.insert(key.clone()) | feed.known.insert(key),
                 _ => continue,
             };
-            heard.push((text(&event["type"]).to_owned(), object));
+            objects.push((text(&event["type"]).to_owned(), object));
         }
         if anew {
             let gone: Vec<(String, String)> = feed.known.difference(&found).cloned().collect();
             feed.known.retain(|key| found.contains(key));
-            heard.extend(gone.into_iter().map(|(namespace, name)| {
+            objects.extend(gone.into_iter().map(|(namespace, name)| {
                 ("DELETED".to_owned(), json!({"metadata": {"namespace": namespace, "name": name}}))
             }));
         }
-        heard
+        objects
     }
 
     #[expect(clippy::too_many_arguments, reason = "the whole world")]
-    fn tell(
+    fn feed(
         &mut self,
         kube: &mut KubeModel,
         cluster: &mut Cluster,
@@ -306,7 +307,7 @@ impl Ccm {
     fn serve(&mut self, kube: &mut KubeModel, arm: &mut ArmModel, now: u64, calls: Vec<Call>) -> Vec<Effect> {
         let mut effects = Vec::new();
         for call in calls {
-            self.note_rewrites(arm, &call);
+            self.record_rewrites(arm, &call);
             let (answer, after_us) = call.serve(kube, arm, now);
             let is_write = matches!(call.verb, Verb::Put | Verb::Post);
             if is_write && call.side == Side::Kubernetes && call.path_and_query.contains("/leases") {
@@ -317,15 +318,15 @@ impl Ccm {
         effects
     }
 
-    /// Pools come and go with its writes; another client sometimes adds a rule to a new one, and removes it when the
-    /// pool is not needed any more.
+    /// Pools are created and deleted by its writes; another client sometimes adds a rule to a new pool, and removes
+    /// it when the pool is no longer needed.
     fn look_at_pools(&mut self, arm: &mut ArmModel, cluster: &Cluster) {
         let there: BTreeSet<(String, String)> = arm
             .load_balancers()
             .flat_map(|lb| arm.pools(lb).map(move |pool| (lb.to_owned(), pool.to_owned())))
             .collect();
         self.seen.retain(|pool| there.contains(pool));
-        // A load balancer that is written as a whole may lose such a rule again, or get it back.
+        // A write of a whole load balancer may drop such a rule, or restore it.
         let has_rule = |(lb, pool): &&(String, String)| {
             let rules = arm.pool_json(lb, pool).map(|pool| rules_of(&pool)).unwrap_or_default();
             rules.contains(&foreign_rule(pool))
@@ -342,7 +343,8 @@ impl Ccm {
             needed.contains(pool)
         });
         for (lb, pool) in there {
-            // What is added while a load balancer is being written would be there twice when that write is undone.
+            // A rule that is added during a write of the load balancer would exist twice after that write is
+            // reverted.
             if arm.is_updating(&lb) {
                 continue;
             }
@@ -358,8 +360,8 @@ impl Ccm {
         }
     }
 
-    /// Another client writes without any lock: a pool's members, a load balancer as a whole, or unknown fields; says in
-    /// words what.
+    /// Another client writes without any lock: a pool's members, a whole load balancer, or unknown fields. Returns a
+    /// description.
     pub fn meddle(&mut self, arm: &mut ArmModel, cluster: &Cluster, now: u64) -> String {
         arm.tick(now);
         let pools: Vec<(String, String)> = arm
@@ -401,30 +403,30 @@ impl Ccm {
     }
 }
 
-/// An entry that another client has set Down, or may set Down again by writing what it read before.
+/// An entry that another client has set Down, or may set Down again with a stale write.
 pub struct SetDown {
-    /// Its load balancer.
+    /// Load balancer.
     pub lb: String,
-    /// Its pool.
+    /// Pool.
     pub pool: String,
-    /// What it sends to.
+    /// Address or interface.
     pub backend: String,
-    /// Whether it was not Down, and nothing else was being written there.
+    /// Whether the entry was not Down, and no other write was in flight there.
     pub is_certain: bool,
 }
 
 impl Ccm {
-    /// Foreign writes are mostly admin states that are set by hand.
+    /// Makes other clients mostly set admin states by hand.
     pub fn prefer_hands(&mut self) {
         self.by_hand = 16;
     }
 
-    /// What others have set Down since this was last asked.
+    /// Returns the entries that others have set Down since the last call.
     pub fn take_set_down(&mut self) -> Vec<SetDown> {
         std::mem::take(&mut self.set_down)
     }
 
-    /// Another client sets the admin state of an entry by hand: not ours to change, unless its node leaves (N4).
+    /// Another client sets the admin state of an entry by hand: we must not change it, unless its node drains (N4).
     fn set_by_hand(&mut self, arm: &mut ArmModel, now: u64, lb: &str, pool: &str) -> String {
         let Some(mut document) = arm.pool_json(lb, pool) else { return String::new() };
         let busy = arm.is_updating(lb);
@@ -445,7 +447,7 @@ impl Ccm {
         format!("{backend} of {lb}/{pool} is set {state} by hand: {status}")
     }
 
-    /// Another client adds a rule to a pool, or removes it again, at any moment (Q4).
+    /// Another client adds a rule to a pool, or removes it, at any time (Q4).
     fn change_rule(arm: &mut ArmModel, lb: &str, pool: &str) -> String {
         if arm.is_updating(lb) {
             return String::new();
@@ -470,8 +472,9 @@ impl Ccm {
         format!("subnets are named in {lb}/{pool}: {}", put_pool(arm, lb, pool, &document, now))
     }
 
-    /// What a write of the cloud-controller-manager sets Down again, because it was so when it was read.
-    fn note_rewrites(&mut self, arm: &ArmModel, call: &Call) {
+    /// Records entries that a write of the cloud-controller-manager sets Down again, because they were Down when it
+    /// read them.
+    fn record_rewrites(&mut self, arm: &ArmModel, call: &Call) {
         let (Verb::Put, Side::Arm, Some(body)) = (call.verb, call.side, &call.body) else { return };
         let path = call.path_and_query.split('?').next().unwrap_or_default();
         let after =
@@ -508,12 +511,12 @@ fn key_of(object: &Value) -> (String, String) {
     (text(&meta["namespace"]).to_owned(), text(&meta["name"]).to_owned())
 }
 
-/// The name of the rule that another client adds to a pool.
+/// Returns the name of the rule that another client adds to a pool.
 fn foreign_rule(pool: &str) -> String {
     format!("{FOREIGN}-{pool}")
 }
 
-/// How many lock failures were told as events since a moment of the wall clock, in seconds since 1970.
+/// Returns the number of lock failures reported as events since a wall time in seconds since 1970.
 pub fn lock_failures(kube: &KubeModel, since: &str) -> u32 {
     let mut count = 0;
     for event in kube.list(Resource::Events) {
@@ -525,18 +528,18 @@ pub fn lock_failures(kube: &KubeModel, since: &str) -> u32 {
     count
 }
 
-/// The shared Lease's object, if it is there.
+/// Returns the Lease's object, if it exists.
 pub fn lease_object(kube: &KubeModel, lease: LeaseName) -> Option<Value> {
     kube.get(Resource::Leases, crate::leases::NAMESPACE, object_name(lease))
 }
 
-/// The name of a Service's own pool, as the cloud-controller-manager writes it.
+/// Returns the name of a Service's own pool, as the cloud-controller-manager writes it.
 pub fn pool_name(key: &ServiceKey, family: Family) -> String {
     let suffix = if family == Family::V6 { "-ipv6" } else { "" };
     format!("{}-{}{suffix}", key.namespace, key.name).to_lowercase()
 }
 
-/// The names of the rules of a pool, as a GET shows them.
+/// Returns the names of the rules of a pool, as a GET shows them.
 pub fn rules_of(pool: &Value) -> Vec<String> {
     let rules = items(&pool["properties"]["loadBalancingRules"]).iter();
     rules.filter_map(|rule| Some(rule["id"].as_str()?.rsplit('/').next()?.to_owned())).collect()

@@ -1,5 +1,5 @@
 //! The clocks of one process: a monotonic one that starts anywhere and drifts, and a wall clock that is wrong by some
-//! seconds. The world's own time is the truth, and no process in it can read it.
+//! seconds. The world has the true time, which no process can read.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use simulator_models::kube::rfc3339;
 
 use crate::random::Random;
 
-/// Wall-clock seconds since 1970 at the world's beginning, as the modelled API server has them.
+/// Wall time at the start of the world in seconds since 1970, as in the modelled API server.
 pub const EPOCH_S: u64 = 1_795_132_800;
-/// The greatest drift of a monotonic clock, in parts of a million.
+/// Greatest drift of a monotonic clock, in parts per million.
 const DRIFT_PPM: u64 = 200;
-/// How wrong a wall clock may be, in microseconds, where time is kept as it should be.
+/// Largest error of a wall clock, in microseconds, with working time synchronisation.
 const SKEW_US: u64 = 4_000_000;
 
 /// The clocks of one process.
@@ -20,12 +20,12 @@ const SKEW_US: u64 = 4_000_000;
 pub struct Clock {
     zero: u64,
     drift_ppm: i64,
-    /// By how much the wall clock is ahead, in microseconds.
+    /// How far the wall clock is ahead, in microseconds.
     skew_us: i64,
 }
 
 impl Clock {
-    /// Clocks by the seed.
+    /// Creates clocks by the seed.
     pub fn new(random: &mut Random) -> Clock {
         let around = |random: &mut Random, most: u64| {
             i64::try_from(random.below(2 * most + 1)).expect("small") - i64::try_from(most).expect("small")
@@ -37,14 +37,14 @@ impl Clock {
         }
     }
 
-    /// What the monotonic clock says at a moment of the world.
+    /// Returns the monotonic time at a world time.
     pub fn now(&self, world: u64) -> Now {
         let drift = i128::from(world) * i128::from(self.drift_ppm) / 1_000_000;
         let local = i128::from(self.zero) + i128::from(world) + drift;
         Now::from_micros(u64::try_from(local).unwrap_or(0))
     }
 
-    /// The first moment of the world at which the monotonic clock has come so far.
+    /// Returns the first world time at which the monotonic clock has reached `local`.
     pub fn world(&self, local: Now) -> u64 {
         let since = i128::from(local.as_micros()) - i128::from(self.zero);
         let guess = since * 1_000_000 / (1_000_000 + i128::from(self.drift_ppm)) - 2;
@@ -55,25 +55,25 @@ impl Clock {
         world
     }
 
-    /// What the wall clock says, in microseconds since 1970.
+    /// Returns the wall time, in microseconds since 1970.
     pub fn wall(&self, world: u64) -> i64 {
         wall(world) + self.skew_us
     }
 
-    /// A moment of the wall clock as one of the monotonic clock, seen from now; `None` when it has passed.
+    /// Converts a wall time to monotonic time, as of now; `None` if it has passed.
     pub fn local_of_wall(&self, world: u64, wall: i64) -> Option<Now> {
         let ahead = u64::try_from(wall - self.wall(world)).ok().filter(|ahead| *ahead > 0)?;
         Some(self.now(world).plus(Duration::from_micros(ahead)))
     }
 
-    /// A moment of the monotonic clock as one of the wall clock, seen from now.
+    /// Converts a monotonic time to wall time, as of now.
     pub fn wall_of_local(&self, world: u64, local: Now) -> i64 {
         let ahead = i64::try_from(local.since(self.now(world)).as_micros()).unwrap_or(0);
         self.wall(world) + ahead
     }
 }
 
-/// A moment of the wall clock as scheduled events of Azure have it (RFC 1123).
+/// Formats a wall time as in Azure's scheduled events (RFC 1123).
 pub fn rfc1123(wall: i64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
@@ -86,7 +86,7 @@ pub fn rfc1123(wall: i64) -> String {
     format!("{}, {} {} {} {clock} GMT", DAYS[day], &date[8..10], MONTHS[month - 1], &date[..4])
 }
 
-/// What a clock that is right says, in microseconds since 1970.
+/// Returns the time of a correct clock, in microseconds since 1970.
 pub fn wall(world: u64) -> i64 {
     i64::try_from(EPOCH_S * 1_000_000 + world).expect("the world does not last that long")
 }

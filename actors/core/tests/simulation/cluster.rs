@@ -1,5 +1,5 @@
-//! The cluster of the story: nodes, Services and their pods as plain state, and how it is written to the modelled
-//! API server.
+//! The cluster of the story: nodes, Services and their pods as plain state, and their objects in the modelled API
+//! server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,18 +12,18 @@ use simulator_models::kube::{KubeModel, Resource};
 #[path = "cluster/nodes.rs"]
 mod nodes;
 
-/// The namespace of every Service.
+/// Namespace of every Service.
 pub const NAMESPACE: &str = "shop";
 const PAUSE: &str = "azure-backend-pool-controller.io/pause";
 
 /// A node.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// The number from which its addresses follow; a new one is a new address.
+    /// Number from which its addresses are derived; a new number is a new address.
     pub address: u64,
     /// How often a node of this name was created.
     pub life: u64,
-    /// Whether a label leaves it out.
+    /// Whether a label excludes it.
     pub excluded: bool,
     /// Whether it is Ready.
     pub ready: bool,
@@ -32,18 +32,18 @@ pub struct Node {
 /// A pod behind a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// The node it runs on; empty where its endpoint does not say (D6).
+    /// Node of the pod; empty if its endpoint does not name it (D6).
     pub node: String,
     /// Whether it is ready.
     pub ready: bool,
     /// Whether it is terminating.
     pub terminating: bool,
-    /// The one family of which it has an address; `None`: it has one of each.
+    /// The only family of its addresses; `None` for both.
     pub only: Option<Family>,
 }
 
 impl Pod {
-    /// One with addresses of both families.
+    /// Creates a pod with addresses of both families.
     pub fn on(node: impl Into<String>, ready: bool) -> Pod {
         Pod { node: node.into(), ready, terminating: false, only: None }
     }
@@ -56,9 +56,9 @@ pub struct Service {
     pub name: String,
     /// How often a Service of this name was created.
     pub life: u64,
-    /// The families of its pools.
+    /// Families of its pools.
     pub families: Vec<Family>,
-    /// Whether its policy is `Local`.
+    /// Whether its external traffic policy is `Local`.
     pub local: bool,
     /// Whether it is paused.
     pub paused: bool,
@@ -66,46 +66,46 @@ pub struct Service {
     pub deleting: bool,
     /// Whether it is created again, under another UID, as soon as it is gone.
     pub returns: bool,
-    /// Its pods, by slice.
+    /// Pods, by slice.
     pub slices: Vec<Vec<Pod>>,
-    /// The number of its load balancer.
+    /// Number of its load balancer.
     pub lb: usize,
     /// Whether it has a second port.
     pub second_port: bool,
 }
 
 impl Service {
-    /// The UID.
+    /// Returns the UID.
     pub fn uid(&self) -> String {
         build::uid("Service", NAMESPACE, &format!("{}#{}", self.name, self.life))
     }
 
-    /// Namespace and name.
+    /// Returns namespace and name.
     pub fn key(&self) -> ServiceKey {
         ServiceKey::new(NAMESPACE, self.name.as_str())
     }
 
-    /// What the names of its rules begin with.
+    /// Returns the prefix of its rules.
     pub fn prefix(&self) -> RulePrefix {
         RulePrefix::of(&ServiceUid::new(self.uid()))
     }
 
-    /// Whether it wants pools of its own.
+    /// Returns whether it has pools of its own.
     pub fn is_candidate(&self) -> bool {
         self.local && !self.deleting
     }
 
-    /// How many pods it has.
+    /// Returns the number of its pods.
     pub fn pods(&self) -> usize {
         self.slices.iter().map(Vec::len).sum()
     }
 
-    /// Whether a pod is an endpoint in this family. Where there is no other one, each is.
+    /// Returns whether a pod is an endpoint in this family. If there is no other one, each is.
     pub fn is_endpoint(&self, pod: &Pod, family: Family) -> bool {
         self.families.len() == 1 || pod.only.is_none_or(|only| only == family)
     }
 
-    /// The endpoints that it has in a family.
+    /// Returns its endpoints in a family.
     pub fn endpoints(&self, family: Family) -> impl Iterator<Item = &Pod> {
         self.slices.iter().flatten().filter(move |pod| self.is_endpoint(pod, family))
     }
@@ -118,7 +118,7 @@ pub struct Cluster {
     pub nodes: BTreeMap<String, Node>,
     /// The Services that exist.
     pub services: BTreeMap<String, Service>,
-    /// The writes of slices that are not noted yet: name of the Service, version.
+    /// Unrecorded writes of slices: name of the Service, version.
     pub slice_writes: Vec<(String, u64)>,
     addresses: u64,
     lives: BTreeMap<String, u64>,
@@ -131,7 +131,7 @@ fn model_family(family: Family) -> build::Family {
     }
 }
 
-/// The address of a number in a family.
+/// Returns the address of a number in a family.
 pub fn address(number: u64, family: Family) -> IpAddr {
     let text = match family {
         Family::V4 => format!("10.1.{}.{}", number / 250, number % 250 + 1),
@@ -141,8 +141,8 @@ pub fn address(number: u64, family: Family) -> IpAddr {
 }
 
 impl Cluster {
-    /// Nodes and Services are those of `saved` again; what was counted stays.
-    pub fn become_again(&mut self, saved: Cluster) {
+    /// Restores the nodes and Services of `saved`; counters stay.
+    pub fn restore(&mut self, saved: Cluster) {
         (self.nodes, self.services) = (saved.nodes, saved.services);
         self.slice_writes.clear();
     }
@@ -167,7 +167,7 @@ impl Cluster {
         self.write_slices(kube, now, &name);
     }
 
-    /// Writes a Service as it is.
+    /// Writes a Service's object.
     pub fn write_service(&self, kube: &mut KubeModel, now: u64, name: &str) {
         let Some(service) = self.services.get(name).filter(|service| !service.deleting) else { return };
         let families: Vec<build::Family> =
@@ -189,7 +189,7 @@ impl Cluster {
         apply(kube, now, build::with_uid(object, &service.uid()));
     }
 
-    /// Asks for the deletion of a Service; a finalizer keeps it until its rules are gone.
+    /// Deletes a Service; a finalizer keeps it until its rules are gone.
     pub fn delete_service(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
         if let Some(service) = self.services.get_mut(name) {
             service.deleting = true;
@@ -197,7 +197,7 @@ impl Cluster {
         }
     }
 
-    /// A Service is no longer on the API server; its slices go with it.
+    /// Handles the end of a Service on the API server, which takes its slices with it.
     pub fn is_gone(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
         if self.services.get(name).is_some_and(|service| service.deleting)
             && kube.get(Resource::Services, NAMESPACE, name).is_none()
@@ -210,7 +210,7 @@ impl Cluster {
         }
     }
 
-    /// Writes the slices of a Service as they are, one set for each family, and deletes those that it lacks.
+    /// Writes the slices of a Service, one set for each family, and deletes surplus ones.
     pub fn write_slices(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
         let mut wanted = BTreeSet::new();
         if let Some(service) = self.services.get(name) {

@@ -1,5 +1,5 @@
-//! Turns the core's requests into HTTP for the modelled ARM and its responses into the core's answers: the
-//! simulation's own small counterpart of the `arm` crate.
+//! Converts the writer's requests into HTTP for the modelled ARM, and responses into answers: the simulation's own
+//! small counterpart of the `arm` crate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn pool_path(pool: &PoolId) -> String {
     path(&pool.lb, &format!("/backendAddressPools/{}", pool.pool))
 }
 
-/// A client writes a pool as it stands in this document; gives the status of ARM's answer.
+/// Another client writes a pool with this document; returns the status of ARM's answer.
 pub fn put_pool(arm: &mut ArmModel, lb: &str, pool: &str, document: &Value, now: u64) -> u16 {
     let pool = PoolId::new(LbName::new(lb), PoolName::new(pool));
     let (path_and_query, body) = (pool_path(&pool), document.to_string().into_bytes());
@@ -35,7 +35,7 @@ pub fn put_pool(arm: &mut ArmModel, lb: &str, pool: &str, document: &Value, now:
     }
 }
 
-/// The HTTP request, and the body of a PUT as a value.
+/// Returns the HTTP request, and the body of a PUT as a value.
 pub fn request(request: &ArmRequest) -> (Request, Option<Value>) {
     let get = |path_and_query: String| {
         (Request { method: Method::Get, path_and_query, headers: Vec::new(), body: Vec::new() }, None)
@@ -57,7 +57,7 @@ pub fn request(request: &ArmRequest) -> (Request, Option<Value>) {
     }
 }
 
-/// The document with the edit applied (W3).
+/// Returns the document with the edit applied (W3).
 fn apply(base: &Value, edit: &Edit) -> Value {
     let mut body = base.clone();
     let old = items(&base["properties"][ADDRESSES]);
@@ -102,7 +102,7 @@ fn spelling(state: AdminState) -> &'static str {
     }
 }
 
-/// The core's answer to an HTTP response.
+/// Returns the answer for an HTTP response.
 pub fn answer(request: &ArmRequest, response: &Response) -> ArmAnswer {
     let body: Value = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
     if response.status >= 400 {
@@ -135,7 +135,7 @@ pub fn answer(request: &ArmRequest, response: &Response) -> ArmAnswer {
     }
 }
 
-/// A failure without an answer of ARM.
+/// Returns a failure without an answer of ARM.
 pub fn unanswered(kind: FailureKind, retry_after: RetryAfter) -> ArmAnswer {
     let message = Arc::from("no answer");
     failed(Failure { kind, code: None, inner_codes: Vec::new(), message, retry_after, correlation_id: None })
@@ -223,7 +223,7 @@ fn network(value: &Value) -> Option<NetworkId> {
     value["id"].as_str().map(NetworkId::new)
 }
 
-/// A subnet says more than a virtual network beside it.
+/// A subnet is more specific than a virtual network beside it.
 fn entry_network(properties: &Value) -> Option<EntryNetwork> {
     let subnet = properties["subnet"]["id"].as_str().map(|id| EntryNetwork::Subnet(SubnetId::new(id)));
     subnet.or_else(|| network(&properties["virtualNetwork"]).map(EntryNetwork::VirtualNetwork))
@@ -246,7 +246,7 @@ fn provisioning(value: &Value) -> Provisioning {
     }
 }
 
-/// The answer to a PUT that was done at once; for a planted bug.
+/// The answer to a PUT that was carried out immediately; for a planted bug.
 pub fn accepted() -> ArmAnswer {
     ArmAnswer::Put(PutAccepted {
         provisioning: Provisioning::Succeeded,

@@ -15,12 +15,12 @@ use model::signals::{not_before, says_preempt};
 use serde_json::Value;
 use sources::watch::{Line, WatchFailure};
 
-/// The text of a value; empty where there is none.
+/// Returns the text of a value, or an empty text.
 pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The items of a list; none where there is no list.
+/// Returns the items of a list, or none.
 pub fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
@@ -31,7 +31,7 @@ pub fn number_of(text: &str) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// One line of a watch; `wall`: the time of arrival, in microseconds since 1970.
+/// Decodes one line of a watch. `wall` is the time of arrival, in microseconds since 1970.
 pub fn line(kind: Kind, bytes: &[u8], wall: i64) -> Line {
     let undecodable = |error: &str| Line::Undecodable {
         key: None,
@@ -61,7 +61,7 @@ pub fn line(kind: Kind, bytes: &[u8], wall: i64) -> Line {
     }
 }
 
-/// A page of a plain list: items, resourceVersion, token of the next page; `wall` as above.
+/// Decodes a page of a plain list: items, resourceVersion, token of the next page. `wall` as above.
 pub fn page(kind: Kind, body: &[u8], wall: i64) -> (Vec<Line>, ResourceVersion, Option<Arc<str>>) {
     let value: Value = serde_json::from_slice(body).expect("the model answers JSON");
     let lines = items(&value["items"]).iter().map(|item| Line::Object(object(kind, item, wall)));
@@ -70,7 +70,7 @@ pub fn page(kind: Kind, body: &[u8], wall: i64) -> (Vec<Line>, ResourceVersion, 
     (lines, version(&value["metadata"]), next)
 }
 
-/// What an ERROR event means.
+/// Returns the meaning of an ERROR event.
 fn failure(code: u64, message: &str) -> WatchFailure {
     match code {
         410 => WatchFailure::Expired,
@@ -214,20 +214,20 @@ fn preemption(object: &Value, wall: i64) -> PreemptionObject {
     }
 }
 
-/// How long ago something was, where it lies no more than a minute in the future.
+/// Returns the age of a time that is at most a minute in the future.
 fn age(at: i64, wall: i64) -> Option<Duration> {
     let age = wall - at;
     (age >= -60_000_000).then(|| Duration::from_micros(u64::try_from(age).unwrap_or(0)))
 }
 
-/// When the eviction is due by the date in a message.
+/// Returns when the eviction is due by the date in a message.
 fn due(message: &str, wall: i64) -> Option<Due> {
     let ahead = not_before(message)?.as_micros() - wall;
     let span = Duration::from_micros(ahead.unsigned_abs());
     Some(if ahead >= 0 { Due::In(span) } else { Due::Ago(span) })
 }
 
-/// Reads a time as Kubernetes writes it, in microseconds since 1970.
+/// Parses a time as Kubernetes writes it, in microseconds since 1970.
 pub fn parse_time(text: &str) -> Option<i64> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);

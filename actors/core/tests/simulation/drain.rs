@@ -1,5 +1,5 @@
-//! Nodes that leave service in a world in which nothing goes wrong: how soon they are out of traffic, and what that costs;
-//! and a world in which none does, where the admin state must cost nothing (N1, N2).
+//! Draining nodes in a world without faults: how soon they are out of traffic, and at what cost. And a world without
+//! draining nodes, in which the AdminState machine must cost nothing (N1, N2).
 
 use std::collections::BTreeMap;
 
@@ -15,16 +15,16 @@ use crate::world::World;
 const SERVICES: usize = 12;
 const BALANCERS: usize = 3;
 const NODES: usize = 8;
-/// On how many nodes the pods of a Service are.
+/// Number of nodes with pods of a Service.
 const PODS: usize = 4;
 const LOOK_US: u64 = 100_000;
 
-/// What came of a change of nodes.
+/// Result of a change of nodes.
 #[derive(Clone, Debug)]
 pub struct Came {
-    /// How long it took until everything was as it should be, in microseconds.
+    /// Time until everything was in sync, in microseconds.
     pub took: u64,
-    /// How many PUTs of each pool changed admin states.
+    /// PUTs of each pool that changed admin states.
     pub puts: BTreeMap<PoolId, u64>,
 }
 
@@ -48,18 +48,16 @@ fn service(number: usize, random: &mut Random) -> Service {
 }
 
 impl Quiet {
-    /// One by the seed.
+    /// Creates a quiet cluster by the seed.
     ///
-    /// # Errors
-    /// What the watchdog finds.
+    /// # Errors A finding of the watchdog.
     pub fn new(seed: u64) -> Result<Quiet, String> {
         Quiet::with(seed, None)
     }
 
-    /// The same, with a planted bug.
+    /// Creates a quiet cluster with a planted bug.
     ///
-    /// # Errors
-    /// The finding of the watchdog.
+    /// # Errors A finding of the watchdog.
     pub fn with(seed: u64, plant: Option<Plant>) -> Result<Quiet, String> {
         let faults = Faults::default();
         let size = Size { services: 0, nodes: NODES, balancers: BALANCERS, seconds: 0, replicas: 1, faults };
@@ -73,10 +71,9 @@ impl Quiet {
         Ok(Quiet(world))
     }
 
-    /// Waits for this long after a change that does not concern the nodes, in microseconds.
+    /// Makes a change that does not concern nodes, and advances by this many microseconds.
     ///
-    /// # Errors
-    /// The finding of the watchdog.
+    /// # Errors A finding of the watchdog.
     pub fn pass(
         &mut self,
         span: u64,
@@ -87,11 +84,10 @@ impl Quiet {
         world.run_until(world.now() + span)
     }
 
-    /// The state of every load balancer becomes `Failed`; how many are so after this span in microseconds, and how many PUTs
-    /// were sent.
+    /// Sets the state of every load balancer to `Failed`; returns how many are in that state after this many
+    /// microseconds, and the number of sent PUTs.
     ///
-    /// # Errors
-    /// The finding of the watchdog.
+    /// # Errors A finding of the watchdog.
     pub fn fail_balancers(&mut self, span: u64) -> Result<(usize, u64), String> {
         let Quiet(world) = self;
         let all: Vec<String> = world.arm.load_balancers().map(str::to_owned).collect();
@@ -102,10 +98,9 @@ impl Quiet {
         Ok((failed, world.watchdog.puts - before))
     }
 
-    /// Something happens to nodes; waits until all is at rest again.
+    /// Changes nodes, and waits until everything is quiet again.
     ///
-    /// # Errors
-    /// What the watchdog finds, or what is still wrong after this time, in microseconds.
+    /// # Errors A finding of the watchdog, or what is still wrong after this time, in microseconds.
     pub fn change(&mut self, within: u64, change: impl FnOnce(&mut World)) -> Result<Came, String> {
         let Quiet(world) = self;
         world.watchdog.admin_puts.clear();
@@ -126,12 +121,10 @@ impl Quiet {
         Ok(Came { took, puts: world.watchdog.admin_puts.clone() })
     }
 
-    /// Waits until no node is marked by us any more, and for what follows from that; gives how many PUTs of each pool that
-    /// took.
+    /// Waits until no node has our taint, and for the effects; returns the PUTs of each pool.
     ///
-    /// # Errors
-    /// What the watchdog finds, that a node is still marked after this time, or what is not right so much later, both in
-    /// microseconds.
+    /// # Errors A finding of the watchdog, a node that still has the taint after `within` microseconds, or what is
+    /// wrong `follows` microseconds later.
     pub fn wait_for_marks(&mut self, within: u64, follows: u64) -> Result<BTreeMap<PoolId, u64>, String> {
         let Quiet(world) = self;
         world.watchdog.admin_puts.clear();
@@ -148,10 +141,9 @@ impl Quiet {
     }
 }
 
-/// Every request to ARM in a stormy world in which no node leaves service, in words.
+/// Returns every request to ARM, as text, in a stormy world in which no node drains.
 ///
-/// # Errors
-/// What the watchdog finds.
+/// # Errors A finding of the watchdog.
 pub fn calls(seed: u64, size: Size, admin_state_off: bool) -> Result<Vec<String>, String> {
     let faults = Faults { leaving: false, policy: false, planes: false, ..size.faults };
     let mut world = World::new(seed, Size { faults, ..size }, None);

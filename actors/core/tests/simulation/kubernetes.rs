@@ -1,5 +1,5 @@
-//! The port to Kubernetes over the modelled API server: one request per kind, lines in order, and the ways in
-//! which streams break.
+//! The port to Kubernetes over the modelled API server: one request per kind, lines in order, and the ways in which
+//! streams break.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,32 +26,32 @@ use crate::notes::NotesStep;
 use crate::plant::Plant;
 use crate::random::Random;
 
-/// Objects in a page of a plain list.
+/// Objects per page of a plain list.
 const PAGE: u32 = 7;
 
-/// What follows for the world.
+/// Effect on the world.
 pub enum Effect {
-    /// To a machine, in order.
+    /// An input of a machine, in order.
     Tell(Delivery),
-    /// Lines of a stream that were read.
+    /// Lines of a stream were read.
     Read(Kind, CallId, Vec<Line>),
-    /// To a machine, at this moment.
+    /// An input of a machine, at this time.
     TellAt(u64, Delivery),
-    /// To the port itself, at this moment.
+    /// A step of the port itself, at this time.
     Later(u64, Kind, CallId, Step),
-    /// To the part of the port that cares for the Leases, at this moment.
+    /// A step of the Lease port, at this time.
     Lease(u64, LeaseName, CallId, LeaseStep),
     /// A Lease was written.
     LeaseWritten(LeaseName),
-    /// To the part of the port that cares for our ConfigMap, at this moment.
+    /// A step of the ConfigMap port, at this time.
     Notes(u64, Keeper, CallId, NotesStep),
     /// Our ConfigMap was written.
     NotesWritten,
-    /// A patch of a node's taints reaches the server at this moment, whatever becomes of the process.
+    /// A patch of a node's taints reaches the server at this time, whatever happens to the process.
     Patch(u64, CallId, TaintAsk, Fate),
 }
 
-/// What the port does with a request.
+/// Next step of a request.
 #[derive(Debug)]
 pub enum Step {
     /// It reaches the server.
@@ -67,10 +67,10 @@ struct Stream {
     ask: Ask,
     intake: Intake,
     watch: Option<WatchId>,
-    /// Whether the port has heard that the watch stands: before that, nothing can be read from it.
+    /// Whether the port knows that the watch is established; it reads nothing before.
     stands: bool,
     poll_at: Option<u64>,
-    /// Until when nothing comes through, although the connection stands.
+    /// Time until which the connection delivers nothing, although it is established.
     stalled_until: u64,
 }
 
@@ -79,35 +79,35 @@ pub struct KubernetesPort {
     streams: BTreeMap<Kind, Stream>,
     random: Random,
     plant: Option<Plant>,
-    /// The first list of each kind, for a planted bug.
+    /// First list of each kind, for a planted bug.
     first_list: BTreeMap<Kind, Vec<Line>>,
     lists: BTreeMap<Kind, u64>,
-    /// In how many of a thousand cases an event is refused, or something becomes of a patch that should not.
+    /// Cases in a thousand in which an event is refused, or a patch has a fault.
     pub posts_fail: u64,
-    /// Until when nothing comes through from the API server.
+    /// Time until which the API server is unreachable.
     pub cut_until: u64,
-    /// How long watches last that a middlebox before the API server cuts, in microseconds; 0: they are answered 200 and
+    /// Time after which a middlebox before the API server cuts watches, in microseconds; 0: they are answered 200 and
     /// closed empty.
     pub watches_last_us: Option<u64>,
-    /// What lists lack, if anything.
+    /// Objects that lists lack, if any.
     pub lacking: Option<Lacking>,
-    /// Whether a list lacked anything: without another one, what it lacked may stay unknown.
+    /// Whether any list was incomplete: without another list, the missing objects may stay unknown.
     pub has_lacked: bool,
 }
 
-/// Lists of a kind lack objects although the server has them.
+/// Lists of a kind are incomplete.
 #[derive(Clone, Copy)]
 pub struct Lacking {
-    /// Of which kind.
+    /// Kind of the objects.
     pub kind: Kind,
-    /// Until when.
+    /// End of the fault.
     pub until: u64,
-    /// How many of a thousand objects they have.
+    /// Objects in a thousand that lists contain.
     pub kept: u64,
 }
 
 impl KubernetesPort {
-    /// A port without requests.
+    /// Creates a port without requests.
     pub fn new(random: Random, plant: Option<Plant>) -> KubernetesPort {
         let (streams, first_list, lists) = Default::default();
         KubernetesPort {
@@ -124,7 +124,7 @@ impl KubernetesPort {
         }
     }
 
-    /// Opens a request for a watcher, and drops that kind's request before it.
+    /// Opens a request for a watcher, and drops the previous request of that kind.
     pub fn open(
         &mut self,
         model: &mut KubeModel,
@@ -142,7 +142,7 @@ impl KubernetesPort {
         vec![Effect::Later(now + self.latency(), kind, call, Step::Send)]
     }
 
-    /// Posts an event; whether the API server accepts it.
+    /// Posts an event; the API server accepts it or not.
     pub fn post(&mut self, now: u64, call: CallId) -> (Vec<Effect>, bool) {
         let failure = if now < self.cut_until {
             Some(PostFailure::Transient(None))
@@ -169,7 +169,7 @@ impl KubernetesPort {
         effects
     }
 
-    /// A patch of a node's taints reaches the server.
+    /// Applies a patch of a node's taints that reaches the server.
     pub fn patch(
         &self,
         model: &mut KubeModel,
@@ -194,7 +194,7 @@ impl KubernetesPort {
         }
     }
 
-    /// Every connection is gone, because the process is.
+    /// Closes every connection, because the process is gone.
     pub fn close(&mut self, model: &mut KubeModel) {
         for (_, stream) in std::mem::take(&mut self.streams) {
             if let Some(watch) = stream.watch {
@@ -203,7 +203,7 @@ impl KubernetesPort {
         }
     }
 
-    /// Nothing comes through until then; some connections break at once, others only go silent.
+    /// Blocks all connections until this time; some break immediately, others only stall.
     pub fn cut(&mut self, model: &mut KubeModel, until: u64) -> Vec<Effect> {
         self.cut_until = until;
         let mut effects = Vec::new();
@@ -217,13 +217,13 @@ impl KubernetesPort {
         effects
     }
 
-    /// The kinds that its watchers follow: preemptions only where they are asked for.
+    /// Returns the kinds that its watchers follow: preemptions only if requested.
     fn followed(&self) -> Vec<Kind> {
         let is_followed = |kind: &Kind| Kind::OF_LEVELS.contains(kind) || self.streams.contains_key(kind);
         Kind::ALL.into_iter().filter(is_followed).collect()
     }
 
-    /// Whether a bug is planted.
+    /// Returns whether a bug is planted.
     pub fn is_planted(&self) -> bool {
         self.plant.is_some()
     }
@@ -232,7 +232,7 @@ impl KubernetesPort {
         self.random.between(500, 5_000)
     }
 
-    /// How long after a change a stream brings it.
+    /// Returns the delay from a change to its event on a stream.
     fn delay(&mut self) -> u64 {
         if self.random.per_mille(30) {
             self.random.between(5_000, 200_000)
@@ -241,7 +241,7 @@ impl KubernetesPort {
         }
     }
 
-    /// Lines of a stream are read: what follows for the machines.
+    /// Reads lines of a stream; returns the deliveries.
     pub fn read(&mut self, now: Now, kind: Kind, call: CallId, lines: Vec<Line>) -> Vec<Delivery> {
         let mut read = Vec::new();
         if let Some(stream) = self.streams.get_mut(&kind).filter(|stream| stream.call == call) {
@@ -252,7 +252,7 @@ impl KubernetesPort {
         read
     }
 
-    /// Goes on with a request.
+    /// Continues with a request.
     pub fn step(
         &mut self,
         model: &mut KubeModel,
@@ -321,15 +321,15 @@ impl KubernetesPort {
                 effects
             }
             Reply::Answer { status, headers, body, .. } => {
-                let said: Arc<str> = Arc::from(String::from_utf8_lossy(&body).into_owned());
+                let message: Arc<str> = Arc::from(String::from_utf8_lossy(&body).into_owned());
                 let after = headers.iter().find(|(name, _)| name == "retry-after");
                 let after = after.and_then(|(_, seconds)| seconds.parse().ok()).map(Duration::from_secs);
                 let failure = match status {
                     410 => WatchFailure::Expired,
                     429 => WatchFailure::TooManyRequests(after),
-                    401 | 403 => WatchFailure::Denied(said),
-                    400 | 422 if streaming => WatchFailure::StreamingRefused(said),
-                    _ => WatchFailure::Other(said),
+                    401 | 403 => WatchFailure::Denied(message),
+                    400 | 422 if streaming => WatchFailure::StreamingRefused(message),
+                    _ => WatchFailure::Other(message),
                 };
                 self.ended(kind, call, Some(failure))
             }
@@ -395,7 +395,7 @@ impl KubernetesPort {
         vec![Effect::Tell(Delivery::Watcher(kind, In::Ended { call, failure, jitter }))]
     }
 
-    /// Plans the next look at each stream after the server may have moved.
+    /// Schedules the next poll of each stream after a possible change on the server.
     pub fn wake(&mut self, model: &KubeModel, now: u64) -> Vec<Effect> {
         self.followed().into_iter().filter_map(|kind| self.plan_poll(model, now, kind)).collect()
     }
@@ -413,7 +413,7 @@ impl KubernetesPort {
         Some(Effect::Later(at, kind, stream.call, Step::Poll))
     }
 
-    /// The connection of a stream breaks; what was not fetched is lost.
+    /// Breaks the connection of a stream; unread lines are lost.
     pub fn break_stream(&mut self, model: &mut KubeModel, kind: Kind) -> Vec<Effect> {
         let Some(stream) = self.streams.get_mut(&kind) else { return Vec::new() };
         if !stream.stands {
@@ -430,7 +430,7 @@ impl KubernetesPort {
         self.followed().into_iter().flat_map(|kind| self.break_stream(model, kind)).collect()
     }
 
-    /// Nothing comes through a stream until then.
+    /// Stalls a stream until this time.
     pub fn stall(&mut self, kind: Kind, until: u64) {
         if let Some(stream) = self.streams.get_mut(&kind) {
             stream.stalled_until = until;
@@ -438,14 +438,14 @@ impl KubernetesPort {
         }
     }
 
-    /// Stalled streams go on.
+    /// Ends all stalls.
     pub fn unstall(&mut self) {
         for stream in self.streams.values_mut().filter(|stream| stream.stalled_until > 0) {
             (stream.stalled_until, stream.poll_at) = (0, None);
         }
     }
 
-    /// A list lacks what the server has, while that is so.
+    /// Removes objects from a list during the fault.
     fn lose_objects(&mut self, now: u64, kind: Kind, items: &mut Vec<Line>) {
         let Some(Lacking { kept, .. }) = self.lacking.filter(|one| one.kind == kind && now < one.until)
         else {
@@ -456,7 +456,7 @@ impl KubernetesPort {
         self.has_lacked |= items.len() < before;
     }
 
-    /// What a planted bug makes of a list.
+    /// Applies a planted bug to a list.
     fn plant_list(&mut self, kind: Kind, items: &mut Vec<Line>) {
         let lists = self.lists.entry(kind).or_default();
         *lists += 1;
@@ -477,14 +477,14 @@ impl KubernetesPort {
     }
 }
 
-/// A planted bug: whatever an event says is a notice.
+/// A planted bug: every event counts as a notice.
 fn believe(line: &mut Line) {
     if let Line::Object(Object::Preemption(event)) = line {
         Arc::make_mut(event).message = "Preempt Started".into();
     }
 }
 
-/// A planted bug: what a notice announces is never in the past.
+/// A planted bug: a notice's eviction is never in the past.
 fn rejuvenate(line: &mut Line) {
     let times = match line {
         Line::Object(Object::Preemption(event)) => {
@@ -543,7 +543,7 @@ fn escaped(token: &str) -> String {
     token.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// The request of a patch of a node's taints (RFC 6902).
+/// Returns the request of a patch of a node's taints (RFC 6902).
 fn patch_of(ask: &TaintAsk) -> Request {
     let test = |path: &str, value: &str| json!({"op": "test", "path": path, "value": value});
     let taint = json!({"key": DRAINING, "value": SPOT_EVICTION, "effect": "NoSchedule"});
@@ -565,7 +565,7 @@ fn patch_of(ask: &TaintAsk) -> Request {
     Request::new("PATCH", &path).with_body("application/json-patch+json", &operations)
 }
 
-/// A planted bug: the taints of a node are ours alone.
+/// A planted bug: replaces all taints of a node.
 fn replacement_of(ask: &TaintAsk) -> Request {
     let ours = json!({"key": DRAINING, "value": SPOT_EVICTION, "effect": "NoSchedule"});
     let taints = match ask.edit {
@@ -577,17 +577,17 @@ fn replacement_of(ask: &TaintAsk) -> Request {
         .with_body("application/merge-patch+json", &json!({"spec": {"taints": taints}}))
 }
 
-/// How long the server takes, and what its answer to a patch means.
+/// Returns the server's latency, and the meaning of its answer to a patch.
 fn answer_of(reply: Reply) -> (u64, TaintAnswer) {
     match reply {
         Reply::Answer { status, after_us, .. } => {
-            let said = || Arc::from(format!("HTTP {status}"));
+            let message = || Arc::from(format!("HTTP {status}"));
             let answer = match status {
                 200 => TaintAnswer::Done,
                 409 | 422 => TaintAnswer::Overtaken,
                 404 => TaintAnswer::Gone,
-                401 | 403 => TaintAnswer::Failed(RequestFailure::Denied(said())),
-                _ => TaintAnswer::Failed(RequestFailure::Other(said())),
+                401 | 403 => TaintAnswer::Failed(RequestFailure::Denied(message())),
+                _ => TaintAnswer::Failed(RequestFailure::Other(message())),
             };
             (after_us, answer)
         }
@@ -603,7 +603,7 @@ fn tainted(call: CallId, answer: TaintAnswer) -> Delivery {
     Delivery::AdminState(nodes::In::Tainted(call, answer))
 }
 
-/// The delivery of an answer to a post.
+/// Returns the delivery of the result of a post.
 fn posted(call: CallId, failure: Option<PostFailure>) -> Delivery {
     let answer = failure.map_or_else(|| Ok(Arc::from(format!("event-{}", call.0))), Err);
     Delivery::Events(events::In::Posted { call, answer })

@@ -1,5 +1,5 @@
-//! The part of the port to Kubernetes that reads and writes the two Leases, over the modelled API server: requests
-//! that come late or never, answers that come late, twice or never, and a watch for the next state.
+//! The port to the two Leases over the modelled API server: requests that arrive late or never, answers that come
+//! late, twice or never, and a watch for the next state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use crate::kubernetes::Effect;
 use crate::plant::Plant;
 use crate::random::Random;
 
-/// The namespace of both Leases.
+/// Namespace of both Leases.
 pub const NAMESPACE: &str = "kube-system";
-/// Who holds the shared Lease when we do.
+/// Our holder identity in the shared Lease.
 pub const OURS: &str = "azure-backend-pool-controller";
-/// Whom the operator writes into a Lease by hand.
+/// Holder identity that the operator writes into a Lease by hand.
 pub const A_PERSON: &str = "a-person";
 const READS_UNTIL: &str = "azure-backend-pool-controller.io/reads-throttled-until";
 const WRITES_UNTIL: &str = "azure-backend-pool-controller.io/writes-throttled-until";
 const OUT_OF_SYNC: &str = "azure-backend-pool-controller.io/out-of-sync-since";
 const PREVIOUS_HOLDER: &str = "aks-managed-resource-locker-previous-holder";
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
-/// How long the port waits for an answer.
+/// Timeout of the port.
 pub const ANSWER_WITHIN_US: u64 = 10_000_000;
 
-/// The name of the object.
+/// Returns the name of the object.
 pub fn object_name(lease: LeaseName) -> &'static str {
     match lease {
         LeaseName::Own => "azure-backend-pool-controller",
@@ -43,21 +43,21 @@ pub fn object_name(lease: LeaseName) -> &'static str {
     }
 }
 
-/// What becomes of a request on its way.
+/// Fate of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Fate {
     /// Its answer comes after this time.
     Answered(u64),
-    /// Its answer comes twice, the second time after this time more.
+    /// Its answer comes twice, the second time after this additional time.
     Twice(u64),
     /// It is carried out, and its answer never comes.
     AnswerLost,
-    /// It reaches the server only after the port has given it up.
+    /// It reaches the server only after the port's timeout.
     Straggles,
 }
 
 impl Fate {
-    /// Whether an answer comes before the port has given up waiting.
+    /// Returns whether an answer comes before the port's timeout.
     pub fn is_answered(self) -> bool {
         match self {
             Fate::Answered(_) | Fate::Twice(_) => true,
@@ -66,8 +66,7 @@ impl Fate {
     }
 }
 
-/// How long a request is under way, and what becomes of it, where in so many of a thousand cases something does that
-/// should not.
+/// Returns the latency of a request and its fate; `trouble` cases in a thousand have a fault.
 pub fn fate(random: &mut Random, trouble: u64) -> (u64, Fate) {
     let trouble = random.per_mille(trouble);
     match random.below(if trouble { 6 } else { 1 }) {
@@ -80,20 +79,20 @@ pub fn fate(random: &mut Random, trouble: u64) -> (u64, Fate) {
     }
 }
 
-/// What the port does with a request about a Lease.
+/// Next step of a request about a Lease.
 #[derive(Debug)]
 pub enum LeaseStep {
     /// It reaches the server.
     Land(Request, Fate),
     /// An answer reaches the port.
     Answer(Raw),
-    /// A watch may have something new.
+    /// A watch may have a new state.
     Poll,
-    /// A watch has lasted as long as it was asked to.
+    /// A watch has reached its requested duration.
     Expire,
 }
 
-/// An answer as it came over the wire.
+/// An answer on the wire.
 #[derive(Clone, Debug)]
 pub enum Raw {
     /// The object.
@@ -112,16 +111,16 @@ pub struct LeasePort {
     random: Random,
     plant: Option<Plant>,
     awaiting: BTreeMap<(LeaseName, CallId), Awaiting>,
-    /// In how many of a thousand cases something becomes of a request that should not.
+    /// Cases in a thousand in which a request has a fault.
     pub trouble: u64,
-    /// Until when every request about a Lease fails.
+    /// Time until which every request about a Lease fails.
     pub refused_until: BTreeMap<LeaseName, u64>,
-    /// Until when nothing comes through from the API server.
+    /// Time until which the API server is unreachable.
     pub cut_until: u64,
 }
 
 impl LeasePort {
-    /// A port without requests.
+    /// Creates a port without requests.
     pub fn new(random: Random, plant: Option<Plant>) -> LeasePort {
         let (awaiting, refused_until) = Default::default();
         LeasePort { random, plant, awaiting, trouble: 0, refused_until, cut_until: 0 }
@@ -131,7 +130,7 @@ impl LeasePort {
         now < self.cut_until || self.refused_until.get(&lease).is_some_and(|until| now < *until)
     }
 
-    /// Takes in what a machine asks.
+    /// Handles a machine's request.
     pub fn call(
         &mut self,
         now: u64,
@@ -155,7 +154,7 @@ impl LeasePort {
         effects
     }
 
-    /// Goes on with a request.
+    /// Continues with a request.
     pub fn step(
         &mut self,
         model: &mut KubeModel,
@@ -170,7 +169,7 @@ impl LeasePort {
             LeaseStep::Answer(raw) => {
                 let lost = self.is_cut(now, lease);
                 let raw = if lost { failed("connection reset") } else { raw };
-                vec![told(lease, call, self.answer(now, clock, lease, raw))]
+                vec![answer_effect(lease, call, self.answer(now, clock, lease, raw))]
             }
             LeaseStep::Poll => {
                 let Some(awaiting) =
@@ -184,7 +183,7 @@ impl LeasePort {
             LeaseStep::Expire => {
                 let Some(awaiting) = self.awaiting.remove(&(lease, call)) else { return Vec::new() };
                 model.close_watch(awaiting.watch);
-                vec![told(lease, call, LeaseAnswer::Unchanged)]
+                vec![answer_effect(lease, call, LeaseAnswer::Unchanged)]
             }
         }
     }
@@ -270,7 +269,7 @@ impl LeasePort {
         }
     }
 
-    /// What a planted bug makes of an answer: a write that another client forestalled counts as done.
+    /// Applies a planted bug to an answer: a conflict counts as success.
     fn plant_raw(&self, request: &Request, raw: Raw) -> Raw {
         let Raw::Other(LeaseAnswer::Conflict) = raw else { return raw };
         if self.plant != Some(Plant::ConflictIsSuccess) {
@@ -304,13 +303,13 @@ impl LeasePort {
         match lines.iter().find_map(|line| event(line)).or(broken) {
             Some(raw) => {
                 self.done_waiting(model, lease, call);
-                vec![told(lease, call, self.answer(now, clock, lease, raw))]
+                vec![answer_effect(lease, call, self.answer(now, clock, lease, raw))]
             }
             None => self.plan_poll(model, now, (lease, call)).into_iter().collect(),
         }
     }
 
-    /// Plans the next look at each watch after the server may have moved.
+    /// Schedules the next poll of each watch after a possible change on the server.
     pub fn wake(&mut self, model: &KubeModel, now: u64) -> Vec<Effect> {
         let waiting: Vec<(LeaseName, CallId)> = self.awaiting.keys().copied().collect();
         waiting.into_iter().filter_map(|key| self.plan_poll(model, now, key)).collect()
@@ -332,7 +331,7 @@ impl LeasePort {
         Some(Effect::Lease(at, key.0, key.1, LeaseStep::Poll))
     }
 
-    /// The process is gone, and its connections with it.
+    /// Closes all connections, because the process is gone.
     pub fn close(&mut self, model: &mut KubeModel) {
         for (_, awaiting) in std::mem::take(&mut self.awaiting) {
             model.close_watch(awaiting.watch);
@@ -340,7 +339,7 @@ impl LeasePort {
     }
 }
 
-fn told(lease: LeaseName, call: CallId, answer: LeaseAnswer) -> Effect {
+fn answer_effect(lease: LeaseName, call: CallId, answer: LeaseAnswer) -> Effect {
     Effect::Tell(match lease {
         LeaseName::Own => Delivery::Leader(leader::In::Lease(call, answer)),
         LeaseName::Shared => Delivery::Writer(writer::In::Lease(call, answer)),
@@ -361,7 +360,7 @@ fn raw(status: u16, body: &[u8]) -> Raw {
     }
 }
 
-/// What a line of a watch tells; a bookmark tells nothing.
+/// Returns the state in a line of a watch; a bookmark has none.
 fn event(line: &[u8]) -> Option<Raw> {
     let mut value: Value = serde_json::from_slice(line).ok()?;
     match text(&value["type"]) {
@@ -417,7 +416,7 @@ fn change(object: &mut Value, now: u64, clock: &Clock, edit: &LeaseEdit) {
         object["metadata"]["annotations"][PREVIOUS_HOLDER] = (**holder).into();
     }
     if let Some(pools) = &edit.out_of_sync {
-        note_out_of_sync(object, now, clock, pools);
+        record_out_of_sync(object, now, clock, pools);
     }
     if let Some(gates) = &edit.gates {
         for (key, until) in [(READS_UNTIL, gates.reads_until), (WRITES_UNTIL, gates.writes_until)] {
@@ -433,8 +432,8 @@ fn change(object: &mut Value, now: u64, clock: &Clock, edit: &LeaseEdit) {
     }
 }
 
-/// Notes since when pools are out of sync, in microseconds by the wall clock.
-fn note_out_of_sync(object: &mut Value, now: u64, clock: &Clock, pools: &OutOfSyncTimes) {
+/// Records since when pools are out of sync, in microseconds by the wall clock.
+fn record_out_of_sync(object: &mut Value, now: u64, clock: &Clock, pools: &OutOfSyncTimes) {
     let wall = |since: &Now| {
         let ago = clock.now(now).since(*since).as_micros();
         Value::from(clock.wall(now) - i64::try_from(ago).unwrap_or(0))
@@ -477,19 +476,19 @@ fn facts(now: u64, clock: &Clock, lease: LeaseName, object: Value) -> LeaseFacts
     }
 }
 
-/// `spec.renewTime` of a Lease, in microseconds since 1970.
+/// Returns `spec.renewTime` of a Lease, in microseconds since 1970.
 pub fn renew_time(object: &Value) -> Option<i64> {
     parse_time(text(&object["spec"]["renewTime"]))
 }
 
-/// A moment as Leases have it.
+/// Formats a time as in Leases.
 pub fn micro_time(wall: i64) -> String {
     let (seconds, micros) = (wall / 1_000_000, wall % 1_000_000);
     let whole = rfc3339(u64::try_from(seconds).unwrap_or(0));
     format!("{}.{micros:06}Z", whole.trim_end_matches('Z'))
 }
 
-/// A moment as notes on our Lease have it.
+/// Formats a time as in the annotations of our Lease.
 fn milli_time(wall: i64) -> String {
     let micro = micro_time(wall);
     format!("{}Z", &micro[..micro.len() - 4])

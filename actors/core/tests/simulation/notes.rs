@@ -1,5 +1,5 @@
-//! The part of the port to Kubernetes that reads and writes our ConfigMap, over the modelled API server: requests that
-//! come late or never, answers that come late, twice or never, and another client that writes it in between.
+//! The port to our ConfigMap over the modelled API server: requests that arrive late or never, answers that come
+//! late, twice or never, and another client that writes it meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use crate::random::Random;
 
 /// The name of our ConfigMap.
 pub const NAME: &str = "azure-backend-pool-controller";
-/// What the keys of records begin with.
+/// Prefix of the keys of records.
 pub const RECORD: &str = "down.";
-/// What the keys of pauses begin with.
+/// Prefix of the keys of pauses.
 const PAUSE: &str = "pause.";
 const EVERYTHING: &str = "pause.everything";
-/// The key that switches the admin state off (N4).
+/// Key that disables the admin state (N4).
 pub const ADMIN_STATE_OFF: &str = "admin-state.off";
 const PATH: &str = "/api/v1/namespaces/kube-system/configmaps";
 
-/// What the port does with a request about the ConfigMap.
+/// Next step of a request about the ConfigMap.
 #[derive(Debug)]
 pub enum NotesStep {
     /// It reaches the server.
@@ -48,21 +48,21 @@ pub enum NotesStep {
 pub struct NotesPort {
     random: Random,
     plant: Option<Plant>,
-    /// In how many of a thousand cases something becomes of a request that should not.
+    /// Cases in a thousand in which a request has a fault.
     pub trouble: u64,
-    /// Until when nothing comes through.
+    /// Time until which the API server is unreachable.
     pub cut_until: u64,
     /// Whether a record was sent, for a planted bug.
     has_written: bool,
 }
 
 impl NotesPort {
-    /// A port without requests.
+    /// Creates a port without requests.
     pub fn new(random: Random, plant: Option<Plant>) -> NotesPort {
         NotesPort { random, plant, trouble: 0, cut_until: 0, has_written: false }
     }
 
-    /// Takes in what the machine asks.
+    /// Handles a machine's request.
     pub fn call(
         &mut self,
         now: u64,
@@ -84,7 +84,7 @@ impl NotesPort {
         effects
     }
 
-    /// Goes on with a request; `cut`: nothing comes through.
+    /// Continues with a request; `cut`: the API server is unreachable.
     pub fn step(
         &mut self,
         model: &mut KubeModel,
@@ -160,16 +160,16 @@ impl NotesPort {
     fn facts(&self, now: u64, clock: &Clock, keeper: Keeper, object: Value) -> ConfigMapFacts {
         let wall = |time: &str| parse_time(time).map(Wall::from_micros);
         let data = object["data"].as_object().into_iter().flatten().filter_map(|(key, value)| {
-            let said = value.as_str()?;
-            let since = said.lines().find_map(|line| line.strip_prefix("since: "));
-            let time = wall(said).or_else(|| wall(since?));
-            Some((Arc::from(key.as_str()), Text { text: Arc::from(said), time }))
+            let text = value.as_str()?;
+            let since = text.lines().find_map(|line| line.strip_prefix("since: "));
+            let time = wall(text).or_else(|| wall(since?));
+            Some((Arc::from(key.as_str()), Text { text: Arc::from(text), time }))
         });
         let mut data: BTreeMap<Arc<str>, Text> = data.collect();
         if self.plant == Some(Plant::PausesUnread) {
             data.retain(|key, _| !key.starts_with(PAUSE));
         }
-        // What this process has written itself it sees.
+        // This process sees its own writes.
         if self.plant == Some(Plant::RecordsUnread) && keeper == Keeper::AdminState && !self.has_written {
             data.retain(|key, _| !key.starts_with(RECORD));
         }
@@ -183,12 +183,12 @@ impl NotesPort {
     }
 }
 
-/// The ConfigMap, if it is there.
+/// Returns the ConfigMap, if it exists.
 pub fn stored(model: &KubeModel) -> Option<Value> {
     model.get(Resource::ConfigMaps, NAMESPACE, NAME)
 }
 
-/// What is paused by what is noted.
+/// Returns the paused scopes in the ConfigMap.
 pub fn paused(model: &KubeModel) -> BTreeSet<Scope> {
     let object = stored(model).unwrap_or(Value::Null);
     let data = object["data"].as_object().into_iter().flatten();
@@ -210,7 +210,7 @@ pub fn paused(model: &KubeModel) -> BTreeSet<Scope> {
     data.filter_map(scope).collect()
 }
 
-/// The operator pauses everything, or ends that, with no help of ours.
+/// The operator pauses everything, or ends that, by editing the ConfigMap.
 pub fn pause_by_hand(model: &mut KubeModel, now: u64, paused: bool) {
     let mut object = stored(model).unwrap_or_else(fresh);
     if paused {
@@ -221,12 +221,12 @@ pub fn pause_by_hand(model: &mut KubeModel, now: u64, paused: bool) {
     model.apply(object, now).expect("it is a ConfigMap");
 }
 
-/// Whether the admin state is switched off (N4).
+/// Returns whether the admin state is disabled (N4).
 pub fn is_switched_off(model: &KubeModel) -> bool {
     stored(model).is_some_and(|object| !object["data"][ADMIN_STATE_OFF].is_null())
 }
 
-/// The operator switches the admin state off, or on again.
+/// The operator disables the admin state, or enables it.
 pub fn switch_off(model: &mut KubeModel, now: u64, off: bool) {
     let mut object = stored(model).unwrap_or_else(fresh);
     if off {
@@ -246,10 +246,10 @@ pub fn resume_all(model: &mut KubeModel, now: u64) {
     model.apply(object, now).expect("it is a ConfigMap");
 }
 
-/// Something that is none of a note, which must survive.
+/// A key that is not ours and must survive.
 pub const KEPT: &str = "kept";
 
-/// Another client writes something else into it, and makes it where it is not there.
+/// Another client writes another key, and creates the ConfigMap if it does not exist.
 pub fn touch(model: &mut KubeModel, now: u64) {
     let mut object = stored(model).unwrap_or_else(fresh);
     object["data"][KEPT] = format!("at {now}").into();
@@ -260,7 +260,7 @@ fn fresh() -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": NAMESPACE}, "data": {}})
 }
 
-/// What a write would have made.
+/// Returns the state that a write would have created.
 fn sent(request: &Request) -> Value {
     let mut object: Value = serde_json::from_slice(&request.body).expect("a write has a body");
     object["metadata"]["resourceVersion"] = "1000000".into();

@@ -1,5 +1,5 @@
-//! The control planes of the world: which servers there are, what they serve, and in what manner they deal with streams
-//! (X2). What is due to whom is the model's; connections, and what is under way on them, are the ports'.
+//! The control planes of the world: the servers, the resources that they serve, and how they treat streams (X2). This
+//! model decides what to send to which client; the ports model connections and messages in flight.
 
 use std::collections::BTreeMap;
 
@@ -17,60 +17,60 @@ mod content;
 #[path = "planes/story.rs"]
 mod story;
 
-/// An open stream: which process's, and which of its.
+/// Key of an open stream: its process, and its id there.
 pub type StreamKey = (usize, StreamId);
 
-/// In what manner a server deals with streams.
+/// How a server treats streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamBehaviour {
-    /// It answers as it should.
+    /// Answers normally.
     Answers,
-    /// It takes streams and requests and sends nothing.
+    /// Accepts streams and requests and sends nothing.
     Silent,
-    /// It cannot be reached, which is seen at once.
+    /// Refuses connections immediately.
     Refuses,
-    /// It cannot be reached, which is seen when the time for that has passed.
+    /// Is unreachable, which shows at the connect timeout.
     Hangs,
-    /// It ends each stream at its first request.
+    /// Ends each stream at its first request.
     EndsStreams,
 }
 
-/// What a server sends on a stream.
+/// Message of a server on a stream.
 #[derive(Clone, Debug)]
 pub enum Sent {
     /// A response.
     Answer(Box<Answer>),
-    /// Its end.
+    /// The end of the stream.
     End(StreamEnd),
 }
 
-/// A response, and the same in words of the world's own.
+/// A response, and its contents in the world's own types.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// As the driver hands it over.
+    /// The response as the driver passes it on.
     pub response: Response,
-    /// About what it is.
+    /// Kind of its resources.
     pub kind: Kind,
-    /// What it holds.
+    /// Its resources.
     pub resources: Vec<(String, Served)>,
-    /// Of what it reports an error, with which code.
+    /// Resources with errors, and the codes.
     pub errors: Vec<(String, Code)>,
 }
 
-/// What is sent to whom.
+/// Messages and their streams.
 pub type Sendings = Vec<(StreamKey, Sent)>;
 
-/// What the servers of a world are configured to be.
+/// Configuration of the servers of a world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Features {
-    /// How many there are.
+    /// Number of servers.
     pub servers: usize,
-    /// What each is known to do (A88).
+    /// Features of each server (A88).
     pub policy: Policy,
 }
 
 impl Features {
-    /// The servers as a bootstrap names them.
+    /// Returns the servers as a bootstrap names them.
     pub fn named(self) -> Vec<Named> {
         let named =
             |number: usize| Named { uri: format!("plane-{number}:18000").into(), policy: self.policy };
@@ -83,7 +83,7 @@ struct Server {
     catalogue: Catalogue<Served, Code>,
     streams: BTreeMap<StreamKey, Stream>,
     behaviour: StreamBehaviour,
-    /// Counted since the last restart; nonces are made of it.
+    /// Responses since the last restart; nonces contain this number.
     responses: u64,
     /// Whether resources have wrappers.
     wraps: bool,
@@ -91,7 +91,7 @@ struct Server {
     trusts: bool,
     /// Whether it answers a NACK with the same response.
     repeats: bool,
-    /// Whether it takes a stream at once, and not only with its first response.
+    /// Whether it accepts a stream immediately, and not only with its first response.
     greets: bool,
 }
 
@@ -101,19 +101,19 @@ struct Stream {
     last: BTreeMap<Kind, Answer>,
 }
 
-/// All of them. They serve the same.
+/// All control planes. They serve the same resources.
 pub struct Planes {
-    /// What they are configured to be.
+    /// Configuration.
     pub features: Features,
     servers: Vec<Server>,
     content: Content,
     random: Random,
-    /// Whether things happen quickly one after the other.
+    /// Whether changes follow each other quickly.
     lively: bool,
 }
 
 impl Planes {
-    /// Control planes by the seed.
+    /// Creates control planes by the seed.
     pub fn new(mut random: Random) -> Planes {
         let policy =
             Policy { fail_on_data_errors: random.per_mille(300), timer_is_transient: random.per_mille(300) };
@@ -136,18 +136,18 @@ impl Planes {
         planes
     }
 
-    /// What the pool of this source and family is to make of what is served; `None`: its source is not there, or
-    /// something is wrong with it.
+    /// Returns the expected members of the pool of this source and family; `None` if its source is missing or has an
+    /// error.
     pub fn wants(&self, listed: &crate::served::Listed) -> Option<Wants> {
         self.content.wants(listed)
     }
 
-    /// Whether a stream to a server is possible.
+    /// Returns how a server treats streams now.
     pub fn reach(&self, server: usize) -> StreamBehaviour {
         self.servers.get(server).map_or(StreamBehaviour::Refuses, |server| server.behaviour)
     }
 
-    /// Whether a server takes a stream before it has something to say on it.
+    /// Returns whether a server accepts a stream before it sends a response.
     pub fn greets(&self, server: usize) -> bool {
         self.servers.get(server).is_some_and(|server| server.greets)
     }
@@ -159,7 +159,7 @@ impl Planes {
         }
     }
 
-    /// A request has come on a stream.
+    /// A request has arrived on a stream.
     pub fn asked(&mut self, key: StreamKey, request: &XdsRequest) -> Sendings {
         let Some(server) = self.servers.iter_mut().find(|server| server.streams.contains_key(&key)) else {
             return Vec::new();
@@ -172,14 +172,14 @@ impl Planes {
         self.servers.iter_mut().for_each(|server| drop(server.streams.remove(&key)));
     }
 
-    /// A process is gone, and its connections with it.
-    pub fn hung_up(&mut self, process: usize) {
+    /// A process is gone, with its connections.
+    pub fn process_gone(&mut self, process: usize) {
         for server in &mut self.servers {
             server.streams.retain(|(of, _), _| *of != process);
         }
     }
 
-    /// Everything that is due goes to all clients.
+    /// Sends every pending response to all clients.
     fn push(&mut self) -> Sendings {
         self.servers.iter_mut().flat_map(Server::push).collect()
     }
@@ -271,7 +271,7 @@ impl Server {
     }
 }
 
-/// How a stream has ended.
+/// Returns the end of a stream.
 pub fn ended(code: Code, message: &str) -> StreamEnd {
     StreamEnd { code, message: message.to_owned() }
 }

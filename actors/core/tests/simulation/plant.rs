@@ -1,5 +1,5 @@
-//! Bugs that are planted into the world, never into the machines: each stands for a mistake that a change of a
-//! machine, of a shell or of a port could make. A simulation that does not find them proves nothing.
+//! Bugs that are planted into the world, never into the machines: each represents a mistake that a change of a
+//! machine, of a shell or of a port could introduce. A simulation that does not find them proves nothing.
 
 #[path = "plant/saboteur.rs"]
 mod saboteur;
@@ -8,62 +8,62 @@ mod worlds;
 
 pub use saboteur::Saboteur;
 
-/// One planted bug.
+/// A planted bug.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Plant {
     /// Some outcomes never reach their pool.
     OutcomesLost,
     /// A Service's facts overtake each other on their way to the Directory.
     FactsReordered,
-    /// Every PUT carries the first entity tag that was ever seen.
+    /// Every PUT carries the first known entity tag.
     StaleEtag,
-    /// A PUT carries the newest entity tag instead of that of the GET it was made from.
+    /// A PUT carries the newest entity tag instead of that of its own GET.
     EtagRefreshed,
-    /// A PUT that was accepted counts as carried out.
+    /// An accepted PUT counts as carried out.
     AcceptedIsWritten,
-    /// A lane waits only for polls: reads of its load balancer never show that no operation runs.
+    /// A lane waits only for polls: reads of its load balancer never end the wait for an operation.
     PollsAlone,
-    /// A PUT that failed counts as done, and is not verified.
+    /// A failed PUT counts as successful, and is not verified.
     LostIsWritten,
-    /// Every later list shows what the first one showed.
+    /// Every later list equals the first one.
     StaleLists,
     /// Every later list of EndpointSlices is empty.
     EmptyLists,
-    /// Deletions on a watch are not heard.
+    /// Deletions on a watch are lost.
     DeletionsOverheard,
-    /// The guard of emptiness and the removal delay are off.
+    /// The guard against empty pools and the removal delay are disabled.
     GuardOff,
-    /// Rules without an owner are not seen.
+    /// Rules without an owner are hidden.
     ProofHidden,
     /// Pauses are not passed on.
     PauseIgnored,
     /// Pools do not answer each Take.
     TakesUnanswered,
-    /// Permits are not looked at when a PUT is sent.
+    /// Permits are not checked when a PUT is sent.
     PermitUnchecked,
-    /// Leadership is believed to last forever.
+    /// Leadership never expires.
     StandingWithoutEnd,
     /// The loss of leadership does not reach the writer and the emitter.
     LossUnheard,
-    /// A new leader does not wait for the last writes of one that did not let go.
+    /// A new leader does not wait for the last writes of one that did not release its Lease.
     SettleZero,
-    /// Our Lease counts as released by its holder also where the operator has emptied it.
+    /// Our Lease counts as released by its holder also if the operator has emptied it.
     EmptiedIsReleased,
-    /// A new leader finds every load balancer at rest.
+    /// A new leader finds no operation on any load balancer.
     LanesSeenAtOnce,
-    /// The terms of different leaders are not told apart.
+    /// The terms of different leaders are not distinguished.
     EpochNotRaised,
-    /// A term is confirmed at once, without most recent lists.
+    /// A term is confirmed immediately, without current lists.
     ConfirmedAtOnce,
-    /// The shared Lease is released while a PUT is unanswered.
+    /// The shared Lease is released while a PUT is in flight.
     LeaseLetGoEarly,
     /// Another client's hold of the shared Lease counts as expired.
     ForeignHoldExpired,
-    /// A write of a Lease that another client forestalled counts as done.
+    /// A conflict on a write of a Lease counts as success.
     ConflictIsSuccess,
-    /// A 429 that concerns one load balancer closes the subscription.
+    /// A 429 about one load balancer closes the subscription's gate.
     LaneCodeUnread,
-    /// A 429 of the subscription is taken for one that concerns one load balancer.
+    /// A 429 of the subscription counts as one about one load balancer.
     QuotaTakenForLane,
     /// A gate closes both verb classes.
     GateOfBothVerbs,
@@ -71,119 +71,119 @@ pub enum Plant {
     BudgetIgnored,
     /// The cloud configuration's rates are ignored.
     RateLimitIgnored,
-    /// Changes are retried without end.
+    /// Changes are retried without limit.
     RetriesUnlimited,
-    /// Failed attempts cost nothing and are not reported.
+    /// Failed attempts use no retry budget and are not reported.
     RetriesUncounted,
     /// Pools are not parked.
     ParkingIgnored,
-    /// A removal crosses the outcome of an attempt.
+    /// A removal and the outcome of an attempt cross each other.
     RemovalsLate,
     /// The draining set does not reach the writer.
     DrainingUnheard,
     /// Some Downs never become due.
     DownsUnasked,
-    /// A Down is no more urgent than a restore.
+    /// A Down is not more urgent than a restore.
     DownsRankLast,
     /// Every Down counts as ours.
     AllDownsOurs,
-    /// A write of admin states takes a member out.
+    /// A write of admin states removes a member.
     AdminTakesMembers,
-    /// Downs go without the shared Lease where it is not allowed.
+    /// Downs are written without the shared Lease although that is not allowed.
     BypassUnasked,
-    /// Our Lease counts as released where the operator has put another client's name into it.
+    /// Our Lease counts as released if the operator has put another holder into it.
     RenamedIsReleased,
-    /// Lists lack objects now and then, and how facts came is forgotten on their way to the Directory.
+    /// Lists are incomplete now and then, and the provenance of facts is lost on the way to the Directory.
     DoubtForgotten,
-    /// Lists lack objects now and then, and a second read counts as made when it is asked for.
+    /// Lists are incomplete now and then, and a second read counts as done when it is requested.
     SecondReadAtOnce,
-    /// Lists lack objects now and then, and the whole of a pool may go with one.
+    /// Lists are incomplete now and then, and one list may remove a whole pool's members.
     FractionIgnored,
-    /// Every later list of EndpointSlices is empty, and pools do not hear that removals are stopped.
+    /// Every later list of EndpointSlices is empty, and pools do not learn that removals are stopped.
     BreakerLeaks,
-    /// Every later list of EndpointSlices is empty, and pools hear for a while only that removals are stopped.
+    /// Every later list of EndpointSlices is empty, and the stop of removals ends after a while.
     BreakerEndsByTime,
-    /// That endpoints leave their slices looks to the Directory as if the watch had just been re-established.
+    /// The Directory treats endpoints that leave their slices as if the watch had just been re-established.
     EndpointLossesCounted,
-    /// That nodes are left out looks to the Directory as if their endpoints had left.
+    /// The Directory treats nodes that are left out as if their endpoints had left.
     NodeLossesUncounted,
-    /// What operators wish reaches neither the Directory nor the writer.
+    /// The policy reaches neither the Directory nor the writer.
     PausesUnheard,
-    /// What operators wish counts as read for a term that has begun since.
+    /// A policy counts as read for a term that has begun after the read.
     PolicyOfAnyTerm,
-    /// Pauses that are noted are not seen.
+    /// Recorded pauses are not read.
     PausesUnread,
-    /// The operator is told of a pause whose write was forestalled.
+    /// The operator gets a success although the write of the pause had a conflict.
     PauseNotWritten,
-    /// A process whose Leader has found that the storage was set back does not end.
+    /// A process whose Leader has found that the storage was restored does not end.
     SetBackIgnored,
-    /// A record counts as written that was never sent.
+    /// A record counts as written although it was never sent.
     RecordUnwritten,
-    /// Records are not seen by who reads them.
+    /// Readers do not see the records.
     RecordsUnread,
-    /// The exceptions do not reach the writer.
+    /// Exceptions do not reach the writer.
     ForeignIsOurs,
-    /// A node that is created again is taken for the one that had its name before.
+    /// A recreated node counts as the earlier one of that name.
     UidIgnored,
-    /// Every node counts as one that serves no traffic.
+    /// Every node counts as one without traffic.
     BreakerOfDownsOff,
-    /// A patch of a node's taints replaces them all.
+    /// A patch of a node's taints replaces all of them.
     TaintsReplaced,
-    /// A failed query of the metadata service counts as a notice.
+    /// A failed query of the metadata service counts as an eviction notice.
     NoticeOfFailedQuery,
-    /// A notice counts for the node that has the name now.
+    /// A notice counts for the current node of that name.
     CreationIgnored,
-    /// A notice that comes by watch counts, however long ago its eviction was due.
+    /// A notice from a watch counts, however long ago its eviction was due.
     ExpiredNoticeCounts,
     /// Some draining sets do not reach the writer.
     SetsLost,
-    /// What is withdrawn does not reach the writer.
+    /// Withdrawals do not reach the writer.
     WithdrawLost,
-    /// Failures of admin parts are not told.
+    /// Failures of admin parts are not reported.
     FailureForgotten,
-    /// A node that is gone counts as one that stays.
+    /// A deleted node counts as one that stays.
     GoneIsRestored,
-    /// That the admin state is switched off is not heard.
+    /// The switch that disables the admin state is not read.
     OffUnheard,
-    /// What something is wrong with takes its members out, whatever was configured.
+    /// A source with an error loses its members, whatever the configuration.
     AmbientDrops,
-    /// A source of which nothing was ever known counts as one that is given up.
+    /// A source without any known state counts as dropped.
     UnknownIsDropped,
-    /// What is wrong in an assignment is not seen.
+    /// Faults in an assignment are not detected.
     InvalidIsUsed,
-    /// What sources say reaches pools only in part.
+    /// Facts about sources reach pools only in part.
     SourceFactsLost,
-    /// What drains counts as something that serves.
+    /// A draining endpoint counts as serving.
     DrainingServes,
-    /// A source that is given up counts as one of which nothing was ever known.
+    /// A dropped source counts as one without any known state.
     DroppedIsUnknown,
-    /// Nothing is shown of resources.
+    /// The dump of resources is empty.
     DumpEmptied,
-    /// What is shown of a resource is the first that ever was.
+    /// The dump of a resource stays its first version.
     DumpStale,
     /// Load balancers are read one after another.
     ReadsInSeries,
-    /// A watch that is closed empty counts as one without changes, and is only opened again.
+    /// A watch that is closed empty counts as one without changes, and is only reopened.
     EmptyWatchBelieved,
     /// Endpoints of one address family count for the pools of both.
     FamiliesUnited,
-    /// A node that is about to be deleted is left out, though its pods still serve.
+    /// A node that is about to be deleted is left out, although its pods still serve.
     DoomedLeftOut,
-    /// An event that the API server has not accepted counts as posted.
+    /// An event that the API server has not accepted counts as created.
     PostFailureUnread,
-    /// No pool hears that it is to be written once more. It shows where nothing else is written for long, and so in a
-    /// cluster at rest alone.
+    /// No pool learns that it must be rewritten. This shows only if nothing else is written for long, and so only in
+    /// a quiet cluster.
     RewritesLost,
-    /// That changes were read does not reach the writer before they are taken in.
+    /// The writer does not learn of read changes before they are applied.
     UnreadUnheard,
-    /// New entries name no network where the entries of their pool name subnets.
+    /// New entries name no network although the entries of their pool name subnets.
     SubnetIgnored,
-    /// That the rules of a pool have changed looks to it like a fault that no later read takes back.
+    /// A pool treats changed rules like a fault that no later read corrects.
     MissingRuleReported,
 }
 
 impl Plant {
-    /// All of them.
+    /// All planted bugs.
     pub const ALL: [Plant; 83] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
@@ -270,8 +270,8 @@ impl Plant {
         Plant::MissingRuleReported,
     ];
 
-    /// The rules by one of which it must be found, where it is a bug of those rules: a bug of a guard that only shows when
-    /// all has come to rest would go unseen where a broken source mends in time.
+    /// The rules, one of which must detect the bug. Without them, a bug of a guard that only shows at the end of the
+    /// world would be missed if a broken source recovers in time.
     #[expect(clippy::too_many_lines, reason = "each bug is named once")]
     pub fn found_by(self) -> &'static [&'static str] {
         match self {

@@ -1,4 +1,4 @@
-//! Plays a seed: churn and faults, then calm; and judges whether everything comes to rest as it should.
+//! Plays a seed: churn and faults, then calm; and checks that everything becomes and stays in sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,63 +14,62 @@ use crate::story::{Faults, Size};
 use crate::truth::{self, Wanted};
 use crate::world::World;
 
-/// Within which time after the last fault everything must be right: a take-over, the longest back-off of ten minutes
-/// (Q8, W2, W11), one look at everything and one attempt, with some room.
+/// Time after the last fault within which everything must be in sync: a take-over, the longest back-off of ten
+/// minutes (Q8, W2, W11), one read of everything and one attempt, with some margin.
 const CALM_WITHIN_US: u64 = 15 * 60 * 1_000_000;
-/// How much longer it may take where nodes leave service: what we have marked by a taint is left marked for ten minutes
-/// (N1), and then taken back.
+/// Additional time in worlds with draining nodes: our taint stays for ten minutes (N1), and is then removed.
 const UNMARKED_WITHIN_US: u64 = 12 * 60 * 1_000_000;
-/// How long it must stay right.
+/// Time for which everything must stay in sync.
 const STAYS_RIGHT_US: u64 = 70_000_000;
-/// How often it is looked at.
+/// Interval of the checks.
 const LOOK_US: u64 = 5_000_000;
 
-/// What a world that was played through can tell.
+/// Result of a world.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Played {
-    /// How many things happened.
+    /// Number of events in the world.
     pub happened: u64,
-    /// How many PUTs were sent.
+    /// Number of sent PUTs.
     pub puts: u64,
-    /// How many reports were told.
+    /// Number of reports.
     pub reports: u64,
-    /// How many terms of leadership there were.
+    /// Number of terms of leadership.
     pub terms: u64,
-    /// How often operators were told that something is paused.
+    /// How often operators were informed of a pause.
     pub pauses: u64,
-    /// How often they were told that something that was held back is released.
+    /// How often operators were informed of a release.
     pub releases: u64,
-    /// How often they were told that removals are stopped (G4).
+    /// How often operators were informed that removals are stopped (G4).
     pub stops: u64,
-    /// What became of nodes that leave service.
-    pub nodes: Left,
-    /// How long we, and others, held the shared Lease, in seconds.
+    /// Results about draining nodes.
+    pub nodes: DrainResults,
+    /// Time for which we, and others, held the shared Lease, in seconds.
     pub held: (u64, u64),
-    /// When it had come to rest, in microseconds after the last fault.
+    /// Time from the last fault to quiet, in microseconds.
     pub rested_us: u64,
-    /// The last messages.
+    /// Last messages.
     pub trace: String,
 }
 
-/// What became of nodes that leave service.
+/// Results about draining nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Left {
-    /// How many notices of evictions there were that are to be believed.
+pub struct DrainResults {
+    /// Number of true eviction notices.
     pub notices: u64,
-    /// How often our taint was added, and taken off.
+    /// How often our taint was added, and removed.
     pub marks: (u64, u64),
-    /// How many nodes were recorded.
+    /// Number of recorded nodes.
     pub recorded: u64,
-    /// How many entries were to go Down, and to come back.
+    /// Number of entries that were set Down, and restored.
     pub entries: (u64, u64),
-    /// How often operators were told that nodes wait (N5).
+    /// How often operators were informed of waiting nodes (N5).
     pub waits: u64,
 }
 
-impl std::ops::AddAssign for Left {
-    fn add_assign(&mut self, more: Left) {
+impl std::ops::AddAssign for DrainResults {
+    fn add_assign(&mut self, more: DrainResults) {
         let sum = |one: (u64, u64), more: (u64, u64)| (one.0 + more.0, one.1 + more.1);
-        *self = Left {
+        *self = DrainResults {
             notices: self.notices + more.notices,
             marks: sum(self.marks, more.marks),
             recorded: self.recorded + more.recorded,
@@ -80,20 +79,20 @@ impl std::ops::AddAssign for Left {
     }
 }
 
-/// A world that went wrong.
+/// A world with a failure.
 #[derive(Clone, Debug)]
 pub struct Failed {
-    /// How large its story was.
+    /// Size of its story.
     pub size: Size,
-    /// What was wrong.
+    /// The failure.
     pub why: String,
-    /// The last messages.
+    /// Last messages.
     pub trace: String,
 }
 
 impl Failed {
-    /// The rule that is broken, such as `G4`, where one is named: what was wrong begins with when it was, and with who
-    /// is not as it should be.
+    /// Returns the violated rule, such as `G4`, if one is named: the message starts with the time and the process or
+    /// object.
     pub fn rule(&self) -> &str {
         let mut parts = self.why.split(": ").skip(1);
         let is_place = |part: &str| part.starts_with("not at rest") || part.starts_with("process ");
@@ -101,7 +100,7 @@ impl Failed {
     }
 }
 
-/// How large the story of a seed is.
+/// Returns the size of the story of a seed.
 pub fn size_of(seed: u64) -> Size {
     let mut random = Random::new(seed ^ 0x7369_7a65);
     let crowded = if random.per_mille(100) { 16 } else { 0 };
@@ -128,8 +127,8 @@ pub fn size_of(seed: u64) -> Size {
     }
 }
 
-/// The same, in a world whose storage is set back once. Operators' pauses would be those of before too, which the
-/// watchdog does not know of; and the API server has no other troubles meanwhile.
+/// Returns the size of a story whose storage is restored once. It has no pauses, because restored pauses are unknown
+/// to the watchdog; and the API server has no other faults meanwhile.
 pub fn size_of_restored(seed: u64) -> Size {
     let size = size_of(seed);
     let faults =
@@ -139,8 +138,7 @@ pub fn size_of_restored(seed: u64) -> Size {
 
 /// Plays a seed.
 ///
-/// # Errors
-/// What went wrong.
+/// # Errors The failure.
 pub fn play(seed: u64, size: Size, plant: Option<Plant>) -> Result<Played, Failed> {
     let mut world = World::new(seed, size, plant);
     let outcome = catch_unwind(AssertUnwindSafe(|| through(&mut world, size)));
@@ -181,8 +179,8 @@ pub fn play(seed: u64, size: Size, plant: Option<Plant>) -> Result<Played, Faile
 fn through(world: &mut World, size: Size) -> Result<u64, String> {
     world.begin()?;
     world.run_until(world.now() + size.seconds * 1_000_000)?;
-    let end = world.calm()?;
-    let end = world.stir(end)?;
+    let end = world.end_faults()?;
+    let end = world.change_everything(end)?;
     let mut right_since = None;
     let mut wrong = String::new();
     let mut now = world.now().max(end);
@@ -204,7 +202,7 @@ fn through(world: &mut World, size: Size) -> Result<u64, String> {
     Err(format!("not at rest {} s after the last fault: {wrong}", within / 1_000_000))
 }
 
-/// Whether everything is as it should be when nothing happens any more.
+/// Checks the whole state after the last event.
 fn rest(world: &World) -> Result<(), String> {
     if !world.ccm.is_done(&world.story.cluster) {
         return Err(format!("the cloud-controller-manager is at work: {:?}", world.ccm.counters()));
@@ -226,15 +224,15 @@ fn rest(world: &World) -> Result<(), String> {
         at_rest(world, &wanted, number, process)?;
     }
     let (lost, counted) = (world.arm.counters().silently_lost, world.watchdog.lost);
-    // Where operations run on, a foreign write between an operation's end and the poll that tells of it looks the
-    // same as a lost one.
+    // If operations continue, a foreign write between an operation's end and the poll that reports it looks the same
+    // as a lost one.
     if counted > lost && world.arm.settings().operation.is_none() {
         return Err(format!("W2: {counted} writes are counted as lost, and {lost} were"));
     }
     Ok(())
 }
 
-/// Whether a process shows and counts what is.
+/// Checks the state and the counters of a process.
 fn at_rest(
     world: &World,
     wanted: &BTreeMap<String, Wanted>,
@@ -245,7 +243,7 @@ fn at_rest(
         return Err(format!("process {number} is {:?}", process.life));
     }
     let leads = *process.identity == *world.watchdog.tenure.leader();
-    // A standby that has missed that the storage was set back knows it when its own term begins.
+    // A standby that has missed that the storage was restored detects it when its own term starts.
     if process.outlives_restore && !leads {
         return Ok(());
     }
@@ -274,7 +272,7 @@ fn at_rest(
     Ok(())
 }
 
-/// Whether the snapshot shows what is.
+/// Checks that the snapshot shows the true state.
 fn shown(
     world: &World,
     wanted: &BTreeMap<String, Wanted>,
@@ -299,7 +297,7 @@ fn shown(
     }
     for (id, view) in &snapshot.pools {
         let members = truth::members(&world.arm, id.lb.as_str(), id.pool.as_str());
-        // A replica that has led once may have been left with changes that only a leader can carry out.
+        // A replica that has led may keep changes that only a leader can carry out.
         if leads && view.state != PoolState::Right || view.state == PoolState::Attempting {
             return Err(format!("{id} is {:?} since {:?}: {view:?}", view.state, view.since));
         }
@@ -315,7 +313,7 @@ fn shown(
     Ok(())
 }
 
-/// Finds a smaller story of the same seed that fails too: fewer processes, faults, Services, nodes, load balancers,
+/// Finds a smaller story of the same seed that still fails: fewer processes, faults, Services, nodes, load balancers,
 /// seconds.
 pub fn shrink(failed: Failed, seed: u64) -> Failed {
     let mut smallest = failed;
@@ -350,36 +348,35 @@ pub fn shrink(failed: Failed, seed: u64) -> Failed {
     smallest
 }
 
-/// How the shared Lease was shared over a while in which nothing failed and all wanted it.
+/// How the shared Lease was shared over a period without faults in which every client requested it.
 #[derive(Clone, Copy, Debug)]
 pub struct Duty {
-    /// How long it was watched, in seconds.
+    /// Length of the period, in seconds.
     pub watched: u64,
-    /// How long it was ours, and others', in seconds.
+    /// Time for which we, and others, held it, in seconds.
     pub held: (u64, u64),
-    /// The longest time for which no other client could have had it because of us, in one piece, in seconds.
+    /// Longest uninterrupted time for which no other client could have it because of us, in seconds.
     pub longest: u64,
-    /// By how many seconds, in the worst case, it was left to others for less than it had been ours before, where
-    /// another client had been seen to have it.
+    /// Largest shortfall, in seconds, of the time that we left it to others compared with our hold before, if another
+    /// client was known to have it.
     pub too_soon: u64,
-    /// Of that case: when it became ours, when it was released, and when it was ours again, in seconds.
+    /// That case: when we acquired it, released it, and acquired it again, in seconds.
     pub worst: (u64, u64, u64),
-    /// The longest time for which no other client had it, in seconds: with what others wait of their own accord.
+    /// Longest time for which no other client held it, in seconds, including the others' own waits.
     pub without: u64,
-    /// How many PUTs were sent.
+    /// Number of sent PUTs.
     pub puts: u64,
 }
 
-/// Lets a cluster churn while the cloud-controller-manager reconciles everything again and again.
+/// Runs a churning cluster while the cloud-controller-manager reconciles everything again and again.
 ///
-/// # Errors
-/// What the watchdog finds.
+/// # Errors A finding of the watchdog.
 pub fn duty(seed: u64) -> Result<Duty, String> {
     let faults = Faults::default();
     let size = Size { services: 12, nodes: 8, balancers: 3, seconds: 600, replicas: 2, faults };
     let mut world = World::new(seed, size, None);
     world.begin()?;
-    world.ccm.grow_busy();
+    world.ccm.keep_requesting_lease();
     world.run_until(world.now() + 60_000_000)?;
     let (from, before) = (world.now(), world.watchdog.puts);
     world.run_until(from + size.seconds * 1_000_000)?;

@@ -1,4 +1,4 @@
-//! One process of the controller with its ports and clocks, and what it is told at its start.
+//! One process of the controller with its ports and clocks, and its start parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,12 +38,12 @@ const TICK: Duration = Duration::from_secs(30);
 /// G2, in microseconds.
 pub const EMPTY_CONFIRM_US: u64 = 60_000_000;
 
-/// Whether a process goes on.
+/// Whether a process runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Life {
-    /// It does.
+    /// It runs.
     Runs,
-    /// It is stopped until then: nothing of it happens, and then everything that waited.
+    /// It is suspended until this time; then everything that waited happens.
     Stopped(u64),
     /// It is gone.
     Gone,
@@ -51,13 +51,13 @@ pub enum Life {
 
 /// One process.
 pub struct Process {
-    /// Which of the replicas it is.
+    /// Number of the replica.
     pub slot: usize,
-    /// Who it is in our Lease.
+    /// Holder identity in our Lease.
     pub identity: Arc<str>,
-    /// Whether it goes on.
+    /// Whether it runs.
     pub life: Life,
-    /// Whether it was told to end.
+    /// Whether it was told to shut down.
     pub ending: bool,
     /// Its clocks.
     pub clock: Clock,
@@ -65,26 +65,26 @@ pub struct Process {
     pub replica: Replica,
     /// Its port to Kubernetes.
     pub kubernetes: KubernetesPort,
-    /// The part of it that cares for Leases.
+    /// Its port to the Leases.
     pub leases: LeasePort,
-    /// The part of it that cares for our ConfigMap.
+    /// Its port to our ConfigMap.
     pub notes: NotesPort,
     /// Its port to ARM.
     pub azure: ArmPort,
     /// Its port to control planes.
     pub xds: XdsPort,
-    /// What it last published.
+    /// Last published snapshot.
     pub snapshot: Option<Arc<Snapshot>>,
-    /// Whether it was there when the API server's storage was set back.
+    /// Whether it existed when the API server's storage was restored.
     pub outlives_restore: bool,
-    /// Until when a receiver takes nothing in.
+    /// Time until which a receiver is stalled.
     pub stalled: BTreeMap<Actor, u64>,
 }
 
-/// What all processes of a world have in common.
+/// Settings of all processes of a world.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How many load balancers there are.
+    /// Number of load balancers.
     pub balancers: usize,
     /// `budget.writesPer5Minutes`.
     pub writes_per_5_minutes: u32,
@@ -100,11 +100,11 @@ pub struct Settings {
     pub admin_state_off: bool,
     /// The control planes that fill pools, if there are any (X2).
     pub planes: Option<Features>,
-    /// How many more load balancers are managed for which ARM never answers (D3).
+    /// Number of additional managed load balancers for which ARM never answers (D3).
     pub silent: usize,
 }
 
-/// How many load balancers do not answer in worlds with this fault.
+/// Number of load balancers without answers in worlds with this fault.
 const SILENT: usize = 20;
 
 impl Settings {
@@ -123,17 +123,17 @@ impl Settings {
         }
     }
 
-    /// By the seed: mostly the defaults; in some small and some crowded worlds few calls.
+    /// Creates settings by the seed: mostly the defaults; in some small and some crowded worlds few calls.
     pub fn new(random: &mut Random, size: Size, plant: Option<Plant>) -> Settings {
-        // Planted bugs are looked for in the default profile, which has all rules.
+        // Bugs are planted in the default profile, which has all rules.
         let upstream = random.per_mille(200) && plant.is_none();
         let few = random.per_mille(600);
         let hangs = size.faults.often == Some(Often::Hanging);
         let (writes_per_5_minutes, reads_per_5_minutes) = match size.services {
             _ if hangs => (500, 5_000),
-            // Where there is one more load balancer to look at, so few reads are not enough for all.
+            // With an additional load balancer to read, so few reads are not enough for all.
             0..5 if few && !size.faults.planes => (4, 25),
-            // Where everything changes at once in the end, few writes would take too long.
+            // If everything changes at the end, few writes would take too long.
             16.. if few && !upstream => (10, 5_000),
             _ => (500, 5_000),
         };
@@ -144,7 +144,7 @@ impl Settings {
             writes_per_second: [0.1, 0.5, 2.0][random.place(3)],
             writes_at_once: [1, 3, 10][random.place(3)],
         });
-        // Where that is the planted bug, it is not allowed.
+        // Not allowed if the planted bug does it.
         let bypass_for_drain = random.per_mille(300) && plant != Some(Plant::BypassUnasked);
         Settings {
             balancers: size.balancers,
@@ -161,7 +161,7 @@ impl Settings {
 }
 
 impl Process {
-    /// A process that has not been told anything.
+    /// Creates a process without inputs.
     pub fn new(
         slot: usize,
         life: usize,
@@ -188,7 +188,7 @@ impl Process {
         }
     }
 
-    /// Whether it is there, running or stopped.
+    /// Returns whether it exists, running or suspended.
     pub fn is_there(&self) -> bool {
         self.life != Life::Gone
     }
@@ -257,7 +257,7 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
     }
 }
 
-/// The pools that control planes fill.
+/// Returns the pools that control planes fill.
 fn listings(settings: Settings) -> Vec<Listing> {
     let listing = |listed: &Listed| Listing {
         pool: PoolId::new(LbName::new(BALANCER), PoolName::new(listed.pool)),
@@ -275,12 +275,12 @@ fn source_of(listed: &Listed) -> Name {
     Name::parse(listed.source).expect("it names a source")
 }
 
-/// The load balancers that only such pools name.
+/// Returns the load balancers that only such pools name.
 fn only_listed(settings: Settings) -> BTreeSet<LbName> {
     settings.planes.iter().map(|_| LbName::new(BALANCER)).collect()
 }
 
-/// Who follows the sources of these pools.
+/// Returns the parameters of the xDS source machine for these pools.
 fn following(settings: Settings) -> xds_source::Params {
     let servers = settings.planes.map(Features::named).unwrap_or_default();
     xds_source::Params {
@@ -307,17 +307,17 @@ fn admin_state_params(settings: Settings) -> nodes::Params {
     }
 }
 
-/// The load balancers of the cloud-controller-manager.
+/// Returns the load balancers of the cloud-controller-manager.
 pub fn used(settings: Settings) -> Vec<LbName> {
     (0..settings.balancers).map(|number| LbName::new(ccm::balancer(number))).collect()
 }
 
-/// The load balancers that are read: those for which ARM never answers first, those of control planes alone last.
+/// Returns the load balancers that are read: those for which ARM never answers first, those of control planes last.
 fn looked_at(settings: Settings) -> Vec<LbName> {
     silent(settings).chain(used(settings)).chain(only_listed(settings)).collect()
 }
 
-/// The unused load balancers for which ARM never answers.
+/// Returns the unused load balancers for which ARM never answers.
 pub fn silent(settings: Settings) -> impl Iterator<Item = LbName> {
     (0..settings.silent).map(|number| LbName::new(format!("silent-{number}")))
 }

@@ -1,6 +1,6 @@
-//! One process of the controller: all machines, and the edges between them as the shells keep them
-//! (docs/design/model-and-mechanisms.md, A1, A3). On an edge one batch is under way at a time; what comes meanwhile
-//! waits in an [`Outbox`].
+//! One process of the controller: all machines, and the edges between them as in the shells
+//! (docs/design/model-and-mechanisms.md, A1, A3). On an edge one batch is in flight at a time; further deliveries
+//! wait in an [`Outbox`].
 
 use std::collections::BTreeMap;
 
@@ -28,11 +28,11 @@ use writer::Writer;
 
 /// How often a machine may act on its deadline in one turn.
 const TICKS_PER_TURN: usize = 32;
-/// The most deliveries of one batch.
+/// Most deliveries of one batch.
 const BATCH: usize = 512;
 
-/// The senders and receivers in one process. A pool's machine has a number, because one that is forgotten and
-/// started again is another one.
+/// The senders and receivers in one process. A pool's machine has a number, because a pool that is forgotten and
+/// started again has another machine.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Actor {
     /// The watcher of a kind.
@@ -49,17 +49,17 @@ pub enum Actor {
     Pool(PoolId, u64),
     /// The writer.
     Writer,
-    /// The admin state.
+    /// The AdminState machine.
     AdminState,
     /// The Leader.
     Leader,
-    /// The keeper of pauses.
+    /// The Pauses machine.
     Pauses,
     /// The event emitter.
     Events,
-    /// The board.
+    /// The snapshot machine.
     Board,
-    /// The follower of xDS sources.
+    /// The xDS source machine.
     XdsSource,
     /// The port to control planes.
     XdsPort,
@@ -69,7 +69,7 @@ pub enum Actor {
     ArmPort,
     /// The metrics recorder.
     Metrics,
-    /// The process itself.
+    /// The host.
     Host,
 }
 
@@ -97,32 +97,31 @@ impl Actor {
     }
 }
 
-/// An edge: from whom, to whom.
+/// An edge: sender and receiver.
 pub type EdgeId = (Actor, Actor);
 
-/// What the machines are made of.
+/// Parameters of the machines.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// The Informer's.
+    /// Of the Informer.
     pub informer: informer::Params,
-    /// Discovery's.
+    /// Of Discovery.
     pub discovery: discovery::Params,
-    /// The Directory's.
+    /// Of the Directory.
     pub directory: directory::Params,
-    /// Every pool's.
+    /// Of every pool.
     pub queue: queue::Params,
-    /// The writer's.
+    /// Of the writer.
     pub writer: writer::Params,
-    /// The admin state's.
+    /// Of the AdminState machine.
     pub admin_state: nodes::Params,
-    /// The Leader's.
+    /// Of the Leader.
     pub leader: leader::Params,
-    /// The keeper of notes'.
-    /// The keeper of pauses'.
+    /// Of the Pauses machine.
     pub pauses: pauses::Params,
-    /// The emitter's.
+    /// Of the event emitter.
     pub events: events::Params,
-    /// That of the follower of xDS sources.
+    /// Of the xDS source machine.
     pub xds_source: xds_source::Params,
 }
 
@@ -132,9 +131,9 @@ struct Edge {
     under_way: Option<Vec<Delivery>>,
 }
 
-/// What a machine did in one turn.
+/// One turn of a machine.
 pub struct Turn {
-    /// What each input, or tick (`None`), made it say.
+    /// The outputs of each input, or tick (`None`).
     pub steps: Vec<(Option<Delivery>, Vec<Output>)>,
     /// Its deadline after the turn.
     pub deadline: Option<Now>,
@@ -146,7 +145,7 @@ pub struct Replica {
     informer: Informer,
     discovery: Discovery,
     directory: Directory,
-    /// The pools' machines, each with its number.
+    /// Machines of pools, each with its number.
     pub pools: BTreeMap<PoolId, (u64, PoolQueue)>,
     writer: Writer,
     admin_state: AdminState,
@@ -156,16 +155,17 @@ pub struct Replica {
     board: Board,
     xds_source: XdsSource,
     started: u64,
-    /// How many machines a Take started that crossed the pool's end; they have no owner and say no more.
+    /// Number of machines that were started by a Take that crossed the pool's end; they have no owner and send
+    /// nothing more.
     pub by_take: usize,
     params: Params,
     edges: BTreeMap<EdgeId, Edge>,
-    /// For which moment each machine's timer is set.
+    /// Time for which each machine's timer is set.
     pub armed: BTreeMap<Actor, Now>,
 }
 
 impl Replica {
-    /// A process that has not been told anything.
+    /// Creates a process without inputs.
     pub fn new(params: Params) -> Replica {
         Replica {
             watchers: Kind::ALL.into_iter().map(|kind| (kind, Watcher::new(kind))).collect(),
@@ -188,9 +188,9 @@ impl Replica {
         }
     }
 
-    /// What each machine is told first.
-    pub fn first_words() -> Vec<(Actor, Delivery)> {
-        // Evictions are watched in every role, so that worlds differ by nothing else.
+    /// Returns the first input of each machine.
+    pub fn first_inputs() -> Vec<(Actor, Delivery)> {
+        // Evictions are watched in every configuration, so that worlds do not differ in this.
         let watchers = Kind::ALL
             .into_iter()
             .map(|kind| (Actor::Watcher(kind), Delivery::Watcher(kind, watch::In::Start)));
@@ -200,7 +200,8 @@ impl Replica {
         watchers.chain([pauses, leader, follower]).collect()
     }
 
-    /// Puts a delivery on the edge from `from` to where it goes; tells the edge and how many wait on it now.
+    /// Puts a delivery on the edge from `from` to its receiver; returns the edge and the number of waiting
+    /// deliveries.
     pub fn push(&mut self, from: &Actor, delivery: Delivery) -> (EdgeId, usize) {
         let to = Actor::at(&delivery.address());
         self.push_to(from, to, delivery)
@@ -214,7 +215,7 @@ impl Replica {
         (id, edge.outbox.len())
     }
 
-    /// Sends the next batch of an edge on its way, when there is one and none is under way.
+    /// Sends the next batch of an edge, if one waits and none is in flight.
     pub fn depart(&mut self, id: &EdgeId) -> bool {
         let Some(edge) = self.edges.get_mut(id) else { return false };
         if edge.under_way.is_some() {
@@ -228,13 +229,13 @@ impl Replica {
         true
     }
 
-    /// The batch that is under way on an edge arrives.
+    /// Handles the arrival of the batch in flight on an edge.
     pub fn arrive(&mut self, id: &EdgeId) -> Vec<Delivery> {
         self.edges.get_mut(id).and_then(|edge| edge.under_way.take()).unwrap_or_default()
     }
 
-    /// The place of a pool's machine. It is started by what may be a beginning; a late verdict or observation of
-    /// a pool that was forgotten starts none.
+    /// Returns the machine of a pool. An assignment starts it; a late verdict or observation about a forgotten pool
+    /// does not.
     pub fn start(&mut self, pool: &PoolId, input: &queue::In) -> Option<Actor> {
         if !self.pools.contains_key(pool) {
             match input {
@@ -254,7 +255,7 @@ impl Replica {
         self.pools.get(pool).map(|(number, _)| Actor::Pool(pool.clone(), *number))
     }
 
-    /// Drops a pool's machine, its timer, and what waits for it. What it said before still arrives.
+    /// Drops a pool's machine, its timer, and the deliveries that wait for it. Its earlier outputs still arrive.
     pub fn forget(&mut self, pool: &PoolId) {
         let Some((number, _)) = self.pools.remove(pool) else { return };
         let actor = Actor::Pool(pool.clone(), number);
@@ -266,7 +267,7 @@ impl Replica {
         }
     }
 
-    /// What is under way to a pool's machine: it is handled before the machine stops.
+    /// Returns the batch in flight to a pool's machine: it is handled before the machine stops.
     pub fn under_way_to(&mut self, pool: &PoolId) -> Option<(Actor, Vec<Delivery>)> {
         let number = self.pools.get(pool).map(|(number, _)| *number)?;
         let actor = Actor::Pool(pool.clone(), number);
@@ -274,7 +275,7 @@ impl Replica {
         Some((actor, std::mem::take(batch)))
     }
 
-    /// One turn of a machine: its inputs, then its deadline as long as that has come.
+    /// Runs one turn of a machine: its inputs, then ticks while its deadline has passed.
     pub fn turn(&mut self, now: Now, who: &Actor, batch: Vec<Delivery>) -> Turn {
         match who {
             Actor::Watcher(kind) => match self.watchers.get_mut(kind) {
@@ -321,10 +322,10 @@ impl Replica {
     }
 }
 
-/// The deliveries that follow from what was said.
-pub fn routed(said: Output) -> Vec<Delivery> {
+/// Returns the deliveries that follow from an output.
+pub fn routed(output: Output) -> Vec<Delivery> {
     let mut all = Vec::new();
-    route(said, &mut |delivery| all.push(delivery));
+    route(output, &mut |delivery| all.push(delivery));
     all
 }
 

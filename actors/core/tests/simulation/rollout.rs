@@ -1,6 +1,7 @@
-//! The realistic row of the product's goals on simulated time: 200 Services on 10 load balancers are restarted one
-//! after the other beside a cloud-controller-manager, with an ARM as slow as Azure's. `simulate --scenario realistic`
-//! tells the same story in real time to the real binary; here half an hour passes in seconds, for several seeds.
+//! The realistic scenario of the product's goals on simulated time: 200 Services on 10 load balancers are restarted
+//! one after the other beside a cloud-controller-manager, with an ARM as slow as Azure's. `simulate --scenario
+//! realistic` plays the same scenario in real time with the real binary; here half an hour passes in seconds, for
+//! several seeds.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,41 +15,41 @@ use crate::story::{Faults, Size};
 use crate::truth;
 use crate::world::World;
 
-/// How many Services are restarted.
+/// Number of Services that are restarted.
 const SERVICES: usize = 200;
-/// On how many load balancers they are.
+/// Number of their load balancers.
 const BALANCERS: usize = 10;
-/// How many nodes there are.
+/// Number of nodes.
 const NODES: usize = 100;
-/// How long a Service's new pod takes until it is ready, and then its old one until it is gone, in microseconds.
+/// Time until a Service's new pod is ready, and then until its old one is gone, in microseconds.
 const STEP_US: u64 = 10_000_000;
-/// How often something of a Service changes that makes the cloud-controller-manager reconcile it, in microseconds.
+/// Interval of changes of a Service that make the cloud-controller-manager reconcile it, in microseconds.
 const CCM_EVERY_US: u64 = 30_000_000;
-/// The steps in which the pools are looked at, in microseconds.
+/// Interval of the checks of the pools, in microseconds.
 const LOOK_US: u64 = 100_000;
-/// How long everything may take after the last change, in microseconds.
+/// Time limit after the last change, in microseconds.
 const SETTLES_US: u64 = 600_000_000;
-/// What one write takes of a load balancer at the median, in microseconds: its read, its answer, and its operation,
-/// whose end a client sees that polls when ARM asks it to.
+/// Median time that one write occupies a load balancer, in microseconds: its read, its answer, and its operation, as
+/// seen by a client that polls when ARM asks it to.
 pub const TURN_US: u64 = READ_US + PUT_US + POLL_US;
 const READ_US: u64 = 100_000;
 const PUT_US: u64 = 200_000;
 const POLL_US: u64 = 10_000_000;
 
-/// How such a restart went.
+/// Result of such a restart.
 #[derive(Clone, Debug)]
 pub struct Rollout {
-    /// How long each new member was waited for, sorted, in microseconds.
+    /// Wait for each new member, sorted, in microseconds.
     pub waits: Vec<u64>,
-    /// How many new members never came.
+    /// Number of new members that never came.
     pub missing: usize,
-    /// The first pool that is wrong in the end.
+    /// First pool that is out of sync in the end.
     pub wrong: Option<String>,
-    /// How long it took until everything was right, in seconds.
+    /// Time until everything was in sync, in seconds.
     pub watched: u64,
-    /// For how long of that the shared Lease was ours, in seconds.
+    /// Time of that for which we held the shared Lease, in seconds.
     pub held: u64,
-    /// The longest time for which it was ours in one piece, in seconds.
+    /// Longest uninterrupted hold, in seconds.
     pub longest: u64,
 }
 
@@ -59,7 +60,7 @@ impl std::fmt::Display for Rollout {
     }
 }
 
-/// The wait that so many of a hundred did not exceed, in seconds.
+/// Returns the wait at this percentile, in seconds.
 pub fn percentile(waits: &[u64], percent: usize) -> f64 {
     let last = waits.len().saturating_sub(1);
     waits.get(last * percent / 100).map_or(f64::INFINITY, |us| *us as f64 / 1e6)
@@ -69,7 +70,7 @@ fn name_of(number: usize) -> String {
     format!("svc-{number}")
 }
 
-/// Azure as slow as it is.
+/// Configures an ARM as slow as Azure's.
 fn slow(settings: &mut Settings) {
     settings.get_latency = Latency::LogNormal { median_us: READ_US, p95_us: 150_000 };
     settings.put_latency = Latency::Fixed { us: PUT_US };
@@ -95,7 +96,7 @@ fn service(number: usize) -> Service {
     }
 }
 
-/// The steps of the restart, in the order of time: the moment, the Service, and which of its three steps it is.
+/// Returns the steps of the restart in the order of time: the time, the Service, and which of its three steps.
 fn timetable(from: u64, apart_us: u64) -> Vec<(u64, usize, usize)> {
     let steps = |number: usize| (0..3).map(move |step| (number, step));
     let moment = |number: usize, step: usize| from + number as u64 * apart_us + step as u64 * STEP_US;
@@ -105,10 +106,10 @@ fn timetable(from: u64, apart_us: u64) -> Vec<(u64, usize, usize)> {
     all
 }
 
-/// New members that are waited for: by Service, since when, and which.
+/// New members that are missing: by Service, since when, and which.
 type Waiting = BTreeMap<usize, (u64, IpAddr)>;
 
-/// Takes out those that are there now; gives how long they were waited for.
+/// Removes the members that have arrived; returns their waits.
 fn arrived(world: &World, waiting: &mut Waiting) -> Vec<u64> {
     let mut waits = Vec::new();
     waiting.retain(|number, (since, ip)| {
@@ -123,10 +124,9 @@ fn arrived(world: &World, waiting: &mut Waiting) -> Vec<u64> {
     waits
 }
 
-/// Restarts everything; a Service begins so long after the one before, in microseconds.
+/// Restarts everything; a Service starts `apart_us` microseconds after the one before.
 ///
-/// # Errors
-/// What the watchdog finds.
+/// # Errors A finding of the watchdog.
 pub fn roll_out(seed: u64, apart_us: u64) -> Result<Rollout, String> {
     let faults = Faults::default();
     let size = Size { services: 0, nodes: NODES, balancers: BALANCERS, seconds: 0, replicas: 1, faults };
@@ -146,7 +146,7 @@ pub fn roll_out(seed: u64, apart_us: u64) -> Result<Rollout, String> {
             (ccm_at, touched) = (ccm_at + CCM_EVERY_US, touched + 1);
         }
         while let Some((_, number, step)) = steps.next_if(|(at, _, _)| *at <= now) {
-            // Half the cluster away: no node is in a pool by chance.
+            // Half the cluster away, so that no node is in a pool by chance.
             let node = format!("node-{}", (number + NODES / 2) % NODES);
             world.roll(&name_of(number), step, &node)?;
             if step == 0 {

@@ -1,6 +1,5 @@
-//! What control planes serve, in words of its own: clusters, assignments, and what is wrong with them; the same as facts
-//! that a driver hands over; and what pools are to make of it, worked out in the simplest way, so that it can judge the
-//! machines (X2).
+//! The resources of control planes in types of the test: clusters, assignments and their faults; the facts that a
+//! driver passes on; and the expected pools, computed in the simplest way, to judge the machines (X2).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,7 +12,7 @@ use model::xds::facts::{
 };
 use simulator_models::control_plane::Kind;
 
-/// The load balancer of the pools that control planes fill; no Service uses it.
+/// Load balancer of the pools that control planes fill; no Service uses it.
 pub const BALANCER: &str = "Edge";
 
 /// A pool that a control plane fills.
@@ -21,45 +20,45 @@ pub const BALANCER: &str = "Edge";
 pub struct Listed {
     /// Its name.
     pub pool: &'static str,
-    /// Its source, as it is configured.
+    /// Source, as configured.
     pub source: &'static str,
-    /// The family of its members.
+    /// Family of its members.
     pub family: Family,
 }
 
-/// The one cluster.
+/// The only cluster.
 pub const CLUSTER: &str = "api";
 
 impl Listed {
-    /// The name of its endpoints; `None`: its cluster names them.
+    /// Returns the name of its endpoints; `None` if its cluster names them.
     pub fn endpoints(&self) -> Option<&'static str> {
         self.source.strip_prefix("eds:")
     }
 }
 
-/// All of them.
+/// All pools that control planes fill.
 pub const LISTED: [Listed; 2] = [
     Listed { pool: "web", source: "eds:web", family: Family::V4 },
     Listed { pool: "api-ipv6", source: "cluster:api", family: Family::V6 },
 ];
 
-/// The health of an endpoint.
+/// Health of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Health {
-    /// It is not known.
+    /// The health is unknown.
     Unknown,
-    /// It serves.
+    /// The endpoint serves.
     Healthy,
-    /// It does not.
+    /// The endpoint does not serve.
     Unhealthy,
-    /// It ends what it has begun.
+    /// The endpoint finishes existing requests.
     Draining,
-    /// It serves badly.
+    /// The endpoint serves badly.
     Degraded,
 }
 
 impl Health {
-    /// Its number in `core.v3.HealthStatus`.
+    /// Returns its number in `core.v3.HealthStatus`.
     pub fn number(self) -> i32 {
         match self {
             Health::Unknown => 0,
@@ -74,18 +73,18 @@ impl Health {
 /// One endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Backend {
-    /// By which it has its addresses.
+    /// Number from which its addresses are derived.
     pub number: u64,
-    /// Its priority; 0 is the highest.
+    /// Priority; 0 is the highest.
     pub priority: usize,
-    /// Its health.
+    /// Health.
     pub health: Health,
-    /// The family that it has alone; `None`: it has both.
+    /// The only family of its addresses; `None` for both.
     pub only: Option<Family>,
 }
 
 impl Backend {
-    /// Its address of a family.
+    /// Returns its address of a family.
     pub fn address(self, family: Family) -> Option<IpAddr> {
         let text = match family {
             Family::V4 => format!("10.2.{}.{}", self.number / 250, self.number % 250 + 1),
@@ -109,10 +108,10 @@ impl Backend {
     }
 }
 
-/// What is wrong with a resource.
+/// A fault of a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// An endpoint has the name of a host in the place of its address.
+    /// An endpoint has a host name instead of an address.
     HostName,
     /// An endpoint has the weight 0.
     Weight,
@@ -120,34 +119,36 @@ pub enum Fault {
     Gap,
     /// A cluster is of another type than EDS.
     Type,
-    /// Protobuf cannot read it.
+    /// Protobuf cannot decode it.
     Bytes,
 }
 
-/// What is in a resource.
+/// Contents of a resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum Contents {
     /// The endpoints.
     Endpoints(Vec<Backend>),
-    /// The name of a cluster's endpoints.
+    /// Name of a cluster's endpoints.
     Cluster(String),
 }
 
-/// A resource as it is served.
+/// A served resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Served {
-    /// What is in it.
-    pub what: What,
-    /// What is wrong with it.
+    /// Contents.
+    pub what: Contents,
+    /// Fault.
     pub fault: Option<Fault>,
 }
 
 impl Served {
-    /// It as a driver hands it over.
+    /// Returns the resource as a driver passes it on.
     pub fn received(&self, name: &str, wraps: bool) -> Received {
         let (kind, body) = match &self.what {
-            What::Endpoints(backends) => (Kind::Endpoints, Body::Endpoints(self.assignment(name, backends))),
-            What::Cluster(endpoints) => (Kind::Clusters, Body::Cluster(self.cluster(name, endpoints))),
+            Contents::Endpoints(backends) => {
+                (Kind::Endpoints, Body::Endpoints(self.assignment(name, backends)))
+            }
+            Contents::Cluster(endpoints) => (Kind::Clusters, Body::Cluster(self.cluster(name, endpoints))),
         };
         let illegible = self.fault == Some(Fault::Bytes);
         Received {
@@ -155,7 +156,7 @@ impl Served {
                 type_url: Arc::from(kind.type_url()),
                 bytes: Arc::from(format!("{self:?}").as_bytes()),
             },
-            // Of what cannot be read nothing but its wrapper tells the name.
+            // Only its wrapper names a resource that cannot be decoded.
             wrapper: (wraps || illegible).then(|| name.to_owned()),
             body: if illegible { Err("a byte is wrong".to_owned()) } else { Ok(body) },
         }
@@ -185,17 +186,17 @@ impl Served {
     }
 }
 
-/// What a pool is to make of an assignment.
+/// Expected members of a pool by an assignment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wants {
-    /// The addresses that take traffic, of the best priority that can be used.
+    /// The addresses that take traffic, of the best usable priority.
     pub serving: BTreeSet<IpAddr>,
-    /// Those that end what they have begun, of any priority.
+    /// The draining addresses, of any priority.
     pub draining: BTreeSet<IpAddr>,
 }
 
 impl Wants {
-    /// What a pool of this family makes of it.
+    /// Returns the expected members for a pool of this family.
     pub fn of(backends: &[Backend], family: Family) -> Wants {
         let with = |healths: &'static [Health]| {
             backends.iter().filter(move |backend| healths.contains(&backend.health))
@@ -219,7 +220,7 @@ impl Wants {
         Wants { serving, draining }
     }
 
-    /// Every address that takes traffic, or would if it were its turn.
+    /// Returns every address that takes traffic, or would in another priority.
     pub fn ever_serving(backends: &[Backend], family: Family) -> BTreeSet<IpAddr> {
         let can = |health: Health| match health {
             Health::Unknown | Health::Healthy | Health::Degraded => true,

@@ -1,5 +1,5 @@
-//! Pools that control planes fill, when nothing happens any more: they hold what is assigned, what drains in them is
-//! Down, and each process shows them so (X2, N2, H3, H5).
+//! Pools that control planes fill, after the last event: they hold their assigned members, draining members are Down,
+//! and each process shows this (X2, N2, H3, H5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,18 +19,17 @@ use crate::truth::{Wanted, members};
 use crate::watchdog::downs_of;
 use crate::world::World;
 
-/// Within which time a pool is emptied whose source is given up, in microseconds: in some worlds few writes are made.
+/// Time within which a pool is emptied whose source is dropped, in microseconds: some worlds allow few writes.
 const EMPTIED_WITHIN_US: u64 = 300_000_000;
-/// For how long it is looked at that what is wrong with a source changes nothing, in microseconds.
+/// Time for which the error of a source must change nothing, in microseconds.
 const UNTOUCHED_FOR_US: u64 = 60_000_000;
-/// How often it is looked at, in microseconds.
+/// Interval of the checks, in microseconds.
 const LOOK_US: u64 = 5_000_000;
 
-/// Control planes take back all that they serve, once everything is right: where data errors end what is known, every pool
-/// that they fill is emptied, past every guard, and elsewhere nothing of it changes (X3).
+/// Control planes withdraw all resources, after everything is in sync. If data errors drop endpoints, every pool that
+/// they fill is emptied, past every guard; otherwise nothing changes (X3).
 ///
-/// # Errors
-/// What the watchdog finds, and a pool of which that is not so.
+/// # Errors A finding of the watchdog, or a pool that violates this.
 pub fn taken_back(world: &mut World) -> Result<(), String> {
     let Some(planes) = &world.planes else { return Ok(()) };
     let drops = planes.features.policy.fail_on_data_errors;
@@ -55,10 +54,9 @@ pub fn taken_back(world: &mut World) -> Result<(), String> {
     if drops { Err(format!("X3: {:?}, and their sources are given up", all(world))) } else { Ok(()) }
 }
 
-/// What each of these pools is to hold.
+/// Returns the expected members of these pools.
 ///
-/// # Errors
-/// A source of which nothing is served, or with which something is wrong.
+/// # Errors A source without resources, or with a fault.
 pub fn wanted_pools(world: &World) -> Result<BTreeMap<String, Wanted>, String> {
     let wanted = |(listed, wants): (&Listed, Wants)| {
         let draining = if world.watchdog.is_off { BTreeSet::new() } else { wants.draining };
@@ -77,10 +75,10 @@ fn wants(world: &World) -> Result<Vec<(&'static Listed, Wants)>, String> {
     LISTED.iter().map(of).collect()
 }
 
-/// Whether in these pools what drains is Down, and nothing else but what another client has set so.
+/// Checks that in these pools the draining members are Down, and otherwise only entries that another client has set
+/// Down.
 ///
-/// # Errors
-/// The first pool of which that is not so.
+/// # Errors The first pool that violates this.
 pub fn downs_at_rest(world: &World) -> Result<(), String> {
     for (listed, wants) in wants(world)? {
         let pool = world.arm.pool_json(BALANCER, listed.pool).unwrap_or_default();
@@ -89,7 +87,7 @@ pub fn downs_at_rest(world: &World) -> Result<(), String> {
         if let Some(serves) = draining.difference(&down).next() {
             return Err(format!("N2: {serves} drains in {} and is not Down", listed.pool));
         }
-        // Where the end of a Down came while no replica saw it drain, its owner is not known.
+        // If a Down ended while no replica saw the member drain, its owner is unknown.
         let others: Vec<&IpAddr> = down.difference(&wants.draining).collect();
         if !others.is_empty() && !is_told(world, listed, others.len()) {
             return Err(format!("N4: {others:?} are Down in {} and do not drain", listed.pool));
@@ -98,7 +96,7 @@ pub fn downs_at_rest(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the leader says that so many Downs of a pool are another client's.
+/// Returns whether the leader shows this many Downs of a pool as another client's.
 fn is_told(world: &World, listed: &Listed, count: usize) -> bool {
     let leads = |identity: &str| *identity == *world.watchdog.tenure.leader();
     let mut leaders = world.processes.iter().filter(|process| process.is_there() && leads(&process.identity));
@@ -121,10 +119,10 @@ fn remarks(pool: &PoolView) -> BTreeSet<Diagnostic> {
     }
 }
 
-/// Whether a process shows these pools, their sources and resources as they are: what CSDS tells is in the pools (H5).
+/// Checks that a process shows the true state of these pools, their sources and resources, and that CSDS matches the
+/// pools (H5).
 ///
-/// # Errors
-/// What is not so.
+/// # Errors The difference.
 pub fn shown(world: &World, snapshot: &Snapshot) -> Result<(), String> {
     let wants = wants(world)?;
     if wants.is_empty() {
@@ -152,7 +150,7 @@ pub fn shown(world: &World, snapshot: &Snapshot) -> Result<(), String> {
     Ok(())
 }
 
-/// What CSDS tells to be assigned to a pool.
+/// Returns the assignment of a pool by CSDS.
 fn dumped<'a>(dump: &'a Dump, listed: &Listed) -> Result<&'a LoadAssignment, String> {
     let cached = |kind: ResourceKind, name: &str| {
         let is_it = |key: &ResourceKey| key.kind == kind && *key.name == *name;
@@ -173,8 +171,8 @@ fn dumped<'a>(dump: &'a Dump, listed: &Listed) -> Result<&'a LoadAssignment, Str
     }
 }
 
-/// Whether a pool holds the addresses of this assignment that can be used, and besides at most some that drain and are
-/// Down. What counts is worked out in the simplest way, as [`Wants`] does from what is served.
+/// Returns whether a pool holds the usable addresses of this assignment, and at most some draining ones that are
+/// Down. Computed in the simplest way, like [`Wants`] for the served resources.
 fn holds(world: &World, listed: &Listed, told: &LoadAssignment) -> Result<(), String> {
     let stand = |standing: Standing| -> Vec<BTreeSet<IpAddr>> {
         let of = told.priorities.iter().map(|priority| priority.with(listed.family, standing).collect());

@@ -1,4 +1,4 @@
-//! What happens in the cluster, by the seed: pods come and go, nodes and Services change, operators pause.
+//! Events in the cluster, by the seed: pods come and go, nodes and Services change, operators pause.
 
 use model::ids::Family;
 use model::object::TO_BE_DELETED;
@@ -12,66 +12,66 @@ pub use leaving::{Notice, SPOT};
 #[path = "story/leaving.rs"]
 mod leaving;
 
-/// How large a story is; a failing one is tried again smaller.
+/// Size of a story; a failing one is retried with a smaller size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size {
-    /// Services.
+    /// Number of Services.
     pub services: usize,
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// Load balancers.
+    /// Number of load balancers.
     pub balancers: usize,
     /// Seconds of churn.
     pub seconds: u64,
-    /// Processes of the controller.
+    /// Number of processes of the controller.
     pub replicas: usize,
-    /// What goes wrong.
+    /// Faults.
     pub faults: Faults,
 }
 
-/// What goes wrong in a world; a failing one is tried again with less.
+/// Faults of a world; a failing one is retried with fewer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
     /// ARM fails, throttles, loses answers.
     pub arm: bool,
     /// The API server fails, lags, restarts.
     pub kube: bool,
-    /// Processes crash, stop for a while, are cut off, are told to end.
+    /// Processes crash, are suspended, lose their connections, and are told to shut down.
     pub processes: bool,
-    /// Requests about Leases are lost, late, answered twice, refused.
+    /// Requests about Leases are lost, late, answered twice, or refused.
     pub leases: bool,
     /// Receivers stall for seconds.
     pub edges: bool,
     /// Another client writes pools and load balancers without any lock.
     pub meddling: bool,
-    /// In some places processes crash again and again as soon as they have started.
+    /// Some processes crash again and again on startup.
     pub crashes: bool,
     /// Operators pause and resume (G6).
     pub policy: bool,
-    /// The API server's storage is set back to an earlier state (W8).
+    /// The API server's storage is restored to an earlier state (W8).
     pub restores: bool,
-    /// Nodes leave service, come back and are replaced (N1).
+    /// Nodes drain, return and are replaced (N1).
     pub leaving: bool,
     /// Control planes fill pools, and fail (X2).
     pub planes: bool,
-    /// What goes wrong most of the time.
+    /// Fault that happens most of the time.
     pub often: Option<Often>,
 }
 
-/// What goes wrong most of the time in worlds that are about it; elsewhere it is one among other things.
+/// Fault that happens most of the time in worlds that test it; elsewhere it is one among others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Often {
-    /// A replica takes over that does not know the latest changes of endpoints.
+    /// A replica takes over without the latest changes of endpoints.
     Eclipse,
     /// A replica takes over while everything is paused.
     PausedTakeOver,
-    /// The same, and it has not heard of the pause before.
+    /// A replica takes over during a pause that it has not read before.
     UnheardPause,
-    /// Lists lack objects, for less than it takes until a second read is begun (G2).
+    /// Lists are incomplete, for less time than until a second read starts (G2).
     LackingLists,
-    /// Lists lack objects for longer than a second read takes, so that it says the same.
+    /// Lists are incomplete for longer than a second read takes, so that it returns the same.
     BrokenSource,
-    /// ARM refuses whatever is written, with something that is worth another try later.
+    /// ARM refuses every write with a retriable error.
     Refusals,
     /// Polls of operations fail.
     FailingPolls,
@@ -79,18 +79,18 @@ pub enum Often {
     Hanging,
     /// Watches are answered 200 and closed without a line, until the world ends.
     EmptyWatches,
-    /// ARM denies whatever is written for long, and most events are not accepted.
+    /// ARM denies every write for long, and most events are not accepted.
     LostEvents,
-    /// Changes are read long before they are taken in.
+    /// Changes are read long before they are applied.
     SlowIntake,
-    /// Many Services are scaled to zero at the same time, and nothing is wrong with nodes (G4).
+    /// Many Services are scaled to zero at the same time, while all nodes are healthy (G4).
     EmptiedServices,
-    /// Most nodes get the label that leaves them out, and lose it (G4).
+    /// Most nodes get the label that excludes them, and lose it (G4).
     LabelledNodes,
 }
 
 impl Often {
-    /// All of them.
+    /// All of these faults.
     pub const ALL: [Often; 13] = [
         Often::Eclipse,
         Often::PausedTakeOver,
@@ -110,22 +110,22 @@ impl Often {
 
 /// The story.
 pub struct Story {
-    /// The cluster as it should be.
+    /// Desired state of the cluster.
     pub cluster: Cluster,
     size: Size,
     random: Random,
     /// Which pods have an address of one family only, and which nodes are to be deleted.
     others: Random,
     names: u64,
-    /// Whether Services come, go and change: it keeps the cloud-controller-manager busy.
+    /// Whether Services are created, deleted and changed: this keeps the cloud-controller-manager busy.
     changes_services: bool,
-    /// Whether nodes that leave service go on to do so when all else is put in order.
+    /// Whether draining nodes continue to drain when everything else is repaired.
     keeps_leaving: bool,
     leaving: Leaving,
 }
 
 impl Story {
-    /// Its beginning.
+    /// Creates the start of a story.
     pub fn new(size: Size, mut random: Random, others: Random, leaving: Random) -> Story {
         let changes_services = random.per_mille(500);
         let keeps_leaving = random.per_mille(500);
@@ -143,7 +143,7 @@ impl Story {
         }
     }
 
-    /// How long until the next thing happens, in microseconds.
+    /// Returns the time until the next event, in microseconds.
     pub fn pause(&mut self) -> u64 {
         if self.random.per_mille(150) {
             self.random.between(2_000_000, 12_000_000)
@@ -152,7 +152,7 @@ impl Story {
         }
     }
 
-    /// One thing happens; says in words what.
+    /// Makes one change; returns a description.
     pub fn happen(&mut self, kube: &mut KubeModel, now: u64) -> String {
         if let Some(words) = self.happens_to_many(kube, now) {
             return words;
@@ -174,7 +174,7 @@ impl Story {
         }
     }
 
-    /// What worlds are about in which much happens at the same time; elsewhere `None`.
+    /// Makes the changes of worlds with many concurrent events; elsewhere `None`.
     fn happens_to_many(&mut self, kube: &mut KubeModel, now: u64) -> Option<String> {
         match self.size.faults.often? {
             Often::EmptiedServices if self.random.per_mille(30) => Some(self.empty_services(kube, now)),
@@ -206,7 +206,7 @@ impl Story {
         "scale most Services to zero".to_owned()
     }
 
-    /// All nodes but one are left out, or none is.
+    /// All nodes but one are excluded, or none is.
     fn label_nodes(&mut self, kube: &mut KubeModel, now: u64) -> String {
         let excluded = self.random.per_mille(500);
         let names: Vec<String> = self.cluster.nodes.keys().cloned().collect();
@@ -288,7 +288,7 @@ impl Story {
                 slice.remove(at);
             }
             (90.., Some(_)) => {
-                // A pod moves: its successor stands in another slice before it is gone.
+                // A pod moves: its successor is in another slice before it is gone.
                 slice.remove(at);
                 let other = random.place(service.slices.len());
                 service.slices[other].extend(fresh);
@@ -313,7 +313,7 @@ impl Story {
         format!("scale {name} {}", if to_zero { "to zero" } else { "up" })
     }
 
-    /// Pods move between slices, and slices come and go.
+    /// Pods move between slices, and slices are created and deleted.
     fn slices(&mut self, kube: &mut KubeModel, now: u64) -> String {
         let Some(name) = self.any_service() else { return String::new() };
         let count = 1 + self.random.place(3);
@@ -357,7 +357,7 @@ impl Story {
         }
     }
 
-    /// The cluster autoscaler is about to delete a node, or has thought better of it.
+    /// The cluster autoscaler marks a node for deletion, or unmarks it.
     fn doom(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         if self.cluster.untaint(kube, now, name, |key| key == TO_BE_DELETED) {
             return format!("{name} is to stay");
@@ -380,7 +380,7 @@ impl Story {
         format!("change {name}: {:?}", self.cluster.nodes.get(name))
     }
 
-    /// Pods of nodes that are gone go too.
+    /// Pods of deleted nodes are deleted too.
     fn evict(&mut self, kube: &mut KubeModel, now: u64) {
         let names: Vec<String> = self.cluster.services.keys().cloned().collect();
         for name in names {
@@ -406,7 +406,7 @@ impl Story {
                 format!("delete {name}")
             }
             35..42 => {
-                // Created under the same name as soon as it is gone.
+                // It is created under the same name as soon as it is gone.
                 self.cluster.delete_service(kube, now, &name);
                 if let Some(service) = self.cluster.services.get_mut(&name) {
                     service.returns = true;
@@ -440,8 +440,8 @@ impl Story {
         words
     }
 
-    /// The pods of each Service move: to one node, and to another one than that if all are there already.
-    pub fn stir(&mut self, kube: &mut KubeModel, now: u64) {
+    /// The pods of each Service move: to one node, or to another if all are there already.
+    pub fn change_everything(&mut self, kube: &mut KubeModel, now: u64) {
         let nodes: Vec<String> = self.cluster.nodes.keys().cloned().collect();
         let names: Vec<String> = self.cluster.services.keys().cloned().collect();
         for name in names {
@@ -454,8 +454,8 @@ impl Story {
         }
     }
 
-    /// The churn is over: what the operator or the cluster itself would put in order is put in order.
-    pub fn settle(&mut self, kube: &mut KubeModel, now: u64) {
+    /// Ends the churn: repairs what the operator or the cluster itself would repair.
+    pub fn repair(&mut self, kube: &mut KubeModel, now: u64) {
         self.stay(kube, now);
         self.evict(kube, now);
         let names: Vec<String> = self.cluster.services.keys().cloned().collect();
@@ -463,7 +463,7 @@ impl Story {
             self.change_service(kube, now, &name, |service| service.paused = false);
             if let Some(service) = self.cluster.services.get_mut(&name) {
                 let ends = |family: &Family| service.endpoints(*family).all(|pod| pod.terminating);
-                // The last pods end: what only terminates would keep the last members for as long as it lasts.
+                // The last pods end: pods that only terminate would otherwise keep the last members.
                 if service.families.iter().any(ends) {
                     service.slices.iter_mut().for_each(|slice| slice.retain(|pod| !pod.terminating));
                     self.cluster.write_slices(kube, now, &name);

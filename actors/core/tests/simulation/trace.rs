@@ -1,4 +1,4 @@
-//! The last messages of a world, kept as they are and put into words only when they are to be read.
+//! The last messages of a world, which are formatted only when they are printed.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -8,25 +8,25 @@ use pool_core::route::Delivery;
 
 use crate::replica::Actor;
 
-/// How many messages are kept.
+/// Number of messages that are kept.
 const KEPT: usize = 40;
-/// How many are kept of those that were asked for.
+/// Number of requested messages that are kept.
 const KEPT_ABOUT: usize = 400;
-/// The longest message, in characters.
+/// Longest message, in characters.
 const LONGEST: usize = 240;
 
-/// One thing that happened.
+/// An event in the world.
 pub enum Entry {
-    /// In words.
+    /// Text.
     Words(String),
-    /// A machine of a process heard something.
+    /// A machine of a process received an input.
     Heard(usize, Actor, Box<Delivery>),
-    /// A request reached ARM, whose answer arrives at that moment.
+    /// A request reached ARM, and its answer arrives at this time.
     Called(Box<ArmRequest>, u64, Box<ArmAnswer>),
 }
 
 impl Entry {
-    fn words(&self) -> String {
+    fn text_of(&self) -> String {
         match self {
             Entry::Words(words) => words.clone(),
             Entry::Heard(process, who, what) => format!("{process} {who:?} <- {what:?}"),
@@ -37,24 +37,24 @@ impl Entry {
     }
 }
 
-/// The last messages; with `SIMULATION_ABOUT=text` the last ones in whose words the text occurs.
+/// The last messages; with `SIMULATION_ABOUT=text`, those that contain the text.
 pub struct Trace {
     entries: VecDeque<(u64, Entry)>,
     about: Option<String>,
 }
 
 impl Trace {
-    /// An empty one.
+    /// Creates an empty trace.
     pub fn new() -> Trace {
         Trace { entries: VecDeque::new(), about: std::env::var("SIMULATION_ABOUT").ok() }
     }
 
-    /// Adds one.
-    pub fn note(&mut self, now: u64, entry: Entry) {
+    /// Adds an entry.
+    pub fn record(&mut self, now: u64, entry: Entry) {
         let mut kept = KEPT;
         let mut entry = entry;
         if let Some(about) = &self.about {
-            let words = entry.words();
+            let words = entry.text_of();
             if !words.contains(about) {
                 return;
             }
@@ -66,11 +66,11 @@ impl Trace {
         self.entries.push_back((now, entry));
     }
 
-    /// Puts them into words, oldest first.
+    /// Formats the entries, oldest first.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (at, entry) in &self.entries {
-            let words: String = entry.words().replace("LbName", "").replace("PoolName", "");
+            let words: String = entry.text_of().replace("LbName", "").replace("PoolName", "");
             let longest = if self.about.is_some() { usize::MAX } else { LONGEST };
             let short: String = words.chars().take(longest).collect();
             writeln!(text, "{:>12.6}  {short}", *at as f64 / 1e6).expect("a string takes every write");

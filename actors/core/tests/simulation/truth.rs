@@ -1,5 +1,5 @@
-//! What the pools must hold in the end, computed from the API server's objects alone and in the simplest way, so
-//! that it can judge the machines: a pool is right when required ⊆ members ⊆ allowed.
+//! The expected final contents of the pools, computed from the API server's objects alone and in the simplest way, to
+//! judge the machines: a pool is in sync if required ⊆ members ⊆ allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,19 +11,19 @@ use simulator_models::kube::{KubeModel, Resource};
 
 use crate::decode::{items, text};
 
-/// What one pool must and may hold.
+/// Expected contents of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Must be members.
+    /// Required members.
     pub required: BTreeSet<IpAddr>,
-    /// May be members; holds `required`.
+    /// Allowed members; includes `required`.
     pub allowed: BTreeSet<IpAddr>,
-    /// Endpoints without any usable node: what is in the pool stays (D6).
+    /// Endpoints without any usable node: the pool stays unchanged (D6).
     pub unusable: bool,
 }
 
-/// What every pool of the cluster's candidates wants, by the pool's name: what EndpointSlices of its family ask for, or, as
-/// upstream has it, those of both (D4, C2).
+/// Returns the expected contents of every pool of the cluster's candidates, by the pool's name: by the EndpointSlices
+/// of its family, or, as in upstream, of both (D4, C2).
 pub fn wanted_pools(kube: &KubeModel, upstream: bool) -> BTreeMap<String, Wanted> {
     let nodes: BTreeMap<String, Value> =
         kube.list(Resource::Nodes).map(|node| (text(&node["metadata"]["name"]).to_owned(), node)).collect();
@@ -72,7 +72,7 @@ fn wanted(endpoints: &[&Value], nodes: &BTreeMap<String, Value>, v6: bool) -> Wa
             }
         }
     }
-    // Who is about to be deleted is required only where no other client is (D5).
+    // A node that is about to be deleted is required only if there is no other one (D5).
     if wanted.required.is_empty() {
         wanted.required = doomed;
     }
@@ -80,13 +80,13 @@ fn wanted(endpoints: &[&Value], nodes: &BTreeMap<String, Value>, v6: bool) -> Wa
     wanted
 }
 
-/// The members of a pool.
+/// Returns the members of a pool.
 pub fn members(arm: &ArmModel, lb: &str, pool: &str) -> BTreeSet<IpAddr> {
     let ips = arm.member_ips(lb, pool).unwrap_or_default();
     ips.into_iter().filter_map(|ip| ip.parse().ok()).collect()
 }
 
-/// The first of these pools that is not right, in words.
+/// Returns the first pool that is out of sync, as text.
 pub fn first_wrong(wanted: &BTreeMap<String, Wanted>, arm: &ArmModel) -> Option<String> {
     let mut unfound: BTreeSet<&String> = wanted.keys().collect();
     for lb in arm.load_balancers() {

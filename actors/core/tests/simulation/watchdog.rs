@@ -1,5 +1,5 @@
-//! What must hold at every moment, judged from outside of the machines: by what they say, by what reaches ARM, and by
-//! the truth of the Lease objects.
+//! Rules that hold at every moment, judged from outside of the machines: by their outputs, by the requests to ARM,
+//! and by the true state of the Lease objects.
 
 #[path = "watchdog/downs.rs"]
 mod downs;
@@ -55,7 +55,7 @@ use serde_json::Value;
 use crate::azure::Throttled;
 use crate::ccm::pool_name;
 use crate::cluster::Cluster;
-use crate::play::Left;
+use crate::play::DrainResults;
 use crate::process::Settings;
 use crate::replica::Actor;
 use downs::Downs;
@@ -76,46 +76,47 @@ pub use puts::Put;
 pub use served::downs_of;
 pub use tenure::Holds;
 
-/// How long a Service must have had, or lacked, something for the controller to be held to it.
+/// How long a Service must have had, or lacked, something before the controller must know.
 const NOTICED_US: u64 = 3_000_000;
-/// How long after a pause the last write may still be sent: those that were under way.
+/// How long after a pause the last write may be sent: writes in flight continue.
 const PAUSE_NOTICED_US: u64 = 45_000_000;
-/// How long a Take may go unanswered: an edge may stall that long, and another one after it.
+/// How long a Take may be unanswered: an edge may stall that long, and another one after it.
 const TAKE_US: u64 = 25_000_000;
-/// How long the way from the Directory to a pool may take.
+/// How long a level may take from the Directory to a pool.
 const ASSIGNED_US: u64 = 25_000_000;
-/// How long a process may go on to post events after it has lost leadership, or been woken.
+/// How long a process may create events after it has lost leadership, or has resumed.
 const POSTS_US: u64 = 60_000_000;
-/// How often a change may be retried (Q7): what every process is told.
+/// Retry budget of every process (Q7).
 pub const MAX_RETRIES: u32 = 3;
-/// Within which time a process ends that has read that the storage was set back, one that was told to end before included.
+/// Time within which a process ends after it has read that the storage was restored, including a process that was
+/// already shutting down.
 const SET_BACK_US: u64 = 35_000_000;
-/// How many attempts in a row may fail without a report.
+/// Failed attempts in a row that may be unreported.
 const UNTOLD: u32 = 5;
 
-/// A Service as it was over time.
+/// A Service over time.
 #[derive(Clone, Debug)]
 struct Known {
     uid: ServiceUid,
     pools: BTreeSet<String>,
     prefix: RulePrefix,
     candidate: bool,
-    /// Its endpoints in the family of each of its pools.
+    /// Endpoints in the family of each of its pools.
     endpoints: BTreeMap<String, Endpoints>,
     paused: Option<u64>,
 }
 
-/// The endpoints of a Service in one family.
+/// Endpoints of a Service in one family.
 #[derive(Clone, Copy, Debug)]
 struct Endpoints {
-    /// Whether there are any, and since when that is so.
+    /// Whether there are any, and since when.
     has: (bool, u64),
-    /// When there last were any for long enough to be noticed.
+    /// Last time at which there were some for long enough to be noticed.
     had_until: u64,
 }
 
 impl Endpoints {
-    fn note(&mut self, now: u64, has: bool) {
+    fn record(&mut self, now: u64, has: bool) {
         if self.has.0 && now >= self.has.1 + NOTICED_US {
             self.had_until = now;
         }
@@ -125,15 +126,15 @@ impl Endpoints {
     }
 }
 
-/// What one process has said and done.
+/// Outputs and state of one process.
 struct Within {
-    /// Who it is in our Lease; `None` where there is no other replica.
+    /// Holder identity in our Lease; `None` without other replicas.
     identity: Option<Arc<str>>,
-    /// The version of our Lease that it was last shown with a holder.
+    /// Version of our Lease in which it last read a holder.
     lease_seen: Option<Arc<str>>,
-    /// When it was started, or went on after it had been stopped.
+    /// Time of its start, or of its resumption.
     started_at: u64,
-    /// Since when it may not see everything, and since when it does.
+    /// Since when it may miss something, and since when it does not.
     blind_since: Option<u64>,
     sees_since: u64,
     states: BTreeMap<Actor, PoolState>,
@@ -141,7 +142,7 @@ struct Within {
     takes: BTreeMap<(PoolId, AttemptId), u64>,
     /// Pools of which a PUT was accepted, or may have been, since they last counted as written.
     accepted: BTreeSet<PoolId>,
-    /// The gauge of pools by state, as the recorder would have it.
+    /// Gauge of pools by state, as in the recorder.
     gauge: BTreeMap<PoolState, i64>,
     horizon: Horizon,
     guards: Guards,
@@ -149,49 +150,49 @@ struct Within {
     operations: Operations,
     looks: Looks,
     unread: Unread,
-    /// The Services that the Directory has last given each pool, and until when it had given others.
-    given: BTreeMap<PoolId, Given>,
-    /// Before when another try of a pool is useless, as the writer has last said it of which attempt (Q6).
+    /// Services that the Directory has last given each pool, and until when it had given others.
+    given: BTreeMap<PoolId, GivenServices>,
+    /// Time before which another try of a pool is useless, by the last output of the writer, with its attempt (Q6).
     eligible: BTreeMap<PoolId, (AttemptId, Now)>,
-    /// What it knows of our Lease by reading it (W8).
+    /// What it has read of our Lease (W8).
     lease_known: LeaseKnown,
-    /// In which term, and for which Services, a pool was last given its level.
+    /// Term and Services of the last level of each pool.
     assigned: BTreeMap<PoolId, (Epoch, Vec<ServiceUid>)>,
-    /// Until when a pool is parked, on the process's own clock (Q5).
+    /// End of the parking of each pool, on the process's own clock (Q5).
     parked: BTreeMap<PoolId, Now>,
-    /// How many attempts in a row failed and were not told.
+    /// Failed attempts in a row without a report.
     untold: BTreeMap<PoolId, u32>,
-    /// Pools of which a failure for good was told and that have not been written since.
+    /// Pools with a reported final failure that have not been written since.
     given_up: BTreeSet<PoolId>,
     downs: Downs,
-    drains: drains::Heard,
-    /// Whether the admin state is switched off in it by its configuration (N4).
+    drains: drains::AdminInputs,
+    /// Whether its configuration disables the admin state (N4).
     is_off: bool,
-    /// What it has seen of Downs.
+    /// Its observations of Downs.
     seen: Observations,
-    heard: policy::Heard,
-    /// Which attempts found other rules than discovery (Q4).
+    heard: policy::PolicyInputs,
+    /// Attempts that found other rules than discovery (Q4).
     doubts: rules::Doubts,
-    /// What the API server is to have accepted (E1).
+    /// Reports that the API server must have accepted (E1).
     reports: reports::Reports,
-    /// What control planes have sent it.
+    /// Resources that control planes have sent to it.
     handed: served::Handed,
 }
 
-/// What a process knows of our Lease by what it was shown.
+/// A process's knowledge of our Lease by what it has read.
 #[derive(Default)]
 struct LeaseKnown {
-    /// Its request that is under way, and whether that is a watch: what one brings may be late.
+    /// Request in flight, and whether it is a watch: the answer of a watch may be late.
     asked: Option<(CallId, bool)>,
-    /// The newest version that it was shown.
+    /// Newest version that it has read.
     newest: u64,
-    /// When it was shown an older one in answer to any other request.
+    /// Time at which it read an older version in answer to a request other than a watch.
     set_back_at: Option<u64>,
 }
 
 impl LeaseKnown {
-    /// It asks, or was answered.
-    fn step(&mut self, now: u64, input: Option<&Delivery>, said: &[Output]) {
+    /// Records a request or an answer.
+    fn step(&mut self, now: u64, input: Option<&Delivery>, outputs: &[Output]) {
         if let Some(Delivery::Leader(leader::In::Lease(call, LeaseAnswer::Seen(facts)))) = input {
             let version = facts.version.0.parse().unwrap_or(0);
             if self.asked == Some((*call, false)) && version < self.newest {
@@ -201,70 +202,70 @@ impl LeaseKnown {
                 self.newest = self.newest.max(version);
             }
         }
-        for said in said {
-            if let Output::Leader(leader::Out::Lease(call, ask)) = said {
+        for output in outputs {
+            if let Output::Leader(leader::Out::Lease(call, ask)) = output {
                 self.asked = Some((*call, matches!(ask, LeaseAsk::Await(..))));
             }
         }
     }
 
-    /// It goes on after it was stopped.
-    fn wakes(&mut self, now: u64) {
+    /// The process resumes after a suspension.
+    fn resumes(&mut self, now: u64) {
         self.set_back_at = self.set_back_at.map(|_| now);
     }
 }
 
 #[derive(Default)]
-struct Given {
+struct GivenServices {
     services: BTreeSet<ServiceUid>,
-    /// When each Service was taken away.
+    /// Time at which each Service was removed.
     gone: BTreeMap<ServiceUid, u64>,
 }
 
-/// Judges a world.
+/// Checks the rules in a world.
 #[derive(Default)]
 pub struct Watchdog {
-    /// Whether chapter 5b's guards are on, and how long emptiness must then last before a pool is emptied (G2).
+    /// Whether chapter 5b's guards are enabled, and how long emptiness must last before a pool is emptied (G2).
     guarded: bool,
     empty_confirm_us: u64,
     services: BTreeMap<String, Known>,
     within: Vec<Within>,
     calls: Puts,
     noted: policy::Noted,
-    /// The truth about the Leases.
+    /// True state of the Leases.
     pub tenure: Tenure,
     versions: Versions,
     nodes: Nodes,
     records: Records,
     entries: Entries,
-    /// Whether the admin state is switched off in each process that starts from now on (N4).
+    /// Whether the configuration disables the admin state in each process that starts from now on (N4).
     pub is_off: bool,
-    /// Whether a Down may go without the shared Lease (W7).
+    /// Whether a Down may be written without the shared Lease (W7).
     bypass: bool,
-    /// When ARM last closed each class to any client, and until when.
+    /// Time at which ARM last closed each class to any client, and until when.
     throttled: BTreeMap<GateClass, (u64, u64)>,
-    /// How many writes were counted as lost (W2).
+    /// Number of writes that counted as lost (W2).
     pub lost: u64,
-    /// How many PUTs were sent.
+    /// Number of sent PUTs.
     pub puts: u64,
-    /// How many events were told.
+    /// Number of events.
     pub reports: u64,
-    /// How often it was told that removals are stopped (G4).
+    /// How often a stop of removals was reported (G4).
     pub stops: u64,
-    left: Left,
-    /// How many PUTs of each pool were to change admin states.
+    left: DrainResults,
+    /// PUTs of each pool that change admin states.
     pub admin_puts: BTreeMap<PoolId, u64>,
 }
 
 impl Within {
-    /// Since when it sees everything.
+    /// Returns since when it sees everything.
     fn sees(&self) -> u64 {
         if self.blind_since.is_some() { u64::MAX } else { self.sees_since }
     }
 }
 
 impl Watchdog {
-    /// One that has seen nothing.
+    /// Creates one without observations.
     pub fn new(guarded: bool, bypass: bool, empty_confirm_us: u64) -> Watchdog {
         Watchdog { guarded, bypass, empty_confirm_us, ..Watchdog::default() }
     }
@@ -296,18 +297,18 @@ impl Watchdog {
             untold: BTreeMap::new(),
             given_up: BTreeSet::new(),
             downs: Downs::default(),
-            drains: drains::Heard::default(),
+            drains: drains::AdminInputs::default(),
             is_off: settings.admin_state_off,
             seen: Observations::default(),
-            heard: policy::Heard::default(),
+            heard: policy::PolicyInputs::default(),
             doubts: rules::Doubts::default(),
             reports: reports::Reports::default(),
             handed: served::Handed::default(),
         });
     }
 
-    /// What became of nodes that leave service.
-    pub fn left(&self) -> Left {
+    /// Returns the results about draining nodes.
+    pub fn left(&self) -> DrainResults {
         self.left
     }
 
@@ -319,27 +320,27 @@ impl Watchdog {
         within.gauge.clear();
         within.downs.end();
         within.reports.end();
-        self.hangs_up(process);
+        self.process_gone(process);
     }
 
-    /// A process that was stopped goes on.
-    pub fn wakes(&mut self, now: u64, process: usize) {
+    /// A suspended process resumes.
+    pub fn resumes(&mut self, now: u64, process: usize) {
         let within = &mut self.within[process];
         within.started_at = now;
         within.operations.excused(now, None);
-        within.reports.wakes(now);
+        within.reports.resumes(now);
         within.unread = Unread::default();
-        within.lease_known.wakes(now);
+        within.lease_known.resumes(now);
         within.takes.values_mut().for_each(|since| *since = now);
         within.given.values_mut().for_each(|given| given.gone.values_mut().for_each(|gone| *gone = now));
     }
 
-    /// Whether a PUT of a process is unanswered.
+    /// Returns whether a PUT of a process is in flight.
     pub fn has_open_put(&self, now: u64, process: usize) -> bool {
         self.calls.is_open(now, Some(process), true)
     }
 
-    /// A process may not see everything from now on, or sees it again.
+    /// A process may miss something from now on, or sees everything again.
     pub fn blind(&mut self, now: u64, process: usize, blind: bool) {
         let within = &mut self.within[process];
         if !blind && within.blind_since.is_some() {
@@ -350,15 +351,14 @@ impl Watchdog {
 
     /// A Lease was written.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors A violated rule.
     pub fn lease_written(&mut self, now: u64, lease: LeaseName, object: &Value) -> Result<(), String> {
         let (calls, within) = (&self.calls, &self.within);
         let open = |holder: Option<&str>| {
             let process = holder.and_then(|holder| {
                 within.iter().position(|within| within.identity.as_deref() == Some(holder))
             });
-            // What may go without the shared Lease does not keep it.
+            // A PUT that may be sent without the shared Lease does not require it.
             (holder.is_none() || process.is_some()) && calls.is_open(now, process, holder.is_some())
         };
         let knows = |identity: &str, version: &str| {
@@ -368,7 +368,7 @@ impl Watchdog {
         self.tenure.written(now, lease, object, open, knows)
     }
 
-    /// The storage was set back to a version, at which the Leases were held so.
+    /// The storage was restored to a version, at which the Leases had these holders.
     pub fn set_back(&mut self, now: u64, version: u64, holds: Holds) {
         self.tenure.set_back(now, holds);
         self.versions.set_back(version);
@@ -377,10 +377,9 @@ impl Watchdog {
         }
     }
 
-    /// W8: a process that has read an older state of our Lease than it has seen ends.
+    /// W8: a process that has read an older state of our Lease than before ends.
     ///
-    /// # Errors
-    /// That it goes on.
+    /// # Errors It continues.
     pub fn ends_when_set_back(&self, now: u64, process: usize) -> Result<(), String> {
         match self.within[process].lease_known.set_back_at.filter(|at| at + SET_BACK_US < now) {
             Some(at) => Err(format!(
@@ -391,20 +390,20 @@ impl Watchdog {
     }
 
     /// A slice of a Service was written.
-    pub fn note_slice(&mut self, service: &str, version: u64) {
-        self.versions.note(service, version);
+    pub fn record_slice(&mut self, service: &str, version: u64) {
+        self.versions.record(service, version);
     }
 
-    /// ARM's word that a class is throttled reaches a process.
+    /// ARM's 429 about a class reaches a process.
     pub fn on_throttled(&mut self, now: u64, process: usize, throttled: Throttled) {
         let Throttled { class, span, is_lock } = throttled;
         let sender = &mut self.within[process].sender;
-        // Of several locks the last one says how long the gate is closed.
+        // Of several locks, the last one determines how long the gate is closed.
         let told = if is_lock {
             Some((now, now + u64::try_from(span.as_micros()).unwrap_or(0)))
         } else {
             sender.throttled(now, class, span);
-            sender.told(class)
+            sender.throttled_until(class)
         };
         if let Some(told) = told {
             let known = self.throttled.entry(class).or_insert(told);
@@ -412,10 +411,9 @@ impl Watchdog {
         }
     }
 
-    /// W6: a gate is closed only because ARM has said so, and only for what it was said of.
+    /// W6: a gate is closed only because of an answer of ARM, and only for the class of that answer.
     ///
-    /// # Errors
-    /// The one that should not be.
+    /// # Errors A gate that must not be closed.
     pub fn on_gate(&self, now: u64, class: GateClass, until: Option<u64>) -> Result<(), String> {
         let Some(until) = until.filter(|until| *until > now) else { return Ok(()) };
         match self.throttled.get(&class) {
@@ -426,10 +424,9 @@ impl Watchdog {
         }
     }
 
-    /// E1: only the leader tells.
+    /// E1: only the leader creates events.
     ///
-    /// # Errors
-    /// That another one does.
+    /// # Errors Another process does.
     pub fn on_post(&self, now: u64, process: usize) -> Result<(), String> {
         let within = &self.within[process];
         let Some(identity) = &within.identity else { return Ok(()) };
@@ -439,8 +436,8 @@ impl Watchdog {
         Ok(())
     }
 
-    /// Notes what the cluster is like.
-    pub fn note(&mut self, now: u64, cluster: &Cluster) {
+    /// Records the state of the cluster.
+    pub fn record(&mut self, now: u64, cluster: &Cluster) {
         let mut seen = BTreeSet::new();
         for service in cluster.services.values() {
             let has = |family: &Family| service.endpoints(*family).next().is_some();
@@ -458,7 +455,7 @@ impl Watchdog {
             });
             for (pool, has) in pools() {
                 let new = || Endpoints { has: (has, now), had_until: if has { now } else { 0 } };
-                known.endpoints.entry(pool).or_insert_with(new).note(now, has);
+                known.endpoints.entry(pool).or_insert_with(new).record(now, has);
             }
             known.candidate = service.is_candidate();
             known.paused = service.paused.then(|| known.paused.unwrap_or(now));
@@ -469,7 +466,7 @@ impl Watchdog {
         }
     }
 
-    /// Takes in what reaches the recorder of a process.
+    /// Records a sample of a process.
     pub fn on_metric(&mut self, process: usize, sample: &Metric) {
         self.lost += u64::from(*sample == Metric::LostWrite);
         if let Metric::PoolState { from, to } = sample {
@@ -481,22 +478,21 @@ impl Watchdog {
         }
     }
 
-    /// Whether every Take of a process was answered in time.
+    /// Checks that every Take of a process was answered in time.
     ///
-    /// # Errors
-    /// The one that was not.
+    /// # Errors The unanswered one.
     pub fn takes_answered(&self, now: u64, process: usize) -> Result<(), String> {
         let late = self.within[process].takes.iter().find(|(_, since)| **since + TAKE_US < now);
         late.map_or(Ok(()), |(take, since)| Err(format!("Q3: the Take {take:?} of {since} is not answered")))
     }
 
-    /// The gauge of pools by state as a process's recorder has it.
+    /// Returns the gauge of pools by state, as in a process's recorder.
     pub fn gauge(&self, process: usize) -> BTreeMap<PoolState, i64> {
         let gauge = self.within[process].gauge.iter();
         gauge.filter(|(_, pools)| **pools != 0).map(|(state, pools)| (*state, *pools)).collect()
     }
 
-    /// The states under which a process's pools are counted, by what they said.
+    /// Returns the states under which a process's pools are counted, by their outputs.
     pub fn counted(&self, process: usize) -> BTreeMap<PoolState, i64> {
         let mut counted = BTreeMap::new();
         for state in self.within[process].states.values() {
@@ -506,8 +502,8 @@ impl Watchdog {
     }
 }
 
-/// Whether a delivery tells something of how things go, and not only how they look; for the trace.
-pub fn is_telling(delivery: &Delivery) -> bool {
+/// Returns whether a delivery affects behaviour, and not only views and metrics; for the trace.
+pub fn affects_behaviour(delivery: &Delivery) -> bool {
     !matches!(
         delivery,
         Delivery::Metrics(_)

@@ -1,4 +1,4 @@
-//! What goes wrong around the controller, by the seed: a new weather for ARM and for the API server every while.
+//! Faults around the controller, by the seed: new conditions at ARM and at the API server every while.
 
 use model::object::Kind;
 use simulator_models::arm::{
@@ -11,7 +11,7 @@ use crate::azure::ArmPort;
 use crate::kubernetes::{Effect, KubernetesPort, Lacking};
 use crate::random::Random;
 
-/// What ARM is like for the whole of a world: not faults, but sorts of ARM.
+/// Returns the settings of ARM for a whole world: not faults, but kinds of ARM.
 pub fn climate(random: &mut Random) -> Settings {
     let fixed = |us: u64| Latency::Fixed { us };
     let operation = match random.below(4) {
@@ -87,11 +87,11 @@ fn fault(random: &mut Random) -> Fault {
 /// A fault of ARM that lasts for a long time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spell {
-    /// ARM refuses whatever is written, with something that is worth another try.
+    /// ARM refuses every write with a retriable error.
     Refusals,
     /// Polls of operations fail, or are not answered.
     FailingPolls,
-    /// ARM denies whatever is written.
+    /// ARM denies every write.
     Denials,
 }
 
@@ -120,7 +120,7 @@ fn failing_poll(random: &mut Random) -> Fault {
     Fault { target: FaultTarget::Poll, every: 1, limit: None, load_balancer: None, effect }
 }
 
-/// Changes what ARM does to requests, for long or not; says in words how.
+/// Changes the faults of ARM, for long or not; returns a description.
 pub fn change_arm(random: &mut Random, arm: &mut ArmModel, long: Option<Spell>) -> String {
     let mut faults: Vec<Fault> = (0..random.below(3)).map(|_| fault(random)).collect();
     match long {
@@ -138,10 +138,10 @@ pub fn change_arm(random: &mut Random, arm: &mut ArmModel, long: Option<Spell>) 
     words
 }
 
-/// After how long a read of a hanging load balancer is answered: longer than any process waits.
+/// Time after which a read of a hanging load balancer is answered: longer than any process waits.
 const HANGS_US: u64 = 60_000_000;
 
-/// Reads of these load balancers are not answered in time until the weather changes.
+/// Reads of these load balancers are not answered in time until the next change.
 pub fn hang(arm: &mut ArmModel, balancers: impl IntoIterator<Item = String>) {
     let fault = |lb| Fault {
         target: FaultTarget::LoadBalancerGet,
@@ -154,12 +154,12 @@ pub fn hang(arm: &mut ArmModel, balancers: impl IntoIterator<Item = String>) {
     arm.reconfigure(|settings| settings.faults.extend(faults));
 }
 
-/// In how many of a thousand cases answers come twice, and in how many late.
+/// Returns the cases in a thousand in which answers come twice, and in which they are late.
 pub fn answers(random: &mut Random) -> (u64, u64) {
     (if random.per_mille(400) { 60 } else { 0 }, if random.per_mille(100) { 20 } else { 0 })
 }
 
-/// ARM does what it is asked from now on.
+/// Ends all faults of ARM.
 pub fn clear_arm(arm: &mut ArmModel) {
     arm.reconfigure(|settings| {
         settings.faults.clear();
@@ -167,7 +167,7 @@ pub fn clear_arm(arm: &mut ArmModel) {
     });
 }
 
-/// Nothing goes wrong in the ports of a process from now on.
+/// Ends all faults in the ports of a process.
 pub fn clear_port(kubernetes: &mut KubernetesPort, azure: &mut ArmPort) {
     (azure.twice, azure.late) = (0, 0);
     kubernetes.posts_fail = 0;
@@ -177,14 +177,14 @@ pub fn clear_port(kubernetes: &mut KubernetesPort, azure: &mut ArmPort) {
     kubernetes.unstall();
 }
 
-/// For how long lists lack objects at most, in microseconds: less than the 30 s after which a second read is begun (G2). A
-/// source that is broken for longer cannot be told from one that says the truth.
+/// Longest time for which lists are incomplete, in microseconds: less than the 30 s after which a second read starts
+/// (G2). A source that is broken for longer cannot be distinguished from a correct one.
 const LONGEST_LACK_US: u64 = 20_000_000;
 
-/// For how long they do where a second read is to say the same, at least and at most.
+/// Shortest and longest time for which lists are incomplete if a second read must return the same.
 const LONG_LACK_US: (u64, u64) = (100_000_000, 200_000_000);
 
-/// Changes what the API server does; says in words how, and whether the controller may be blind for a while.
+/// Changes the faults of the API server; returns a description, and whether the controller may be blind for a while.
 pub fn change_kube(
     random: &mut Random,
     kube: &mut KubeModel,
@@ -254,7 +254,7 @@ pub fn change_kube(
         10..12 => {
             let (kept, lasts) =
                 ([0, 0, 500, 900][random.place(4)], random.between(2_000_000, LONGEST_LACK_US));
-            // Planted bugs are looked for where lists are whole, unless the world is about lists.
+            // Other planted bugs need complete lists, unless the world tests lists.
             let kept = if port.is_planted() { 1_000 } else { kept };
             return lack(kube, port, now, Lacking { kind, until: now + lasts, kept });
         }
@@ -263,7 +263,7 @@ pub fn change_kube(
     (words, true, effects)
 }
 
-/// Lists of EndpointSlices lack objects from now on, for so long: short enough that a second read is whole, or not.
+/// Lists of EndpointSlices are incomplete from now on, short enough that a second read is complete, or not.
 pub fn break_lists(
     random: &mut Random,
     kube: &mut KubeModel,
@@ -294,7 +294,7 @@ fn lack(
     (format!("lists of {kind:?} have {kept} of a thousand objects for {lasts} us"), true, effects)
 }
 
-/// The API server is well again.
+/// Ends all faults of the API server.
 pub fn clear_kube(kube: &mut KubeModel) {
     kube.down(false);
     kube.lag(0);

@@ -1,5 +1,5 @@
-//! The world: one time, the processes of the controller with clocks of their own, the modelled ARM and API server, the
-//! cloud-controller-manager, and what happens to them. One seed decides everything.
+//! The world: one time, the processes of the controller with their own clocks, the modelled ARM and API server, the
+//! cloud-controller-manager, and the events that affect them. One seed determines everything.
 
 #[path = "world/course.rs"]
 mod course;
@@ -9,8 +9,8 @@ mod edges;
 mod faults;
 #[path = "world/nodes.rs"]
 mod nodes;
-#[path = "world/people.rs"]
-mod people;
+#[path = "world/operators.rs"]
+mod operators;
 #[path = "world/planes.rs"]
 mod planes;
 #[path = "world/policy.rs"]
@@ -53,73 +53,73 @@ use crate::watchdog::Watchdog;
 use crate::weather;
 use crate::xds_port::XdsStep;
 
-/// What happens at a moment.
-enum Happening {
-    /// Something of a process.
-    Of(usize, Inner),
+/// An event at a moment.
+enum WorldEvent {
+    /// An event within a process.
+    Of(usize, ProcessEvent),
     /// A request about a Lease reaches the API server, or its answer the port.
     Lease(usize, LeaseName, CallId, LeaseStep),
-    /// A request about our ConfigMap does.
+    /// A request about our ConfigMap reaches the API server, or its answer the port.
     Notes(usize, Keeper, CallId, NotesStep),
     /// A request reaches ARM.
     Land(usize, CallId, Box<Sent>),
     /// A patch of a node's taints reaches the API server.
     Patch(usize, CallId, TaintAsk, Fate),
-    /// Something happens in the cluster.
+    /// A change in the cluster.
     Story,
-    /// Something happens to nodes that leave service.
+    /// A change of draining nodes.
     Leave,
-    /// By now the node of this UID must be marked of whose eviction was told at that moment.
-    IsMarked(String, u64),
-    /// The cloud-controller-manager looks.
+    /// The node of this UID, whose eviction was announced at that time, must be tainted by now.
+    CheckMark(String, u64),
+    /// The cloud-controller-manager acts.
     Ccm,
     /// An answer reaches the cloud-controller-manager.
     CcmAnswered(CcmCall, Answer),
     /// Another client writes without a lock.
     Meddle,
-    /// The weather of ARM changes.
+    /// The faults of ARM change.
     ArmWeather,
-    /// The weather of the API server changes.
+    /// The faults of the API server change.
     KubeWeather,
-    /// The operator wishes something.
-    Wish,
+    /// The operator changes the policy.
+    ChangePolicy,
     /// The operator ends all pauses.
     EndPauses,
-    /// The API server's storage is set back, step by step.
+    /// The API server's storage is restored, step by step.
     Restore(restores::Step),
-    /// The operator looks for alerts.
+    /// The operator reacts to alerts.
     AnswerAlert,
-    /// Something happens to control planes.
+    /// A change of control planes.
     Plane,
-    /// A request reaches one.
-    PlaneIsAsked(usize, StreamId, Box<XdsRequest>),
-    /// Something happens to a process.
+    /// A request reaches a control plane.
+    PlaneReceives(usize, StreamId, Box<XdsRequest>),
+    /// A fault of a process.
     Fault,
-    /// A process starts in a place.
+    /// A process starts in a slot.
     Start(usize),
     /// A process is killed, unless it has ended.
     Kill(usize),
-    /// A process is told to end.
-    TellToEnd(usize),
-    /// A process that was stopped goes on.
+    /// A process is told to shut down.
+    RequestShutdown(usize),
+    /// A suspended process resumes.
     Wake(usize),
     /// A process sees everything again, unless there was another fault.
     Sight(usize, u64),
 }
 
-/// What happens within a process: not while it is stopped, and not when it is gone.
-enum Inner {
+/// An event within a process: not while it is suspended, and not after it is gone.
+enum ProcessEvent {
     /// A batch arrives at the end of an edge.
     Arrive(EdgeId),
-    /// A machine's timer goes off.
+    /// A machine's timer fires.
     Timer(Actor, Now),
-    /// The kubernetes port goes on with a request.
+    /// The kubernetes port continues with a request.
     Kube(Kind, CallId, Step),
-    /// Something for a machine reaches a port.
+    /// An input of a machine arrives from a port.
     Tell(Delivery),
     /// A call to ARM is sent.
     Send(Box<ArmCall>),
-    /// The port to control planes goes on with a stream.
+    /// The xDS port continues with a stream.
     Xds(StreamId, XdsStep),
     /// The answer of ARM to a call.
     Answered(CallId, Box<ArmAnswer>, Option<Throttled>),
@@ -129,12 +129,12 @@ enum Inner {
 pub struct World {
     now: u64,
     happened: u64,
-    calendar: BTreeMap<(u64, u64), Happening>,
+    calendar: BTreeMap<(u64, u64), WorldEvent>,
     size: Size,
     settings: Settings,
     plant: Option<Plant>,
     delays: Random,
-    /// In how many of a thousand cases a batch is slow on its edge.
+    /// Cases in a thousand in which a batch is slow on its edge.
     slow_edges: u64,
     weather: Random,
     wishing: Random,
@@ -147,28 +147,28 @@ pub struct World {
     kube_seen: u64,
     /// The modelled ARM.
     pub arm: ArmModel,
-    /// The processes, those that are gone too.
+    /// The processes, including those that are gone.
     pub processes: Vec<Process>,
     /// The cluster and its story.
     pub story: Story,
     /// The cloud-controller-manager.
     pub ccm: Ccm,
     ccm_at: Option<u64>,
-    /// Whether the admin state is switched off for good in the end (N4).
+    /// Whether the admin state is disabled permanently in the end (N4).
     switches_off: bool,
-    /// Whether operators let nodes go that wait, when all is to come to rest (N5).
+    /// Whether operators release waiting nodes at the end (N5).
     answers_held: bool,
     leaving: Random,
-    /// The control planes, in worlds that have some.
+    /// The control planes, in worlds with some.
     pub planes: Option<Planes>,
     planing: Random,
-    /// How often the next process in a place is still to crash as soon as it starts.
+    /// How often the next process in a slot will crash on startup.
     crashes: BTreeMap<usize, u32>,
-    /// Whether our ConfigMap has held something besides notes from the beginning.
+    /// Whether our ConfigMap has held another key from the beginning.
     keeps_notes: bool,
-    /// The requests of ours that have reached ARM, in words, where they are wanted.
+    /// Our requests that have reached ARM, as text, if they are wanted.
     pub calls: Option<Vec<String>>,
-    /// The judge.
+    /// The watchdog.
     pub watchdog: Watchdog,
     saboteur: Saboteur,
     faults: u64,
@@ -177,7 +177,7 @@ pub struct World {
 }
 
 impl World {
-    /// The world of this seed and size, with a planted bug or none.
+    /// Creates the world of this seed and size, with or without a planted bug.
     pub fn new(seed: u64, size: Size, plant: Option<Plant>) -> World {
         let mut random = Random::new(seed);
         let climate = weather::climate(&mut random.fork());
@@ -233,43 +233,42 @@ impl World {
         }
     }
 
-    /// The moment, in microseconds.
+    /// Returns the time, in microseconds.
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// What all processes are told.
+    /// Returns the settings of all processes.
     pub fn settings(&self) -> Settings {
         self.settings
     }
 
-    /// How many things have happened.
+    /// Returns the number of events so far.
     pub fn happened(&self) -> u64 {
         self.happened
     }
 
-    fn at(&mut self, time: u64, happening: Happening) {
+    fn at(&mut self, time: u64, happening: WorldEvent) {
         self.happened += 1;
         self.calendar.insert((time.max(self.now), self.happened), happening);
     }
 
-    fn within(&mut self, time: u64, process: usize, inner: Inner) {
-        self.at(time, Happening::Of(process, inner));
+    fn within(&mut self, time: u64, process: usize, inner: ProcessEvent) {
+        self.at(time, WorldEvent::Of(process, inner));
     }
 
-    fn note(&mut self, words: String) {
-        self.trace.note(self.now, Entry::Words(words));
+    fn record(&mut self, words: String) {
+        self.trace.record(self.now, Entry::Words(words));
     }
 
-    /// The last messages, oldest first.
+    /// Returns the last messages, oldest first.
     pub fn trace(&self) -> String {
         self.trace.text()
     }
 
-    /// Lets time pass up to this moment.
+    /// Advances to this time.
     ///
-    /// # Errors
-    /// What the watchdog finds.
+    /// # Errors A finding of the watchdog.
     pub fn run_until(&mut self, end: u64) -> Result<(), String> {
         while let Some((&(at, number), _)) = self.calendar.first_key_value().filter(|((at, _), _)| *at <= end)
         {
@@ -307,7 +306,7 @@ impl World {
         let at = at.max(self.now + 1);
         if self.ccm_at.is_none_or(|planned| planned > at || planned <= self.now) {
             self.ccm_at = Some(at);
-            self.at(at, Happening::Ccm);
+            self.at(at, WorldEvent::Ccm);
         }
     }
 
@@ -317,76 +316,76 @@ impl World {
                 process.replica.check()?;
                 self.watchdog.takes_answered(self.now, number)?;
                 self.watchdog.reports_accepted(self.now, number)?;
-                self.watchdog.looks_around(self.now, number)?;
+                self.watchdog.reads_in_time(self.now, number)?;
                 self.watchdog.ends_when_set_back(self.now, number)?;
             }
         }
         Ok(())
     }
 
-    fn happen(&mut self, happening: Happening) -> Result<(), String> {
+    fn happen(&mut self, happening: WorldEvent) -> Result<(), String> {
         let now = self.now;
         match happening {
-            Happening::Of(process, inner) => match self.processes[process].life {
-                Life::Runs => self.happen_within(process, inner)?,
+            WorldEvent::Of(process, inner) => match self.processes[process].life {
+                Life::Runs => self.happen_in_process(process, inner)?,
                 Life::Stopped(until) => self.within(until, process, inner),
                 Life::Gone => {}
             },
-            Happening::Lease(process, lease, call, step) => self.lease_step(process, lease, call, step)?,
-            Happening::Notes(process, keeper, call, step) => self.notes_step(process, keeper, call, step)?,
-            Happening::Land(process, call, sent) => self.land(process, call, &sent)?,
-            Happening::Patch(process, call, ask, fate) => self.patch(process, call, &ask, fate)?,
-            Happening::Story if self.stormy => {
+            WorldEvent::Lease(process, lease, call, step) => self.lease_step(process, lease, call, step)?,
+            WorldEvent::Notes(process, keeper, call, step) => self.notes_step(process, keeper, call, step)?,
+            WorldEvent::Land(process, call, sent) => self.land(process, call, &sent)?,
+            WorldEvent::Patch(process, call, ask, fate) => self.patch(process, call, &ask, fate)?,
+            WorldEvent::Story if self.stormy => {
                 let words = self.story.happen(&mut self.kube, now);
-                self.note_cluster();
-                self.note_nodes();
-                self.note(format!("story: {words}"));
+                self.record_cluster();
+                self.record_nodes();
+                self.record(format!("story: {words}"));
                 let pause = self.story.pause();
-                self.at(now + pause, Happening::Story);
+                self.at(now + pause, WorldEvent::Story);
             }
-            Happening::Leave if self.stormy && self.size.faults.leaving => self.leave(),
-            Happening::Ccm => self.ccm_looks()?,
-            Happening::CcmAnswered(call, answer) => {
+            WorldEvent::Leave if self.stormy && self.size.faults.leaving => self.leave(),
+            WorldEvent::Ccm => self.step_ccm()?,
+            WorldEvent::CcmAnswered(call, answer) => {
                 if let Answer::Arrived { status: status @ 400.., body, .. } = &answer {
-                    self.note(format!("ccm hears {status}: {}", String::from_utf8_lossy(body)));
+                    self.record(format!("ccm hears {status}: {}", String::from_utf8_lossy(body)));
                 }
                 let effects = self.ccm.answered(&mut self.kube, &mut self.arm, now, call, answer);
                 self.follow_ccm(effects)?;
             }
-            Happening::Meddle if self.stormy && self.size.faults.meddling => {
+            WorldEvent::Meddle if self.stormy && self.size.faults.meddling => {
                 let words = self.ccm.meddle(&mut self.arm, &self.story.cluster, now);
-                self.note_set_down();
-                self.note_cluster();
-                self.note(format!("meddling: {words}"));
+                self.record_set_down();
+                self.record_cluster();
+                self.record(format!("meddling: {words}"));
                 let pause = self.delays.between(3_000_000, 25_000_000);
-                self.at(now + pause, Happening::Meddle);
+                self.at(now + pause, WorldEvent::Meddle);
             }
-            Happening::ArmWeather if self.stormy && self.size.faults.arm => self.arm_weather(),
-            Happening::KubeWeather if self.stormy && self.size.faults.kube => self.kube_weather()?,
-            Happening::Fault if self.stormy => self.fault()?,
-            Happening::Plane if self.stormy => self.plane_happens()?,
-            Happening::PlaneIsAsked(process, stream, request) => {
-                self.plane_is_asked(process, stream, &request)?;
+            WorldEvent::ArmWeather if self.stormy && self.size.faults.arm => self.arm_weather(),
+            WorldEvent::KubeWeather if self.stormy && self.size.faults.kube => self.kube_weather()?,
+            WorldEvent::Fault if self.stormy => self.fault()?,
+            WorldEvent::Plane if self.stormy => self.plane_happens()?,
+            WorldEvent::PlaneReceives(process, stream, request) => {
+                self.plane_receives(process, stream, &request)?;
             }
-            Happening::Wish if self.stormy && self.size.faults.policy => self.wish(),
-            Happening::IsMarked(uid, at) => self.judge_mark(&uid, at)?,
-            Happening::Story
-            | Happening::Leave
-            | Happening::Meddle
-            | Happening::ArmWeather
-            | Happening::KubeWeather
-            | Happening::Wish
-            | Happening::Plane
-            | Happening::Fault => {}
-            Happening::EndPauses => self.wish_nothing(),
-            Happening::Restore(step) if self.stormy => self.restore(step)?,
-            Happening::Restore(_) => {}
-            Happening::AnswerAlert => self.answer_alert(),
-            Happening::Start(slot) => self.start(slot)?,
-            Happening::Kill(process) => self.kill(process),
-            Happening::TellToEnd(process) => self.tell_to_end(process),
-            Happening::Wake(process) => self.wake(process),
-            Happening::Sight(process, faults) => {
+            WorldEvent::ChangePolicy if self.stormy && self.size.faults.policy => self.change_policy(),
+            WorldEvent::CheckMark(uid, at) => self.check_mark(&uid, at)?,
+            WorldEvent::Story
+            | WorldEvent::Leave
+            | WorldEvent::Meddle
+            | WorldEvent::ArmWeather
+            | WorldEvent::KubeWeather
+            | WorldEvent::ChangePolicy
+            | WorldEvent::Plane
+            | WorldEvent::Fault => {}
+            WorldEvent::EndPauses => self.clear_policy(),
+            WorldEvent::Restore(step) if self.stormy => self.restore(step)?,
+            WorldEvent::Restore(_) => {}
+            WorldEvent::AnswerAlert => self.answer_alert(),
+            WorldEvent::Start(slot) => self.start(slot)?,
+            WorldEvent::Kill(process) => self.kill(process),
+            WorldEvent::RequestShutdown(process) => self.request_shutdown(process),
+            WorldEvent::Wake(process) => self.wake(process),
+            WorldEvent::Sight(process, faults) => {
                 if faults == self.faults {
                     self.watchdog.blind(now, process, false);
                 }
@@ -395,8 +394,8 @@ impl World {
         Ok(())
     }
 
-    /// The cloud-controller-manager looks at what has changed.
-    fn ccm_looks(&mut self) -> Result<(), String> {
+    /// The cloud-controller-manager handles changes.
+    fn step_ccm(&mut self) -> Result<(), String> {
         let now = self.now;
         if self.ccm_at.is_some_and(|at| at <= now) {
             self.ccm_at = None;
@@ -404,32 +403,32 @@ impl World {
         if !self.stormy {
             self.ccm.restart_if_lost();
         }
-        let effects = self.ccm.look(&mut self.kube, &mut self.arm, &mut self.story.cluster, now);
+        let effects = self.ccm.step(&mut self.kube, &mut self.arm, &mut self.story.cluster, now);
         self.follow_ccm(effects)
     }
 
-    fn happen_within(&mut self, process: usize, inner: Inner) -> Result<(), String> {
+    fn happen_in_process(&mut self, process: usize, inner: ProcessEvent) -> Result<(), String> {
         let now = self.now;
         match inner {
-            Inner::Arrive(edge) => self.arrive(process, &edge),
-            Inner::Timer(actor, at) => {
+            ProcessEvent::Arrive(edge) => self.arrive(process, &edge),
+            ProcessEvent::Timer(actor, at) => {
                 let due = self.processes[process].replica.armed.get(&actor) == Some(&at);
                 if due && let Some(until) = self.stalled_until(process, &actor) {
-                    self.within(until, process, Inner::Timer(actor, at));
+                    self.within(until, process, ProcessEvent::Timer(actor, at));
                 } else if due {
                     self.processes[process].replica.armed.remove(&actor);
                     self.turn(process, &actor, Vec::new())?;
                 }
                 Ok(())
             }
-            Inner::Kube(kind, call, step) => {
+            ProcessEvent::Kube(kind, call, step) => {
                 let effects = self.processes[process].kubernetes.step(&mut self.kube, now, kind, call, step);
                 self.follow(process, effects)
             }
-            Inner::Tell(delivery) => self.follow(process, vec![Effect::Tell(delivery)]),
-            Inner::Send(call) => self.send(process, *call),
-            Inner::Xds(stream, step) => self.xds_step(process, stream, &step),
-            Inner::Answered(call, answer, throttled) => {
+            ProcessEvent::Tell(delivery) => self.follow(process, vec![Effect::Tell(delivery)]),
+            ProcessEvent::Send(call) => self.send(process, *call),
+            ProcessEvent::Xds(stream, step) => self.xds_step(process, stream, &step),
+            ProcessEvent::Answered(call, answer, throttled) => {
                 if let Some(throttled) = throttled.filter(|one| self.settings.upstream || !one.is_lock) {
                     self.watchdog.on_throttled(now, process, throttled);
                 }
@@ -439,21 +438,21 @@ impl World {
         }
     }
 
-    /// Takes note of what the cluster is like now.
-    fn note_cluster(&mut self) {
+    /// Records the state of the cluster.
+    fn record_cluster(&mut self) {
         let now = self.now;
         for (service, version) in std::mem::take(&mut self.story.cluster.slice_writes) {
-            self.watchdog.note_slice(&service, version);
+            self.watchdog.record_slice(&service, version);
         }
-        self.watchdog.note(now, &self.story.cluster);
+        self.watchdog.record(now, &self.story.cluster);
     }
 
     fn follow_ccm(&mut self, effects: Vec<ccm::Effect>) -> Result<(), String> {
-        self.note_set_down();
-        self.note_cluster();
+        self.record_set_down();
+        self.record_cluster();
         for effect in effects {
             match effect {
-                ccm::Effect::Answer(at, call, answer) => self.at(at, Happening::CcmAnswered(call, answer)),
+                ccm::Effect::Answer(at, call, answer) => self.at(at, WorldEvent::CcmAnswered(call, answer)),
                 ccm::Effect::LeaseWritten(lease) => self.lease_written(lease)?,
             }
         }
@@ -465,7 +464,7 @@ impl World {
 
     fn lease_written(&mut self, lease: LeaseName) -> Result<(), String> {
         let Some(object) = ccm::lease_object(&self.kube, lease) else { return Ok(()) };
-        self.note(format!("{lease:?} is written: {}", object["spec"]));
+        self.record(format!("{lease:?} is written: {}", object["spec"]));
         self.watchdog.lease_written(self.now, lease, &object)
     }
 }

@@ -1,6 +1,6 @@
-//! The port to control planes: what the driver of streams does, on the world's clock. It connects or fails, sends what it
-//! is told and says what has gone out, hands over one response for each leave, and says how a stream has ended: before
-//! the server has taken it at once, then only where it has leave to read.
+//! The port to control planes: models the driver of streams on the world's clock. It connects or fails, sends
+//! requests and reports which have been sent, passes on one response per read permission, and reports the end of a
+//! stream: before the server has accepted it immediately, and then only with permission to read.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,34 +10,34 @@ use model::xds::stream::{DriverCall, StreamEnd, StreamEvent, StreamId, XdsReques
 use crate::planes::{Answer, Sent, StreamBehaviour, ended};
 use crate::random::Random;
 
-/// How long a connection has to stand.
+/// Connect timeout.
 const CONNECTS_WITHIN_US: u64 = 20_000_000;
 
 /// One step of a stream.
 #[derive(Clone, Debug)]
 pub enum XdsStep {
-    /// Its connection stands, or not.
+    /// The connection is established, or has failed.
     Connected,
-    /// The time for that has passed.
+    /// The connect timeout has passed.
     TimedOut,
-    /// The transport has pulled what was sent later.
+    /// The transport has pulled a later request.
     Pulled(ResourceKind),
-    /// Something may have arrived on it.
+    /// A message may have arrived.
     Look,
 }
 
-/// What follows for the world.
+/// Effect on the world.
 #[derive(Debug)]
 pub enum Effect {
-    /// The machine is told something.
+    /// An input of the machine.
     Tell(StreamEvent),
-    /// It is handed a response.
+    /// The machine receives a response.
     Hand(StreamId, Box<Answer>),
-    /// A step follows at this moment.
+    /// A step at this time.
     Later(u64, StreamId, XdsStep),
-    /// The stream is taken by this server.
+    /// This server accepts the stream.
     Opened(usize, StreamId),
-    /// A request reaches the server at this moment.
+    /// A request reaches the server at this time.
     Ask(u64, StreamId, XdsRequest),
     /// The stream is closed.
     Closed(StreamId),
@@ -47,27 +47,27 @@ pub enum Effect {
 pub struct XdsPort {
     random: Random,
     streams: BTreeMap<StreamId, Stream>,
-    /// Until when there is no way to any control plane.
+    /// Time until which no control plane is reachable.
     pub cut_until: u64,
 }
 
 struct Stream {
     server: usize,
-    /// What is to be sent once the connection stands; `None`: it does.
+    /// Requests that wait for the connection; `None` once it is established.
     waiting: Option<Vec<XdsRequest>>,
-    /// How many of these were there when it was opened.
+    /// Number of these that opened the stream.
     first: usize,
-    /// Whether the server has taken it.
+    /// Whether the server has accepted it.
     is_taken: bool,
     leaves: u32,
     inbox: VecDeque<(u64, Sent)>,
-    /// When the last thing arrives, there and here: nothing overtakes it.
+    /// Arrival of the last message in each direction: messages stay in order.
     asked_at: u64,
     heard_at: u64,
 }
 
 impl XdsPort {
-    /// A port without streams.
+    /// Creates a port without streams.
     pub fn new(random: Random) -> XdsPort {
         XdsPort { random, streams: BTreeMap::new(), cut_until: 0 }
     }
@@ -80,7 +80,7 @@ impl XdsPort {
         }
     }
 
-    /// The machine wants something.
+    /// Handles a call of the machine.
     pub fn call(&mut self, now: u64, call: DriverCall) -> Vec<Effect> {
         match call {
             DriverCall::Open { stream, server, first } => {
@@ -120,7 +120,7 @@ impl XdsPort {
         }
     }
 
-    /// One step of a stream; a server is reached in this manner, and may take streams before it says anything.
+    /// Runs one step of a stream with a server of this behaviour, which may accept streams before its first response.
     pub fn step(
         &mut self,
         now: u64,
@@ -139,7 +139,7 @@ impl XdsPort {
         }
     }
 
-    /// To which server a stream goes.
+    /// Returns the server of a stream.
     pub fn server_of(&self, stream: StreamId) -> Option<usize> {
         self.streams.get(&stream).map(|open| open.server)
     }
@@ -175,11 +175,11 @@ impl XdsPort {
     fn fails(&mut self, stream: StreamId, why: &str) -> Vec<Effect> {
         self.streams
             .remove(&stream)
-            .map(|_| vec![self.tell_end(stream, ended(Code::Unavailable, why))])
+            .map(|_| vec![self.report_end(stream, ended(Code::Unavailable, why))])
             .unwrap_or_default()
     }
 
-    fn tell_end(&mut self, stream: StreamId, ended: StreamEnd) -> Effect {
+    fn report_end(&mut self, stream: StreamId, ended: StreamEnd) -> Effect {
         let jitter = u16::try_from(self.random.below(1_001)).unwrap_or(0);
         Effect::Tell(StreamEvent::Ended { stream, ended, jitter })
     }
@@ -196,7 +196,7 @@ impl XdsPort {
         effects
     }
 
-    /// A server has sent something on a stream.
+    /// A server has sent a message on a stream.
     pub fn sent(&mut self, now: u64, stream: StreamId, sent: Sent) -> Vec<Effect> {
         let transit = self.transit();
         let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };
@@ -205,7 +205,7 @@ impl XdsPort {
         vec![Effect::Later(open.heard_at, stream, XdsStep::Look)]
     }
 
-    /// Every connection breaks.
+    /// Breaks every connection.
     pub fn cut(&mut self, now: u64, until: u64) -> Vec<Effect> {
         self.cut_until = until;
         let mut effects = Vec::new();
@@ -219,7 +219,7 @@ impl XdsPort {
         effects
     }
 
-    /// Takes in what has arrived, as far as there is leave to.
+    /// Passes on arrived messages, as far as reads are permitted.
     fn look(&mut self, now: u64, stream: StreamId) -> Vec<Effect> {
         let mut effects = Vec::new();
         while let Some(open) = self.streams.get_mut(&stream) {
@@ -238,7 +238,7 @@ impl XdsPort {
                 Sent::End(ended) => {
                     let ended = ended.clone();
                     self.streams.remove(&stream);
-                    effects.push(self.tell_end(stream, ended));
+                    effects.push(self.report_end(stream, ended));
                 }
             }
         }

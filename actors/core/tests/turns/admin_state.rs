@@ -1,4 +1,4 @@
-//! The admin state at the same size: 10,000 pools with ten members each, 1,000 nodes.
+//! The AdminState machine at the same size: 10,000 pools with ten members each, 1,000 nodes.
 //!
 //! The tests assert counts: which pools a change of the draining set makes due, and no others. The times of the turns
 //! are printed (`benches/turns.sh`), and with `QUIET_MACHINE=1` they must reach the goals.
@@ -26,11 +26,11 @@ use super::{BATCH, TICKS, world};
 
 /// How long the shell continues with due work in one turn.
 const LONGEST: Duration = Duration::from_millis(2);
-/// The goals: how long 99 of 100 turns may take, and after how long all pools of 333 tainted nodes are due.
+/// The goals: the limit for 99 of 100 turns, and the time after which all pools of 333 tainted nodes are due.
 const LONGEST_TURN: Duration = Duration::from_millis(5);
 const ALL_DUE_WITHIN: Duration = Duration::from_secs(1);
 
-/// A leading admin state, and all its peers.
+/// A leading AdminState machine with all its peers.
 struct Bench {
     machine: AdminState,
     now: Now,
@@ -42,16 +42,16 @@ struct Bench {
     due: BTreeSet<PoolId>,
     nodes: BTreeMap<NodeName, NodeFact>,
     azure: Vec<LbObservation>,
-    /// When the last PUT was sent to each pool.
+    /// Time of the last PUT to each pool.
     sent: BTreeMap<PoolId, Now>,
 }
 
-/// A fraction of `all` in an ordinary run; `TURNS=all` runs all.
+/// A fraction of `all` in a normal run; `TURNS=all` runs all.
 fn of(all: usize) -> usize {
     if std::env::var_os("TURNS").is_some_and(|turns| turns == "all") { all } else { (all / 20).max(4) }
 }
 
-/// CPU time has a resolution of several milliseconds only.
+/// CPU time has a resolution of several milliseconds.
 #[expect(clippy::disallowed_methods, reason = "what is measured is real time")]
 fn instant() -> Instant {
     Instant::now()
@@ -92,8 +92,8 @@ impl Bench {
             sent: BTreeMap::new(),
         };
         let epoch = Epoch(1);
-        bench.turn("all nodes", bench.nodes.values().map(told).collect());
-        bench.look();
+        bench.turn("all nodes", bench.nodes.values().map(timings).collect());
+        bench.read_all();
         let standing = Standing::Leading { epoch, until: Now::NEVER };
         let policy = In::OperatorPolicy { term: Some(epoch), policy: Arc::new(OperatorPolicy::default()) };
         bench.turn("a term", vec![In::Confirmed(epoch), In::Opened(epoch), policy]);
@@ -104,7 +104,7 @@ impl Bench {
         bench
     }
 
-    /// One turn of the shell, and then as many as are due.
+    /// Runs one turn of the shell, and further ones while ticks are due.
     fn turn(&mut self, what: &str, inputs: Vec<In>) {
         let mut inputs = inputs.into_iter();
         loop {
@@ -183,7 +183,7 @@ impl Bench {
         }))
     }
 
-    /// Answers every request, one answer a turn.
+    /// Answers every request, one answer per turn.
     fn answer(&mut self) {
         while let Some(answer) = self.asks.pop_front() {
             self.turn("an answer", vec![answer]);
@@ -199,8 +199,8 @@ impl Bench {
         self.now = until;
     }
 
-    /// Discovery reads every load balancer, one a turn.
-    fn look(&mut self) {
+    /// Discovery reads every load balancer, one per turn.
+    fn read_all(&mut self) {
         for mut seen in self.azure.clone() {
             self.passes(1);
             seen.began = self.now;
@@ -223,12 +223,12 @@ impl Bench {
         for name in names {
             let fact = self.nodes.get_mut(&name).expect("it is there");
             fact.taints = if tainted { vec![taint.clone()] } else { Vec::new() };
-            all.push(told(fact));
+            all.push(timings(fact));
         }
         all
     }
 
-    /// The writer writes up to `count` due pools, one answer a turn.
+    /// The writer writes up to `count` due pools, one answer per turn.
     fn write(&mut self, count: usize) -> usize {
         let pools: Vec<PoolId> = self.due.iter().take(count).cloned().collect();
         for id in &pools {
@@ -246,7 +246,7 @@ impl Bench {
         pools.len()
     }
 
-    /// The pools that have an entry of one of these nodes.
+    /// Returns the pools that have an entry of one of these nodes.
     fn holding(&self, nodes: std::ops::Range<usize>) -> BTreeSet<PoolId> {
         let names: BTreeSet<String> = nodes.map(|node| format!("node-{node}")).collect();
         let pools = self.azure.iter().flat_map(|seen| seen.facts.iter().flat_map(|facts| &facts.pools));
@@ -254,15 +254,15 @@ impl Bench {
         pools.filter(holds).map(|pool| pool.id.clone()).collect()
     }
 
-    /// Where nothing else runs: 99 of 100 turns take 5 ms at most.
+    /// Checks on a quiet machine that 99 of 100 turns take 5 ms at most.
     fn assert_short_turns(&mut self) {
         self.turns.sort_by(|one, other| other.cmp(one));
         let (p99, what) = &self.turns[self.turns.len() / 100];
         assert!(!is_quiet() || *p99 <= LONGEST_TURN, "p99 of the turns is {p99:?}: {what}");
     }
 
-    /// The durations of the turns, and the longest ones, as text.
-    fn told(&mut self) -> String {
+    /// Returns the durations of the turns, and the longest ones, as text.
+    fn timings(&mut self) -> String {
         self.turns.sort_by(|one, other| other.cmp(one));
         let at = |share: usize| self.turns[self.turns.len() * share / 1_000].0;
         let shares = [10, 1].map(|share| format!("{:?}", at(share)));
@@ -274,16 +274,16 @@ impl Bench {
     }
 }
 
-/// Whether times count: nothing else runs on this machine, and the machines are optimised.
+/// Returns whether times count: nothing else runs on this computer, and the machines are optimised.
 fn is_quiet() -> bool {
     std::env::var_os("QUIET_MACHINE").is_some()
 }
 
-fn told(fact: &NodeFact) -> In {
+fn timings(fact: &NodeFact) -> In {
     In::Node(fact.name.clone(), Some(Arc::new(fact.clone())))
 }
 
-/// A write has set the states of this set in a pool.
+/// Applies a write that sets the states of this set in a pool.
 fn carry_out(seen: &mut LbObservation, id: &PoolId, set: &Draining) {
     let mut facts = LbFacts::clone(seen.facts.as_ref().expect("it exists"));
     for pool in facts.pools.iter_mut().filter(|pool| pool.id == *id) {
@@ -307,7 +307,7 @@ fn n2_taints_make_the_pools_of_their_nodes_due_and_no_others() {
         bench.passes(1);
         assert!(bench.due == bench.holding(0..node + 1), "after {node} {} pools are due", bench.due.len());
     }
-    println!("80 taints, one after another: {}", bench.told());
+    println!("80 taints, one after another: {}", bench.timings());
     bench.assert_short_turns();
 }
 
@@ -320,12 +320,12 @@ fn n2_inputs_during_a_drain_concern_their_own_pools() {
     bench.answer();
     bench.turns.clear();
     while bench.write(200) > 0 {
-        bench.look();
+        bench.read_all();
     }
     let is_down = |pool: &&Arc<PoolFacts>| pool.entries.iter().any(|entry| entry.admin_state == State::Down);
     let pools = bench.azure.iter().flat_map(|seen| seen.facts.iter().flat_map(|facts| &facts.pools));
     assert_eq!(pools.filter(is_down).count(), bench.holding(0..count).len());
-    println!("100 nodes drain: {}", bench.told());
+    println!("100 nodes drain: {}", bench.timings());
     bench.assert_short_turns();
 }
 
@@ -338,13 +338,13 @@ fn n2_a_third_of_the_nodes_drains_and_returns() {
         bench.turn("333 nodes", nodes);
         bench.answer();
         let took: Duration = bench.turns.iter().map(|(took, _)| *took).sum();
-        println!("333 nodes, tainted {tainted}, until all is due: {took:?}; {}", bench.told());
+        println!("333 nodes, tainted {tainted}, until all is due: {took:?}; {}", bench.timings());
         assert!(bench.due == bench.holding(0..count), "{} pools are due", bench.due.len());
         assert!(!is_quiet() || took <= ALL_DUE_WITHIN, "all is due after {took:?}");
         bench.turns.clear();
         while bench.write(1_000) > 0 {}
-        bench.look();
-        println!("their writes: {}", bench.told());
+        bench.read_all();
+        println!("their writes: {}", bench.timings());
         bench.assert_short_turns();
         bench.turns.clear();
     }

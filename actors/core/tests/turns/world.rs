@@ -1,4 +1,4 @@
-//! A cluster of the size that the product must reach, as its objects and load balancers.
+//! A cluster of the required size, as objects and load balancers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -67,7 +67,7 @@ fn address(node: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, high, low))
 }
 
-/// The node of an endpoint of a Service; those of one Service are distinct.
+/// Returns the node of an endpoint of a Service; the nodes of one Service are distinct.
 fn node_of(service: usize, endpoint: usize, shift: usize) -> usize {
     (service * 7 + endpoint * 97 + if endpoint == 0 { shift } else { 0 }) % NODES
 }
@@ -111,7 +111,7 @@ pub fn services() -> Vec<Object> {
     (0..SERVICES).map(|n| Object::Service(Arc::new(service(n)))).collect()
 }
 
-/// The slices of all Services in this version; the first endpoint of each stands so many nodes further on.
+/// Returns the slices of all Services in this version; the first endpoint of each is moved by `shift` nodes.
 pub fn slices(number: u64, shift: usize) -> Vec<Object> {
     let endpoint = |service: usize, n: usize| Endpoint {
         node: Some(node_name(node_of(service, n, shift))),
@@ -149,7 +149,7 @@ fn entry(node: usize) -> Entry {
     }
 }
 
-/// A pool that holds what its Service asks for, and so many unknown members.
+/// A pool with the members of its Service, and this many unknown ones.
 fn pool(service: usize, strangers: usize) -> PoolFacts {
     let own = (0..ENDPOINTS).map(|n| entry(node_of(service, n, 0)));
     PoolFacts {
@@ -170,7 +170,7 @@ fn rule_name(service: usize) -> Arc<str> {
     format!("{}-TCP-80", RulePrefix::of(&uid(service)).as_str()).into()
 }
 
-/// What a round of discovery sees.
+/// Returns the observations of a round of discovery.
 pub fn observations(began: Now, strangers: usize) -> Vec<directory::In> {
     let facts = |lb: usize| {
         let own = || (0..SERVICES).filter(move |service| service % BALANCERS == lb);

@@ -1,4 +1,4 @@
-//! Our ConfigMap against the model of an API server behind real HTTP, and documents that none would give.
+//! Our ConfigMap against the model of an API server over real HTTP, and invalid documents.
 
 use kube::Client;
 use model::object::GIVE_UP_AFTER;
@@ -106,7 +106,7 @@ async fn a4_a_refusal_an_absent_object_and_other_failures_are_told_apart() {
     assert!(matches!(foreign, ConfigMapAnswer::Failed(RequestFailure::Other(_))), "{foreign:?}");
 }
 
-/// Every kind of request for a ConfigMap.
+/// One request of each kind.
 fn asks() -> [ConfigMapAsk; 3] {
     let read = json!({ "metadata": { "resourceVersion": "7" } });
     let read = Arc::new(facts(read, Clock::start()).expect("usable"));

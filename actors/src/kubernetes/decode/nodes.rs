@@ -1,5 +1,5 @@
-//! Decodes Nodes: their addresses and taints, whether they are Ready, why they are left out (D5), their virtual machine
-//! (N2), and the condition that tells of an eviction (N1).
+//! Decodes Nodes: addresses, taints, readiness, why a node is left out (D5), its virtual machine (N2), and the
+//! condition that announces an eviction (N1).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,9 +13,9 @@ use model::signals::says_preempt;
 use serde::Deserialize;
 
 use super::preemptions::{age, due};
-use super::{Meta, named, said, time, unreadable, version, wall_of};
+use super::{Meta, named, safe_text, time, unreadable, version, wall_of};
 
-/// The type of the condition that stands for an eviction and nothing else.
+/// Type of the condition that means an eviction and nothing else.
 const PREEMPTION: &str = "PreemptionScheduled";
 
 #[derive(Deserialize)]
@@ -81,7 +81,7 @@ impl RawTaint<'_> {
     }
 }
 
-/// A Node. `wall` is the time of arrival by the API server's clock.
+/// Decodes a Node. `wall` is the time of arrival by the API server's clock.
 pub(super) fn node(object: &[u8], wall: Timestamp) -> Result<NodeObject, Arc<str>> {
     let raw: Raw<'_> = serde_json::from_slice(object).map_err(unreadable)?;
     let meta = &raw.metadata;
@@ -106,20 +106,21 @@ pub(super) fn node(object: &[u8], wall: Timestamp) -> Result<NodeObject, Arc<str
     })
 }
 
-/// The newest notice of an eviction among conditions that are True: of those that say so in words, where there are any.
+/// Returns the newest eviction notice among the conditions that are True. Conditions whose message announces the
+/// eviction take precedence.
 fn preempt(conditions: &[Condition<'_>], wall: Timestamp) -> Option<Preempt> {
-    let told = conditions.iter().filter_map(|condition| {
+    let notices = conditions.iter().filter_map(|condition| {
         let message = condition.message.as_deref().unwrap_or_default();
         let in_words = says_preempt(message);
         let at = time(condition.last_transition_time.as_deref());
         (in_words || condition.kind == PREEMPTION).then_some(((in_words, at), message))
     });
-    let ((_, at), message) = told.max_by_key(|(rank, _)| *rank)?;
+    let ((_, at), message) = notices.max_by_key(|(rank, _)| *rank)?;
     Some(Preempt {
         at: at.map(wall_of),
         age: at.and_then(|at| age(at, wall)),
         due: due(message, wall),
-        message: said(message),
+        message: safe_text(message),
     })
 }
 

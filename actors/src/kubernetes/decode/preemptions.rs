@@ -1,4 +1,4 @@
-//! Decodes events that tell of evictions (N1), and what such a notice says of time, wherever it stands.
+//! Decodes Events that announce evictions (N1), and the times in such a notice, wherever it appears.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use model::object::{Due, PreemptionObject};
 use model::signals;
 use serde::Deserialize;
 
-use super::{Meta, named, said, time, unreadable, version, wall_of};
+use super::{Meta, named, safe_text, time, unreadable, version, wall_of};
 
-/// The reason of these events.
+/// Reason of these Events.
 const REASON: &str = "PreemptScheduled";
-/// By how much the clock of the writer of a time may be ahead of ours.
+/// How far the clock of the notice's author may be ahead of ours.
 const AHEAD: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
@@ -56,8 +56,8 @@ struct Series<'a> {
 }
 
 impl Raw<'_> {
-    /// When it was seen last. Old writers say it in `lastTimestamp`, new ones in `series`; a single event of theirs has
-    /// `eventTime` alone. When it was stored says something only where it does not say when it was seen.
+    /// Returns when the eviction was last observed. Old writers set `lastTimestamp`, new ones `series`; a single
+    /// event of a new writer has only `eventTime`. The creation time counts only if the Event has none of these.
     fn at(&self) -> Option<Timestamp> {
         let observed = self.series.as_ref().and_then(|series| series.last_observed_time.as_deref());
         let (last, first) = (self.last_timestamp.as_deref(), self.first_timestamp.as_deref());
@@ -66,7 +66,8 @@ impl Raw<'_> {
     }
 }
 
-/// An event about a node with the reason `PreemptScheduled`. `wall` is the time of arrival by the API server's clock.
+/// Decodes an Event about a node with the reason `PreemptScheduled`. `wall` is the time of arrival by the API
+/// server's clock.
 pub(super) fn preemption(object: &[u8], wall: Timestamp) -> Result<PreemptionObject, Arc<str>> {
     let raw: Raw<'_> = serde_json::from_slice(object).map_err(unreadable)?;
     let (meta, about) = (&raw.metadata, &raw.involved_object);
@@ -93,11 +94,11 @@ pub(super) fn preemption(object: &[u8], wall: Timestamp) -> Result<PreemptionObj
         at: at.map(wall_of),
         age: at.and_then(|at| age(at, wall)),
         due: due(message, wall),
-        message: said(message),
+        message: safe_text(message),
     })
 }
 
-/// How long before its arrival something happened. What lies in the future happens now, as far as clocks may differ.
+/// Returns the age of a time at arrival. A time in the near future counts as now, because clocks differ.
 pub(super) fn age(at: Timestamp, wall: Timestamp) -> Option<Duration> {
     let age = wall.duration_since(at);
     match Duration::try_from(age) {
@@ -106,7 +107,7 @@ pub(super) fn age(at: Timestamp, wall: Timestamp) -> Option<Duration> {
     }
 }
 
-/// When the eviction is due by the date in a message.
+/// Returns when the eviction is due by the date in a message.
 pub(super) fn due(message: &str, wall: Timestamp) -> Option<Due> {
     let due = Timestamp::from_microsecond(signals::not_before(message)?.as_micros()).ok()?;
     let ahead = due.duration_since(wall);

@@ -1,4 +1,4 @@
-//! Objects, lines and pages as the API server writes them, recorded ones too, and whatever else may come.
+//! Objects, lines and pages as the API server writes them, including recordings and invalid input.
 
 use super::*;
 use model::ids::{InstanceId, NodeUid};
@@ -137,7 +137,7 @@ fn d5_a_node_is_left_out_by_label_or_taint_and_not_by_being_not_ready() {
     assert_eq!(shown, ["ToBeDeletedByClusterAutoscaler", "1", "NoSchedule"]);
 }
 
-/// The time of arrival less this.
+/// The time of arrival minus these seconds.
 fn ago(seconds: i64) -> String {
     (wall() - jiff::SignedDuration::from_secs(seconds)).to_string()
 }
@@ -213,7 +213,7 @@ fn preemption_of(event: &Value) -> Arc<PreemptionObject> {
     event
 }
 
-/// An event as the API server has it.
+/// An Event as the API server has it.
 fn event(message: &str, times: &Value) -> Value {
     let mut event = build::node_event("n1.17a", "n1", "PreemptScheduled", message, "2026-01-02T03:04:05Z");
     event["metadata"]["uid"] = "e-1".into();
@@ -303,7 +303,7 @@ fn an_undecodable_object_is_isolated_and_named() {
     assert!(error.contains("invalid type"), "{error}");
 }
 
-/// What is read of an object that cannot be decoded: its name, whose slice it is, its version.
+/// What an undecodable object still yields: its key, its owner and its version.
 fn named(kind: Kind, metadata: &str) -> (Option<ObjectKey>, Owner, Option<String>) {
     let text =
         format!(r#"{{"type":"ADDED","object":{{"metadata":{metadata},"spec":7,"status":7,"endpoints":7}}}}"#);
@@ -437,7 +437,7 @@ fn errors_and_bookmarks_of_a_real_server_are_understood() {
     assert!(matches!(read(&old_etcd), Line::Error(WatchFailure::StreamingRefused(_))));
 }
 
-/// Real watch events of a rollout, where the recording is at hand.
+/// Real watch events of a rollout, if the recording is present.
 #[test]
 fn every_recorded_watch_event_is_decoded() {
     let path = concat!(

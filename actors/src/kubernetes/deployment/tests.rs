@@ -1,4 +1,4 @@
-//! What the API server's answers about our Deployment mean, over loopback HTTP.
+//! Answers of the API server about our Deployment, over loopback HTTP.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -9,7 +9,7 @@ fn place() -> Place {
     Place { namespace: "pools".into(), name: "controller".into() }
 }
 
-/// A server that answers one request so; gives the request's first line and what the answer means.
+/// Starts a server that gives one answer; returns the first line of the request and the decoded answer.
 async fn asked(status: u16, body: &str) -> (String, Result<Arc<str>, Failure>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");

@@ -1,4 +1,4 @@
-//! A Lease between its JSON and what the machines are told of it. Unknown fields survive a replacement.
+//! Converts a Lease between its JSON and the facts for the machines. Unknown fields survive a replacement.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use serde_json::{Map, Value, json};
 
 use super::Place;
 use crate::clock::Clock;
-use crate::kubernetes::sanitize::said;
+use crate::kubernetes::sanitize::safe_text;
 
-/// Until when ARM's gate of reads is closed; on our own Lease alone (W8).
+/// End of ARM's closed gate of reads; on our own Lease only (W8).
 const READS_UNTIL: &str = "azure-backend-pool-controller.io/reads-throttled-until";
-/// Until when ARM's gate of writes is closed; on our own Lease alone (W8).
+/// End of ARM's closed gate of writes; on our own Lease only (W8).
 const WRITES_UNTIL: &str = "azure-backend-pool-controller.io/writes-throttled-until";
-/// Since when pools have been out of sync, as a JSON object of times; on our own Lease alone (Q8).
+/// Times since which pools have been out of sync, as a JSON object; on our own Lease only (Q8).
 const OUT_OF_SYNC: &str = "azure-backend-pool-controller.io/out-of-sync-since";
-/// Who has written under the shared Lease last; the cloud-controller-manager forgets its caches when it was not it.
+/// Last writer under the shared Lease; the cloud-controller-manager drops its caches if it was another one.
 const PREVIOUS_HOLDER: &str = "aks-managed-resource-locker-previous-holder";
 
-/// A Lease as the API server has sent it, or one that is to be created.
+/// A Lease as the API server sent it, or a new one.
 pub(super) struct LeaseDocument(Map<String, Value>);
 
-/// Why JSON is no Lease that can be used.
+/// Why JSON is not a usable Lease.
 #[derive(Debug, thiserror::Error)]
 #[error("{field}: expected {expected}, found {found}")]
 pub(super) struct Unusable {
@@ -36,7 +36,7 @@ pub(super) struct Unusable {
     found: String,
 }
 
-/// What a state of a Lease says. Only what cannot be understood at all is refused.
+/// Returns the facts about a state of a Lease; refuses only what cannot be understood at all.
 pub(super) fn facts(lease: LeaseName, value: Value, clock: Clock) -> Result<LeaseFacts, Unusable> {
     let Value::Object(document) = value else {
         return Err(unusable("Lease", "an object", &value));
@@ -56,7 +56,7 @@ pub(super) fn facts(lease: LeaseName, value: Value, clock: Clock) -> Result<Leas
             return Err(unusable("spec.holderIdentity", "a text", found));
         }
     };
-    // A number below zero says nothing; the API's own type ends at 2³¹.
+    // A negative number counts as missing; the API's type ends at 2³¹.
     let seconds = whole(spec, "leaseDurationSeconds", "spec.leaseDurationSeconds")?.filter(|all| *all >= 0);
     let seconds = seconds.map(|all| all.min(i32::MAX.into()).unsigned_abs());
     let transitions = whole(spec, "leaseTransitions", "spec.leaseTransitions")?.unwrap_or(0);
@@ -97,7 +97,7 @@ fn unusable(field: &'static str, expected: &'static str, found: &Value) -> Unusa
     Unusable { field, expected, found: found.to_owned() }
 }
 
-/// A whole number; one that is too large for its type is as large as that.
+/// A whole number; one that is too large for its type is clamped.
 fn whole(spec: &Value, key: &str, field: &'static str) -> Result<Option<i64>, Unusable> {
     match &spec[key] {
         Value::Null => Ok(None),
@@ -116,7 +116,7 @@ fn gates(annotations: &Value, clock: Clock) -> GateTimes {
     let read = |key: &str| {
         let text = annotations[key].as_str()?;
         let Ok(until) = text.parse::<Timestamp>() else {
-            tracing::info!(annotation = key, value = %said(text), "an annotation of our Lease is no time");
+            tracing::info!(annotation = key, value = %safe_text(text), "an annotation of our Lease is no time");
             return None;
         };
         let left = clock.until(until);
@@ -126,7 +126,7 @@ fn gates(annotations: &Value, clock: Clock) -> GateTimes {
 }
 
 impl LeaseDocument {
-    /// One that does not exist yet.
+    /// Creates the document of a Lease that does not exist yet.
     pub(super) fn new(place: &Place) -> LeaseDocument {
         let body = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -136,10 +136,10 @@ impl LeaseDocument {
         LeaseDocument(body)
     }
 
-    /// The document with the edit carried out, as the body of a request that is sent now.
+    /// Returns the edited document as the body of a request that is sent now.
     pub(super) fn edited(&self, edit: &LeaseEdit, clock: Clock) -> Vec<u8> {
         let mut whole = self.0.clone();
-        // What the API calls a MicroTime: six digits, no more and no less.
+        // The API's MicroTime has exactly six digits.
         let now = format!("{:.6}", clock.wall());
         let spec = object(&mut whole, "spec");
         spec.insert("holderIdentity".to_owned(), edit.holder.as_deref().unwrap_or_default().into());
@@ -159,22 +159,22 @@ impl LeaseDocument {
                 annotations.insert(PREVIOUS_HOLDER.to_owned(), (&**previous).into());
             }
             if let Some(gates) = &edit.gates {
-                note(annotations, READS_UNTIL, gates.reads_until, clock);
-                note(annotations, WRITES_UNTIL, gates.writes_until, clock);
+                set_gate(annotations, READS_UNTIL, gates.reads_until, clock);
+                set_gate(annotations, WRITES_UNTIL, gates.writes_until, clock);
             }
             if let Some(pools) = &edit.out_of_sync {
-                note_out_of_sync(annotations, pools, clock);
+                set_out_of_sync(annotations, pools, clock);
             }
         }
         Value::Object(whole).to_string().into_bytes()
     }
 }
 
-/// The pools that are noted as out of sync. What is no time of a pool is left out.
+/// Reads the pools that are recorded as out of sync, without invalid entries.
 fn out_of_sync(annotations: &Value, clock: Clock) -> OutOfSyncTimes {
     let text = annotations[OUT_OF_SYNC].as_str().unwrap_or("{}");
     let Ok(noted) = serde_json::from_str::<Map<String, Value>>(text) else {
-        tracing::info!(annotation = OUT_OF_SYNC, value = %said(text), "an annotation of our Lease is no JSON object");
+        tracing::info!(annotation = OUT_OF_SYNC, value = %safe_text(text), "an annotation of our Lease is no JSON object");
         return OutOfSyncTimes::default();
     };
     let late = |(pool, since): (&String, &Value)| {
@@ -186,8 +186,8 @@ fn out_of_sync(annotations: &Value, clock: Clock) -> OutOfSyncTimes {
     Arc::new(noted.iter().filter_map(late).collect())
 }
 
-/// Notes the pools that are out of sync, or that there are none.
-fn note_out_of_sync(annotations: &mut Map<String, Value>, pools: &OutOfSyncTimes, clock: Clock) {
+/// Records the pools that are out of sync, or that there are none.
+fn set_out_of_sync(annotations: &mut Map<String, Value>, pools: &OutOfSyncTimes, clock: Clock) {
     if pools.is_empty() {
         annotations.shift_remove(OUT_OF_SYNC);
         return;
@@ -198,8 +198,8 @@ fn note_out_of_sync(annotations: &mut Map<String, Value>, pools: &OutOfSyncTimes
     annotations.insert(OUT_OF_SYNC.to_owned(), Value::Object(noted).to_string().into());
 }
 
-/// Notes until when a gate is closed, or that it is open.
-fn note(annotations: &mut Map<String, Value>, key: &str, until: Option<Now>, clock: Clock) {
+/// Records the end of a closed gate, or that the gate is open.
+fn set_gate(annotations: &mut Map<String, Value>, key: &str, until: Option<Now>, clock: Clock) {
     match until {
         Some(until) => {
             let until = format!("{:.3}", clock.timestamp_of(until));
@@ -211,7 +211,7 @@ fn note(annotations: &mut Map<String, Value>, key: &str, until: Option<Now>, clo
     }
 }
 
-/// The object below a key; whatever else stands there makes way for one.
+/// Returns the object at a key; replaces a value of another type.
 fn object<'a>(whole: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
     let value = whole.entry(key).or_insert(Value::Null);
     if !value.is_object() {

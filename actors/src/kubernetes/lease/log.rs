@@ -1,5 +1,5 @@
-//! What is told to operators about a Lease: who has it, and that it cannot be read or written. Each once, however often
-//! it is asked.
+//! Log lines about a Lease: its holder, and requests that fail. Each is logged once, however often the request is
+//! repeated.
 
 use std::sync::Arc;
 
@@ -8,66 +8,66 @@ use model::object::RequestFailure;
 
 use super::Place;
 
-/// What was asked, as far as operators care.
+/// A request, in the detail that matters to operators.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::kubernetes) enum Asked {
-    /// How it stands.
-    State,
-    /// That this holder has it from now on.
-    Take(Arc<str>),
-    /// That its holder goes on having it.
-    Keep,
-    /// That it is free from now on.
-    LetGo,
-    /// To be told when it changes.
-    Change,
+pub(in crate::kubernetes) enum LeaseRequestKind {
+    /// Read the state.
+    Read,
+    /// Take the Lease for this holder.
+    Acquire(Arc<str>),
+    /// Renew it.
+    Renew,
+    /// Release it.
+    Release,
+    /// Wait for a change.
+    Watch,
 }
 
-impl Asked {
+impl LeaseRequestKind {
     /// The kind of request, as operators read it.
     fn kind(&self) -> &'static str {
         match self {
-            Asked::State => "read",
-            Asked::Take(_) | Asked::Keep | Asked::LetGo => "write",
-            Asked::Change => "watch",
+            LeaseRequestKind::Read => "read",
+            LeaseRequestKind::Acquire(_) | LeaseRequestKind::Renew | LeaseRequestKind::Release => "write",
+            LeaseRequestKind::Watch => "watch",
         }
     }
 }
 
-impl From<&LeaseAsk> for Asked {
-    fn from(ask: &LeaseAsk) -> Asked {
+impl From<&LeaseAsk> for LeaseRequestKind {
+    fn from(ask: &LeaseAsk) -> LeaseRequestKind {
         let write = |edit: &LeaseEdit| match &edit.holder {
-            None => Asked::LetGo,
-            Some(holder) if edit.acquired => Asked::Take(Arc::clone(holder)),
-            Some(_) => Asked::Keep,
+            None => LeaseRequestKind::Release,
+            Some(holder) if edit.acquired => LeaseRequestKind::Acquire(Arc::clone(holder)),
+            Some(_) => LeaseRequestKind::Renew,
         };
         match ask {
-            LeaseAsk::Get => Asked::State,
+            LeaseAsk::Get => LeaseRequestKind::Read,
             LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit) => write(edit),
-            LeaseAsk::Await(..) => Asked::Change,
+            LeaseAsk::Await(..) => LeaseRequestKind::Watch,
         }
     }
 }
 
-/// What was told about one Lease so far.
+/// What was logged about one Lease so far.
 #[derive(Default)]
-pub(in crate::kubernetes) struct Told {
-    /// The name under which we have it.
+pub(in crate::kubernetes) struct LeaseLog {
+    /// The holder identity with which this process has it.
     ours: Option<Arc<str>>,
     troubles: Troubles,
 }
 
-/// What blocks it of each kind of request: one that succeeds says nothing of the others.
+/// What blocks each kind of request: success of one does not clear the others.
 #[derive(Default)]
 struct Troubles {
     reads: Trouble,
     writes: Trouble,
     watches: Trouble,
-    /// Watches that failed in a row.
+    /// Failed watches in a row.
     failed_watches: u32,
 }
 
-/// What blocks it.
+/// What blocks a kind of request.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Trouble {
     #[default]
@@ -76,29 +76,29 @@ enum Trouble {
     Failing,
 }
 
-impl Told {
-    /// Takes note of a request. A Lease that is being released is not lost, whichever request shows it first.
-    pub(in crate::kubernetes) fn asked(&mut self, asked: &Asked) {
-        if *asked == Asked::LetGo {
+impl LeaseLog {
+    /// Records a request. A Lease that is being released does not count as lost, whichever request shows it first.
+    pub(in crate::kubernetes) fn record_request(&mut self, request: &LeaseRequestKind) {
+        if *request == LeaseRequestKind::Release {
             self.ours = None;
         }
     }
 
-    /// Takes in an answer, and says what is new.
-    pub(in crate::kubernetes) fn heard(
+    /// Records an answer, and logs what is new.
+    pub(in crate::kubernetes) fn record_answer(
         &mut self,
         lease: LeaseName,
         place: &Place,
-        asked: &Asked,
+        request: &LeaseRequestKind,
         answer: &LeaseAnswer,
     ) {
-        if let Some(news) = self.troubles.news(asked, answer) {
-            tell(place, asked, &news);
+        if let Some(change) = self.troubles.change(request, answer) {
+            log_change(place, request, &change);
         }
         match answer {
             LeaseAnswer::Seen(facts) => {
-                match asked {
-                    Asked::Take(holder) => {
+                match request {
+                    LeaseRequestKind::Acquire(holder) => {
                         self.ours = Some(Arc::clone(holder));
                         match lease {
                             LeaseName::Own => tracing::info!(lease = %place, %holder, "took the Lease"),
@@ -106,11 +106,11 @@ impl Told {
                             LeaseName::Shared => tracing::debug!(lease = %place, %holder, "took the Lease"),
                         }
                     }
-                    Asked::LetGo => match lease {
+                    LeaseRequestKind::Release => match lease {
                         LeaseName::Own => tracing::info!(lease = %place, "released the Lease"),
                         LeaseName::Shared => tracing::debug!(lease = %place, "released the Lease"),
                     },
-                    Asked::State | Asked::Keep | Asked::Change => {
+                    LeaseRequestKind::Read | LeaseRequestKind::Renew | LeaseRequestKind::Watch => {
                         self.compare(place, facts.holder.as_deref());
                     }
                 }
@@ -129,11 +129,11 @@ impl Told {
     }
 }
 
-/// What operators are told of requests that fail.
+/// A change in the state of failing requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum News {
+enum TroubleChange {
     /// They succeed again.
-    Well,
+    Recovered,
     /// They are denied.
     Denied(Arc<str>),
     /// They fail.
@@ -141,53 +141,57 @@ enum News {
 }
 
 impl Troubles {
-    fn of(&mut self, asked: &Asked) -> &mut Trouble {
-        match asked {
-            Asked::State => &mut self.reads,
-            Asked::Take(_) | Asked::Keep | Asked::LetGo => &mut self.writes,
-            Asked::Change => &mut self.watches,
+    fn of(&mut self, request: &LeaseRequestKind) -> &mut Trouble {
+        match request {
+            LeaseRequestKind::Read => &mut self.reads,
+            LeaseRequestKind::Acquire(_) | LeaseRequestKind::Renew | LeaseRequestKind::Release => {
+                &mut self.writes
+            }
+            LeaseRequestKind::Watch => &mut self.watches,
         }
     }
 
-    /// What an answer says that was not told yet.
-    fn news(&mut self, asked: &Asked, answer: &LeaseAnswer) -> Option<News> {
-        // A watch may break, and then the Lease is read.
-        let is_first = *asked == Asked::Change && {
+    /// Returns the change that this answer brings, if it was not logged yet.
+    fn change(&mut self, request: &LeaseRequestKind, answer: &LeaseAnswer) -> Option<TroubleChange> {
+        // A watch may break; the Lease is read then.
+        let is_first = *request == LeaseRequestKind::Watch && {
             let failed = matches!(answer, LeaseAnswer::Failed(_));
             self.failed_watches = if failed { self.failed_watches.saturating_add(1) } else { 0 };
             self.failed_watches == 1
         };
-        let trouble = self.of(asked);
+        let trouble = self.of(request);
         match answer {
             LeaseAnswer::Seen(_) | LeaseAnswer::Absent | LeaseAnswer::Conflict | LeaseAnswer::Unchanged => {
-                (std::mem::take(trouble) != Trouble::Nothing).then_some(News::Well)
+                (std::mem::take(trouble) != Trouble::Nothing).then_some(TroubleChange::Recovered)
             }
             LeaseAnswer::Failed(RequestFailure::Denied(why)) if *trouble != Trouble::Denied => {
                 *trouble = Trouble::Denied;
-                Some(News::Denied(Arc::clone(why)))
+                Some(TroubleChange::Denied(Arc::clone(why)))
             }
             LeaseAnswer::Failed(RequestFailure::Other(why)) if *trouble == Trouble::Nothing && !is_first => {
                 *trouble = Trouble::Failing;
-                Some(News::Failing(Arc::clone(why)))
+                Some(TroubleChange::Failing(Arc::clone(why)))
             }
             LeaseAnswer::Failed(RequestFailure::Denied(why) | RequestFailure::Other(why)) => {
-                tracing::debug!(?asked, %why, "a request about a Lease failed");
+                tracing::debug!(asked = ?request, %why, "a request about a Lease failed");
                 None
             }
         }
     }
 }
 
-fn tell(place: &Place, asked: &Asked, news: &News) {
-    let request = asked.kind();
-    match news {
-        News::Well => tracing::info!(lease = %place, request, "the Lease can be read and written again"),
-        News::Denied(why) => {
+fn log_change(place: &Place, request: &LeaseRequestKind, change: &TroubleChange) {
+    let request = request.kind();
+    match change {
+        TroubleChange::Recovered => {
+            tracing::info!(lease = %place, request, "the Lease can be read and written again")
+        }
+        TroubleChange::Denied(why) => {
             let remedy = "let the service account get, create, update and watch this Lease; nothing is written \
                           to Azure without it";
             tracing::warn!(lease = %place, request, %why, remedy, "the API server refuses a Lease");
         }
-        News::Failing(why) => {
+        TroubleChange::Failing(why) => {
             let remedy = "no answer: check that the API server is up and reachable; HTTP 404: check that the namespace of \
                           this Lease exists; else see why; it is tried again";
             tracing::warn!(lease = %place, request, %why, remedy, "a Lease cannot be read or written");
@@ -205,21 +209,36 @@ mod tests {
         let why: Arc<str> = Arc::from("HTTP 403");
         let denied = LeaseAnswer::Failed(RequestFailure::Denied(Arc::clone(&why)));
         let failing = LeaseAnswer::Failed(RequestFailure::Other(Arc::clone(&why)));
-        for asked in [Asked::Change, Asked::Keep] {
-            assert_eq!(troubles.news(&asked, &denied), Some(News::Denied(Arc::clone(&why))));
+        for request in [LeaseRequestKind::Watch, LeaseRequestKind::Renew] {
+            assert_eq!(troubles.change(&request, &denied), Some(TroubleChange::Denied(Arc::clone(&why))));
             for _ in 0..3 {
-                assert_eq!(troubles.news(&Asked::State, &LeaseAnswer::Absent), None);
-                assert_eq!(troubles.news(&asked, &denied), None);
+                assert_eq!(troubles.change(&LeaseRequestKind::Read, &LeaseAnswer::Absent), None);
+                assert_eq!(troubles.change(&request, &denied), None);
             }
         }
-        assert_eq!(troubles.news(&Asked::Take(Arc::from("us")), &LeaseAnswer::Conflict), Some(News::Well));
-        assert_eq!(troubles.news(&Asked::LetGo, &failing), Some(News::Failing(Arc::clone(&why))));
-        assert_eq!(troubles.news(&Asked::Keep, &failing), None);
-        assert_eq!(troubles.news(&Asked::Change, &LeaseAnswer::Unchanged), Some(News::Well));
-        assert_eq!(troubles.news(&Asked::Change, &failing), None, "a watch may break off");
-        assert_eq!(troubles.news(&Asked::State, &LeaseAnswer::Absent), None);
-        assert_eq!(troubles.news(&Asked::Change, &failing), Some(News::Failing(Arc::clone(&why))));
-        assert_eq!(troubles.news(&Asked::Change, &failing), None, "once");
-        assert_eq!(troubles.news(&Asked::Change, &LeaseAnswer::Unchanged), Some(News::Well));
+        assert_eq!(
+            troubles.change(&LeaseRequestKind::Acquire(Arc::from("us")), &LeaseAnswer::Conflict),
+            Some(TroubleChange::Recovered)
+        );
+        assert_eq!(
+            troubles.change(&LeaseRequestKind::Release, &failing),
+            Some(TroubleChange::Failing(Arc::clone(&why)))
+        );
+        assert_eq!(troubles.change(&LeaseRequestKind::Renew, &failing), None);
+        assert_eq!(
+            troubles.change(&LeaseRequestKind::Watch, &LeaseAnswer::Unchanged),
+            Some(TroubleChange::Recovered)
+        );
+        assert_eq!(troubles.change(&LeaseRequestKind::Watch, &failing), None, "a watch may break off");
+        assert_eq!(troubles.change(&LeaseRequestKind::Read, &LeaseAnswer::Absent), None);
+        assert_eq!(
+            troubles.change(&LeaseRequestKind::Watch, &failing),
+            Some(TroubleChange::Failing(Arc::clone(&why)))
+        );
+        assert_eq!(troubles.change(&LeaseRequestKind::Watch, &failing), None, "once");
+        assert_eq!(
+            troubles.change(&LeaseRequestKind::Watch, &LeaseAnswer::Unchanged),
+            Some(TroubleChange::Recovered)
+        );
     }
 }

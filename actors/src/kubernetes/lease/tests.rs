@@ -1,4 +1,4 @@
-//! Leases against the model of an API server behind real HTTP, and against answers that none would give.
+//! Leases against the model of an API server over real HTTP, and against invalid answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,8 +138,8 @@ async fn w8_a_release_is_seen_while_other_requests_go_on() {
             async move { waiting.carry_out(LeaseAsk::Await(version, Duration::from_secs(300))).await },
         );
     let released = seen(requests.carry_out(LeaseAsk::Replace(made, edit(None))).await);
-    let heard = seen(waiter.await.unwrap());
-    assert_eq!((heard.holder.as_deref(), &heard.version), (None, &released.version));
+    let result = seen(waiter.await.unwrap());
+    assert_eq!((result.holder.as_deref(), &result.version), (None, &released.version));
 }
 
 #[tokio::test]
@@ -215,9 +215,9 @@ async fn w8_a_watch_answers_with_its_first_event_that_says_something() {
     assert_eq!(&*seen(watched(&[bookmark.clone(), modified.clone()]).await).version.0, "9");
     assert_eq!(&*seen(watched(&[modified]).await).version.0, "9");
     assert!(matches!(watched(&[json!({ "type": "DELETED", "object": lease })]).await, LeaseAnswer::Absent));
-    let said = failed(watched(&[bookmark]).await);
-    assert_eq!(said, "the watch ended without a line about the Lease");
-    assert_eq!(failed(watched(&[]).await), said);
+    let error = failed(watched(&[bookmark]).await);
+    assert_eq!(error, "the watch ended without a line about the Lease");
+    assert_eq!(failed(watched(&[]).await), error);
     let expired = json!({ "type": "ERROR", "object": { "code": 410, "message": "too old" } });
     assert_eq!(failed(watched(&[expired]).await), "too old");
     failed(watched(&[json!("nonsense")]).await);
@@ -232,22 +232,29 @@ async fn an_empty_watch_is_a_failure() {
     }
 }
 
-fn told(kind: &str, version: u32) -> Value {
+fn watch_event(kind: &str, version: u32) -> Value {
     json!({ "type": kind, "object": { "metadata": { "resourceVersion": version.to_string() } } })
 }
 
 #[tokio::test]
 async fn w8_a_watch_skips_the_known_state_and_tells_an_older_final_one() {
-    let answer = watched(&[told("ADDED", 7), told("MODIFIED", 9)]).await;
+    let answer = watched(&[watch_event("ADDED", 7), watch_event("MODIFIED", 9)]).await;
     assert_eq!(&*seen(answer).version.0, "9");
-    assert!(matches!(watched(&[told("ADDED", 7)]).await, LeaseAnswer::Unchanged));
-    assert!(matches!(watched(&[told("ADDED", 7), told("DELETED", 8)]).await, LeaseAnswer::Absent));
+    assert!(matches!(watched(&[watch_event("ADDED", 7)]).await, LeaseAnswer::Unchanged));
+    assert!(matches!(
+        watched(&[watch_event("ADDED", 7), watch_event("DELETED", 8)]).await,
+        LeaseAnswer::Absent
+    ));
     // A cache that lags behind.
-    assert!(matches!(watched(&[told("ADDED", 6), told("MODIFIED", 7)]).await, LeaseAnswer::Unchanged));
-    let answer = watched(&[told("ADDED", 5), told("MODIFIED", 6), told("MODIFIED", 8)]).await;
+    assert!(matches!(
+        watched(&[watch_event("ADDED", 6), watch_event("MODIFIED", 7)]).await,
+        LeaseAnswer::Unchanged
+    ));
+    let answer =
+        watched(&[watch_event("ADDED", 5), watch_event("MODIFIED", 6), watch_event("MODIFIED", 8)]).await;
     assert_eq!(&*seen(answer).version.0, "8");
     // Storage that was restored from a backup.
-    assert_eq!(&*seen(watched(&[told("ADDED", 6)]).await).version.0, "6");
+    assert_eq!(&*seen(watched(&[watch_event("ADDED", 6)]).await).version.0, "6");
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,10 +262,10 @@ async fn w8_a_watch_that_stays_open_without_the_known_state_ends_soon() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n";
     let ask = LeaseAsk::Await(ResourceVersion("7".into()), Duration::from_secs(300));
     let began = tokio::time::Instant::now();
-    let said = failed(against(head.to_owned(), true).await.carry_out(ask.clone()).await);
-    assert!(said.contains("not begun with the Lease"), "{said}");
+    let error = failed(against(head.to_owned(), true).await.carry_out(ask.clone()).await);
+    assert!(error.contains("not begun with the Lease"), "{error}");
     assert!(began.elapsed() <= Duration::from_secs(6), "{:?}", began.elapsed());
-    let older = format!("{head}{}\n", told("ADDED", 6));
+    let older = format!("{head}{}\n", watch_event("ADDED", 6));
     assert_eq!(&*seen(against(older, true).await.carry_out(ask).await).version.0, "6");
     assert!(began.elapsed() <= Duration::from_secs(9), "{:?}", began.elapsed());
 }
@@ -275,7 +282,7 @@ async fn w8_no_request_lasts_longer_than_its_time() {
     let before = began.elapsed();
     failed(against(head, true).await.carry_out(ask).await);
     assert!(began.elapsed() - before <= Duration::from_secs(33), "{:?}", began.elapsed() - before);
-    // One that is refused with words that never end is known by its status.
+    // A refusal with an endless body is recognised by its status.
     let head = "HTTP/1.1 403 Forbidden\r\ncontent-length: 9\r\n\r\n".to_owned();
     let (ask, before) = (LeaseAsk::Await(ResourceVersion("7".into()), Duration::ZERO), began.elapsed());
     let refused = against(head, true).await.carry_out(ask).await;
@@ -318,7 +325,7 @@ fn w8_what_is_no_lease_is_refused_by_the_name_of_its_field() {
     let refused =
         |value: Value| facts(LeaseName::Own, value, Clock::start()).map(drop).unwrap_err().to_string();
     let with = |spec: Value| json!({ "metadata": { "resourceVersion": "5" }, "spec": spec });
-    for (value, told) in [
+    for (value, watch_event) in [
         (json!([]), "Lease: expected an object, found a list"),
         (json!({}), "metadata.resourceVersion: expected a text, found nothing"),
         (
@@ -336,11 +343,11 @@ fn w8_what_is_no_lease_is_refused_by_the_name_of_its_field() {
             "spec.leaseTransitions: expected a whole number, found 1.5",
         ),
     ] {
-        assert_eq!(refused(value), told);
+        assert_eq!(refused(value), watch_event);
     }
 }
 
-fn noted(gates: GateTimes, clock: Clock) -> Value {
+fn recorded(gates: GateTimes, clock: Clock) -> Value {
     let edit = LeaseEdit { gates: Some(gates), ..edit(Some("us")) };
     let body = LeaseDocument::new(&place()).edited(&edit, clock);
     let mut lease: Value = serde_json::from_slice(&body).unwrap();
@@ -352,7 +359,7 @@ fn noted(gates: GateTimes, clock: Clock) -> Value {
 fn w8_gate_times_come_back_as_the_moments_that_they_were() {
     let clock = Clock::start();
     let until = clock.now().plus(Duration::from_secs(100));
-    let lease = noted(GateTimes { reads_until: Some(until), writes_until: None }, clock);
+    let lease = recorded(GateTimes { reads_until: Some(until), writes_until: None }, clock);
     let annotations = &lease["metadata"]["annotations"];
     assert!(annotations["azure-backend-pool-controller.io/reads-throttled-until"].is_string());
     assert_eq!(annotations["azure-backend-pool-controller.io/writes-throttled-until"], Value::Null);
@@ -396,7 +403,7 @@ fn pools_out_of_sync_come_back_since_the_moments_that_they_were() {
 fn w8_noted_gate_times_that_have_passed_or_cannot_be_are_none() {
     let clock = Clock::start();
     for text in ["2020-01-01T00:00:00Z", "soon", ""] {
-        let mut lease = noted(GateTimes::default(), clock);
+        let mut lease = recorded(GateTimes::default(), clock);
         lease["metadata"]["annotations"]["azure-backend-pool-controller.io/writes-throttled-until"] =
             text.into();
         assert_eq!(facts(LeaseName::Own, lease, clock).unwrap().gates, GateTimes::default(), "{text:?}");
@@ -405,7 +412,7 @@ fn w8_noted_gate_times_that_have_passed_or_cannot_be_are_none() {
 
 #[test]
 fn w8_times_are_written_as_the_api_writes_micro_times() {
-    let lease = noted(GateTimes::default(), Clock::start());
+    let lease = recorded(GateTimes::default(), Clock::start());
     let time = lease["spec"]["renewTime"].as_str().unwrap();
     let shape: String = time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     assert_eq!(shape, "0000-00-00T00:00:00.000000Z");
@@ -426,8 +433,8 @@ async fn w8_a_watch_that_is_cut_after_10_s_or_more_is_closed_and_has_not_failed(
             Err(std::io::Error::other("connection reset"))
         });
         let bytes = StreamReader::new(Box::pin(begun.chain(cut)));
-        let heard = requests.first_news(&ResourceVersion("7".into()), bytes).await;
-        match heard {
+        let result = requests.first_change(&ResourceVersion("7".into()), bytes).await;
+        match result {
             Ok(LeaseAnswer::Unchanged) => assert!(is_routine, "after {seconds} s"),
             Err(RequestFailure::Other(_)) => assert!(!is_routine, "after {seconds} s"),
             other => panic!("after {seconds} s: {other:?}"),

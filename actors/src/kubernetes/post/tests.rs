@@ -1,4 +1,4 @@
-//! What reaches an API server of an event, over loopback HTTP, and what its answers become.
+//! Requests to an API server for an event, over loopback HTTP, and the results of its answers.
 
 use model::ids::{NodeName, NodeUid, ServiceKey, ServiceUid};
 use model::machine::Now;
@@ -41,8 +41,8 @@ fn event(clock: Clock, place: Place) -> Event {
     }
 }
 
-/// A server that answers one request with this status and header lines; tells the request line, the content type and
-/// the body.
+/// Starts a server that answers one request with this status and these header lines; returns the request line, the
+/// content type and the body.
 async fn ask(
     event: &Event,
     status: u16,
@@ -171,7 +171,7 @@ fn x2_e1_an_event_about_this_process_is_attached_to_its_deployment() {
         let mut reporter = Reporter::new(Some(place.clone()), pod.clone(), &own(), clock);
         let kind = if pod.is_some() { "Pod" } else { "Lease" };
         assert_eq!(involved(&Subject::Controller, &reporter).object["kind"], kind, "until then");
-        reporter.found("d-1".into());
+        reporter.set_deployment_uid("d-1".into());
         let Involved { namespace, object, name } = involved(&Subject::Controller, &reporter);
         assert_eq!((&*namespace, object, &*name), ("pools", found.clone(), "controller"));
         let instance = pod.map_or_else(|| Arc::from(""), |pod| pod.name);
@@ -180,7 +180,7 @@ fn x2_e1_an_event_about_this_process_is_attached_to_its_deployment() {
         assert_eq!(manifest["reportingInstance"], *instance, "who tells is the Pod all the same");
     }
     let mut unnamed = Reporter::new(None, None, &own(), clock);
-    unnamed.found("d-1".into());
+    unnamed.set_deployment_uid("d-1".into());
     assert_eq!(involved(&Subject::Controller, &unnamed).object["kind"], "Lease");
 }
 

@@ -1,5 +1,5 @@
-//! Verdicts that are kept for a while, so that a client that reads often is not judged each time. What was asked is
-//! kept as a digest: neither the token nor anything that leads back to it stays.
+//! Cache of verdicts, so that a client that reads often is not reviewed each time. The key is a digest: the cache
+//! holds neither the token nor anything that leads back to it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,18 +9,17 @@ use tokio::time::Instant;
 
 use super::Verdict;
 
-/// How long a verdict is kept: for that long the operator whose right or token has ended may go on reading.
+/// Lifetime of a verdict: for this time, a client whose permission or token has ended can still read.
 const KEPT_FOR: Duration = Duration::from_secs(10);
-/// The most verdicts that are kept; any client that reaches the listener can have one made for each token that it
-/// invents.
+/// Most cached verdicts. Any client that reaches the listener can cause one with each invented token.
 const MOST: usize = 1024;
 
-/// Token, path and verb as one digest.
+/// Digest of token, path and verb.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Question([u8; 32]);
 
 impl Question {
-    /// The digest of these. What stands before another part says how long it is, so that no two questions are one text.
+    /// Computes the digest. The length precedes each part, so that different questions never yield the same text.
     pub(super) fn new(token: &str, path: &str, verb: &str) -> Question {
         let mut context = Context::new(&SHA256);
         for part in [verb, path, token] {
@@ -33,7 +32,7 @@ impl Question {
     }
 }
 
-/// A verdict, and when it was asked for.
+/// A verdict, and the time of its question.
 #[derive(Clone, Debug)]
 struct Entry {
     question: Question,
@@ -47,22 +46,21 @@ impl Entry {
     }
 }
 
-/// The verdicts, the oldest first.
+/// The verdicts, oldest first.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Kept(VecDeque<Entry>);
+pub(super) struct VerdictCache(VecDeque<Entry>);
 
-impl Kept {
-    /// The verdict on a question, while it is fresh.
+impl VerdictCache {
+    /// Returns the verdict on a question, while it is fresh.
     pub(super) fn of(&self, now: Instant, question: Question) -> Option<&Verdict> {
-        // The newest are asked about again most often.
+        // The newest are requested again most often.
         let entry = self.0.iter().rev().find(|entry| entry.question == question)?;
         entry.is_fresh(now).then_some(&entry.verdict)
     }
 
-    /// These verdicts and this one, which was asked for at that moment; those that are no longer fresh then go, and where
-    /// there are too many, the oldest. A missing answer is no verdict, and none takes the place of one that was asked
-    /// for later.
-    pub(super) fn with(&self, asked: Instant, question: Question, verdict: &Verdict) -> Kept {
+    /// Adds this verdict, which was requested at that time, and drops the expired ones and, if there are too many, the
+    /// oldest. A missing answer is not a verdict. A verdict never replaces one that was requested later.
+    pub(super) fn with(&self, asked: Instant, question: Question, verdict: &Verdict) -> VerdictCache {
         match verdict {
             Verdict::Allowed(_) | Verdict::Denied(..) | Verdict::Unknown(_) => {}
             Verdict::Unanswered(_) => return self.clone(),
@@ -76,7 +74,7 @@ impl Kept {
             kept.pop_front();
         }
         kept.push_back(Entry { question, verdict: verdict.clone(), asked });
-        Kept(kept)
+        VerdictCache(kept)
     }
 }
 
@@ -101,9 +99,9 @@ mod tests {
         let denied = Verdict::Denied("bob".into(), "".into());
         let unknown = Verdict::Unknown("".into());
         let verdicts = [("a", allowed()), ("b", denied), ("c", unknown), ("d", unanswered)];
-        let kept = verdicts
-            .iter()
-            .fold(Kept::default(), |kept, (token, verdict)| kept.with(begin, question(token), verdict));
+        let kept = verdicts.iter().fold(VerdictCache::default(), |kept, (token, verdict)| {
+            kept.with(begin, question(token), verdict)
+        });
         let last = begin + KEPT_FOR - Duration::from_millis(1);
         for (token, verdict) in &verdicts[..3] {
             assert_eq!(kept.of(last, question(token)), Some(verdict));
@@ -120,8 +118,11 @@ mod tests {
         let begin = Instant::now();
         let second = begin + KEPT_FOR - Duration::from_secs(1);
         let denied = Verdict::Denied("alice".into(), "".into());
-        let kept =
-            Kept::default().with(begin, question("a"), &allowed()).with(second, question("a"), &denied);
+        let kept = VerdictCache::default().with(begin, question("a"), &allowed()).with(
+            second,
+            question("a"),
+            &denied,
+        );
         assert_eq!((kept.of(begin + KEPT_FOR, question("a")), kept.0.len()), (Some(&denied), 1));
         let late = kept.with(second - Duration::from_secs(1), question("a"), &allowed());
         assert_eq!(late.of(second, question("a")), Some(&denied), "what was asked for before is older news");
@@ -130,7 +131,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn h2_there_are_no_more_verdicts_than_a_bound_and_the_oldest_go_first() {
         let begin = Instant::now();
-        let mut kept = Kept::default();
+        let mut kept = VerdictCache::default();
         for number in 0..=MOST {
             kept = kept.with(begin, question(&number.to_string()), &allowed());
         }

@@ -1,4 +1,4 @@
-//! Patches of taints against the model of an API server behind real HTTP.
+//! Patches of taints against the model of an API server over real HTTP.
 
 use model::ids::{NodeName, NodeUid};
 use simulator::models::kube::Resource;
@@ -7,7 +7,7 @@ use simulator::{Fakes, Settings};
 
 use super::*;
 
-/// An API server with the node `n1`, which has these taints.
+/// Starts an API server with the node `n1`, which has these taints.
 async fn stage(taints: &[(&str, &str, &str)]) -> (Fakes, Requests) {
     let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
     fakes.apply(vec![node("n1", &["10.0.0.4"], &[], true, taints)]).await.expect("a node");
@@ -20,7 +20,7 @@ async fn stored(fakes: &Fakes) -> Value {
     fakes.cluster.ask(|cluster, _| cluster.model.get(Resource::Nodes, "", "n1")).await.expect("it is there")
 }
 
-/// The taints of the node, each as operators write it.
+/// Returns the taints of the node, each as operators write it.
 async fn taints(fakes: &Fakes) -> Vec<String> {
     let node = stored(fakes).await;
     let text = |taint: &Value, field: &str| taint[field].as_str().unwrap_or_default().to_owned();
@@ -32,7 +32,7 @@ async fn taints(fakes: &Fakes) -> Vec<String> {
     all.iter().map(each).collect()
 }
 
-/// What is asked for the node as it is now.
+/// Returns this edit for the current state of the node.
 async fn ask(fakes: &Fakes, edit: TaintEdit) -> TaintAsk {
     let node = stored(fakes).await;
     let text = |field: &str| node["metadata"][field].as_str().expect("the server sets it").to_owned();
@@ -47,7 +47,7 @@ async fn n1_the_taint_is_added_and_taken_back_and_those_of_others_stay() {
     let (fakes, requests) = stage(&OTHERS).await;
     let before = taints(&fakes).await;
     let add = ask(&fakes, TaintEdit::AddTo).await;
-    // Another client writes the node in between: that is no reason to lose either.
+    // A concurrent write by another client loses neither change.
     let mut other = stored(&fakes).await;
     other["spec"]["unschedulable"] = true.into();
     fakes.apply(vec![other]).await.expect("a node");
@@ -137,15 +137,15 @@ async fn c4_a_dry_run_patches_nothing() {
 fn n1_a_refusal_is_told_once_until_the_server_answers_otherwise() {
     let ask = TaintAsk { node: NodeName::new("n1"), uid: NodeUid::new("u"), edit: TaintEdit::AddTo };
     let (denied, failing) = (RequestFailure::Denied("no".into()), RequestFailure::Other("away".into()));
-    let mut told = Told::default();
-    for (failure, is_news) in
+    let mut log = PatchLog::default();
+    for (failure, is_new) in
         [(&failing, true), (&failing, false), (&denied, true), (&denied, false), (&failing, false)]
     {
-        assert_eq!(told.is_news(failure), is_news, "{failure:?}");
-        told.heard(&ask, &TaintAnswer::Failed(failure.clone()));
+        assert_eq!(log.is_new(failure), is_new, "{failure:?}");
+        log.record(&ask, &TaintAnswer::Failed(failure.clone()));
     }
-    told.heard(&ask, &TaintAnswer::Withheld);
-    assert!(!told.is_news(&failing), "a patch that was not sent says nothing of the server");
-    told.heard(&ask, &TaintAnswer::Overtaken);
-    assert!(told.is_news(&failing) && told.is_news(&denied));
+    log.record(&ask, &TaintAnswer::Withheld);
+    assert!(!log.is_new(&failing), "a patch that was not sent says nothing of the server");
+    log.record(&ask, &TaintAnswer::Overtaken);
+    assert!(log.is_new(&failing) && log.is_new(&denied));
 }

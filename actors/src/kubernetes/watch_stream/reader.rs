@@ -1,6 +1,6 @@
-//! Reads a stream to its end, also while its watcher is busy: what was read waits here, where a newer line about the
-//! same object replaces the older one (docs/design/model-and-mechanisms.md, A3). Only when too much waits is the
-//! connection left to wait too.
+//! Reads a stream to its end, even while its watcher is busy. Unhandled lines wait here, where a newer line about the
+//! same object replaces the older one (docs/design/model-and-mechanisms.md, A3). The reader pauses the connection
+//! only when too many lines wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +18,16 @@ use sources::watch::{In, WatchFailure};
 use tokio::time::MissedTickBehavior;
 use tokio_util::codec::LinesCodecError;
 
-use super::{Request, WayBack, decode, log_undecodable, other};
+use super::{Request, WatcherRoute, decode, log_undecodable, other};
 use crate::address_book::Deliver;
 use crate::clock::Clock;
 use crate::recorder;
 
-/// The most lines that are decoded before others on the same thread have their turn.
+/// Most lines that are decoded before other tasks on the same thread get a turn.
 const RUN: usize = 256;
-/// The most deliveries that one message carries.
+/// Most deliveries that one message carries.
 const BATCH: usize = 512;
-/// How often the age of what waits is measured, while anything does.
+/// Interval of the measurement while lines wait.
 const MEASURED_EVERY: Duration = Duration::from_secs(1);
 
 /// Reads one stream.
@@ -36,14 +36,14 @@ pub(super) struct Reader {
     clock: Clock,
     intake: Intake,
     watcher: Sender,
-    /// Who hears at once of which pools changes were read.
+    /// Sender to the writer, which receives immediately the pools whose changes were read.
     writer: Sender,
     lag: Lag,
 }
 
 impl Reader {
-    /// A reader of what answers this request.
-    pub(super) fn new(clock: Clock, request: &Request, watcher: &WayBack) -> Reader {
+    /// Creates a reader for the answer to this request.
+    pub(super) fn new(clock: Clock, request: &Request, watcher: &WatcherRoute) -> Reader {
         Reader {
             kind: request.kind,
             clock,
@@ -54,8 +54,8 @@ impl Reader {
         }
     }
 
-    /// Reads until the stream ends and its watcher has taken in everything, or is gone. Returns how the stream has
-    /// failed, if it has; `wall` is the time by the server's clock.
+    /// Reads until the stream has ended and its watcher has handled everything, or the watcher is gone. Returns how
+    /// the stream has failed, if it has. `wall` returns the time by the server's clock.
     pub(super) async fn read_all<S>(mut self, lines: S, wall: impl Fn() -> Timestamp) -> Option<WatchFailure>
     where
         S: Stream<Item = Result<String, LinesCodecError>> + Unpin,
@@ -77,7 +77,7 @@ impl Reader {
                 is_there = self.watcher.delivered() => if !is_there {
                     return None;
                 },
-                // Nothing is granted where there is no writer.
+                // Without a writer, nothing is granted.
                 _ = self.writer.delivered() => {}
                 _ = measured.tick() => self.lag.show(self.clock.now(), self.watcher.oldest),
             }
@@ -87,7 +87,7 @@ impl Reader {
         failure
     }
 
-    /// Decodes a run of lines, which wait from now on; returns what is wrong with the stream, if anything is.
+    /// Decodes a run of lines and queues them; returns the failure of the stream, if there is one.
     fn take_in(
         &mut self,
         run: Vec<Result<String, LinesCodecError>>,
@@ -122,12 +122,12 @@ impl Reader {
     }
 }
 
-/// What waits for a machine; one message is under way at a time.
+/// Deliveries that wait for a machine; one message is in flight at a time.
 struct Sender {
     to: Recipient<Deliver>,
     waiting: Outbox,
     under_way: Option<BoxFuture<'static, bool>>,
-    /// When the first line of what is under way was read.
+    /// Time at which the first line of the message in flight was read.
     oldest: Option<Now>,
 }
 
@@ -140,7 +140,7 @@ impl Sender {
         self.waiting.is_empty() && self.under_way.is_none()
     }
 
-    /// Sends what waits, unless something is under way.
+    /// Sends the waiting deliveries, unless a message is in flight.
     fn send(&mut self) {
         if self.under_way.is_some() || self.waiting.is_empty() {
             return;
@@ -151,7 +151,7 @@ impl Sender {
         self.under_way = Some(async move { sending.await.is_ok() }.boxed());
     }
 
-    /// Waits until what is under way was taken in, forever if nothing is; false if the receiver is gone.
+    /// Waits until the message in flight is handled, forever if there is none; returns false if the receiver is gone.
     async fn delivered(&mut self) -> bool {
         let Some(under_way) = &mut self.under_way else { return std::future::pending().await };
         let is_there = under_way.await;
@@ -164,7 +164,7 @@ fn read_at(delivery: &Delivery) -> Option<Now> {
     if let Delivery::Watcher(_, In::Line { read, .. }) = delivery { Some(*read) } else { None }
 }
 
-/// For how long the oldest line that was read has waited for its watcher, as the metrics know it.
+/// How long the oldest unhandled line has waited for its watcher, as last reported to the metrics.
 struct Lag {
     kind: Kind,
     is_shown: bool,

@@ -1,5 +1,5 @@
-//! The requests for each kind, a stream of a simulated API server over HTTP that breaks, and watches that a server
-//! accepts and closes without a line.
+//! The requests for each kind, a broken stream of a simulated API server over HTTP, and watches that a server accepts
+//! and closes without a line.
 
 use model::machine::{Machine, Now};
 use model::object::{Object, PreemptionObject, ResourceVersion};
@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::*;
 use crate::address_book::End;
 use crate::kubernetes::raw;
-use crate::shell::tests::board_of_sinks;
+use crate::shell::tests::address_book_of_sinks;
 
 fn asked_of(kind: Kind, ask: Ask) -> String {
     uri(&Request { call: CallId(1), kind, ask }, 0)
@@ -57,12 +57,12 @@ fn n1_every_request_for_preemptions_asks_for_their_reason_on_nodes_alone() {
     }
 }
 
-/// An API server, and a watcher that is told what its requests for preemptions bring.
+/// An API server, and a watcher that receives the answers to its requests for preemptions.
 struct Stage {
     fakes: Fakes,
     client: Client,
     clock: Clock,
-    hears: UnboundedReceiver<Delivery>,
+    receiver: UnboundedReceiver<Delivery>,
     recipient: actix::Recipient<crate::address_book::Deliver>,
 }
 
@@ -71,51 +71,52 @@ impl Stage {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));
         let client = Client::try_from(config).expect("a client");
-        let (address_book, hears) = board_of_sinks(Duration::ZERO);
+        let (address_book, receiver) = address_book_of_sinks(Duration::ZERO);
         let recipient = address_book.recipient(End::Watcher(Kind::Preemptions)).clone();
-        Stage { fakes, client, clock: Clock::start(), hears, recipient }
+        Stage { fakes, client, clock: Clock::start(), receiver, recipient }
     }
 
     async fn apply(&self, event: Value) {
         self.fakes.apply(vec![event]).await.expect("an event");
     }
 
-    /// Carries out a request.
+    /// Sends a request.
     fn ask(&self, call: u64, ask: Ask) {
         let kind = Kind::Preemptions;
-        let watcher = WayBack { kind, recipient: self.recipient.clone(), writer: self.recipient.clone() };
+        let watcher =
+            WatcherRoute { kind, recipient: self.recipient.clone(), writer: self.recipient.clone() };
         let request = Request { call: CallId(call), kind, ask };
         drop(tokio::spawn(follow(self.client.clone(), self.clock, request, watcher)));
     }
 
-    /// What the watcher is told next.
-    async fn word(&mut self) -> In {
-        let delivery = self.hears.recv().await.expect("the sink lives");
+    /// Returns the next input of the watcher.
+    async fn next_input(&mut self) -> In {
+        let delivery = self.receiver.recv().await.expect("the sink lives");
         let Delivery::Watcher(Kind::Preemptions, input) = delivery else {
             panic!("not for the watcher: {delivery:?}")
         };
         input
     }
 
-    /// The lines of a request until one is such a line.
+    /// Returns the lines of a request up to the first that matches.
     async fn lines(&mut self, of: u64, is_last: impl Fn(&Line) -> bool) -> Vec<Line> {
         let mut lines = Vec::new();
         while !lines.last().is_some_and(&is_last) {
-            let word = self.word().await;
-            if let In::Line { call, line, .. } = word {
+            let next_input = self.next_input().await;
+            if let In::Line { call, line, .. } = next_input {
                 assert_eq!(call, CallId(of));
                 lines.push(line);
             } else {
-                assert!(matches!(word, In::Opened(call) if call == CallId(of)), "{word:?}");
+                assert!(matches!(next_input, In::Opened(call) if call == CallId(of)), "{next_input:?}");
             }
         }
         lines
     }
 
-    /// How a request ends.
+    /// Returns how a request ends.
     async fn end(&mut self) -> (CallId, Option<WatchFailure>) {
         loop {
-            if let In::Ended { call, failure, .. } = self.word().await {
+            if let In::Ended { call, failure, .. } = self.next_input().await {
                 return (call, failure);
             }
         }
@@ -177,7 +178,7 @@ async fn n1_that_events_may_not_be_watched_is_told_as_for_other_kinds() {
     assert!(call == CallId(7) && why.contains("HTTP 403") && why.contains("events"), "{why}");
 }
 
-/// The requests of a watcher to a server that refuses streaming lists and answers each watch with `answer`.
+/// Returns the requests of a watcher to a server that refuses streaming lists and gives `answer` to each watch.
 async fn asked_of_a_server_that_answers_watches(answer: &'static str, count: usize) -> Vec<&'static str> {
     let list = r#"{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"10"},"items":[]}"#;
     let serve = move |line: &str| {
@@ -192,7 +193,7 @@ async fn asked_of_a_server_that_answers_watches(answer: &'static str, count: usi
     };
     let config = kube::Config::new(raw::serve(serve, false).await.parse().expect("an address"));
     let client = Client::try_from(config).expect("a client");
-    let (address_book, mut hears) = board_of_sinks(Duration::ZERO);
+    let (address_book, mut receiver) = address_book_of_sinks(Duration::ZERO);
     let kind = Kind::Nodes;
     let (mut watcher, mut now, mut out) = (Watcher::new(kind), Now::ZERO, Vec::new());
     watcher.step(now, In::Start, &mut out);
@@ -213,10 +214,10 @@ async fn asked_of_a_server_that_answers_watches(answer: &'static str, count: usi
             Ask::Watch { .. } => "watch",
         });
         let recipient = address_book.recipient(End::Watcher(kind)).clone();
-        let way_back = WayBack { kind, writer: recipient.clone(), recipient };
+        let way_back = WatcherRoute { kind, writer: recipient.clone(), recipient };
         follow(client.clone(), Clock::start(), request, way_back).await;
-        while let Ok(Delivery::Watcher(_, word)) = hears.try_recv() {
-            watcher.step(now, word, &mut out);
+        while let Ok(Delivery::Watcher(_, next_input)) = receiver.try_recv() {
+            watcher.step(now, next_input, &mut out);
         }
     }
     asked

@@ -1,12 +1,12 @@
-//! The credentials of a server in the bootstrap (A27, A65, A97): which of them are used, and which files they name.
-//! The files are read by the driver.
+//! The credentials of a server in the bootstrap (A27, A65, A97): the supported ones, and their files. The driver
+//! reads the files.
 
 use std::path::PathBuf;
 
 use super::BootstrapError;
 use super::json::At;
 
-/// What secures the channel to a server.
+/// Security of the channel to a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Channel {
     /// Nothing.
@@ -18,14 +18,14 @@ pub(crate) enum Channel {
 /// The files of TLS.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct TlsFiles {
-    /// The authorities that are trusted; `None`: those of the system.
+    /// Trusted authorities; `None`: those of the system.
     pub ca: Option<PathBuf>,
-    /// Our own certificate and its key; `None`: we show none.
+    /// Certificate and key of this client; `None`: no client certificate.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl Channel {
-    /// The first of the server's credentials that is supported.
+    /// Returns the first supported credentials of the server.
     pub(super) fn of(server: &At<'_>) -> Result<Channel, BootstrapError> {
         const NAME: &str = "channel_creds";
         let remedy = "is missing: list a supported type, insecure or tls";
@@ -60,7 +60,7 @@ impl TlsFiles {
                 return Err(config.fault_of("certificate_file", "is missing: private_key_file needs it"));
             }
         };
-        // The files are read for each stream again, so that the interval has nothing to say. It has to be one.
+        // The files are read again for each stream, so the interval has no effect; it must be valid.
         let interval = config.field("refresh_interval")?;
         if let Some(interval) = interval.filter(|interval| !interval.value().as_str().is_some_and(is_span)) {
             return Err(interval.fault("is no duration in seconds: write one such as \"600s\""));
@@ -69,7 +69,7 @@ impl TlsFiles {
     }
 }
 
-/// Whether a text is a duration in protobuf's JSON that is not negative: seconds with up to nine decimals.
+/// Returns whether a text is a non-negative duration in protobuf's JSON: seconds with up to nine decimals.
 fn is_span(text: &str) -> bool {
     const LONGEST: u64 = 315_576_000_000;
     let Some(number) = text.strip_suffix('s') else { return false };
@@ -81,7 +81,7 @@ fn is_span(text: &str) -> bool {
         && whole.parse::<u64>().is_ok_and(|seconds| seconds <= LONGEST)
 }
 
-/// The files of the tokens that go with each call. All of them go; credentials of other types are passed over.
+/// Returns the files of the tokens that each call carries. All of them apply; credentials of other types are ignored.
 pub(super) fn tokens_of(server: &At<'_>) -> Result<Vec<PathBuf>, BootstrapError> {
     let mut tokens = Vec::new();
     let Some(list) = server.field("call_creds")? else { return Ok(tokens) };

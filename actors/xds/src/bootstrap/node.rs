@@ -1,4 +1,4 @@
-//! Who we are to a control plane: the node of the bootstrap, with what a client adds to it.
+//! The node of this client: the node of the bootstrap, with the fields that a client adds.
 
 use std::fmt;
 
@@ -9,18 +9,18 @@ use serde_json::{Map, Value};
 use super::BootstrapError;
 use super::json::At;
 
-/// By which a control plane knows what program this is.
+/// Name of this program for control planes.
 pub(crate) const USER_AGENT: &str = "azure-backend-pool-controller";
 
-/// What we can do besides: overprovisioning factors are not heeded (A27), and resources may come in their wrapper.
+/// Client features: overprovisioning factors are ignored (A27), and resources may come in their wrapper.
 const FEATURES: [&str; 2] = ["envoy.lb.does_not_support_overprovisioning", "xds.config.resource-in-sotw"];
 
-/// Who we are to a control plane. Its metadata may hold secrets, and is not shown by `Debug`.
+/// The node of this client. Its metadata may hold secrets, so `Debug` does not show it.
 #[derive(Clone, PartialEq, Default)]
 pub struct Node(core::Node);
 
 impl Node {
-    /// The node of this document. It may be missing, and so may its id: gRPC allows that too.
+    /// Reads the node of a document. The node and its id may be missing, as in gRPC.
     pub(super) fn of(root: &At<'_>) -> Result<Node, BootstrapError> {
         let mut node = core::Node {
             user_agent_name: USER_AGENT.to_owned(),
@@ -44,20 +44,20 @@ impl Node {
         Ok(Node(node))
     }
 
-    /// The same, of this version of ours.
+    /// Returns the node with this version.
     pub(super) fn of_version(&self, version: &str) -> Node {
         let mut node = self.0.clone();
         node.user_agent_version_type = Some(UserAgentVersionType::UserAgentVersion(version.to_owned()));
         Node(node)
     }
 
-    /// Its id; empty: it has none.
+    /// Returns its id, or an empty text.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.0.id
     }
 
-    /// As it is sent.
+    /// Returns the message that is sent.
     pub(crate) fn message(&self) -> &core::Node {
         &self.0
     }

@@ -1,31 +1,30 @@
-//! Where a server is: gRPC's names of targets, as far as a list of xDS servers needs them. Names are resolved by the
-//! transport.
+//! The address of a server: gRPC's target names, as far as a list of xDS servers needs them. The transport resolves
+//! names.
 
 use std::net::Ipv6Addr;
 
-/// The port where a target names none.
+/// Port of a target without one.
 const DEFAULT_PORT: u16 = 443;
 
-/// What can be written instead, for messages.
+/// Valid forms, for messages.
 const FORMS: &str = "write host:port, [IPv6 address]:port, dns:///host:port or unix:path";
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
-    /// At this address.
+    /// A host and port.
     Tcp {
-        /// Host and port as they stand in an address, an IPv6 address in brackets.
+        /// Host and port as in a URL, with an IPv6 address in brackets.
         authority: String,
     },
-    /// At the socket of this path.
+    /// The Unix socket at this path.
     Unix(String),
 }
 
 impl Target {
-    /// Reads a target.
+    /// Parses a target.
     ///
-    /// # Errors
-    /// It is none that can be reached, with the reason and the remedy.
+    /// # Errors The target cannot be reached; with the reason and the remedy.
     pub(super) fn parse(uri: &str) -> Result<Target, String> {
         if uri.is_empty() {
             return Err(format!("is empty: {FORMS}"));
@@ -60,7 +59,7 @@ fn unix(path: &str) -> Result<Target, String> {
         Some(absolute) if !absolute.starts_with('/') => {
             return Err("has no absolute path: write unix:///path, or unix:path".to_owned());
         }
-        // The transport takes two slashes at the beginning for those of a URL.
+        // The transport treats two leading slashes as those of a URL.
         Some(absolute) => format!("/{}", absolute.trim_start_matches('/')),
         None => path.to_owned(),
     };
@@ -91,7 +90,7 @@ fn tcp(text: &str) -> Result<Target, String> {
     Ok(Target::Tcp { authority: format!("{host}:{port}") })
 }
 
-/// What stands behind the brackets, where it is no port, has to be nothing.
+/// Text after the brackets that is not a port must be empty.
 fn none_if_empty(rest: &str) -> Result<Option<&str>, String> {
     if rest.is_empty() || rest.starts_with(':') {
         Ok(None)

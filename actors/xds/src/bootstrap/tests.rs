@@ -1,4 +1,4 @@
-//! What may stand in a bootstrap, and what is said of what may not.
+//! Valid contents of a bootstrap, and the errors about invalid ones.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// All that a bootstrap can have.
+/// A bootstrap with all known fields.
 const FULL: &str = r#"{
   "xds_servers": [
     {
@@ -45,7 +45,7 @@ fn of_server(fields: &str) -> String {
     format!(r#"{{"xds_servers": [{{{fields}}}], "node": {{"id": "pools-1"}}}}"#)
 }
 
-/// A bootstrap with a server of this target and these credentials besides.
+/// A bootstrap with a server of this target and with these additional credentials.
 fn of_target(uri: &str, creds: &str) -> String {
     of_server(&format!(r#""server_uri": {uri:?}, "channel_creds": [{{"type": {creds:?}}}]"#))
 }
@@ -146,19 +146,19 @@ fn x2_what_has_no_effect_is_warned_of() {
     assert!(authorities.starts_with("authorities: the xds_servers of 1 of them"), "{authorities}");
 }
 
-/// Bootstraps that are refused, each with a part of what is said of it.
+/// Invalid bootstraps, each with a part of its error.
 fn faults() -> Vec<(String, &'static str)> {
     let mut faults = faults_of_credentials();
     faults.extend(faults_elsewhere());
     faults
 }
 
-/// A bootstrap with a server that has these fields besides its target.
+/// A bootstrap with a server that has these fields in addition to its target.
 fn of_reached(fields: &str) -> String {
     of_server(&format!(r#""server_uri": "a:1", {fields}"#))
 }
 
-/// One whose server has TLS and these call credentials.
+/// A bootstrap with a server with TLS and these call credentials.
 fn secure(call: &str) -> String {
     of_reached(&format!(r#""channel_creds": [{{"type": "tls"}}], "call_creds": {call}"#))
 }
@@ -362,7 +362,7 @@ fn x2_a_bootstrap_is_loaded_from_its_source_up_to_its_limit() {
     fs::write(&path, FULL).unwrap();
     assert_eq!(Bootstrap::load(&file).unwrap().servers().len(), 2);
     assert_eq!(Bootstrap::load(&Source::Inline(FULL.to_owned())).unwrap().servers().len(), 2);
-    // White space is JSON, so that size is all that is wrong with it.
+    // White space is valid JSON, so only the size is wrong.
     let at_limit = format!("{FULL}{}", " ".repeat(LARGEST - FULL.len()));
     let above = format!("{at_limit} ");
     fs::write(&path, &at_limit).unwrap();
@@ -376,7 +376,7 @@ fn x2_a_bootstrap_is_loaded_from_its_source_up_to_its_limit() {
     assert_eq!(file.to_string(), format!("file {}", path.display()));
 }
 
-/// Any JSON, some of it with the names that mean something.
+/// Arbitrary JSON, partly with known names.
 fn json() -> impl Strategy<Value = Value> {
     let names = [
         "xds_servers",
@@ -411,7 +411,7 @@ fn json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The bytes of a file: any, those of a good bootstrap with some of them changed, and brackets without end.
+/// The bytes of a file: arbitrary ones, those of a good bootstrap with changes, and endless brackets.
 fn file() -> impl Strategy<Value = Vec<u8>> {
     let change = (any::<prop::sample::Index>(), any::<u8>(), 0..3_u8);
     let changed = prop::collection::vec(change, 0..8).prop_map(|changes| {

@@ -1,4 +1,4 @@
-//! What a tool sees over a real connection.
+//! The state that a tool sees over a real connection.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -61,14 +61,14 @@ fn resource(
     ResourceDump { key: ResourceKey::new(ResourceKind::Endpoints, name), state, cached, error, watchers: 1 }
 }
 
-/// The status where these are watched.
+/// A status with these watched resources.
 fn of(resources: Vec<ResourceDump>) -> Status {
     let dump = Dump { servers: Vec::new(), resources };
     let view = XdsView { node_id: Arc::from("pools-1"), dump, sources: BTreeMap::new() };
     Status { node: Arc::new(node()), view: Arc::new(view) }
 }
 
-/// One resource in each state, with and without one that is in use.
+/// One resource in each state, with and without a version in use.
 fn status() -> Status {
     let nack = || Some(error(Reason::Nack, Code::InvalidArgument, rejected(Some("bad"))));
     let gone = Some(error(Reason::Deleted, Code::NotFound, rejected(None)));
@@ -91,7 +91,7 @@ fn status() -> Status {
     of(resources)
 }
 
-/// A server of this status, until it is told to end.
+/// A server of this status, until it is shut down.
 struct Site {
     addr: SocketAddr,
     end: oneshot::Sender<()>,
@@ -136,7 +136,7 @@ fn row(config: &GenericXdsConfig) -> Row<'_> {
 /// Details, version, contents, and the time.
 type Failure<'a> = (&'a str, &'a str, &'a str, Option<(i64, i32)>);
 
-fn told(config: &GenericXdsConfig) -> Option<Failure<'_>> {
+fn statuses(config: &GenericXdsConfig) -> Option<Failure<'_>> {
     config.error_state.as_ref().map(|error| {
         let contents = error.failed_configuration.as_ref();
         let contents = contents.map_or("", |any| std::str::from_utf8(&any.value).unwrap());
@@ -177,7 +177,7 @@ async fn h5_a88_each_state_is_shown_with_what_is_in_use() {
 #[tokio::test]
 async fn h5_a88_errors_have_a_version_and_a_time_only_after_a_response() {
     let config = shown(ClientStatusRequest::default()).await;
-    let failures: Vec<_> = config.generic_xds_configs.iter().map(told).collect();
+    let failures: Vec<_> = config.generic_xds_configs.iter().map(statuses).collect();
     let before = Some((-1, 999_999_000));
     let nack = Some(("it is nack", "8", "bad", before));
     let reported = Some(("it is reported", "8", "", before));
@@ -283,7 +283,7 @@ async fn h5_a_peer_that_never_ends_its_request_is_not_waited_for() {
     endless.ready().await.unwrap();
     let request = Request::new(stream::pending::<Vec<u8>>());
     let mut endless = pin!(endless.client_streaming(request, PathAndQuery::from_static(METHOD), RawCodec));
-    // What is answered behind it shows that it has come.
+    // An answer to a later request shows that this one has arrived.
     let mut client = ClientStatusDiscoveryServiceClient::new(channel);
     let mut answered = pin!(client.fetch_client_status(ClientStatusRequest::default()));
     let first = future::select(endless.as_mut(), answered.as_mut()).await;

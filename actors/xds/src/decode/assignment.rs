@@ -12,13 +12,13 @@ use super::messages::{
 };
 use super::{malformed, why};
 
-/// The most localities of one assignment.
+/// Most localities of one assignment.
 pub(crate) const MOST_LOCALITIES: usize = 10_000;
 
-/// The most endpoints of one assignment.
+/// Most endpoints of one assignment.
 pub(crate) const MOST_ENDPOINTS: usize = 100_000;
 
-/// The most localities, endpoints and additional addresses of a whole response.
+/// Most localities, endpoints and additional addresses of a whole response.
 pub(crate) const MOST_IN_RESPONSE: usize = 400_000;
 
 /// How much of a response has been read.
@@ -48,7 +48,7 @@ impl From<messages::Malformed> for Unread {
     }
 }
 
-/// Reads an assignment. One that exceeds a limit becomes [`Body::TooLarge`], and takes no room.
+/// Reads an assignment. One that exceeds a limit becomes [`Body::TooLarge`], and does not count.
 pub(super) fn read(bytes: &[u8], room: &mut Room) -> Result<Body, String> {
     let ClusterLoadAssignment { cluster_name } =
         ClusterLoadAssignment::decode(bytes).map_err(|error| why(&error))?;
@@ -72,7 +72,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Takes room for this many more before they are decoded.
+    /// Counts these elements before they are decoded.
     fn take(&mut self, count: usize) -> Result<(), Unread> {
         self.used = self.used.saturating_add(count);
         if self.used > MOST_IN_RESPONSE {
@@ -125,7 +125,7 @@ impl Reading {
     }
 }
 
-/// The facts of an endpoint. A named endpoint has its address elsewhere, which is not supported.
+/// Returns the facts about an endpoint. A named endpoint has its address in another resource, which is not supported.
 fn endpoint_facts(message: LbEndpoint) -> EndpointFacts {
     let (address, additional) = match message.host_identifier {
         Some(HostIdentifier::Endpoint(endpoint)) => {

@@ -1,4 +1,4 @@
-//! What is made of messages: good ones, bad ones, and bytes of any kind.
+//! Decoding of good messages, bad ones, and arbitrary bytes.
 
 mod followed;
 mod large;
@@ -88,7 +88,7 @@ fn assignment() -> ClusterLoadAssignment {
     })
 }
 
-/// An assignment with all that may be said in it and means nothing to pools.
+/// Adds to an assignment every field that has no meaning for pools.
 fn with_more(mut message: ClusterLoadAssignment) -> ClusterLoadAssignment {
     let half = FractionalPercent { numerator: 50, denominator: 0 };
     let drops = DropOverload { category: "throttle".to_owned(), drop_percentage: Some(half) };
@@ -183,7 +183,7 @@ fn wrapped(name: &str, inner: Option<Any>) -> Any {
     pack_any(Resource { name: name.to_owned(), resource: inner, ..Resource::default() })
 }
 
-/// A message in which everything occurs.
+/// A message with every field.
 fn rich() -> Vec<u8> {
     let reported = ResourceError {
         resource_name: Some(ResourceName { name: "gone".to_owned(), dynamic_parameter_constraints: None }),
@@ -335,13 +335,13 @@ fn x2_messages_in_messages_without_end_overflow_nothing() {
     let deep = Cluster { name: "web".to_owned(), metadata: Some(metadata), ..Cluster::default() };
     let facts = ClusterFacts { name: "web".to_owned(), discovery: Some(0), eds: None };
     assert_eq!(one(pack_any(deep)).body, Ok(Body::Cluster(facts)), "metadata is skipped");
-    // Groups, which protobuf has to follow to skip them.
+    // Groups, which protobuf must parse to skip them.
     let groups = Any { type_url: ResourceKind::Cluster.type_url().to_owned(), value: vec![0x0b; 100_000] };
     let words = one(groups).body.unwrap_err();
     assert!(words.starts_with("failed to decode") && words.len() <= LONGEST_WORDS, "{words}");
 }
 
-/// A valid message with some bytes changed, left out or put in.
+/// A valid message with some bytes changed, removed or inserted.
 fn mutated(valid: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     let change = (any::<prop::sample::Index>(), any::<u8>(), 0..3u8);
     prop::collection::vec(change, 1..8).prop_map(move |changes| {
@@ -361,7 +361,7 @@ fn mutated(valid: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Whether decoding comes to an end that makes sense; that it ends at all is what is shown.
+/// Returns whether the result of decoding is consistent. That decoding ends at all is the main point.
 fn decodes(bytes: &[u8]) -> bool {
     let short = |received: &Received| match &received.body {
         Ok(_) => true,

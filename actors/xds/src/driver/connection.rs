@@ -14,14 +14,14 @@ use super::dialer::Dialer;
 use super::wire::WithoutDetails;
 use crate::bootstrap::{Channel, ServerConfig, Target};
 
-/// How long connecting may take, TLS and the server's first HTTP/2 frame included: the same as in gRPC clients.
+/// Time limit for connecting, including TLS and the server's first HTTP/2 frame: the same as in gRPC clients.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a connection may be silent before an HTTP/2 PING is sent: as long as with gRPC's own clients of xDS. Servers
-/// of gRPC end the connection of a client that pings more often, unless they are configured otherwise.
+/// Idle time of a connection before an HTTP/2 PING is sent: the same as in gRPC's xDS clients. By default, gRPC
+/// servers end the connection of a client that pings more often.
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(300);
 
-/// How long the acknowledgement of an HTTP/2 PING may take.
+/// Time limit for the acknowledgement of an HTTP/2 PING.
 pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The ALPN name of HTTP/2.
@@ -69,11 +69,11 @@ fn endpoint(config: &ServerConfig, agent: &str) -> Result<Endpoint, String> {
     };
     let authority = match &config.target {
         Target::Tcp { authority } => authority,
-        // The name that gRPC gives to the server behind a socket.
+        // gRPC's name for the server behind a socket.
         Target::Unix(_) => "localhost",
     };
     let origin = format!("{scheme}://{authority}").parse::<http::Uri>().map_err(|error| chain(&error))?;
-    // The scheme of this address keeps the transport from using TLS: the dialer does that.
+    // The scheme of this URL keeps the transport from using TLS: the dialer does that.
     let endpoint = Endpoint::from_shared(format!("http://{authority}")).map_err(|error| chain(&error))?;
     let endpoint = endpoint.origin(origin).user_agent(agent).map_err(|error| chain(&error))?;
     Ok(endpoint
@@ -82,7 +82,7 @@ fn endpoint(config: &ServerConfig, agent: &str) -> Result<Endpoint, String> {
         .keep_alive_while_idle(true))
 }
 
-/// That the server cannot be reached.
+/// Returns the end of a stream whose server cannot be reached.
 pub(super) fn unavailable(message: String) -> StreamEnd {
     StreamEnd { code: Code::Unavailable, message }
 }

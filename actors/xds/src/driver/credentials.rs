@@ -1,5 +1,5 @@
-//! The files that the bootstrap names, as they are now: certificates, keys and tokens. They are read for each stream
-//! again, so that rotation needs no notice to us. What is in them is never said.
+//! Reads the files that the bootstrap names: certificates, keys and tokens. They are read again for each stream, so
+//! that rotation needs no notification. Their contents are never shown.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,23 +15,22 @@ use tonic::metadata::{Ascii, MetadataValue};
 use super::connection::HTTP2;
 use crate::bootstrap::{LARGEST, TlsFiles};
 
-/// A token, and the header that it goes in.
+/// A token, and its header.
 pub(super) struct Token {
-    /// The token itself, to keep it out of what is said.
+    /// The token itself, for redaction.
     pub secret: String,
     /// `Bearer` with the token.
     pub header: MetadataValue<Ascii>,
 }
 
-/// Reads a token that is sent to this server now.
+/// Reads the token for this server.
 ///
-/// # Errors
-/// There is none, with the path and the remedy.
+/// # Errors There is no valid token; with the path and the remedy.
 pub(super) async fn token(path: &Path, server: &Arc<str>) -> Result<Token, String> {
     const FIELD: &str = "jwt_token_file";
     let bytes = read(FIELD, path).await?;
     let secret = String::from_utf8(bytes).map(|text| text.trim().to_owned()).unwrap_or_default();
-    // Tokens are of letters that a header can hold, without spaces: else it is some other file.
+    // A token consists of characters that a header allows, without spaces; otherwise the file is something else.
     let header =
         Some(&secret).filter(|secret| !secret.is_empty() && secret.bytes().all(|b| b.is_ascii_graphic()));
     let header = header.and_then(|secret| MetadataValue::try_from(format!("Bearer {secret}")).ok());
@@ -44,8 +43,7 @@ pub(super) async fn token(path: &Path, server: &Arc<str>) -> Result<Token, Strin
 
 /// Reads the files of TLS.
 ///
-/// # Errors
-/// One cannot be used, with its path and the remedy.
+/// # Errors A file cannot be used; with its path and the remedy.
 pub(super) async fn tls(files: &TlsFiles) -> Result<Arc<ClientConfig>, String> {
     let failed = |error: tokio_rustls::rustls::Error| format!("{} ({})", chain(&error), described(files));
     let mut roots = RootCertStore::empty();
@@ -68,7 +66,7 @@ pub(super) async fn tls(files: &TlsFiles) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config))
 }
 
-/// Which files are meant where TLS fails, for operators.
+/// Describes the files that apply when TLS fails, for operators.
 pub(super) fn described(files: &TlsFiles) -> String {
     let trusted = match &files.ca {
         Some(path) => format!("trusted: ca_certificate_file {}", path.display()),
@@ -80,7 +78,7 @@ pub(super) fn described(files: &TlsFiles) -> String {
     }
 }
 
-/// The certificate authorities of the system. Those that cannot be read are left out, as there are many.
+/// Reads the certificate authorities of the system, without unreadable ones, as there are many.
 fn system_roots() -> Result<Vec<CertificateDer<'static>>, String> {
     let found = rustls_native_certs::load_native_certs();
     if found.certs.is_empty() {

@@ -1,5 +1,5 @@
-//! The requests of a stream as its transport pulls them. The transport pulls only once it is connected, so that this
-//! is where it shows that a request is on its way (A57).
+//! The requests of a stream, as its transport pulls them. The transport pulls only once it is connected, so a pull
+//! shows that a request is on its way (A57).
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,32 +11,32 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 /// A request, encoded.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    /// What it is about.
+    /// Kind of the requested resources.
     pub kind: ResourceKind,
     /// The message.
     pub bytes: Vec<u8>,
 }
 
-/// What was pulled.
+/// What the transport has pulled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pulled {
-    /// All that the stream was opened with.
+    /// All requests that the stream was opened with.
     First,
-    /// One that was sent later.
+    /// A later request.
     Later(ResourceKind),
 }
 
-/// The requests of a stream, the first ones to begin with.
+/// The requests of a stream, starting with the first ones.
 #[derive(Debug)]
 pub(super) struct Outbound {
     requests: UnboundedReceiver<Outgoing>,
-    /// How many of the first ones were not pulled yet.
+    /// Number of first requests that were not pulled yet.
     first: usize,
     pulls: UnboundedSender<Pulled>,
 }
 
 impl Outbound {
-    /// The stream of these requests, of which so many are the first ones.
+    /// Creates the stream of these requests; the first `first` of them open it.
     pub fn new(
         requests: UnboundedReceiver<Outgoing>,
         first: usize,

@@ -1,4 +1,4 @@
-//! The driver against real servers on loopback, which speak or are silent as each test wants.
+//! The driver against real servers on loopback, which answer or stay silent as each test needs.
 
 mod conversation;
 mod faults;
@@ -32,12 +32,12 @@ use server::Peer;
 const STREAM: StreamId = StreamId(1);
 const SERVER: ServerId = ServerId(0);
 
-/// When everything comes, on the wall.
+/// Wall time of every event.
 const AT: Wall = Wall::from_micros(7_000_000);
-/// The number that comes with the end of a stream.
+/// Jitter at the end of every stream.
 const JITTER: u16 = 321;
 
-/// Waits for what has to happen, and not forever.
+/// Waits for an expected event, with a time limit.
 async fn within<F: Future>(awaited: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(60), awaited).await.expect("it happens in time")
 }
@@ -50,26 +50,26 @@ fn bootstrap(target: impl fmt::Display, fields: &str) -> Arc<Bootstrap> {
     Arc::new(Bootstrap::parse(&text).unwrap())
 }
 
-/// The version that the driver is told to be.
+/// Version of the client in the tests.
 const VERSION: &str = "1.2.3";
 
 fn insecure(target: impl fmt::Display) -> Arc<Bootstrap> {
     bootstrap(target, r#""channel_creds": [{"type": "insecure"}]"#)
 }
 
-/// A driver, and what it says.
+/// A driver and its events.
 struct Site {
     driver: Driver,
-    told: UnboundedReceiver<StreamEvent>,
+    events: UnboundedReceiver<StreamEvent>,
 }
 
 impl Site {
     fn of(bootstrap: Arc<Bootstrap>) -> Site {
-        let (tell, told) = unbounded_channel();
-        Site { driver: Driver::new(bootstrap, VERSION, tell, || AT, || JITTER), told }
+        let (sender, events) = unbounded_channel();
+        Site { driver: Driver::new(bootstrap, VERSION, sender, || AT, || JITTER), events }
     }
 
-    /// A driver whose stream to this server asks for endpoints.
+    /// Creates a driver whose stream to this server requests endpoints.
     fn asking(bootstrap: Arc<Bootstrap>) -> Site {
         let mut site = Site::of(bootstrap);
         site.driver.open(STREAM, SERVER, vec![asked(&["web"])]);
@@ -81,46 +81,46 @@ impl Site {
     }
 
     async fn next(&mut self) -> StreamEvent {
-        within(self.told.recv()).await.expect("the driver lives")
+        within(self.events.recv()).await.expect("the driver lives")
     }
 
     async fn dispatched(&mut self) {
-        let said = self.next().await;
-        assert!(matches!(said, StreamEvent::Dispatched(STREAM)), "{said:?}");
+        let event = self.next().await;
+        assert!(matches!(event, StreamEvent::Dispatched(STREAM)), "{event:?}");
     }
 
     async fn sent(&mut self, kind: ResourceKind) {
-        let said = self.next().await;
-        assert!(matches!(said, StreamEvent::Sent(STREAM, sent) if sent == kind), "{said:?}");
+        let event = self.next().await;
+        assert!(matches!(event, StreamEvent::Sent(STREAM, sent) if sent == kind), "{event:?}");
     }
 
     async fn response(&mut self) -> Response {
-        let said = self.next().await;
-        let StreamEvent::Response(STREAM, response, AT) = said else { panic!("{said:?}") };
+        let event = self.next().await;
+        let StreamEvent::Response(STREAM, response, AT) = event else { panic!("{event:?}") };
         response
     }
 
     async fn illegible(&mut self) {
-        let said = self.next().await;
-        assert!(matches!(said, StreamEvent::Illegible(STREAM)), "{said:?}");
+        let event = self.next().await;
+        assert!(matches!(event, StreamEvent::Illegible(STREAM)), "{event:?}");
     }
 
     async fn ended(&mut self) -> StreamEnd {
-        let said = self.next().await;
-        let StreamEvent::Ended { stream: STREAM, ended, jitter: JITTER } = said else { panic!("{said:?}") };
+        let event = self.next().await;
+        let StreamEvent::Ended { stream: STREAM, ended, jitter: JITTER } = event else { panic!("{event:?}") };
         ended
     }
 
-    /// That the next thing said is that a request was pulled, and so that nothing else was to be said before.
-    async fn says_nothing_else(&mut self, peer: &mut Peer) {
+    /// Checks that the next event is a pulled request, and so that no other event came before it.
+    async fn assert_no_other_event(&mut self, peer: &mut Peer) {
         self.driver.send(STREAM, &asked(&["more"]));
         self.sent(ResourceKind::Endpoints).await;
         assert_eq!(peer.request().await.resource_names, ["more"]);
-        assert!(self.told.try_recv().is_err());
+        assert!(self.events.try_recv().is_err());
     }
 }
 
-/// Listens, and leaves the connections to the system: they are open, and no data is sent.
+/// Listens and accepts nothing: the system opens the connections, and no data is sent.
 async fn silent() -> (SocketAddr, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     (listener.local_addr().unwrap(), listener)

@@ -1,5 +1,5 @@
-//! Messages as bytes on a gRPC connection, whatever is in them: one that cannot be decoded is no reason to end a
-//! stream. What is in them is others'.
+//! Messages as bytes on a gRPC connection, so that an undecodable one does not end the stream. Other modules decode
+//! them.
 
 use std::task::{Context, Poll};
 
@@ -50,10 +50,10 @@ impl Decoder for RawCodec {
     }
 }
 
-/// The details of a status. They are needed for nothing, and tonic 0.14 panics where they are no base64.
+/// The header with details of a status. They are not needed, and tonic 0.14 panics if they are not base64.
 const DETAILS: &str = "grpc-status-details-bin";
 
-/// A connection that keeps the details of statuses from tonic.
+/// A connection that hides the details of statuses from tonic.
 #[derive(Clone, Debug)]
 pub(super) struct WithoutDetails(pub Channel);
 

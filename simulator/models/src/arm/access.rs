@@ -1,5 +1,5 @@
-//! What Microsoft.Authorization says and does: the caller's permissions, and management locks (reference: the REST
-//! API's `permissions` 2022-04-01 and `locks` 2016-09-01). The model knows one caller.
+//! Microsoft.Authorization: the caller's permissions, and management locks (reference: the REST API's `permissions`
+//! 2022-04-01 and `locks` 2016-09-01). The model has one caller.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -10,13 +10,13 @@ use super::resource_type::Part;
 use super::settings::Settings;
 use super::{ArmModel, Call, Method};
 
-/// What one role assignment of the caller gives, at every scope.
+/// Actions of one role assignment of the caller, at every scope.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Permission {
-    /// Actions that it gives; `*` stands for any text.
+    /// Allowed actions; `*` matches any text.
     pub actions: Vec<String>,
-    /// Actions that it leaves out of those.
+    /// Excluded actions.
     pub not_actions: Vec<String>,
 }
 
@@ -30,11 +30,11 @@ impl Default for Permission {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Lock {
-    /// Its name.
+    /// Name of the lock.
     pub name: String,
     /// `ReadOnly` or `CanNotDelete`.
     pub level: String,
-    /// The id of what it is on: the subscription, the resource group or a load balancer.
+    /// Id of the locked scope: the subscription, the resource group or a load balancer.
     pub scope: String,
 }
 
@@ -46,7 +46,7 @@ impl Permission {
 }
 
 impl ArmModel {
-    /// Refuses what the caller may not do, and what a lock forbids.
+    /// Refuses actions that the caller may not do, or that a lock forbids.
     pub(super) fn authorize(&self, call: &Call) -> Result<(), Answer> {
         let Some(action) = action(call.request.method, &call.target.route) else { return Ok(()) };
         let scope = call.request.path_and_query.split('?').next().unwrap_or_default();
@@ -77,7 +77,7 @@ impl ArmModel {
         }
     }
 
-    /// The caller's permissions; the model has the same at every scope.
+    /// Lists the caller's permissions; they are the same at every scope.
     pub(super) fn list_permissions(&self) -> Answer {
         let all = self.settings.permissions.iter().map(|permission| {
             json!({"actions": permission.actions, "notActions": permission.not_actions,
@@ -86,7 +86,7 @@ impl ArmModel {
         page(all.collect())
     }
 
-    /// The locks at a scope and below it; with the filter `atScope()` those at it and above.
+    /// Lists the locks at a scope and below it; with the filter `atScope()`, those at it and above.
     pub(super) fn list_locks(&self, call: &Call, scope: &str) -> Answer {
         let above = call.target.query("$filter") == Some("atScope()");
         let shown = self
@@ -106,7 +106,7 @@ fn page(value: Vec<Value>) -> Answer {
     Answer::json(200, json!({"value": value}).to_string().into_bytes())
 }
 
-/// Whether a resource is at a scope or below it.
+/// Returns whether a resource is at a scope or below it.
 fn is_at(resource: &str, scope: &str) -> bool {
     let (resource, scope) = (resource.to_lowercase(), scope.to_lowercase());
     resource
@@ -114,7 +114,7 @@ fn is_at(resource: &str, scope: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The action that a request needs; polls need none, as their addresses are signed.
+/// Returns the action that a request needs; polls need none, as their URLs are signed.
 fn action(method: Method, route: &Route) -> Option<String> {
     let kind = match route {
         Route::LoadBalancers | Route::LoadBalancer { .. } => "Microsoft.Network/loadBalancers".to_owned(),
@@ -136,7 +136,7 @@ fn action(method: Method, route: &Route) -> Option<String> {
         Route::Usages => "Microsoft.Network/locations/usages".to_owned(),
         Route::Operation { .. } | Route::OperationResult { .. } | Route::Elsewhere => return None,
     };
-    // A pool's deletion has needed the right to write it so far.
+    // Deleting a pool has required the right to write it so far.
     let deletes = !matches!(route, Route::Pools { .. } | Route::Pool { .. });
     let verb = match method {
         Method::Get | Method::Head => "read",
@@ -146,7 +146,7 @@ fn action(method: Method, route: &Route) -> Option<String> {
     Some(format!("{kind}/{verb}"))
 }
 
-/// Whether an action is one that a pattern means: without case, `*` for any text.
+/// Returns whether a pattern matches an action: without case, `*` for any text.
 fn matches(pattern: &str, action: &str) -> bool {
     let (pattern, action) = (pattern.to_lowercase(), action.to_lowercase());
     let mut parts = pattern.split('*');
@@ -162,7 +162,7 @@ fn matches(pattern: &str, action: &str) -> bool {
 }
 
 impl Settings {
-    /// The id of the resource group.
+    /// Returns the id of the resource group.
     #[must_use]
     pub fn resource_group_id(&self) -> String {
         format!("/subscriptions/{}/resourceGroups/{}", self.subscription, self.resource_group)

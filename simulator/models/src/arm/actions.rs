@@ -1,5 +1,5 @@
-//! What stands below or beside a resource: instance views, interfaces of scale sets, usages, the resource group, tags of
-//! load balancers, and the change of pools from interfaces to IP addresses.
+//! Sub-resources and actions: instance views, interfaces of scale sets, usages, the resource group, tags of load
+//! balancers, and the change of pools from interfaces to IP addresses.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use super::{ArmModel, Call, Method};
 const POOLS: &str = "loadBalancerBackendAddressPools";
 
 impl ArmModel {
-    /// GET of what is below a resource and is none itself.
+    /// GET of a path below a resource that is not a resource itself.
     pub(super) fn get_below(&self, call: &Call, path: &ResourcePath, action: &str) -> Answer {
         let id = self.resource_id(path);
         if path.kind == ResourceType::VirtualNetwork && action == "checkipaddressavailability" {
@@ -68,7 +68,7 @@ impl ArmModel {
         Answer::json(200, body.to_string().into_bytes())
     }
 
-    /// The usages of the network provider against its limits.
+    /// Returns the usages of the network provider against its limits.
     pub(super) fn usages(&self) -> Answer {
         let group = format!("/subscriptions/{}/providers/Microsoft.Network", self.settings.subscription);
         let location = &self.settings.location;
@@ -163,7 +163,7 @@ impl ArmModel {
         Ok(Answer::json(200, json!({ "migratedPools": migrated }).to_string().into_bytes()))
     }
 
-    /// The interfaces in a pool: a name for each, its address, and its virtual network.
+    /// Returns the interfaces in a pool: a name for each, its address, and its virtual network.
     fn members_of(&self, lb_key: &str, pool_key: &str) -> Vec<(String, String, String)> {
         let mut members = Vec::new();
         for resource in self.resources.iter().filter(|one| one.kind != ResourceType::ScaleSet) {
@@ -183,7 +183,7 @@ impl ArmModel {
         members
     }
 
-    /// Ends the references of interfaces, instances, and models that instances follow by themselves.
+    /// Removes the references of interfaces, instances, and models that instances follow automatically.
     fn forget_pool(&mut self, lb_key: &str, pool_key: &str) {
         let by_hand = |one: &Resource| {
             let policy =
@@ -209,7 +209,7 @@ impl ArmModel {
     }
 }
 
-/// Takes a pool out of every list of pools in a value.
+/// Removes a pool from every list of pools in a value.
 fn forget(value: &mut Value, lb_key: &str, pool_key: &str) -> bool {
     match value {
         Value::Object(map) => {
@@ -243,7 +243,7 @@ fn instance_view(resource: &Resource) -> Value {
         {"code": format!("PowerState/{power}"), "level": "Info", "displayStatus": format!("VM {power}")}]})
 }
 
-/// The interfaces of an instance, as the network provider shows them.
+/// Returns the interfaces of an instance, as the network provider shows them.
 fn interfaces_of(instance: &Resource) -> Vec<Value> {
     let mut interfaces: Vec<Value> = Vec::new();
     for one in ip_configurations(instance.kind, &instance.body) {
@@ -288,7 +288,7 @@ fn public_name<'a>(one: &super::resources::IpConfiguration<'a>) -> &'a str {
     own.unwrap_or("pip")
 }
 
-/// The public IPs of an instance.
+/// Returns the public IPs of an instance.
 fn public_ips_of(instance: &Resource) -> Vec<Value> {
     let configurations = ip_configurations(instance.kind, &instance.body);
     let found = configurations.iter().filter_map(|one| {

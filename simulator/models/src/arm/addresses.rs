@@ -1,4 +1,4 @@
-//! Private addresses of subnets and public addresses: who has which, and the next free one.
+//! Private addresses of subnets and public addresses: holders, and the next free address.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,9 +12,9 @@ use super::rules::{self, Rule};
 use super::store::{Shape, key};
 use super::{ArmModel, Call};
 
-/// How many addresses at the start of a subnet Azure keeps for itself.
+/// Number of addresses at the start of a subnet that Azure reserves.
 const RESERVED: u128 = 4;
-/// How many free addresses the provider offers instead of one that is taken.
+/// Number of free addresses that the provider offers instead of a taken one.
 const OFFERED: usize = 5;
 
 /// A range of addresses in the notation `10.0.0.0/24`.
@@ -40,7 +40,7 @@ impl Prefix {
             && (self.first..self.first.saturating_add(self.count)).contains(&number(address))
     }
 
-    /// The addresses that a subnet gives away, in order.
+    /// Returns the assignable addresses of a subnet, in order.
     fn usable(self) -> impl Iterator<Item = IpAddr> {
         let end = self.count.saturating_sub(1);
         (RESERVED..end).map_while(move |at| {
@@ -61,16 +61,16 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// Who asks for a private address.
+/// Requester of a private address.
 pub(super) struct Asker<'a> {
-    /// The id of the IP configuration.
+    /// Id of the IP configuration.
     pub(super) id: &'a str,
-    /// The id below which holders do not count: the resource that is being replaced.
+    /// Id below which holders do not count: the resource that is being replaced.
     pub(super) owner: &'a str,
 }
 
 impl ArmModel {
-    /// The subnet of this id, as it stands in its virtual network.
+    /// Returns the subnet of this id, as its virtual network has it.
     pub(super) fn subnet(&self, id: &str) -> Option<&Map<String, Value>> {
         let subnets_at = key(id).rfind("/subnets/")?;
         let network = self.resources.get(&id[..subnets_at])?;
@@ -88,7 +88,7 @@ impl ArmModel {
         all.filter_map(|prefix| Prefix::parse(prefix.as_str()?)).collect()
     }
 
-    /// The private addresses of a subnet that are taken, with the ids of their holders.
+    /// Returns the taken private addresses of a subnet, with the ids of their holders.
     pub(super) fn taken_addresses(&self, subnet: &str) -> BTreeMap<IpAddr, String> {
         let subnet = key(subnet);
         let mut taken = BTreeMap::new();
@@ -125,7 +125,7 @@ impl ArmModel {
         taken
     }
 
-    /// The address that an IP configuration gets: the one that it asks for, the one that it has, or the next free one.
+    /// Returns the address of an IP configuration: the requested one, the current one, or the next free one.
     pub(super) fn private_address(
         &self,
         asker: &Asker,
@@ -137,14 +137,14 @@ impl ArmModel {
         self.address_beside(&taken, asker, properties, before, also_taken)
     }
 
-    /// The private addresses of a subnet that others than a resource hold.
+    /// Returns the private addresses of a subnet that other resources hold.
     fn taken_beside(&self, subnet: &str, owner: &str) -> BTreeMap<IpAddr, String> {
         let mut taken = self.taken_addresses(subnet);
         taken.retain(|_, holder| !is_below(holder, owner));
         taken
     }
 
-    /// The same beside addresses that are known to be taken.
+    /// Returns the address of an IP configuration, with these addresses taken.
     fn address_beside(
         &self,
         taken: &BTreeMap<IpAddr, String>,
@@ -192,7 +192,7 @@ impl ArmModel {
         Ok(wanted.to_string())
     }
 
-    /// Gives the internal frontends of a load balancer their addresses.
+    /// Assigns addresses to the internal frontends of a load balancer.
     pub(super) fn address_frontends(&self, id: &str, shape: &mut Shape) -> Result<(), Answer> {
         let before = self.balancers.get(&key(last(id)));
         let mut given = BTreeMap::new();
@@ -222,7 +222,7 @@ impl ArmModel {
         Ok(())
     }
 
-    /// Says whether a private address of a virtual network is free.
+    /// Returns whether a private address of a virtual network is free.
     pub(super) fn check_availability(&self, call: &Call, network: &str) -> Answer {
         let Some(network) = self.resources.get(network) else { return self.resource_not_found(network) };
         let wanted = call.target.query("ipAddress").and_then(|text| text.parse::<IpAddr>().ok());
@@ -255,7 +255,7 @@ impl ArmModel {
     }
 }
 
-/// The next public address; no address is given twice.
+/// Returns the next public address; no address is assigned twice.
 pub(super) fn next_public_address(given: &mut u32, is_v6: bool) -> String {
     *given += 1;
     if is_v6 {

@@ -1,4 +1,4 @@
-//! Answers before they get their common headers, and the bodies of errors, as recordings of Azure show them.
+//! Answers before they get their common headers, and the bodies of errors, as in recordings of Azure.
 
 use std::borrow::Cow;
 
@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 use super::random::Guid;
 use super::settings::{FaultAnswer, FaultBody};
 
-/// A header; names are ours, values may be built.
+/// A header with a static name.
 pub(crate) type Header = (&'static str, Cow<'static, str>);
 
-/// One answer in the making.
+/// An answer under construction.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: Vec<Header>,
     pub(crate) body: Vec<u8>,
     pub(crate) content_type: &'static str,
-    /// The error code, for the log.
+    /// Error code, for the log.
     pub(crate) code: Option<Cow<'static, str>>,
-    /// The operation that this request started; it becomes the request id.
+    /// Operation that this request started; it becomes the request id.
     pub(crate) operation: Option<Guid>,
 }
 
@@ -50,14 +50,14 @@ impl Answer {
             .with("x-ms-failure-cause", "gateway")
     }
 
-    /// A refusal because a quota is used up: of ARM itself, which says so, or of the resource provider.
+    /// A refusal by an exhausted quota: ARM's own, which is named as such, or the resource provider's.
     pub(crate) fn throttled(by_gateway: bool, code: &'static str, message: &str, seconds: u64) -> Self {
         let answer = Self::error(429, code, &json!({"error": {"code": code, "message": message}}));
         let answer = answer.with("Retry-After", seconds.to_string());
         if by_gateway { answer.with("x-ms-failure-cause", "gateway") } else { answer }
     }
 
-    /// An error as the compute provider writes it.
+    /// An error in the format of the compute provider.
     pub(crate) fn flat(status: u16, code: &'static str, message: &str) -> Self {
         Self::error(status, code, &json!({"error": {"code": code, "message": message}}))
     }
@@ -67,7 +67,7 @@ impl Answer {
         Self::error(status, code, &json!({"error": {"code": code, "message": message, "details": []}}))
     }
 
-    /// An error of the resource provider whose reason is in its one detail.
+    /// An error of the resource provider with its reason in its one detail.
     pub(crate) fn detailed(status: u16, outer: [&'static str; 2], code: &'static str, message: &str) -> Self {
         let [envelope, summary] = outer;
         let details = [json!({"code": code, "message": message})];
@@ -87,7 +87,7 @@ impl Answer {
         Self::detailed(412, outer, "PreconditionFailedEtagMismatch", &message)
     }
 
-    /// A refusal because another operation holds the load balancer.
+    /// A refusal because another operation runs on the load balancer.
     pub(crate) fn locked(operation: &str, id: Guid, resource: &str, seconds: u32) -> Self {
         let message = format!(
             "Operation {operation} ({id}) is updating resource {resource}. The call can be retried in {seconds} seconds."

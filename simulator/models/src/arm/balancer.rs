@@ -1,8 +1,8 @@
 //! PUT of a whole load balancer: a full replacement of its pools, rules, frontends, probes and NAT rules, which
-//! supersedes what runs on its pools.
+//! supersedes operations on its pools.
 //!
-//! Pools that the body does not name vanish, the others become what it says of them. What Azure does with a known
-//! pool that is named without its address array is not known; here it keeps its members.
+//! Pools that the body does not name vanish, the others are replaced. Azure's treatment of an existing pool that is
+//! named without its address array is not known; here it keeps its members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::{ArmModel, Call};
 
 const TOP_READ_ONLY: [&str; 7] = ["id", "name", "etag", "type", "location", "sku", "properties"];
 const READ_ONLY: [&str; 2] = ["provisioningState", "resourceGuid"];
-/// What children say of each other, and what the provider adds to them.
+/// References between children, and fields that the provider adds.
 const CHILD_READ_ONLY: [&str; 6] = [
     "provisioningState",
     "loadBalancingRules",
@@ -90,7 +90,7 @@ impl ArmModel {
         }
         let id = self.identities.guid();
         let later = (OperationName::PutLoadBalancer, id);
-        // A write of the parent cancels a running write of a child; of two writes of the parent one may be refused.
+        // A write of the parent cancels a running write of a child; of two writes of the parent, one may be refused.
         if !same_kind {
             self.supersede(&lb_key, later);
         } else if let Err(refusal) = self.claim(&lb_key, later, call.now) {
@@ -106,7 +106,7 @@ impl ArmModel {
             let lb = self.load_balancer_mut(name);
             lb.busy_until = call.answered_at;
             lb.last_write = LastWrite::Succeeded;
-            lb.become_shape(goal);
+            lb.set_shape(goal);
             self.follow_references();
             return Answer::json(status, self.balancer_body(&lb_key, None, State::Succeeded));
         };
@@ -122,25 +122,25 @@ impl ArmModel {
             (Visibility::AtEnd, false) => (replace(&goal), Effect::Nothing),
         };
         if self.settings.visibility == Visibility::AtOnce {
-            self.load_balancer_mut(name).become_shape(goal.clone());
+            self.load_balancer_mut(name).set_shape(goal.clone());
             self.follow_references();
         }
         let running = Running { id, name: OperationName::PutLoadBalancer, pool: None, on_success, on_abort };
         let ends_at = self.operation_end(call.answered_at, duration);
         self.start(Start { load_balancer: &lb_key, id, running, ends_at, bad_end }, call.now);
-        // A new one says Succeeded at once, in recordings.
+        // In recordings, a new one reports Succeeded immediately.
         let state = if existed { State::Updating } else { State::Succeeded };
         let body = self.balancer_body(&lb_key, Some(goal), state);
         let version = call.target.query("api-version").unwrap_or_default();
         self.asynchronous(Answer::json(status, body), id, version)
     }
 
-    /// The body of an answer; with a shape that reads may not show yet.
+    /// The body of an answer; `shape`: contents that reads may not show yet.
     fn balancer_body(&self, lb_key: &str, shape: Option<Shape>, state: State) -> Vec<u8> {
         let Some(lb) = self.balancers.get(lb_key) else { return Vec::new() };
         let mut shown = lb.clone();
         if let Some(shape) = shape {
-            shown.become_shape(shape);
+            shown.set_shape(shape);
         }
         render::text(&LoadBalancerView { lb: &shown, state, settings: &self.settings })
     }
@@ -148,7 +148,7 @@ impl ArmModel {
 
 const POOL: &str = "backendAddressPool";
 
-/// What a body is read against.
+/// Context for parsing a body.
 struct Body<'a> {
     name: &'a str,
     id: &'a str,
@@ -253,7 +253,7 @@ impl Body<'_> {
         })
     }
 
-    /// The pool that a child uses.
+    /// Returns the pool that a child uses.
     fn refer<'a>(
         &self,
         child: &Child,
@@ -273,7 +273,7 @@ impl Body<'_> {
     }
 }
 
-/// Takes an array of objects with names out of the properties; each name once.
+/// Removes an array of named objects from the properties; names must be unique.
 fn take(properties: &mut Map<String, Value>, kind: &str) -> Result<Vec<Value>, Answer> {
     let listed = match properties.shift_remove(kind) {
         None | Some(Value::Null) => return Ok(Vec::new()),
@@ -314,7 +314,7 @@ fn children(listed: Vec<Value>) -> Vec<Child> {
     listed.into_iter().map(child).collect()
 }
 
-/// The name at the end of the id that a property refers to; empty where there is none.
+/// Returns the name at the end of the id in a property, or an empty text.
 pub(super) fn last_segment<'a>(properties: &'a Map<String, Value>, name: &str) -> &'a str {
     let id = properties.get(name).and_then(|reference| reference["id"].as_str()).unwrap_or_default();
     id.rsplit('/').next().unwrap_or_default()

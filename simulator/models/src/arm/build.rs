@@ -10,18 +10,18 @@ use super::store::{Address, Content, LastWrite, LoadBalancer, Pool, Reference, R
 use super::write::PoolWrite;
 use super::{ArmModel, Method};
 
-/// A pool to be added.
+/// A new pool.
 #[derive(Clone, Debug, Default)]
 pub struct PoolSpec {
-    /// Where the virtual network stands.
+    /// Place of the virtual network.
     pub virtual_network: VirtualNetwork,
-    /// Name and IP of each member. In a pool that network interfaces fill, name and machine, as in
+    /// Name and IP of each member. In a pool with network interfaces: name and machine, as in
     /// [`PoolSpec::instances`].
     pub members: Vec<(String, String)>,
-    /// Whether network interfaces own the membership; such addresses have GUIDs as names and no IP.
+    /// Whether network interfaces are the members; such addresses have GUIDs as names and no IP.
     pub nic_backed: bool,
-    /// Virtual machines whose network interfaces are members: `<scale set>/<number>`, a number in the scale set `vmss`,
-    /// or the name of one outside of scale sets. With any, interfaces own the membership.
+    /// Virtual machines whose network interfaces are members: `<scale set>/<number>`, a number in the scale set
+    /// `vmss`, or the name of one outside of scale sets. With any, the pool is filled by interfaces.
     pub instances: Vec<String>,
     /// The pool's `syncMode`. None: absent.
     pub sync_mode: Option<SyncMode>,
@@ -46,19 +46,19 @@ pub enum VirtualNetwork {
 /// Values of `syncMode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
-    /// Azure keeps the pool itself.
+    /// Azure maintains the pool itself.
     Automatic,
-    /// The members are written by clients.
+    /// Clients write the members.
     Manual,
 }
 
 impl ArmModel {
-    /// Adds a load balancer; one that exists stays as it is.
+    /// Adds a load balancer; an existing one stays unchanged.
     pub fn add_load_balancer(&mut self, name: &str) {
         self.load_balancer_mut(name);
     }
 
-    /// Adds or replaces a pool; its load balancer is added when it is not there.
+    /// Adds or replaces a pool; adds its load balancer if it does not exist.
     pub fn add_pool(&mut self, load_balancer: &str, pool: &str, spec: &PoolSpec) {
         let mut properties = Map::new();
         if let VirtualNetwork::Pool(id) = &spec.virtual_network {
@@ -88,7 +88,7 @@ impl ArmModel {
         });
     }
 
-    /// Removes a pool as a finished DELETE would; rules that name it stay.
+    /// Removes a pool like a finished DELETE; rules that name it stay.
     pub fn remove_pool(&mut self, load_balancer: &str, pool: &str) {
         self.change(load_balancer, |lb| lb.pools.remove(&key(pool)));
     }
@@ -106,7 +106,7 @@ impl ArmModel {
         self.balancers.remove(&key(load_balancer));
     }
 
-    /// Adds a load-balancing rule, its frontend, and a probe where asked; a missing pool is added empty.
+    /// Adds a load-balancing rule, its frontend, and a probe if requested; a missing pool is added empty.
     pub fn add_rule(&mut self, load_balancer: &str, rule: &str, pool: &str, with_probe: bool) {
         self.change(load_balancer, |lb| {
             let (name, pool) = lb.refer(rule, pool, |pool| &mut pool.rules);
@@ -143,7 +143,7 @@ impl ArmModel {
         });
     }
 
-    /// Plants fields that no API version knows into each load balancer, pool and address, at every level.
+    /// Adds unknown fields to each load balancer, pool and address, at every level.
     pub fn plant_unknown_fields(&mut self) {
         for lb in self.balancers.values_mut() {
             lb.etag = self.identities.guid();
@@ -160,8 +160,8 @@ impl ArmModel {
         }
     }
 
-    /// Writes the members of a pool as another controller would: addresses that stay are kept as they are, new
-    /// ones get name and IP. Follows the lock and starts operations as a PUT does; answers with its status.
+    /// Writes the members of a pool as another controller would: existing addresses stay unchanged, new ones get name
+    /// and IP. Observes the lock and starts operations like a PUT; returns its status.
     pub fn foreign_put(
         &mut self,
         load_balancer: &str,
@@ -206,8 +206,8 @@ impl ArmModel {
         answer.status
     }
 
-    /// Writes the load balancer as a whole, as a service reconcile does: running operations of its pools are
-    /// canceled and superseded, the etag changes, an operation starts where writes are asynchronous.
+    /// Writes the whole load balancer, like a service reconcile: running operations of its pools are canceled and
+    /// superseded, the etag changes, and an operation starts if writes are asynchronous.
     pub fn foreign_load_balancer_put(&mut self, load_balancer: &str, now_us: u64) -> u16 {
         self.tick(now_us);
         let now = self.now;
@@ -244,14 +244,14 @@ impl ArmModel {
         status
     }
 
-    /// The id that a load balancer gets.
+    /// Returns the id of a new load balancer.
     pub(super) fn new_id(&self, name: &str) -> String {
         let super::Settings { subscription, resource_group, .. } = &self.settings;
         let group = format!("/subscriptions/{subscription}/resourceGroups/{resource_group}");
         format!("{group}/providers/Microsoft.Network/loadBalancers/{name}")
     }
 
-    /// The load balancer; it is added when it is not there.
+    /// Returns the load balancer; adds it if it does not exist.
     pub(super) fn load_balancer_mut(&mut self, name: &str) -> &mut LoadBalancer {
         let id = self.new_id(name);
         let identities = &mut self.identities;
@@ -262,8 +262,8 @@ impl ArmModel {
 
     /// Changes a load balancer outside any request; its etag changes with it.
     ///
-    /// ARM serialises writes of one load balancer, so while one of the load balancer as a whole runs, this comes after
-    /// it: whatever that write leaves behind at its end has the change too.
+    /// ARM serialises writes of one load balancer. So while a write of the whole load balancer runs, this change
+    /// follows it: the result of that write includes the change.
     fn change<T>(&mut self, name: &str, change: impl Fn(&mut LoadBalancer) -> T) {
         let etag = self.identities.guid();
         let lb = self.load_balancer_mut(name);
@@ -272,7 +272,7 @@ impl ArmModel {
             for effect in [&mut running.on_success, &mut running.on_abort] {
                 if let Effect::Replace(shape) = effect {
                     let mut left = lb.clone();
-                    left.become_shape((**shape).clone());
+                    left.set_shape((**shape).clone());
                     change(&mut left);
                     **shape = left.shape();
                 }
@@ -293,8 +293,8 @@ impl ArmModel {
         Address { name, top: Map::new(), properties }
     }
 
-    /// The id of the first IP configuration of the interface of a virtual machine, which is part of the machine in a
-    /// scale set, and otherwise a resource with a name made of the machine's.
+    /// Returns the id of the first IP configuration of a virtual machine's interface. In a scale set, the interface
+    /// is part of the machine; otherwise it is a resource with a name derived from the machine's.
     fn ip_configuration(&self, machine: &str) -> String {
         let super::Settings { subscription, resource_group, .. } = &self.settings;
         let providers = format!("/subscriptions/{subscription}/resourceGroups/{resource_group}/providers");
@@ -313,8 +313,8 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The name of the interface of a machine outside of scale sets: `<machine>-nic`, as Cluster API makes it, and
-/// `aks-<pool>-<digits>-nic-<number>` for AKS's `aks-<pool>-<digits>-<number>`.
+/// Returns the name of the interface of a machine outside of scale sets: `<machine>-nic`, as Cluster API makes it,
+/// and `aks-<pool>-<digits>-nic-<number>` for AKS's `aks-<pool>-<digits>-<number>`.
 fn interface_name(machine: &str) -> String {
     let parts = machine.rsplit_once('-').filter(|(rest, number)| {
         let of_aks = rest.starts_with("aks-") && rest.rsplit('-').next().is_some_and(is_number);
@@ -327,7 +327,7 @@ fn interface_name(machine: &str) -> String {
 }
 
 impl LoadBalancer {
-    /// Notes in a pool that a rule uses it; answers with both names as they are stored.
+    /// Records in a pool that a rule uses it; returns both names as stored.
     fn refer(
         &mut self,
         rule: &str,

@@ -1,11 +1,11 @@
-//! How long operations run by what they write, and what of a scale set blocks a load balancer.
+//! Durations of operations by the type of write, and the references of a scale set that block a load balancer.
 
 use serde::{Deserialize, Serialize};
 
 use super::settings::{Latency, Settings};
 use super::store::Sku;
 
-/// How long operations run after their answer. The defaults are those of the documentation and of public reports.
+/// Durations of operations after their answer. The defaults are those of the documentation and of public reports.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Durations {
@@ -51,7 +51,7 @@ pub(crate) enum TimedWrite {
 }
 
 impl Settings {
-    /// How long an operation of this sort runs. None: the write is finished when it is answered.
+    /// Returns the duration of this kind of operation. None: the write is finished when it is answered.
     pub(crate) fn time_of(&self, write: TimedWrite) -> Option<Latency> {
         let Some(times) = self.durations else { return self.operation };
         Some(match write {
@@ -65,7 +65,7 @@ impl Settings {
     }
 }
 
-/// Which references of a scale set keep a load balancer from being deleted. What real Azure checks is not known.
+/// The references of a scale set that prevent the deletion of a load balancer. Azure's actual checks are not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct ScaleSetBlocks {

@@ -1,4 +1,4 @@
-//! How connections leave a machine: what real Azure does, as far as its documentation says.
+//! Outbound connections of a machine: Azure's behaviour according to its documentation.
 
 use serde_json::Value;
 
@@ -7,26 +7,26 @@ use super::resource_type::ResourceType;
 use super::resources::{IpConfiguration, Resource, balancer_child, ip_configurations, link, links};
 use super::store::{LoadBalancer, Sku, key};
 
-/// How a machine reaches the internet.
+/// Path of a machine to the internet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Egress {
-    /// It does not.
+    /// No path.
     Absent,
-    /// By a NAT gateway of its subnet.
+    /// A NAT gateway of its subnet.
     NatGateway,
-    /// By a public IP of its own.
+    /// A public IP of its own.
     PublicIp,
-    /// By an outbound rule of a load balancer.
+    /// An outbound rule of a load balancer.
     OutboundRule,
-    /// By the frontend of a public load balancer, for the protocol of its rules alone.
+    /// The frontend of a public load balancer, only for the protocol of its rules.
     ImplicitSnat,
-    /// By the default of Basic load balancers and of machines without any, where
-    /// [`super::Settings::default_outbound`] has it.
+    /// The default for Basic load balancers and machines without any, if [`super::Settings::default_outbound`] is
+    /// set.
     Default,
 }
 
 impl ArmModel {
-    /// How connections of a protocol (`Tcp` or `Udp`) leave an interface or an instance of a scale set.
+    /// Returns the outbound path of an interface or an instance of a scale set, for a protocol (`Tcp` or `Udp`).
     #[must_use]
     pub fn egress(&self, id: &str, protocol: &str) -> Egress {
         let Some(resource) = self.resources.get(id) else { return Egress::Absent };
@@ -76,7 +76,7 @@ fn has_public_ip(resource: &Resource, primary: &IpConfiguration) -> bool {
     }
 }
 
-/// Whether a rule of a public frontend lends the pool its address for connections of a protocol.
+/// Returns whether a rule of a public frontend provides SNAT to the pool for a protocol.
 fn gives_snat(lb: &LoadBalancer, pool: &str, protocol: &str) -> bool {
     lb.rules.iter().any(|rule| {
         let frontend = link(&rule.properties, "frontendIPConfiguration").and_then(balancer_child);

@@ -1,14 +1,14 @@
-//! Which planned faults strike a request.
+//! The choice of planned faults that affect a request.
 
 use super::journal::Kind;
 use super::settings::{BadEnd, Fault, FaultAnswer, FaultEffect, FaultTarget, Settings};
 use super::store::key;
 
-/// The faults' own counters, in the order of the settings.
+/// Counters of the faults, in the order of the settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Faults {
     counted: Vec<Counted>,
-    /// How often each fault has taken effect since the model began; those that are no longer planned stay.
+    /// How often each fault has taken effect since the model began; faults that are no longer planned stay.
     effects: Vec<(Fault, u64)>,
 }
 
@@ -20,25 +20,25 @@ struct Counted {
     struck: u64,
 }
 
-/// What the faults together do to one request.
+/// Combined effect of the faults on one request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Strike {
     pub(crate) delay_us: u64,
     pub(crate) before: Option<Before>,
     pub(crate) after: Option<After>,
     pub(crate) bad_end: Option<(BadEnd, String, String)>,
-    /// Which fault wants that end: it takes effect only where an operation starts.
+    /// The fault that ends the operation badly: it takes effect only if an operation starts.
     pub(crate) ender: Option<usize>,
 }
 
-/// What keeps the request from being applied.
+/// Reason that the request is not applied.
 #[derive(Clone, Debug)]
 pub(crate) enum Before {
     Refuse,
     Answer(FaultAnswer),
 }
 
-/// What happens to the answer of an applied request.
+/// Fate of the answer of an applied request.
 #[derive(Clone, Debug)]
 pub(crate) enum After {
     Lose,
@@ -50,7 +50,7 @@ impl Faults {
         Self { counted: Counted::all(settings), effects: Vec::new() }
     }
 
-    /// Plans the faults of these settings in place of those before. They start counting at 0.
+    /// Replaces the planned faults by those of these settings. Their counters start at 0.
     pub(crate) fn plan(&mut self, settings: &Settings) {
         self.counted = Counted::all(settings);
     }
@@ -60,8 +60,8 @@ impl Faults {
         &self.effects
     }
 
-    /// Counts the request in every fault that matches it; of two effects of one sort the first listed wins, and what
-    /// happens before a request is applied wins over what would happen after it. Those that win take effect.
+    /// Counts the request in every fault that matches it. Of two effects of one kind, the first listed wins. Effects
+    /// before a request is applied win over those after it. Winners take effect.
     pub(crate) fn strike(&mut self, kind: Kind, load_balancer: Option<&str>) -> Strike {
         let (mut before, mut after, mut bad_end) = (None, None, None);
         let (mut delay_us, mut won) = (0_u64, Vec::new());
@@ -97,7 +97,7 @@ impl Faults {
         Strike { delay_us, before, after, bad_end, ender }
     }
 
-    /// Notes that a fault, by its place in the settings, has done what it is there for.
+    /// Records that a fault, by its index in the settings, has taken effect.
     pub(crate) fn took_effect(&mut self, index: usize) {
         let Some(Counted { fault, .. }) = self.counted.get(index) else { return };
         match self.effects.iter_mut().find(|(known, _)| known == fault) {

@@ -1,4 +1,4 @@
-//! What a PUT of a load balancer may say of its frontends and its outbound rules, and what it may take away.
+//! Checks of a load balancer's PUT: frontends, outbound rules, and children that may be removed.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::resources::{Resource, balancer_child, ip_configurations, link, links}
 use super::rules::{self, Rule, not_succeeded};
 use super::store::{LoadBalancer, Shape, Sku, key};
 
-/// A load balancer as a PUT wants it.
+/// The load balancer that a PUT requests.
 pub(super) struct Proposal<'a> {
     pub(super) name: &'a str,
     pub(super) id: &'a str,
@@ -22,15 +22,15 @@ pub(super) struct Proposal<'a> {
 /// A child of a load balancer that a scale set uses.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ScaleSetUse {
-    /// The key of the child's kind.
+    /// Key of the child's kind.
     kind: String,
-    /// The key of its name.
+    /// Key of its name.
     name: String,
     scale_set: String,
 }
 
 impl ArmModel {
-    /// Refuses a load balancer that Azure refuses, and gives its internal frontends their addresses.
+    /// Refuses a load balancer that Azure refuses, and assigns addresses to its internal frontends.
     pub(super) fn check_load_balancer(&self, wanted: &Proposal, shape: &mut Shape) -> Result<(), Answer> {
         let existing = self.balancers.get(&key(wanted.name));
         if existing.is_none() && !self.is_seeding {
@@ -149,7 +149,8 @@ impl ArmModel {
         Ok(())
     }
 
-    /// The children of a load balancer that scale sets use, in their models and, where asked, in their instances.
+    /// Returns the children of a load balancer that scale sets use, in their models and, if requested, in their
+    /// instances.
     pub(super) fn scale_set_uses(&self, lb: &LoadBalancer, with_instances: bool) -> BTreeSet<ScaleSetUse> {
         let mut uses = BTreeSet::new();
         for resource in self.resources.iter() {
@@ -192,7 +193,7 @@ impl ArmModel {
         uses
     }
 
-    /// The scale set that keeps a load balancer from being deleted.
+    /// Returns the scale set that prevents the deletion of the load balancer.
     pub(super) fn blocking_scale_set(&self, lb: &LoadBalancer) -> Option<String> {
         let blocks = self.settings.scale_set_blocks;
         let in_models = self.scale_set_uses(lb, false);
@@ -210,7 +211,7 @@ impl ArmModel {
         with_instances.into_iter().find(counts).map(|used| used.scale_set)
     }
 
-    /// A scale set keeps its pools, NAT pools and probe, until model and instances release them.
+    /// A scale set keeps its pools, NAT pools and probe until model and instances release them.
     fn check_dropped(&self, existing: &LoadBalancer, shape: &Shape) -> Result<(), Answer> {
         for used in self.scale_set_uses(existing, true) {
             let ScaleSetUse { kind, name, scale_set } = &used;
@@ -240,7 +241,7 @@ impl ArmModel {
         Ok(())
     }
 
-    /// Refuses a reference that the caller has no right to make.
+    /// Refuses a reference that the caller may not make.
     pub(super) fn require(&self, action: &'static str, scope: &str) -> Result<(), Answer> {
         if self.is_seeding || self.settings.permissions.iter().any(|permission| permission.gives(action)) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Looks into the model, for tests and reports. Nothing here changes it.
+//! Read-only access to the model, for tests and reports.
 
 use serde_json::Value;
 
@@ -13,16 +13,16 @@ use super::store::{LastWrite, Pool, key};
 pub struct Member {
     /// The address's name.
     pub name: String,
-    /// Its IP; empty where a network interface stands instead.
+    /// IP; empty for a network interface.
     pub ip: String,
-    /// Its admin state; `None` (the text) when not set.
+    /// Admin state; the text `None` if not set.
     pub admin_state: String,
-    /// The id of its network interface configuration, in pools that interfaces fill.
+    /// Id of its network interface configuration, in pools that interfaces fill.
     pub network_interface: Option<String>,
 }
 
 impl ArmModel {
-    /// The members of a pool as a GET would show them now; None when there is no such pool.
+    /// Returns the members of a pool as a GET would show them now; None if there is no such pool.
     pub fn members(&self, load_balancer: &str, pool: &str) -> Option<Vec<Member>> {
         let addresses = &self.pool(load_balancer, pool)?.content.addresses;
         let members = addresses.iter().map(|address| Member {
@@ -34,7 +34,8 @@ impl ArmModel {
         Some(members.collect())
     }
 
-    /// The IPs of a pool's members, sorted; cheaper than [`ArmModel::members`]. None when there is no such pool.
+    /// Returns the IPs of a pool's members, sorted; cheaper than [`ArmModel::members`]. None if there is no such
+    /// pool.
     pub fn member_ips(&self, load_balancer: &str, pool: &str) -> Option<Vec<&str>> {
         let addresses = &self.pool(load_balancer, pool)?.content.addresses;
         let mut ips: Vec<&str> = addresses.iter().filter_map(|address| address.text("ipAddress")).collect();
@@ -42,7 +43,7 @@ impl ArmModel {
         Some(ips)
     }
 
-    /// The body that a GET of the pool would answer now.
+    /// Returns the body that a GET of the pool would answer now.
     pub fn pool_json(&self, load_balancer: &str, pool: &str) -> Option<Value> {
         let lb = self.balancers.get(&key(load_balancer))?;
         let pool_key = key(pool);
@@ -50,61 +51,62 @@ impl ArmModel {
         serde_json::from_slice(&render::text(&view)).ok()
     }
 
-    /// The etag that a load balancer shares with its children, as in bodies: `W/"guid"`.
+    /// Returns the etag that a load balancer shares with its children, as in bodies: `W/"guid"`.
     pub fn etag(&self, load_balancer: &str) -> Option<String> {
         self.balancers.get(&key(load_balancer)).map(|lb| format!("W/\"{}\"", lb.etag))
     }
 
-    /// Whether the last operation on a load balancer failed, and left its provisioning state `Failed`.
+    /// Returns whether the last operation on a load balancer failed, so that its provisioning state is `Failed`.
     #[must_use]
     pub fn has_failed(&self, load_balancer: &str) -> bool {
         let lb = self.balancers.get(&key(load_balancer));
         lb.is_some_and(|lb| lb.running.is_none() && lb.last_write == LastWrite::Failed)
     }
 
-    /// Whether an operation runs on the load balancer.
+    /// Returns whether an operation runs on the load balancer.
     pub fn is_updating(&self, load_balancer: &str) -> bool {
         self.balancers.get(&key(load_balancer)).is_some_and(|lb| lb.running.is_some())
     }
 
-    /// The names of all load balancers, in a stable order.
+    /// Returns the names of all load balancers, in a stable order.
     pub fn load_balancers(&self) -> impl Iterator<Item = &str> {
         self.balancers.values().map(|lb| &*lb.name)
     }
 
-    /// The names of all pools of a load balancer, in a stable order.
+    /// Returns the names of all pools of a load balancer, in a stable order.
     pub fn pools(&self, load_balancer: &str) -> impl Iterator<Item = &str> {
         let lb = self.balancers.get(&key(load_balancer));
         lb.into_iter().flat_map(|lb| lb.pools.values().map(|pool| &*pool.name))
     }
 
-    /// The requests so far, oldest first, up to [`Settings::log_capacity`].
+    /// Returns the requests so far, oldest first, up to [`Settings::log_capacity`].
     pub fn log(&self) -> &[LogEntry] {
         &self.journal.entries
     }
 
-    /// Sums over all requests so far.
+    /// Returns sums over all requests so far.
     pub fn counters(&self) -> Counters {
         self.journal.counters
     }
 
-    /// How often each planned fault has taken effect so far; what is no longer planned stays, and what never did is not
-    /// there. Of several that strike one request, those take effect that decide what becomes of it.
+    /// Returns how often each planned fault has taken effect. Faults that are no longer planned stay; faults that
+    /// never took effect are missing. Of several faults for one request, only those count that determine the outcome.
     pub fn fault_effects(&self) -> &[(Fault, u64)] {
         self.faults.effects()
     }
 
-    /// The IPs that the last write of a pool takes out, if another client made it. It may be running, or not succeed.
+    /// Returns the IPs that the last write of a pool removes, if another client made it. The write may be running, or
+    /// not succeed.
     pub fn taken_by_others(&self, load_balancer: &str, pool: &str) -> &[String] {
         self.journal.taken(load_balancer, pool)
     }
 
-    /// Most pool PUTs that waited for their answer on this load balancer at the same time.
+    /// Returns the largest number of concurrent pool PUTs on this load balancer.
     pub fn max_concurrent_puts(&self, load_balancer: &str) -> u64 {
         self.journal.max_concurrent_puts(load_balancer)
     }
 
-    /// The knobs in force.
+    /// Returns the current settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -114,7 +116,7 @@ impl ArmModel {
         endpoint.trim_end_matches('/').clone_into(&mut self.settings.endpoint);
     }
 
-    /// Turns a knob while the model runs. Quotas start full; faults start counting at 0.
+    /// Changes the settings while the model runs. Quotas start full; faults start counting at 0.
     pub fn reconfigure(&mut self, change: impl FnOnce(&mut Settings)) {
         let (quotas, faults) = (self.settings.quotas, self.settings.faults.clone());
         change(&mut self.settings);

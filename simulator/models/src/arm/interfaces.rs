@@ -1,4 +1,5 @@
-//! What the IP configurations of interfaces, scale sets and instances may refer to, and who may share a load balancer.
+//! References from the IP configurations of interfaces, scale sets and instances, and which members may share a load
+//! balancer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,7 @@ use super::store::{LoadBalancer, Sku, key};
 pub(super) const BALANCER_LINKS: [&str; 3] =
     ["loadBalancerBackendAddressPools", "loadBalancerInboundNatRules", "loadBalancerInboundNatPools"];
 
-/// The writer of IP configurations that is checked.
+/// The resource whose IP configurations are checked.
 pub(super) struct Writer<'a> {
     pub(super) kind: ResourceType,
     pub(super) id: &'a str,
@@ -53,7 +54,7 @@ impl ArmModel {
         Ok(())
     }
 
-    /// Refuses a public IP that is not there, not ready, or in use elsewhere.
+    /// Refuses a public IP that does not exist, is not ready, or is in use elsewhere.
     pub(super) fn check_public_ip(&self, address: &str, user: &str, owner: &str) -> Result<(), Answer> {
         self.require("Microsoft.Network/publicIPAddresses/join/action", address)?;
         let found = self.resources.get(address).filter(|found| found.kind == ResourceType::PublicIpAddress);
@@ -119,7 +120,7 @@ impl ArmModel {
         Ok(())
     }
 
-    /// The SKUs of the load balancers and public IPs that a body uses.
+    /// Returns the SKUs of the load balancers and public IPs that a body uses.
     pub(super) fn skus(&self, kind: ResourceType, body: &Body) -> BTreeSet<Sku> {
         let mut skus = BTreeSet::new();
         for configuration in ip_configurations(kind, body) {
@@ -137,8 +138,8 @@ impl ArmModel {
         skus
     }
 
-    /// By the keys of interfaces, the keys of what their machines stand in: an availability set, a scale set, or the
-    /// machine alone.
+    /// Returns, by the keys of interfaces, the keys of their machines' groups: an availability set, a scale set, or
+    /// the machine alone.
     pub(super) fn groups(&self) -> BTreeMap<String, String> {
         let mut groups = BTreeMap::new();
         for machine in self.resources.of(ResourceType::VirtualMachine) {
@@ -233,7 +234,7 @@ impl ArmModel {
         Ok(())
     }
 
-    /// The ids of those that use Basic resources in a subnet.
+    /// Returns the ids of the resources that use Basic resources in a subnet.
     pub(super) fn basic_users(&self, subnet: &str) -> Vec<String> {
         let is_here = |properties: &serde_json::Map<String, serde_json::Value>| {
             link(properties, "subnet").is_some_and(|id| key(id) == key(subnet))
@@ -262,7 +263,7 @@ pub(super) fn nat_gateway_and_basic(subnet: &str, user: &str) -> Answer {
     Rule::NatGatewayAndBasic.refuse(&message)
 }
 
-/// What a member stands in, by its key.
+/// Returns the group of a member, by its key.
 pub(super) fn group_of(kind: ResourceType, id: &str, groups: &BTreeMap<String, String>) -> String {
     let own = key(id);
     if kind == ResourceType::ScaleSetVm {
@@ -271,7 +272,7 @@ pub(super) fn group_of(kind: ResourceType, id: &str, groups: &BTreeMap<String, S
     groups.get(&own).cloned().unwrap_or(own)
 }
 
-/// The keys of the load balancers whose pools a body uses.
+/// Returns the keys of the load balancers whose pools a body uses.
 pub(super) fn pools_used(kind: ResourceType, body: &Body) -> BTreeSet<String> {
     let configurations = ip_configurations(kind, body);
     let pools =

@@ -1,4 +1,4 @@
-//! What was asked and answered, for tests and reports.
+//! Log of requests and answers, for tests and reports.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use super::Method;
 use super::path::Route;
 use super::store::key;
 
-/// What a request was about.
+/// Subject of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// GET of a load balancer.
@@ -70,8 +70,8 @@ impl Kind {
         }
     }
 
-    /// The same request when another client made it.
-    pub(crate) fn of_somebody_else(self) -> Self {
+    /// Returns the kind of the same request by another client.
+    pub(crate) fn of_other_client(self) -> Self {
         match self {
             Self::PoolPut => Self::ForeignPoolPut,
             Self::LoadBalancerGet
@@ -90,19 +90,19 @@ impl Kind {
 /// One request and its answer.
 #[derive(Clone, Debug)]
 pub struct LogEntry {
-    /// When it arrived, in microseconds.
+    /// Arrival time, in microseconds.
     pub started_us: u64,
-    /// When its answer is due, in microseconds.
+    /// Time at which its answer is due, in microseconds.
     pub ended_us: u64,
-    /// Its method.
+    /// Method.
     pub method: Method,
-    /// What it was about.
+    /// Subject.
     pub kind: Kind,
-    /// The load balancer it names.
+    /// Load balancer that it names.
     pub load_balancer: Option<Arc<str>>,
-    /// The pool it names.
+    /// Pool that it names.
     pub pool: Option<Arc<str>>,
-    /// Status of the answer; 0 when the connection was dropped.
+    /// Status of the answer; 0 if the connection was dropped.
     pub status: u16,
     /// Error code of the answer.
     pub code: Option<Cow<'static, str>>,
@@ -125,19 +125,19 @@ pub struct Counters {
     pub polls: u64,
     /// Writes of another client.
     pub foreign_writes: u64,
-    /// GETs of another client, polls too.
+    /// GETs of another client, including polls.
     pub foreign_reads: u64,
-    /// Writes that changed something (foreign ones too).
+    /// Writes that changed something, including foreign ones.
     pub applied: u64,
-    /// Writes that asked for what was there.
+    /// Writes that requested the current state.
     pub unchanged: u64,
     /// Writes that reported success and were lost.
     pub silently_lost: u64,
-    /// Writes refused because another one held the load balancer.
+    /// Writes refused because another one ran on the load balancer.
     pub refused_by_lock: u64,
     /// Operations canceled by a later write.
     pub superseded: u64,
-    /// Requests that were answered, whatever the status; without those of another client.
+    /// Answered requests, whatever the status; without those of another client.
     pub answered: u64,
     /// Requests refused for a quota.
     pub throttled: u64,
@@ -149,11 +149,11 @@ pub struct Counters {
     pub replayed: u64,
     /// Connections dropped, before or after applying.
     pub dropped: u64,
-    /// Operations that were started to end badly.
+    /// Operations that were planned to end badly.
     pub doomed: u64,
-    /// Most pool PUTs that waited for their answer on one load balancer at the same time.
+    /// Largest number of concurrent pool PUTs on one load balancer.
     pub max_concurrent_puts: u64,
-    /// Log entries not kept because the log was full.
+    /// Entries that were dropped because the log was full.
     pub log_overflow: u64,
 }
 
@@ -163,7 +163,7 @@ pub(crate) struct Journal {
     pub(crate) entries: Vec<LogEntry>,
     pub(crate) counters: Counters,
     in_flight: BTreeMap<String, InFlight>,
-    /// By the keys of load balancer and pool, the IPs that the pool's last write took out, if another client made it.
+    /// By the keys of load balancer and pool, the IPs that the pool's last write removed, if another client made it.
     taken: BTreeMap<(String, String), Vec<String>>,
     capacity: usize,
 }
@@ -217,8 +217,8 @@ impl Journal {
         self.counters.max_concurrent_puts = self.counters.max_concurrent_puts.max(in_flight.most);
     }
 
-    /// Notes the IPs that another client's write takes out of a pool; none for a write of the service under test.
-    pub(crate) fn note_taken(&mut self, load_balancer: &str, pool: &str, ips: Vec<String>) {
+    /// Records the IPs that another client's write removes from a pool; none for a write of the service under test.
+    pub(crate) fn record_taken(&mut self, load_balancer: &str, pool: &str, ips: Vec<String>) {
         self.taken.insert((key(load_balancer), key(pool)), ips);
     }
 

@@ -1,4 +1,4 @@
-//! Who holds a load balancer: one write at a time, refused, superseded, or brought to its end.
+//! The lock of a load balancer: one write at a time; a later one is refused or supersedes it.
 
 use super::ArmModel;
 use super::answer::Answer;
@@ -9,7 +9,7 @@ use super::settings::{BadEnd, ConcurrentWrite, Latency};
 use super::store::{LastWrite, LoadBalancer};
 use super::write::{PlannedEnd, parent_not_found};
 
-/// An operation about to start.
+/// An operation that is about to start.
 pub(super) struct Start<'a> {
     pub(super) load_balancer: &'a str,
     pub(super) id: Guid,
@@ -19,7 +19,7 @@ pub(super) struct Start<'a> {
 }
 
 impl ArmModel {
-    /// Takes the load balancer for a later write, or says why it cannot have it.
+    /// Takes the load balancer for a later write, or refuses it.
     pub(super) fn claim(
         &mut self,
         lb_key: &str,
@@ -53,7 +53,7 @@ impl ArmModel {
         })
     }
 
-    /// Cancels what runs on the load balancer in favour of a later operation.
+    /// Cancels the operation on the load balancer in favour of a later one.
     pub(super) fn supersede(&mut self, lb_key: &str, later: (OperationName, Guid)) {
         let Some(lb) = self.balancers.get_mut(lb_key) else {
             return;
@@ -66,7 +66,7 @@ impl ArmModel {
         }
     }
 
-    /// Ends the operation that holds a load balancer.
+    /// Ends the operation on a load balancer.
     pub(super) fn complete(&mut self, lb_key: &str, id: Guid, end: &End) {
         let Some(lb) = self.balancers.get_mut(lb_key) else {
             return;
@@ -105,7 +105,7 @@ impl ArmModel {
         self.start(Start { load_balancer: lb_key, id, running, ends_at, bad_end: None }, now);
     }
 
-    /// How an operation ends, counted where that is badly.
+    /// Returns how an operation ends, and counts bad ends.
     pub(super) fn planned_end(&mut self, bad_end: PlannedEnd) -> End {
         self.journal.counters.doomed += u64::from(bad_end.is_some());
         match bad_end {
@@ -143,7 +143,7 @@ impl LoadBalancer {
             (Effect::Vanish, Some(pool)) => {
                 self.pools.remove(pool);
             }
-            (Effect::Replace(shape), _) => self.become_shape(*shape),
+            (Effect::Replace(shape), _) => self.set_shape(*shape),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Asynchronous operations: what runs on a load balancer, how it ends, and its signed poll URL.
+//! Asynchronous operations: their state, their end, and their signed poll URL.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ const KEPT_US: u64 = 3_600 * 1_000_000;
 /// Length of the certificate parameter of a poll URL; Azure's are of this order.
 const CERTIFICATE_LENGTH: usize = 480;
 
-/// The name that error messages give an operation.
+/// Name of an operation in error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OperationName {
     PutPool,
@@ -33,18 +33,18 @@ impl OperationName {
     }
 }
 
-/// The operation that holds a load balancer, and what its end does.
+/// The operation on a load balancer, and the effect of its end.
 #[derive(Clone, Debug)]
 pub(crate) struct Running {
     pub(crate) id: Guid,
     pub(crate) name: OperationName,
-    /// Key of the pool it writes; None when it writes the load balancer itself.
+    /// Key of the pool that it writes; None if it writes the load balancer itself.
     pub(crate) pool: Option<String>,
     pub(crate) on_success: Effect,
     pub(crate) on_abort: Effect,
 }
 
-/// What the end of an operation does to its pool, or to its load balancer as a whole.
+/// Effect of the end of an operation on its pool or on the whole load balancer.
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
     Nothing,
@@ -64,12 +64,12 @@ pub(crate) enum End {
 /// The record of one operation, which outlives its run.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
-    /// The key of the load balancer, or the key of the resource's id, which begins with a slash.
+    /// Key of the load balancer, or key of the resource's id, which begins with a slash.
     pub(crate) owner: String,
-    /// Whose operation it is: the compute provider's polls say more.
+    /// Provider: the compute provider's polls return more.
     pub(crate) provider: Provider,
     pub(crate) ends_at: u64,
-    /// How it ends when nothing interferes.
+    /// End without interference.
     pub(crate) planned: End,
     pub(crate) ended: Option<End>,
 }
@@ -112,7 +112,7 @@ impl Operations {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Ends one operation whose time has come, and says which.
+    /// Ends one due operation, and returns its id.
     pub(crate) fn end_due(&mut self, now: u64) -> Option<(Guid, &Operation)> {
         let &(at, id) = self.due.first().filter(|(at, _)| *at <= now)?;
         self.due.remove(&(at, id));
@@ -122,7 +122,7 @@ impl Operations {
     }
 }
 
-/// The end that a superseded operation shows.
+/// Returns the end of a superseded operation.
 pub(crate) fn superseded(earlier: (OperationName, Guid), later: (OperationName, Guid)) -> End {
     End::Canceled {
         code: "CanceledAndSupersededDueToAnotherOperation".to_owned(),
@@ -136,7 +136,7 @@ pub(crate) fn superseded(earlier: (OperationName, Guid), later: (OperationName, 
     }
 }
 
-/// The signed query of an operation's URL, from `api-version` on.
+/// Returns the signed query of an operation's URL, from `api-version` on.
 pub(crate) fn signed_query(seed: u64, id: Guid, api_version: &str) -> String {
     let [time, certificate, signature, hash] = signature(seed, id);
     let mut query = String::with_capacity(CERTIFICATE_LENGTH + 500);
@@ -145,7 +145,7 @@ pub(crate) fn signed_query(seed: u64, id: Guid, api_version: &str) -> String {
     query
 }
 
-/// Whether a poll still carries what its URL was signed with.
+/// Returns whether the query of a poll still matches its signature.
 pub(crate) fn is_signed(seed: u64, id: Guid, target: &Target) -> bool {
     let expected = signature(seed, id);
     ["t", "c", "s", "h"].iter().zip(&expected).all(|(name, value)| target.query(name) == Some(value))

@@ -1,4 +1,4 @@
-//! What a request's path and query mean. Names are decoded; key words compare without case, as ARM's do.
+//! Parses a request's path and query. Names are decoded; keywords compare without case, as in ARM.
 
 use super::random::Guid;
 use super::resource_type::{Provider, ResourcePath};
@@ -85,13 +85,13 @@ impl Target {
         Self { subscription, route, resource_group, query }
     }
 
-    /// The first value of a query parameter; parameter names compare without case.
+    /// Returns the first value of a query parameter; parameter names compare without case.
     pub(crate) fn query(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(key, _)| is(key, name)).map(|(_, value)| value.as_str())
     }
 }
 
-/// What Microsoft.Authorization keeps about the scope that stands before it.
+/// An authorization resource of the scope before it.
 fn authorization(words: &[&str]) -> Option<Route> {
     let [scope @ .., providers, authorization, kind] = words else { return None };
     if !is(providers, "providers") || !is(authorization, "Microsoft.Authorization") {
@@ -120,7 +120,7 @@ fn route(rest: &[&str], in_group: bool) -> Route {
     })
 }
 
-/// Load balancers and what is below them.
+/// Load balancers and their children.
 fn network(rest: &[&str], in_group: bool) -> Option<Route> {
     let pools = |word: &str| is(word, "backendAddressPools");
     let owned = |name: &str| name.to_owned();
@@ -159,7 +159,7 @@ fn is(word: &str, expected: &str) -> bool {
     word.eq_ignore_ascii_case(expected)
 }
 
-/// The absolute form of a request line carries scheme and authority before the path.
+/// The absolute form of a request line has scheme and authority before the path.
 fn after_authority(text: &str) -> &str {
     match text.split_once("://") {
         Some((scheme, rest)) if !scheme.contains(['/', '?']) => {

@@ -1,4 +1,4 @@
-//! What each type does to the body of a PUT: defaults, addresses, read-only fields, and the rules of the type.
+//! Processing of a PUT's body by resource type: defaults, addresses, read-only fields, and the rules of the type.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ use super::interfaces::{Writer, group_of, nat_gateway_and_basic};
 use super::render;
 use super::requests::{ResourcePut, is_named};
 use super::resource_type::ResourceType;
-use super::resources::{Body, Etag, Kept, Resource, ip_configurations, last, link, links};
+use super::resources::{Body, Etag, ProviderState, Resource, ip_configurations, last, link, links};
 use super::rules::{self, Rule};
 use super::store::{Sku, key};
 use super::validate;
 
-/// What the provider adds to bodies, and no PUT sets.
+/// Fields that the provider adds and no PUT sets.
 const READ_ONLY: [&str; 22] = [
     "provisioningState",
     "resourceGuid",
@@ -44,14 +44,14 @@ const READ_ONLY: [&str; 22] = [
 ];
 
 impl ArmModel {
-    /// Makes the body of a PUT what is stored, or says why not.
+    /// Converts the body of a PUT into the stored form, or refuses it.
     pub(super) fn prepare(
         &mut self,
         id: &str,
         kind: ResourceType,
         existing: Option<&Resource>,
         body: &mut Body,
-        kept: &mut Kept,
+        kept: &mut ProviderState,
     ) -> Result<(), Answer> {
         body.properties.retain(|name, value| !READ_ONLY.contains(&name.as_str()) && !value.is_null());
         match kind {
@@ -159,8 +159,8 @@ impl ArmModel {
         self.resources.of(ResourceType::PublicIpAddress).filter(|one| one.sku() == sku).count() as u64
     }
 
-    /// A static address stays; a dynamic one is there while something uses it; a change from static to dynamic
-    /// releases it.
+    /// A static address stays; a dynamic one exists while something uses it; a change from static to dynamic releases
+    /// it.
     fn address_public_ip(
         &mut self,
         existing: Option<&Resource>,
@@ -366,7 +366,7 @@ impl ArmModel {
     }
 }
 
-/// Takes out of named children what the provider adds to them.
+/// Removes from named children what the provider adds to them.
 fn clean_children(properties: &mut Map<String, Value>, list: &str, more: &[&str]) {
     let Some(all) = properties.get_mut(list).and_then(Value::as_array_mut) else { return };
     for child in all.iter_mut().filter_map(Value::as_object_mut) {

@@ -1,4 +1,4 @@
-//! The model's own deterministic randomness: one seed, no clock, no crate.
+//! The model's own deterministic random numbers: one seed, no clock, no crate.
 
 use std::fmt;
 
@@ -21,23 +21,23 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number in `[0, 1)`.
+    /// Returns a number in `[0, 1)`.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// True with the given probability; 0 or less never, 1 or more always.
+    /// Returns true with the given probability; 0 or less never, 1 or more always.
     pub(crate) fn chance(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.unit() < probability
     }
 
-    /// A standard normal number (Box and Muller).
+    /// Returns a standard normal number (Box and Muller).
     pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
-    /// A version 4 GUID.
+    /// Returns a version 4 GUID.
     pub(crate) fn guid(&mut self) -> Guid {
         let high = self.next_u64() & !0xF000 | 0x4000;
         let low = self.next_u64() & !(0x3 << 62) | (0x2 << 62);
@@ -65,7 +65,7 @@ impl Guid {
         Some(Self(half(0..16)?, half(16..32)?))
     }
 
-    /// The GUID folded into 64 bits, to seed a signature.
+    /// Returns the GUID folded into 64 bits, to seed a signature.
     pub(crate) fn folded(self) -> u64 {
         self.0 ^ self.1.rotate_left(32)
     }

@@ -67,7 +67,7 @@ impl ArmModel {
         Answer::json(200, render::text(&Page { value: &value, next_link }))
     }
 
-    /// The state of an operation. Its body tells the outcome; the status is 200 even for failures.
+    /// Returns the state of an operation. The body has the outcome; the status is 200 even for failures.
     pub(super) fn poll(&self, call: &Call, id: Option<Guid>) -> Answer {
         let operation = match self.signed_operation(call, id) {
             Ok(operation) => operation,
@@ -87,7 +87,7 @@ impl ArmModel {
             }
         };
         if let (Provider::Compute, Some(id)) = (operation.provider, id) {
-            // The model knows no wall time; recordings hide theirs likewise.
+            // The model has no wall time; recordings hide theirs likewise.
             body["startTime"] = "2001-02-03T04:05:06Z".into();
             body["endTime"] = "2001-02-03T04:05:06Z".into();
             body["name"] = id.to_string().into();
@@ -95,7 +95,7 @@ impl ArmModel {
         Answer::json(200, body.to_string().into_bytes())
     }
 
-    /// The result of an operation, for clients that follow `Location`.
+    /// Returns the result of an operation, for clients that follow `Location`.
     pub(super) fn operation_result(&self, call: &Call, id: Option<Guid>) -> Answer {
         let operation = match self.signed_operation(call, id) {
             Ok(operation) => operation,
@@ -132,7 +132,7 @@ impl ArmModel {
         }
     }
 
-    /// The gateway knows load balancers itself, so it answers for those that are not there.
+    /// The gateway knows all load balancers, so it answers for missing ones.
     pub(super) fn load_balancer_not_found(&self, name: &str) -> Answer {
         let group = &self.settings.resource_group;
         let message = format!(

@@ -1,4 +1,4 @@
-//! Keeps references equal on both sides: what a public IP, a pool or a NAT rule shows follows from what uses it.
+//! Keeps references consistent on both sides: the users determine what a public IP, a pool or a NAT rule shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,11 +14,11 @@ use super::resources::{Etag, balancer_child, ip_configurations, link, links};
 use super::schedule::Event;
 use super::store::{Address, Pool, key};
 
-/// By the keys of load balancer and pool, the ids of the IP configurations that are members.
+/// The ids of the member IP configurations, by the keys of load balancer and pool.
 type Members = BTreeMap<(String, String), BTreeSet<String>>;
 
 impl ArmModel {
-    /// By the key of each public IP in use, the ids of what uses it.
+    /// Returns the ids of users, by the key of each public IP in use.
     pub(super) fn public_ip_users(&self) -> BTreeMap<String, Vec<String>> {
         let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut note = |address: &str, user: String| users.entry(key(address)).or_default().push(user);
@@ -46,7 +46,7 @@ impl ArmModel {
         users
     }
 
-    /// Brings every public IP, pool and NAT rule to what uses it.
+    /// Updates every public IP, pool and NAT rule from its users.
     pub(super) fn follow_references(&mut self) {
         if self.resources.is_empty() {
             return;
@@ -92,7 +92,7 @@ impl ArmModel {
         }
     }
 
-    /// The members of pools, and by load balancer and NAT rule the IP configurations that use one.
+    /// Returns the members of pools, and the IP configurations that use a NAT rule, by load balancer and rule.
     fn users_of_balancers(&self) -> (Members, BTreeMap<String, BTreeMap<String, String>>) {
         let mut members = Members::new();
         let mut nat: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
@@ -121,7 +121,7 @@ impl ArmModel {
         (members, nat)
     }
 
-    /// Takes a deleted load balancer away; its private addresses become free.
+    /// Removes a deleted load balancer; its private addresses become free.
     pub(super) fn vanish(&mut self, lb_key: &str) {
         let Some(gone) = self.balancers.remove(lb_key) else { return };
         for frontend in &gone.frontends {
@@ -129,7 +129,7 @@ impl ArmModel {
         }
     }
 
-    /// Interfaces lose their references to pools and NAT rules that have gone. Scale sets and their instances keep theirs.
+    /// Interfaces lose their references to missing pools and NAT rules. Scale sets and their instances keep theirs.
     fn forget_what_has_gone(&mut self) {
         let balancers = &self.balancers;
         let is_there = |id: &str| {
@@ -158,7 +158,7 @@ impl ArmModel {
     }
 }
 
-/// Brings the members of a pool to the interfaces that refer to it; says whether anything changed.
+/// Updates the members of a pool from the interfaces that refer to it; returns whether anything changed.
 fn follow_members(pool: &mut Pool, wanted: Option<&BTreeSet<String>>) -> bool {
     let has_ips = pool.content.addresses.iter().any(|address| address.text("ipAddress").is_some());
     let Some(wanted) = wanted.filter(|_| !has_ips) else {
@@ -184,7 +184,7 @@ fn follow_members(pool: &mut Pool, wanted: Option<&BTreeSet<String>>) -> bool {
     true
 }
 
-/// A member of a pool that an interface has joined; its name is a GUID made of the interface's id.
+/// A member of a pool for an interface; its name is a GUID derived from the interface's id.
 fn member(id: &str) -> Address {
     let seed = key(id)
         .bytes()
@@ -194,7 +194,7 @@ fn member(id: &str) -> Address {
     Address { name: Random::new(seed).guid().to_string(), top: Map::new(), properties }
 }
 
-/// Keeps those references of an interface to load balancers that pass; says whether any did not.
+/// Removes references of an interface to missing children of load balancers; returns whether there were any.
 fn retain_links(properties: &mut Map<String, Value>, is_there: impl Fn(&str) -> bool) -> bool {
     let mut changed = false;
     let listed = properties.get_mut("ipConfigurations").and_then(Value::as_array_mut);

@@ -1,4 +1,4 @@
-//! DELETE of resources beside load balancers, and DELETE of a load balancer.
+//! DELETE of resources other than load balancers, and of load balancers.
 
 use serde_json::Value;
 
@@ -44,7 +44,7 @@ impl ArmModel {
         })
     }
 
-    /// Refuses to delete what is in use.
+    /// Refuses to delete a resource in use.
     fn check_unused(&self, resource: &Resource) -> Result<(), Answer> {
         let id = &resource.id;
         let user = self.user_of(resource);
@@ -71,7 +71,7 @@ impl ArmModel {
         Err(rule.refuse(&message))
     }
 
-    /// The id of what uses a resource.
+    /// Returns the id of a resource's user.
     fn user_of(&self, resource: &Resource) -> Option<String> {
         let id = key(&resource.id);
         match resource.kind {
@@ -99,7 +99,7 @@ impl ArmModel {
         }
     }
 
-    /// The machine that has an interface.
+    /// Returns the machine of an interface.
     pub(super) fn machine_of(&self, interface: &str) -> Option<&Resource> {
         self.resources.of(ResourceType::VirtualMachine).find(|machine| {
             let profile = machine.body.properties.get("networkProfile").and_then(Value::as_object);
@@ -109,7 +109,7 @@ impl ArmModel {
         })
     }
 
-    /// Keys of subnets with the ids of IP configurations in them; of one subnet where its id is given.
+    /// Returns the keys of subnets with the ids of IP configurations in them; only of one subnet if its id is given.
     pub(super) fn subnet_users(&self, subnet: &str) -> Vec<(String, String)> {
         let mut users = Vec::new();
         let mut note = |found: Option<&str>, user: String| {
@@ -131,12 +131,12 @@ impl ArmModel {
         users
     }
 
-    /// What has this security group, route table or NAT gateway.
+    /// Returns a user of this security group, route table or NAT gateway.
     fn users_of_subnet_part(&self, id: &str) -> Option<String> {
         self.part_users(id).into_iter().next()
     }
 
-    /// The ids of subnets and interfaces that refer to a security group, a route table or a NAT gateway.
+    /// Returns the ids of subnets and interfaces that refer to a security group, a route table or a NAT gateway.
     pub(super) fn part_users(&self, id: &str) -> Vec<String> {
         let mut users = Vec::new();
         for network in self.resources.of(ResourceType::VirtualNetwork) {
@@ -160,7 +160,7 @@ impl ArmModel {
         users
     }
 
-    /// Takes a resource away with all that is below it.
+    /// Removes a resource with everything below it.
     pub(super) fn remove_resource(&mut self, id: &str) {
         let below: Vec<String> = self.resources.instances(id).into_iter().map(Resource::key).collect();
         for instance in below {

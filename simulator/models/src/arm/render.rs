@@ -1,4 +1,4 @@
-//! JSON of load balancers, pools and their children, written from borrowed parts without building a tree.
+//! Renders load balancers, pools and their children as JSON, from borrowed parts without building a tree.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
@@ -20,7 +20,7 @@ pub(crate) fn child_id(load_balancer: &str, kind: &str, name: &str) -> String {
     format!("{load_balancer}/{kind}/{name}")
 }
 
-/// What a body says of its own state.
+/// Provisioning state in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Succeeded,
@@ -106,7 +106,7 @@ impl<N: AsRef<str>> Serialize for Links<'_, N> {
     }
 }
 
-/// A sequence made by a closure.
+/// A sequence from a closure.
 struct Sequence<F>(F);
 
 impl<I: Iterator<Item: Serialize>, F: Fn() -> I> Serialize for Sequence<F> {
@@ -115,7 +115,7 @@ impl<I: Iterator<Item: Serialize>, F: Fn() -> I> Serialize for Sequence<F> {
     }
 }
 
-/// A map made by a closure.
+/// A map from a closure.
 struct Properties<F>(F);
 
 trait WriteEntries {
@@ -151,7 +151,8 @@ impl<T: Serialize> Serialize for Page<'_, T> {
     }
 }
 
-/// A pool as a GET or a PUT answers it. The content stands apart: a PUT answers what reads may not show yet.
+/// A pool as in the answer to a GET or a PUT. The content is separate, because a PUT answers content that reads may
+/// not show yet.
 pub(crate) struct PoolView<'a> {
     pub(crate) lb: &'a LoadBalancer,
     pub(crate) pool: &'a Pool,

@@ -1,5 +1,5 @@
-//! GET, PUT, PATCH, DELETE and lists of the resources beside load balancers. What the types differ in is left to
-//! `prepare` and `scale_set`.
+//! GET, PUT, PATCH, DELETE and lists of resources other than load balancers. `prepare` and `scale_set` implement the
+//! differences between types.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use super::durations::TimedWrite;
 use super::operation::{End, Operation};
 use super::render;
 use super::resource_type::{Part, Provider, ResourcePath, ResourceType};
-use super::resources::{Body, Etag, Kept, Resource, Task, Work, last};
+use super::resources::{Body, Etag, ProviderState, Resource, Task, Work, last};
 use super::rules::Rule;
 use super::settings::UnfinishedWrite;
 use super::store::key;
@@ -16,7 +16,7 @@ use super::validate;
 use super::write::PlannedEnd;
 use super::{ArmModel, Call, Method};
 
-/// What no PUT sets at the top of a body.
+/// Top-level fields that no PUT sets.
 const TOP_READ_ONLY: [&str; 7] = ["id", "name", "type", "etag", "properties", "instanceId", "kind"];
 
 /// One PUT.
@@ -101,7 +101,7 @@ impl ArmModel {
         self.paged(call, &list, &all)
     }
 
-    /// The children of one resource: instances of a scale set, subnets, security rules.
+    /// Lists the children of one resource: instances of a scale set, subnets, security rules.
     fn list_below(&self, path: &ResourcePath) -> Answer {
         let group = self.settings.resource_group_id();
         let value: Vec<Value> = match path.kind.embedded_in() {
@@ -231,7 +231,7 @@ impl ArmModel {
         }
     }
 
-    /// Refuses a write of a resource on which an operation runs; that of a scale set holds its instances too.
+    /// Refuses a write of a resource with a running operation; a scale set's operation blocks its instances too.
     pub(super) fn check_at_rest(&self, resource: &Resource) -> Result<(), Answer> {
         let set = resource
             .id
@@ -280,7 +280,7 @@ impl ArmModel {
         let Change { id, kind, existing, body, kept, is_same } = change;
         let created = existing.is_none();
         let etag = match (kind.provider(), existing.as_ref().map(|known| known.etag)) {
-            // Recorded: the compute provider works on what is there already too, and leaves the etag.
+            // Recorded: the compute provider starts an operation even for the current state, and keeps the etag.
             (Provider::Compute, Some(Etag::Number(number))) => Etag::Number(number + u64::from(!is_same)),
             (Provider::Compute, Some(Etag::Weak(_)) | None) => Etag::Number(1),
             (Provider::Network, _) => Etag::Weak(self.identities.guid()),
@@ -304,7 +304,7 @@ impl ArmModel {
             let Some(found) = model.resources.get(&id) else { return Answer::empty(status) };
             let mut body = model.show(found);
             if kind == ResourceType::PublicIpAddress && created && started.is_some() {
-                // Recorded: a new public IP says so, and not that it is being created.
+                // Recorded: a new public IP reports Updating, and not Creating.
                 body["properties"]["provisioningState"] = "Updating".into();
             }
             let mut answer = Answer::json(status, render::text(&body));
@@ -318,7 +318,7 @@ impl ArmModel {
         })
     }
 
-    /// Does a piece of work on a resource: at once, or by an operation where this sort of write takes time.
+    /// Applies a change to a resource: immediately, or by an operation if this kind of write takes time.
     pub(super) fn run(
         &mut self,
         id: &str,
@@ -390,7 +390,7 @@ impl ArmModel {
         } else if let Task::Upgrade(instances) = work.task {
             self.upgrade(owner, &instances);
         } else if is_scale_set {
-            self.settle_scale_set(owner);
+            self.adjust_scale_set(owner);
         }
         self.follow_references();
     }
@@ -412,7 +412,7 @@ impl ArmModel {
         Answer::json(200, render::text(&shown))
     }
 
-    /// The gateway knows all resources, so it answers for those that are not there.
+    /// The gateway knows all resources, so it answers for missing ones.
     pub(super) fn resource_not_found(&self, id: &str) -> Answer {
         let group = &self.settings.resource_group;
         let named = id.split("/providers/").nth(1).unwrap_or(id);
@@ -429,8 +429,8 @@ struct Change {
     kind: ResourceType,
     existing: Option<Resource>,
     body: Body,
-    kept: Kept,
-    /// Whether all this is there already.
+    kept: ProviderState,
+    /// Whether nothing would change.
     is_same: bool,
 }
 

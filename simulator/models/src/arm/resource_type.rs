@@ -1,4 +1,5 @@
-//! The resource types beside load balancers: their paths, their providers, and whether their writes are long-running.
+//! The resource types other than load balancers: their paths, their providers, and whether their writes are
+//! long-running.
 
 /// A resource provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub(crate) enum ResourceType {
     ScaleSetVm,
 }
 
-/// What the table says of a type.
+/// Row of the table of types.
 struct Row {
     provider: Provider,
     path: &'static [&'static str],
@@ -97,7 +98,8 @@ impl ResourceType {
         format!("{}/{}", self.provider().name(), self.row().path.join("/"))
     }
 
-    /// The resource whose array holds those of this type; they are no resources of their own in the store.
+    /// Returns the resource type whose array holds resources of this type; they are not resources of their own in the
+    /// store.
     pub(crate) fn embedded_in(self) -> Option<(Self, &'static str)> {
         match self {
             Self::Subnet => Some((Self::VirtualNetwork, "subnets")),
@@ -123,16 +125,16 @@ impl ResourceType {
     }
 }
 
-/// What a path below a provider names.
+/// Target of a path below a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResourcePath {
     pub(crate) kind: ResourceType,
-    /// The names along the path; without the last one in a list.
+    /// Names along the path; without the last one for a list.
     pub(crate) names: Vec<String>,
     pub(crate) part: Part,
 }
 
-/// Which part of a resource type a path names.
+/// The part of a resource type that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     One,
@@ -141,7 +143,7 @@ pub(crate) enum Part {
 }
 
 impl ResourcePath {
-    /// Reads the words after the provider. Outside of a resource group there are only lists.
+    /// Parses the segments after the provider. Outside of a resource group there are only lists.
     pub(crate) fn parse(provider: Provider, words: &[&str], in_group: bool) -> Option<Self> {
         for kind in ResourceType::ALL.into_iter().filter(|kind| kind.provider() == provider) {
             let path = kind.row().path;
@@ -169,7 +171,7 @@ impl ResourcePath {
     }
 }
 
-/// Whether the words name the list of a type of its own below another one.
+/// Returns whether the segments name the list of a child type.
 fn is_child(words: &[&str]) -> bool {
     ResourceType::ALL.iter().any(|kind| {
         let path = kind.row().path;

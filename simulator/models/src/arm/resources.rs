@@ -1,5 +1,5 @@
-//! The store of resources beside load balancers: plain JSON bodies by the key of their id, with what the provider
-//! keeps besides. It knows no rules and no HTTP.
+//! The store of resources other than load balancers: plain JSON bodies by the key of their id, with the provider's
+//! own state. It has no rules and no HTTP.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,30 +26,30 @@ pub(crate) struct Resource {
     /// Whether its last operation failed.
     pub(crate) failed: bool,
     pub(crate) running: Option<Work>,
-    pub(crate) kept: Kept,
+    pub(crate) kept: ProviderState,
 }
 
-/// What a PUT gives and a GET shows, without what the provider adds.
+/// Fields that a PUT sets and a GET shows, without the provider's additions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Body {
-    /// What stands beside the properties: location, tags, SKU, zones.
+    /// Fields beside the properties: location, tags, SKU, zones.
     pub(crate) top: Map<String, Value>,
     pub(crate) properties: Map<String, Value>,
 }
 
-/// What the provider keeps and no PUT gives.
+/// State that the provider keeps and no PUT sets.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Kept {
-    /// Of a public IP: the id of what uses it.
+pub(crate) struct ProviderState {
+    /// For a public IP: the id of its user.
     pub(crate) attached: Option<String>,
-    /// Of an instance: the private addresses of its IP configurations, by `interface/configuration`.
+    /// For an instance: the private addresses of its IP configurations, by `interface/configuration`.
     pub(crate) addresses: BTreeMap<String, String>,
-    /// Of an instance: the public addresses likewise.
+    /// For an instance: the public addresses, likewise.
     pub(crate) public_addresses: BTreeMap<String, String>,
-    /// Of a scale set: the number of the last change of its model that instances take by a restart. Of an instance: the
-    /// number of the one that it has.
+    /// For a scale set: the number of the last change of its model that requires a restart. For an instance: the
+    /// number of the change that it has.
     pub(crate) restart_change: u64,
-    /// Of a machine or an instance: whether it is deallocated.
+    /// For a machine or an instance: whether it is deallocated.
     pub(crate) is_deallocated: bool,
 }
 
@@ -74,17 +74,17 @@ impl Etag {
 pub(crate) struct Work {
     pub(crate) id: Guid,
     pub(crate) task: Task,
-    /// The body as it was before, which is what holds until the end.
+    /// The body before the operation, which is in force until its end.
     pub(crate) before: Option<Body>,
 }
 
-/// What an operation does.
+/// Type of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     Create,
     Update,
     Delete,
-    /// Brings these instances to the model; the keys of their ids.
+    /// Updates these instances to the model; the keys of their ids.
     Upgrade(BTreeSet<String>),
 }
 
@@ -97,12 +97,12 @@ impl Resource {
         key(&self.id)
     }
 
-    /// The body that holds on the data path: while an operation runs, the one before it.
+    /// Returns the body in force on the data path: during an operation, the one before it.
     pub(crate) fn in_force(&self) -> &Body {
         self.running.as_ref().and_then(|work| work.before.as_ref()).unwrap_or(&self.body)
     }
 
-    /// The bodies whose references count: while an operation runs, those before and after it.
+    /// Returns the bodies whose references count: during an operation, those before and after it.
     pub(crate) fn bodies(&self) -> impl Iterator<Item = &Body> {
         std::iter::once(&self.body).chain(self.running.iter().filter_map(|work| work.before.as_ref()))
     }
@@ -155,7 +155,7 @@ impl Resources {
         self.all.values().filter(move |resource| resource.kind == kind)
     }
 
-    /// The instances of a scale set, in the order of their numbers.
+    /// Returns the instances of a scale set, in the order of their numbers.
     pub(crate) fn instances(&self, scale_set: &str) -> Vec<&Resource> {
         let prefix = format!("{}/", key(scale_set));
         let below = self.all.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(&prefix));
@@ -166,20 +166,20 @@ impl Resources {
     }
 }
 
-/// One IP configuration, of an interface or of what a scale set makes interfaces from.
+/// One IP configuration, of an interface or of an interface template in a scale set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IpConfiguration<'a> {
-    /// The name of the interface; empty where the resource is one itself.
+    /// Name of the interface; empty if the resource is one itself.
     pub(crate) interface: &'a str,
     pub(crate) name: &'a str,
-    /// Whether it is the first or the marked one of the first or marked interface.
+    /// Whether it is the first or primary one of the first or primary interface.
     pub(crate) is_primary: bool,
     pub(crate) properties: &'a Map<String, Value>,
     pub(crate) security_group: Option<&'a str>,
 }
 
 impl IpConfiguration<'_> {
-    /// Its id below the resource that has it.
+    /// Returns its id below its resource.
     pub(crate) fn id(&self, owner: &str) -> String {
         if self.interface.is_empty() {
             return format!("{owner}/ipConfigurations/{}", self.name);
@@ -187,13 +187,13 @@ impl IpConfiguration<'_> {
         format!("{owner}/networkInterfaces/{}/ipConfigurations/{}", self.interface, self.name)
     }
 
-    /// Its name within a scale set.
+    /// Returns its name within a scale set.
     pub(crate) fn path(&self) -> String {
         format!("{}/{}", self.interface, self.name).to_lowercase()
     }
 }
 
-/// The IP configurations in the body of an interface, a scale set or an instance; none in that of another resource.
+/// Returns the IP configurations in the body of an interface, a scale set or an instance; none for other resources.
 pub(crate) fn ip_configurations(kind: ResourceType, body: &Body) -> Vec<IpConfiguration<'_>> {
     let Some(interfaces) = interface_list(kind, body) else {
         return match kind {
@@ -220,7 +220,7 @@ pub(crate) fn ip_configurations(kind: ResourceType, body: &Body) -> Vec<IpConfig
     found.flatten().collect()
 }
 
-/// The list of interfaces in the model of a scale set or in an instance.
+/// Returns the list of interfaces in the model of a scale set or in an instance.
 fn interface_list(kind: ResourceType, body: &Body) -> Option<&Vec<Value>> {
     let profile = match kind {
         ResourceType::ScaleSet => body.properties.get("virtualMachineProfile")?.get("networkProfile")?,
@@ -258,23 +258,23 @@ fn of_interface<'a>(
     found.collect()
 }
 
-/// The id that a property refers to.
+/// Returns the id in a property.
 pub(crate) fn link<'a>(properties: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     properties.get(name)?.get("id")?.as_str()
 }
 
-/// The ids that a list refers to.
+/// Returns the ids in a list.
 pub(crate) fn links<'a>(properties: &'a Map<String, Value>, name: &str) -> Vec<&'a str> {
     let listed = properties.get(name).and_then(Value::as_array);
     listed.into_iter().flatten().filter_map(|one| one.get("id")?.as_str()).collect()
 }
 
-/// The last word of an id.
+/// Returns the last segment of an id.
 pub(crate) fn last(id: &str) -> &str {
     id.rsplit('/').next().unwrap_or(id)
 }
 
-/// Name of the load balancer, kind of its child and name of the child, where an id names such a child.
+/// Returns the load balancer, the kind and the name of the child, if an id names a load balancer's child.
 pub(crate) fn balancer_child(id: &str) -> Option<(&str, &str, &str)> {
     let mut words = id.rsplit('/');
     let (name, kind, balancer, balancers) = (words.next()?, words.next()?, words.next()?, words.next()?);

@@ -1,10 +1,10 @@
-//! What Azure refuses, rule by rule: status, code, and where that is known from. The table is checked against
+//! Azure's refusals, rule by rule: status, code, and source. The table is checked against
 //! `tests/arm_model/fixtures/rules.json`, which names the source of each.
 
 use super::answer::Answer;
 use super::store::Sku;
 
-/// A rule that a request breaks.
+/// A rule that a request violates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     PublicIpInUseCannotUpgrade,
@@ -51,7 +51,7 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    /// Status and code.
+    /// Returns status and code.
     fn parts(self) -> (u16, &'static str) {
         match self {
             Self::PublicIpInUseCannotUpgrade => (400, "PublicIPAddressInUseCannotUpdate"),
@@ -106,12 +106,12 @@ impl Rule {
         }
     }
 
-    /// The answer to a request that breaks the rule.
+    /// Returns the answer to a request that violates the rule.
     pub(crate) fn refuse(self, message: &str) -> Answer {
         self.refuse_with(self.parts().0, message)
     }
 
-    /// The same with another status.
+    /// Returns the answer with another status.
     pub(crate) fn refuse_with(self, status: u16, message: &str) -> Answer {
         let code = self.parts().1;
         if self == Self::NotProvisioned {
@@ -133,7 +133,7 @@ impl Rule {
     }
 }
 
-/// The text about a SKU that cannot be changed.
+/// Message about a SKU that cannot be changed.
 pub(crate) fn sku_change(from: Sku, to: Sku, id: &str) -> String {
     let (from, to) = (from.name(), to.name());
     format!(
@@ -141,12 +141,12 @@ pub(crate) fn sku_change(from: Sku, to: Sku, id: &str) -> String {
     )
 }
 
-/// The text about a resource that another one uses and that is not there.
+/// Message about a referenced resource that does not exist.
 pub(crate) fn dangling(missing: &str, by: &str) -> Answer {
     Rule::DanglingReference.refuse(&format!("Resource {missing} referenced by resource {by} was not found."))
 }
 
-/// The text about a resource that another one uses and that is not in a usable state.
+/// Message about a referenced resource that is not in a usable state.
 pub(crate) fn not_succeeded(used: &str, by: &str, state: &str, operation: &str) -> String {
     format!(
         "Cannot proceed with operation because resource {used} used by resource {by} is not in Succeeded state. Resource is in {state} state and the last operation that updated/is updating the resource is {operation}."

@@ -1,4 +1,4 @@
-//! Scale sets: the model and its instances hold references of their own, and the upgrade policy decides when an instance
+//! Scale sets: the model and its instances have separate references, and the upgrade policy decides when an instance
 //! follows the model.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,9 @@ use super::addresses::{Asker, next_public_address, text};
 use super::answer::Answer;
 use super::interfaces::Writer;
 use super::resource_type::{Provider, ResourcePath, ResourceType};
-use super::resources::{Body, Etag, IpConfiguration, Kept, Resource, Task, Work, ip_configurations, link};
+use super::resources::{
+    Body, Etag, IpConfiguration, ProviderState, Resource, Task, Work, ip_configurations, link,
+};
 use super::rules::Rule;
 use super::store::{Sku, key};
 use super::write::PlannedEnd;
@@ -20,13 +22,13 @@ const NETWORK: &str = "networkProfile";
 const INSTANCE_NETWORK: &str = "networkProfileConfiguration";
 
 impl ArmModel {
-    /// Sections that the body leaves out stay as they are. A change beyond the network needs a restart of instances.
+    /// Sections that the body omits stay unchanged. A change outside the network requires a restart of instances.
     pub(super) fn prepare_scale_set(
         &mut self,
         id: &str,
         existing: Option<&Resource>,
         body: &mut Body,
-        kept: &mut Kept,
+        kept: &mut ProviderState,
     ) -> Result<(), Answer> {
         if let Some(known) = existing {
             keep_omitted(&mut body.top, &known.body.top);
@@ -50,7 +52,7 @@ impl ArmModel {
         id: &str,
         existing: Option<&Resource>,
         body: &mut Body,
-        kept: &mut Kept,
+        kept: &mut ProviderState,
     ) -> Result<(), Answer> {
         body.properties.shift_remove(NETWORK);
         if let Some(known) = existing {
@@ -62,8 +64,8 @@ impl ArmModel {
         self.address_instance(id, body, kept)
     }
 
-    /// Gives the IP configurations of an instance their addresses; those that stay keep theirs.
-    fn address_instance(&mut self, id: &str, body: &Body, kept: &mut Kept) -> Result<(), Answer> {
+    /// Assigns addresses to the IP configurations of an instance; existing ones keep theirs.
+    fn address_instance(&mut self, id: &str, body: &Body, kept: &mut ProviderState) -> Result<(), Answer> {
         let configurations = ip_configurations(ResourceType::ScaleSetVm, body);
         let paths: BTreeSet<String> = configurations.iter().map(IpConfiguration::path).collect();
         kept.addresses.retain(|path, _| paths.contains(path));
@@ -87,8 +89,9 @@ impl ArmModel {
         Ok(())
     }
 
-    /// After a write of the model: as many instances as the capacity says, and those that follow by themselves follow.
-    pub(super) fn settle_scale_set(&mut self, id: &str) {
+    /// After a write of the model: adjusts the number of instances to the capacity, and updates those that follow
+    /// automatically.
+    pub(super) fn adjust_scale_set(&mut self, id: &str) {
         let Some(set) = self.resources.get(id).cloned() else { return };
         if text(&set.body.properties, "orchestrationMode") == Some("Flexible") {
             return;
@@ -119,8 +122,8 @@ impl ArmModel {
         body.top.insert("location".to_owned(), self.settings.location.clone().into());
         body.top.insert("sku".to_owned(), set.body.top.get("sku").cloned().unwrap_or(Value::Null));
         body.properties.insert(INSTANCE_NETWORK.to_owned(), network_of(set));
-        let mut kept = Kept { restart_change: set.kept.restart_change, ..Kept::default() };
-        // A subnet without free addresses leaves the scale set smaller than it should be, as in Azure.
+        let mut kept = ProviderState { restart_change: set.kept.restart_change, ..ProviderState::default() };
+        // A subnet without free addresses leaves the scale set smaller than its capacity, as in Azure.
         if self.address_instance(&id, &body, &mut kept).is_err() {
             return;
         }
@@ -138,7 +141,7 @@ impl ArmModel {
         });
     }
 
-    /// Brings instances to the model; one that is protected from actions of its scale set stays as it is.
+    /// Updates instances to the model; one that is protected from actions of its scale set stays unchanged.
     pub(super) fn upgrade(&mut self, set: &str, instances: &BTreeSet<String>) {
         let Some(set) = self.resources.get(set).cloned() else { return };
         for id in instances {
@@ -165,13 +168,13 @@ impl ArmModel {
         }
     }
 
-    /// Whether an instance is as the model wants it.
+    /// Returns whether an instance matches the model.
     pub(super) fn is_latest(&self, instance: &Resource, set: &Resource) -> bool {
         let network = instance.body.properties.get(INSTANCE_NETWORK);
         instance.kept.restart_change == set.kept.restart_change && network == Some(&network_of(set))
     }
 
-    /// POST `manualupgrade`: applies everything that the model has and the instances have not.
+    /// POST `manualupgrade`: applies everything in the model that the instances lack.
     pub(super) fn upgrade_by_hand(
         &mut self,
         call: &Call,
@@ -216,21 +219,21 @@ impl ArmModel {
         })
     }
 
-    /// How many instances were restarted by upgrades.
+    /// Returns how many instances were restarted by upgrades.
     #[must_use]
     pub fn restarts(&self) -> u64 {
         self.restarts
     }
 }
 
-/// The part of the model that an instance has: the interfaces.
+/// Returns the part of the model that an instance has: the interfaces.
 fn network_of(set: &Resource) -> Value {
     let profile = set.body.properties.get(PROFILE).and_then(|profile| profile.get(NETWORK));
     let interfaces = profile.and_then(|profile| profile.get("networkInterfaceConfigurations"));
     json!({"networkInterfaceConfigurations": interfaces.cloned().unwrap_or_else(|| json!([]))})
 }
 
-/// What of a model instances take by a restart: everything but the network.
+/// Returns the part of a model that requires a restart: everything but the network.
 fn restart_part(body: &Body) -> (Map<String, Value>, Option<Value>) {
     let mut profile = body.properties.get(PROFILE).and_then(Value::as_object).cloned().unwrap_or_default();
     profile.shift_remove(NETWORK);
@@ -238,7 +241,7 @@ fn restart_part(body: &Body) -> (Map<String, Value>, Option<Value>) {
     (profile, size)
 }
 
-/// Keeps what a body leaves out.
+/// Keeps sections that a body omits.
 fn keep_omitted(into: &mut Map<String, Value>, before: &Map<String, Value>) {
     for (name, value) in before {
         if !into.contains_key(name) {
@@ -247,7 +250,7 @@ fn keep_omitted(into: &mut Map<String, Value>, before: &Map<String, Value>) {
     }
 }
 
-/// The SKU of a public IP that belongs to instances stays as it is.
+/// The SKU of a public IP that belongs to instances cannot change.
 fn check_address_skus(id: &str, known: &Resource, body: &Body) -> Result<(), Answer> {
     let sku = |one: &IpConfiguration| {
         let own = one.properties.get("publicIPAddressConfiguration")?;
@@ -272,7 +275,7 @@ fn is_protected(instance: &Resource) -> bool {
     policy.is_some_and(|policy| policy.get("protectFromScaleSetActions") == Some(&Value::Bool(true)))
 }
 
-/// The id of the virtual network in which an IP configuration is.
+/// Returns the id of the virtual network of an IP configuration.
 pub(super) fn network_of_subnet(configuration: &IpConfiguration) -> Option<String> {
     let subnet = link(configuration.properties, "subnet")?;
     let at = key(subnet).rfind("/subnets/")?;

@@ -1,4 +1,4 @@
-//! What happens at a planned time without a request: a rival takes an address, a member of a pool becomes visible.
+//! Planned events without a request: another client takes an address, a member of a pool becomes visible.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 
 use super::ArmModel;
 use super::resource_type::ResourceType;
-use super::resources::{Body, Etag, Kept, Resource};
+use super::resources::{Body, Etag, ProviderState, Resource};
 use super::store::{Address, key};
 
-/// Something planned.
+/// A planned event.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// Another client takes a private address, if it is free.
@@ -19,7 +19,7 @@ pub(crate) enum Event {
     ShowAddress { load_balancer: String, pool: String, address: Address },
 }
 
-/// What is planned, in the order of its times.
+/// Planned events, in the order of their times.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Schedule {
     planned: BTreeMap<(u64, u64), Event>,
@@ -43,7 +43,8 @@ impl Schedule {
 }
 
 impl ArmModel {
-    /// Another client takes a private address so long after it has become free; a request before that gets it.
+    /// Plans that another client takes a private address this long after it has become free; a request before that
+    /// gets it.
     pub fn plan_live_ccm(&mut self, address: IpAddr, after_us: u64) {
         self.live_ccms.insert(address, after_us);
     }
@@ -85,13 +86,13 @@ impl ArmModel {
             guid: self.identities.guid(),
             failed: false,
             running: None,
-            kept: Kept::default(),
+            kept: ProviderState::default(),
         };
         self.resources.insert(resource);
     }
 
-    /// Changes pools from interfaces to IP addresses: the addresses appear one after the other, the references of
-    /// interfaces and instances end, and the model of a scale set that is upgraded by hand keeps its own.
+    /// Changes pools from interfaces to IP addresses. The addresses appear one after the other, and the references of
+    /// interfaces and instances end. The model of a scale set with manual upgrades keeps its own.
     pub(super) fn migrate_pool(
         &mut self,
         lb_key: &str,
@@ -123,7 +124,7 @@ impl ArmModel {
         pool.content.properties.insert("virtualNetwork".to_owned(), json!({ "id": network }));
     }
 
-    /// Whether an id names a pool of the given keys.
+    /// Returns whether an id names the pool with these keys.
     pub(super) fn names_pool(id: &str, lb_key: &str, pool_key: &str) -> bool {
         super::resources::balancer_child(id)
             .is_some_and(|(balancer, _, pool)| key(balancer) == lb_key && key(pool) == pool_key)

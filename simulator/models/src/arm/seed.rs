@@ -1,4 +1,4 @@
-//! Fills the model past the rules about new resources, and shows what it holds to tests.
+//! Fills the model without the rules about new resources, and shows its contents to tests.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,9 @@ use super::store::{LoadBalancer, Sku, key};
 use super::{ArmModel, Call, Kind, Method, Request};
 
 impl ArmModel {
-    /// PUTs a resource by its id: at once, whatever the caller may do, and though its SKU is retired.
+    /// PUTs a resource by its id: immediately, without permission checks, and even if its SKU is retired.
     ///
-    /// # Errors
-    /// The refusal.
+    /// # Errors The refusal.
     pub fn seed(&mut self, id: &str, body: &Value) -> Result<(), String> {
         let request = Request {
             method: Method::Put,
@@ -43,7 +42,7 @@ impl ArmModel {
         Err(format!("{id}: {} {}", answer.status, String::from_utf8_lossy(&answer.body)))
     }
 
-    /// The body that a GET of a resource or of a load balancer would show.
+    /// Returns the body that a GET of a resource or of a load balancer would show.
     #[must_use]
     pub fn json(&self, id: &str) -> Option<Value> {
         if let Some(found) = self.resources.get(id) {
@@ -53,14 +52,14 @@ impl ArmModel {
         serde_json::from_slice(&render::text(&LoadBalancerView::of(lb, &self.settings))).ok()
     }
 
-    /// The ids of all load balancers and resources, in a stable order.
+    /// Returns the ids of all load balancers and resources, in a stable order.
     #[must_use]
     pub fn ids(&self) -> Vec<String> {
         let balancers = self.balancers.values().map(|lb| lb.id.to_string());
         balancers.chain(self.resources.iter().map(|one| one.id.clone())).collect()
     }
 
-    /// Lets the last operation of a resource have failed: its provisioning state is `Failed` until a write succeeds.
+    /// Marks the last operation of a resource as failed: its provisioning state is `Failed` until a write succeeds.
     pub fn fail_resource(&mut self, id: &str) {
         if let Some(found) = self.resources.get_mut(id) {
             found.failed = true;
@@ -74,9 +73,9 @@ impl ArmModel {
         }
     }
 
-    /// Whether a connection to a frontend reaches a machine: the load balancer is there, a rule leads from the frontend
-    /// to a pool with a member that runs, the public IP has an address, and where the SKU is Standard a security group
-    /// lets the port in.
+    /// Returns whether a connection to a frontend reaches a machine. The load balancer exists, a rule leads from the
+    /// frontend to a pool with a running member, the public IP has an address, and with the Standard SKU a security
+    /// group admits the port.
     #[must_use]
     pub fn frontend_serves(&self, load_balancer: &str, frontend: &str) -> bool {
         let Some(lb) = self.balancers.get(&key(load_balancer)) else { return false };
@@ -100,7 +99,7 @@ impl ArmModel {
             })
     }
 
-    /// How many members of a pool run, and let a port in where one is given.
+    /// Returns how many members of a pool run, and admit a port if one is given.
     fn serving_members(&self, lb: &LoadBalancer, pool: &str, port: Option<u64>) -> usize {
         let Some(pool) = lb.pools.get(&key(pool)) else { return 0 };
         let is_member = |id: &str, ip: Option<&str>| {
@@ -145,8 +144,7 @@ impl ArmModel {
 
     /// Checks that both sides of every reference agree, and that no machine uses both SKUs.
     ///
-    /// # Errors
-    /// The first disagreement.
+    /// # Errors The first disagreement.
     pub fn check_references(&self) -> Result<(), String> {
         if self.resources.is_empty() {
             return Ok(());
@@ -273,7 +271,7 @@ impl ArmModel {
     }
 }
 
-/// Whether a range such as `80`, `8000-8080` or `*` covers a port.
+/// Returns whether a range such as `80`, `8000-8080` or `*` covers a port.
 fn covers(range: &str, port: u64) -> bool {
     let number = |text: &str| text.trim().parse::<u64>().ok();
     match range.split_once('-') {

@@ -1,4 +1,4 @@
-//! The knobs of the model, each with its unit and its default; plain data that a scenario file can hold.
+//! The settings of the model, each with its unit and its default; plain data that a scenario file can contain.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::access::{Lock, Permission};
 use super::durations::{Durations, ScaleSetBlocks};
 use super::random::Random;
 
-/// How the modelled ARM behaves. Times are microseconds where the name ends in `_us`, seconds where in `_s`.
+/// Behaviour of the modelled ARM. Times are microseconds if the name ends in `_us`, seconds if in `_s`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
@@ -22,27 +22,27 @@ pub struct Settings {
     pub location: String,
     /// Scheme and authority of absolute URLs in answers. Default `https://management.azure.com`.
     pub endpoint: String,
-    /// Waiting time of reads and polls before their answer. Default 20 ms.
+    /// Latency of reads and polls. Default 20 ms.
     pub get_latency: Latency,
-    /// Waiting time of PUT and DELETE before their answer. Default 100 ms.
+    /// Latency of PUT and DELETE. Default 100 ms.
     pub put_latency: Latency,
-    /// How long an operation runs after its answer. None: writes are finished when answered. Default None.
+    /// Duration of an operation after its answer. None: writes are finished when answered. Default None.
     pub operation: Option<Latency>,
     /// `Retry-After` of asynchronous answers and running polls, in seconds. None: no header. Default 10.
     pub operation_retry_after_s: Option<u32>,
-    /// When a GET shows what a running operation writes. Default at once.
+    /// When a GET shows the result of a running operation. Default immediately.
     pub visibility: Visibility,
-    /// What a canceled or failed operation leaves behind. Default reverted.
+    /// Result of a canceled or failed operation. Default reverted.
     pub unfinished_write: UnfinishedWrite,
     /// Whether the end of an operation changes the etag once more, as recordings of Azure show. Default true.
     pub etag_changes_at_end: bool,
     /// Status of a PUT that changes an existing pool asynchronously (a new pool always answers 201). Default 200.
     pub update_status: u16,
-    /// How long operations run by what they write. None: [`Settings::operation`] decides for all. Default None.
+    /// Durations of operations by the type of write. None: [`Settings::operation`] applies to all. Default None.
     pub durations: Option<Durations>,
     /// Whether new Basic load balancers and public IPs are refused, as since 2025-09-30. Default true.
     pub basic_retired: bool,
-    /// Which references of a scale set keep a load balancer from being deleted. Default all.
+    /// The references of a scale set that prevent the deletion of a load balancer. Default all.
     pub scale_set_blocks: ScaleSetBlocks,
     /// Status of a refusal because a scale set uses the load balancer; reports show 400 and 409. Default 400.
     pub in_use_status: u16,
@@ -55,16 +55,16 @@ pub struct Settings {
     /// Whether pools and probes need a frontend in their load balancer, as rules do in any case; no public source says.
     /// Default false.
     pub pools_need_frontend: bool,
-    /// How long `migrateToIpBased` needs for each address after its answer, in microseconds. Default 0.
+    /// Time that `migrateToIpBased` needs for each address after its answer, in microseconds. Default 0.
     pub ip_migration_us: u64,
-    /// Whether machines without any other egress reach the internet, as in virtual networks from before 2025-09-30.
-    /// Default false.
+    /// Whether machines without any other outbound path reach the internet, as in virtual networks from before
+    /// 2025-09-30. Default false.
     pub default_outbound: bool,
     /// Tags of the resource group. Default none.
     pub group_tags: BTreeMap<String, String>,
-    /// What happens to a write while another one runs on the same LB. Default `refuse`.
+    /// Behaviour for a write while another one runs on the same LB. Default `refuse`.
     pub concurrent_write: ConcurrentWrite,
-    /// Seconds named by a lock refusal, in its message and header. Default 11.
+    /// Seconds in a lock refusal, in its message and header. Default 11.
     pub lock_retry_after_s: u32,
     /// Whether a lock refusal carries the `Retry-After` header. Default true.
     pub lock_retry_after_header: bool,
@@ -78,14 +78,14 @@ pub struct Settings {
     pub enforce_if_match: bool,
     /// Whether a request without a bearer token is answered 401. Default false.
     pub require_bearer: bool,
-    /// What the caller may do. Default everything.
+    /// Permissions of the caller. Default everything.
     pub permissions: Vec<Permission>,
     /// Management locks. Default none.
     pub locks: Vec<Lock>,
-    /// Whether `adminState: Down` resets the flows that exist, as the API's description says, instead of letting them
-    /// end by themselves, as the documentation says. Default false.
+    /// Whether `adminState: Down` resets existing flows, as the API's description says, instead of letting them end,
+    /// as the documentation says. Default false.
     pub down_resets_flows: bool,
-    /// What becomes of a write of admin states in a pool that network interfaces fill. Default allow.
+    /// Behaviour for a write of admin states in a pool that network interfaces fill. Default allow.
     pub nic_admin_state: NicAdminState,
     /// Most addresses in one pool. Default 1000.
     pub max_addresses_per_pool: usize,
@@ -93,7 +93,7 @@ pub struct Settings {
     pub page_size: usize,
     /// Whether addresses carry `id`, `etag`, `type` and `provisioningState`, as in recordings. Default true.
     pub address_resource_fields: bool,
-    /// Most entries that the log keeps; later ones are only counted. Default 1,000,000.
+    /// Most entries in the log; later ones are only counted. Default 1,000,000.
     pub log_capacity: usize,
 }
 
@@ -144,11 +144,11 @@ impl Default for Settings {
     }
 }
 
-/// A distribution of waiting times.
+/// A distribution of latencies.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Latency {
-    /// Always the same.
+    /// Constant.
     Fixed {
         /// Microseconds.
         us: u64,
@@ -177,46 +177,46 @@ impl Latency {
     }
 }
 
-/// When reads show what a running operation writes.
+/// When reads show the result of a running operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Visibility {
-    /// The new members are read while the pool still says Updating.
+    /// Reads show the new members while the pool still reports Updating.
     AtOnce,
-    /// The old members are read until the operation ends.
+    /// Reads show the old members until the operation ends.
     AtEnd,
 }
 
-/// What a canceled or failed operation leaves in the pool.
+/// Contents of the pool after a canceled or failed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum UnfinishedWrite {
-    /// The pool as it was before the write.
+    /// The pool before the write.
     Reverted,
-    /// The pool as the write wanted it.
+    /// The pool that the write requested.
     Kept,
 }
 
-/// What becomes of a write that sets an admin state in a pool that network interfaces fill.
+/// Behaviour for a write of an admin state in a pool that network interfaces fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NicAdminState {
-    /// It is carried out, as the documentation says of pools that exist.
+    /// It is carried out, as the documentation says about existing pools.
     Allow,
-    /// It is answered 400, with the code and the text that Azure has for a change of the members of such a pool. That it
-    /// would say so of an admin state is assumed.
+    /// It is answered 400, with Azure's code and text for a change of the members of such a pool. That Azure would
+    /// answer an admin state in this way is an assumption.
     Refuse,
 }
 
-/// What happens to a write while another one runs on the same load balancer.
+/// Behaviour for a write while another one runs on the same load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ConcurrentWrite {
     /// The later write is answered 429 RetryableError.
     Refuse,
-    /// The later write goes through; the earlier operation ends Canceled.
+    /// The later write is accepted; the earlier operation ends Canceled.
     Supersede,
-    /// Either of the two.
+    /// Either of the two, at random.
     Mixed {
         /// Probability in `[0, 1]` of superseding.
         supersede: f64,
@@ -263,26 +263,26 @@ impl Default for Quotas {
     }
 }
 
-/// One planned misbehaviour.
+/// One planned fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Fault {
-    /// Which requests it counts.
+    /// Requests that it counts.
     pub target: FaultTarget,
-    /// It strikes each n-th of them (1 = all; 0 = never).
+    /// It affects every n-th of them (1 = all; 0 = never).
     pub every: u64,
-    /// It strikes at most so often. None: without end.
+    /// It affects at most this many. None: without limit.
     #[serde(default)]
     pub limit: Option<u64>,
     /// It counts only requests about this load balancer. None: all.
     #[serde(default)]
     pub load_balancer: Option<String>,
-    /// What it does.
+    /// Effect.
     pub effect: FaultEffect,
 }
 
 impl Fault {
-    /// A fault that answers every n-th pool PUT with an error, before applying it.
+    /// Creates a fault that answers every n-th pool PUT with an error, before applying it.
     pub fn every_nth_put(every: u64, status: u16, code: &str, retry_after: Option<&str>) -> Self {
         let answer = FaultAnswer {
             status,
@@ -296,7 +296,7 @@ impl Fault {
     }
 }
 
-/// Which requests a fault counts.
+/// Requests that a fault counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FaultTarget {
@@ -314,7 +314,7 @@ pub enum FaultTarget {
     Any,
 }
 
-/// What a fault does to the request that it strikes.
+/// Effect of a fault on a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum FaultEffect {
@@ -326,14 +326,14 @@ pub enum FaultEffect {
     LoseAnswer,
     /// Drops the connection; nothing is applied.
     Refuse,
-    /// Adds to the waiting time.
+    /// Adds to the latency.
     Delay {
         /// Microseconds.
         us: u64,
     },
-    /// Lets the operation that the write starts end badly. Without effect where writes are synchronous.
+    /// The operation that the write starts ends badly. No effect on synchronous writes.
     FailOperation {
-        /// How its poll ends.
+        /// End of the operation.
         end: BadEnd,
         /// The error code in the poll.
         code: String,
@@ -342,7 +342,7 @@ pub enum FaultEffect {
     },
 }
 
-/// How an operation ends that does not succeed.
+/// Bad end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum BadEnd {
@@ -362,7 +362,7 @@ pub struct FaultAnswer {
     pub code: String,
     /// Error message in the body.
     pub message: String,
-    /// The text of `Retry-After`: seconds, an HTTP date, or nonsense. None: no header.
+    /// Value of `Retry-After`: seconds, an HTTP date, or an invalid text. None: no header.
     #[serde(default)]
     pub retry_after: Option<String>,
     /// The shape of the body.
@@ -379,11 +379,11 @@ pub enum FaultBody {
     PascalCase,
     /// `{"code","message"}` without an envelope.
     Bare,
-    /// A web page.
+    /// An HTML page.
     Html,
-    /// Nothing.
+    /// Empty.
     Empty,
-    /// As the standard one, but by the gateway in front of the resource provider: with its header, and without what
-    /// is left of the quotas (a resource group or a role assignment that has not reached every region yet).
+    /// Like the standard one, but from the gateway in front of the resource provider: with its header, and without
+    /// the remaining quota (a resource group or a role assignment that has not reached every region yet).
     Gateway,
 }

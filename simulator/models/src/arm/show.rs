@@ -1,4 +1,4 @@
-//! What a GET shows of a resource: what a PUT gave, and what the provider adds.
+//! The body of a GET of a resource: the fields of its PUT, and the provider's additions.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use super::resources::{Resource, ip_configurations, link};
 use super::store::{Sku, key};
 
 impl ArmModel {
-    /// The body of a GET.
+    /// Returns the body of a GET.
     pub(super) fn show(&self, resource: &Resource) -> Value {
         let kind = resource.kind.name();
         let name = match resource.kind {
@@ -127,7 +127,7 @@ impl ArmModel {
         properties.insert("networkProfile".to_owned(), json!({"networkInterfaces": interfaces}));
     }
 
-    /// The IP configurations in each subnet.
+    /// Adds the IP configurations in each subnet.
     fn add_subnet_users(&self, properties: &mut Map<String, Value>) {
         let subnets = properties.get_mut("subnets").and_then(Value::as_array_mut);
         let users = self.subnet_users("");
@@ -153,7 +153,7 @@ impl ArmModel {
     }
 }
 
-/// The name of an instance: the scale set's and its number.
+/// Returns the name of an instance: the scale set's and its number.
 fn instance_name(id: &str) -> String {
     let mut words = id.rsplit('/');
     let (number, set) = (words.next().unwrap_or_default(), words.nth(1).unwrap_or_default());

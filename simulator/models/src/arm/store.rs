@@ -1,4 +1,4 @@
-//! What exists: load balancers, their pools and what refers to them. It knows no HTTP and no time.
+//! The existing load balancers, their pools and references to them. It has no HTTP and no time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::answer::Answer;
 use super::operation::Running;
 use super::random::Guid;
 
-/// How many answers a load balancer remembers by client request id.
+/// Number of answers that a load balancer remembers by client request id.
 const REMEMBERED_ANSWERS: usize = 32;
 
 /// A load balancer and everything below it. Its etag is also the etag of each child.
@@ -28,32 +28,32 @@ pub(crate) struct LoadBalancer {
     pub(crate) rules: Vec<Rule>,
     pub(crate) outbound_rules: Vec<Reference>,
     pub(crate) inbound_nat_rules: Vec<Reference>,
-    /// Those that a PUT gave; rules without properties have theirs besides.
+    /// Frontends from a PUT; rules without properties have theirs in addition.
     pub(crate) frontends: Vec<Child>,
-    /// Likewise.
+    /// Probes, likewise.
     pub(crate) probes: Vec<Child>,
     pub(crate) inbound_nat_pools: Vec<Child>,
-    /// By the keys of inbound NAT rules, the IP configurations that use them.
+    /// IP configurations that use inbound NAT rules, by the keys of the rules.
     pub(crate) nat_targets: BTreeMap<String, String>,
     pub(crate) running: Option<Running>,
-    /// Until when a synchronous write holds the lock, in microseconds.
+    /// End of the lock of a synchronous write, in microseconds.
     pub(crate) busy_until: u64,
     pub(crate) last_write: LastWrite,
     remembered: VecDeque<(String, Answer)>,
 }
 
-/// A tier of load balancers and of public IP addresses.
+/// The SKU of load balancers and of public IP addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Sku {
-    /// The retired one.
+    /// The retired SKU.
     Basic,
-    /// The one that is left.
+    /// The remaining SKU.
     Standard,
 }
 
 impl Sku {
-    /// As in bodies.
+    /// Returns the name in bodies.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -62,14 +62,14 @@ impl Sku {
         }
     }
 
-    /// The tier that the `sku` of a body names.
+    /// Returns the SKU that the `sku` of a body names.
     pub(crate) fn of(sku: Option<&Value>) -> Option<Self> {
         let name = sku?.get("name")?.as_str()?;
         [Self::Basic, Self::Standard].into_iter().find(|sku| sku.name().eq_ignore_ascii_case(name))
     }
 }
 
-/// How the last write of a resource ended.
+/// End of the last write of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastWrite {
     Succeeded,
@@ -90,27 +90,28 @@ pub(crate) struct Shape {
     pub(crate) inbound_nat_pools: Vec<Child>,
 }
 
-/// A frontend, a probe or an inbound NAT pool as a PUT gave it.
+/// A frontend, a probe or an inbound NAT pool from a PUT.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Child {
     pub(crate) name: Arc<str>,
-    /// What stands beside the properties, such as zones.
+    /// Fields beside the properties, such as zones.
     pub(crate) top: Map<String, Value>,
     pub(crate) properties: Map<String, Value>,
 }
 
-/// A load-balancing rule with its frontend, and its probe where it has one.
+/// A load-balancing rule with its frontend, and its probe if it has one.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rule {
     pub(crate) name: Arc<str>,
     pub(crate) pool: Arc<str>,
     pub(crate) with_probe: bool,
-    /// As a PUT gave them; empty where the model invents them.
+    /// Properties from a PUT; empty if the model generates them.
     pub(crate) properties: Map<String, Value>,
 }
 
 impl Rule {
-    /// The frontend, named as the cloud-controller-manager does: by what stands before the first dash.
+    /// Returns the name of the frontend, by the cloud-controller-manager's convention: the text before the first
+    /// dash.
     pub(crate) fn frontend(&self) -> &str {
         self.name.split('-').next().unwrap_or(&self.name)
     }
@@ -120,9 +121,9 @@ impl Rule {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reference {
     pub(crate) name: Arc<str>,
-    /// The pool that it uses; an inbound NAT rule of one machine uses none.
+    /// Pool that it uses; an inbound NAT rule of one machine uses none.
     pub(crate) pool: Option<Arc<str>>,
-    /// As a PUT gave them; empty where the model invents them.
+    /// Properties from a PUT; empty if the model generates them.
     pub(crate) properties: Map<String, Value>,
 }
 
@@ -132,9 +133,9 @@ pub(crate) struct Pool {
     pub(crate) name: Arc<str>,
     pub(crate) content: Content,
     pub(crate) last_write: LastWrite,
-    /// Whether network interfaces own the membership.
+    /// Whether network interfaces are the members.
     pub(crate) nic_backed: bool,
-    /// Whether its members follow from the interfaces in the model, and not from what a test has put there.
+    /// Whether its members follow from the interfaces in the model, and not from a test's setup.
     pub(crate) derived: bool,
     pub(crate) rules: Vec<Arc<str>>,
     pub(crate) outbound_rules: Vec<Arc<str>>,
@@ -156,7 +157,7 @@ impl Pool {
     }
 }
 
-/// The part of a pool that a PUT replaces as a whole: all but names, ids, states and references.
+/// The part of a pool that a PUT replaces as a whole: everything but names, ids, states and references.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Content {
     pub(crate) top: Map<String, Value>,
@@ -189,7 +190,7 @@ impl Address {
     }
 }
 
-/// Azure's names are equal without case; they keep the case they were created with.
+/// Returns the key of a name: Azure compares names without case, and keeps the case of their creation.
 pub(crate) fn key(name: &str) -> String {
     name.to_lowercase()
 }
@@ -230,12 +231,12 @@ impl LoadBalancer {
         self.remembered.push_back((client_request_id.to_owned(), answer));
     }
 
-    /// The rules of which the model knows no more than pool and probe.
+    /// Returns the rules of which the model only knows pool and probe.
     pub(crate) fn bare_rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(|rule| rule.properties.is_empty())
     }
 
-    /// The frontends that bare rules need and no PUT gave.
+    /// Returns the frontends that bare rules need and no PUT has set.
     pub(crate) fn bare_frontends(&self) -> Vec<&str> {
         let given = |name: &&str| !self.frontends.iter().any(|known| known.name.eq_ignore_ascii_case(name));
         let mut names: Vec<&str> = self.bare_rules().map(Rule::frontend).filter(given).collect();
@@ -244,8 +245,8 @@ impl LoadBalancer {
         names
     }
 
-    /// The rules whose probes no PUT gave. A rule that was removed leaves a given one behind, which the next rule of its
-    /// name uses.
+    /// Returns the rules whose probes no PUT has set. A removed rule leaves its probe behind, which the next rule of
+    /// its name uses.
     pub(crate) fn bare_probes(&self) -> impl Iterator<Item = &Rule> {
         let given =
             |rule: &&Rule| self.probes.iter().any(|known| known.name.eq_ignore_ascii_case(&rule.name));
@@ -266,7 +267,7 @@ impl LoadBalancer {
         }
     }
 
-    pub(crate) fn become_shape(&mut self, shape: Shape) {
+    pub(crate) fn set_shape(&mut self, shape: Shape) {
         self.top = shape.top;
         self.properties = shape.properties;
         self.pools = shape.pools;

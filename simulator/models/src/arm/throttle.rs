@@ -5,10 +5,10 @@ use super::settings::Quotas;
 
 const MICRO: u64 = 1_000_000;
 
-/// The error code of a refusal by the network resource provider.
+/// Error code of a refusal by the network resource provider.
 pub(crate) const BY_PROVIDER: &str = "ResourceRequestsThrottled";
 
-/// The classes of requests that have budgets of their own.
+/// Classes of requests with separate budgets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Read,
@@ -33,7 +33,7 @@ impl Verb {
         }
     }
 
-    /// What the headers say where no quota is modelled: the first values in recordings.
+    /// Value of the headers without a modelled quota: the first values in recordings.
     fn unlimited(self) -> u64 {
         match self {
             Self::Read => 16_499,
@@ -82,7 +82,7 @@ impl Bucket {
         Self { capacity, refill_per_s, tokens: capacity, filled_at: 0 }
     }
 
-    /// Takes one token and says how many are left, or in how many seconds there is one.
+    /// Takes one token; returns how many are left, or in how many seconds there is one.
     fn take(&mut self, now: u64) -> Result<u64, u64> {
         let refill = now.saturating_sub(self.filled_at).saturating_mul(self.refill_per_s);
         self.tokens = self.tokens.saturating_add(refill).min(self.capacity);
@@ -111,7 +111,7 @@ impl Throttle {
         Self { limits }
     }
 
-    /// Admits one request and says what is left of ARM's budget, or refuses it.
+    /// Admits one request and returns what is left of ARM's budget, or refuses it.
     pub(crate) fn admit(&mut self, verb: Verb, now: u64, subscription: &str) -> Result<u64, Answer> {
         match &mut self.limits {
             None => Ok(verb.unlimited()),
@@ -155,8 +155,8 @@ impl Limits {
         let message = format!(
             "Number of requests for Microsoft.Network exceeded the limit of '{limit}' for time interval '{hours:02}:{minutes:02}:{rest:02}'. Please try again after '{seconds}' seconds."
         );
-        // What is left of ARM's own budget tells whose quota it was: ARM's only where nothing is left of it. No recording
-        // shows a header with what is left of the provider's.
+        // The remaining ARM budget shows whose quota was exhausted: ARM's only if nothing of it is left. No recording
+        // has a header with the provider's remaining quota.
         Err(Answer::throttled(false, BY_PROVIDER, &message, seconds)
             .with(verb.remaining_header(), left.to_string()))
     }

@@ -1,5 +1,5 @@
-//! Clusters for tests of the migration from Basic to Standard load balancers: what Azure holds for them, named as
-//! cloud-provider-azure names it.
+//! Clusters for tests of the migration from Basic to Standard load balancers: their resources in Azure, with the
+//! names of cloud-provider-azure.
 
 mod catalogue;
 mod machines;
@@ -22,7 +22,7 @@ pub const LOAD_BALANCER: &str = "kubernetes";
 /// The pool of all nodes; that of IPv6 addresses has the suffix `-IPv6`.
 pub const POOL: &str = "kubernetes";
 
-/// A cluster, as far as Azure knows it. The default has neither nodes nor Services.
+/// A cluster's resources in Azure. The default has neither nodes nor Services.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cluster {
     /// The SKU of its load balancers and of the public IPs of its Services.
@@ -31,17 +31,17 @@ pub struct Cluster {
     pub nodes: Vec<NodeGroup>,
     /// Its Services of type LoadBalancer, one frontend each.
     pub services: Vec<Service>,
-    /// Inbound NAT beside the rules of Services; it needs an external Service.
+    /// Inbound NAT in addition to the rules of Services; it needs an external Service.
     pub inbound_nat: InboundNat,
     /// An outbound rule on the external load balancer; it needs the Standard SKU.
     pub outbound_rule: bool,
-    /// Whether the models of scale sets name the first probe of the external load balancer as their health probe.
+    /// Whether the models of scale sets use the first probe of the external load balancer as their health probe.
     pub health_probe: bool,
-    /// Whether a security group that allows the ports of all Services is on the subnet.
+    /// Whether the subnet has a security group that allows the ports of all Services.
     pub security_group: bool,
     /// Whether the subnet has a NAT gateway; it needs nodes and load balancers without Basic resources.
     pub nat_gateway: bool,
-    /// The level of a lock on the resource group.
+    /// Level of a lock on the resource group.
     pub lock: Option<&'static str>,
     /// Most Standard public IPs of the subscription.
     pub standard_public_ip_limit: Option<u64>,
@@ -49,44 +49,44 @@ pub struct Cluster {
     pub group_tags: BTreeMap<String, String>,
 }
 
-/// Nodes that stand together.
+/// A group of nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeGroup {
-    /// Its name, from which machines and interfaces have theirs.
+    /// Name, from which the names of machines and interfaces are derived.
     pub name: String,
-    /// What it stands in.
+    /// Kind of group.
     pub kind: NodeKind,
-    /// How many there are.
+    /// Number of nodes.
     pub count: u32,
     /// Whether they are members of the pools.
     pub in_pools: bool,
-    /// The SKU of the public IP that each has.
+    /// SKU of each node's public IP.
     pub public_ip: Option<Sku>,
     /// Whether each has a second IP configuration, outside of the pools.
     pub secondary: bool,
 }
 
-/// What nodes stand in.
+/// Kind of a node group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeKind {
     /// An availability set; interfaces are members.
     AvailabilitySet,
-    /// Nothing; a Basic load balancer has one of them at most.
+    /// No group; a Basic load balancer has at most one such machine.
     Standalone,
     /// A uniform scale set.
     ScaleSet(UpgradePolicy),
-    /// A flexible scale set, whose machines and interfaces stand for themselves; never behind a Basic load balancer.
+    /// A flexible scale set, with separate machines and interfaces; never behind a Basic load balancer.
     Flexible,
 }
 
 /// When instances follow the model of their scale set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpgradePolicy {
-    /// When they are told to.
+    /// On request.
     Manual,
     /// With every write of the model.
     Automatic,
-    /// With every write of the model, some at a time.
+    /// With every write of the model, in batches.
     Rolling,
 }
 
@@ -109,7 +109,7 @@ pub enum Frontend {
         /// Whether it is an IPv6 address.
         is_v6: bool,
     },
-    /// A private address, static where it is given.
+    /// A private address, static if given.
     Internal {
         /// The address.
         address: Option<String>,
@@ -146,7 +146,7 @@ impl Default for Cluster {
 }
 
 impl NodeGroup {
-    /// Members of the pools without anything special.
+    /// Creates plain members of the pools.
     #[must_use]
     pub fn new(name: &str, kind: NodeKind, count: u32) -> Self {
         Self { name: name.to_owned(), kind, count, in_pools: true, public_ip: None, secondary: false }
@@ -154,13 +154,13 @@ impl NodeGroup {
 }
 
 impl Service {
-    /// An external Service with an IPv4 address.
+    /// Creates an external Service with an IPv4 address.
     #[must_use]
     pub fn external(is_static: bool) -> Self {
         Self { frontend: Frontend::External { is_static, is_v6: false }, port: 80 }
     }
 
-    /// An internal Service; its address is static where it is given.
+    /// Creates an internal Service; its address is static if given.
     #[must_use]
     pub fn internal(address: Option<&str>) -> Self {
         Self { frontend: Frontend::Internal { address: address.map(str::to_owned) }, port: 80 }
@@ -181,23 +181,22 @@ impl Service {
     }
 }
 
-/// The name of the frontend of the Service at a place in [`Cluster::services`].
+/// Returns the name of the frontend of the Service at an index in [`Cluster::services`].
 #[must_use]
 pub fn frontend_name(service: usize) -> String {
     format!("a{:031x}", service + 1)
 }
 
-/// The name of the public IP of the external Service at a place in [`Cluster::services`].
+/// Returns the name of the public IP of the external Service at an index in [`Cluster::services`].
 #[must_use]
 pub fn public_ip_name(service: usize) -> String {
     format!("{LOAD_BALANCER}-{}", frontend_name(service))
 }
 
 impl Cluster {
-    /// A model of Azure that holds the cluster.
+    /// Creates a model of Azure with the cluster.
     ///
-    /// # Errors
-    /// The refusal, where Azure would not take such a cluster.
+    /// # Errors The refusal, if Azure would refuse such a cluster.
     pub fn build(&self, mut settings: Settings) -> Result<ArmModel, String> {
         if let Some(level) = self.lock {
             let scope = settings.resource_group_id();
@@ -371,7 +370,7 @@ fn balancer_name(external: bool) -> String {
     if external { LOAD_BALANCER.to_owned() } else { format!("{LOAD_BALANCER}-internal") }
 }
 
-/// The ids of a resource group.
+/// Ids of a resource group.
 struct Ids {
     group: String,
     location: String,

@@ -1,39 +1,38 @@
-//! What the data path does with one member of a pool: its admin state, and where that leaves it open, the health probe.
+//! The data path for one member of a pool: its admin state, and if that leaves it open, the health probe.
 
 use super::ArmModel;
 use super::store::{Pool, key};
 
-/// What becomes of the TCP flows that a member has already.
+/// Fate of the existing TCP flows of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flows {
-    /// They go on until they end by themselves.
+    /// They continue until they end.
     Kept,
     /// They are reset.
     Reset,
 }
 
-/// How a member is served.
+/// Traffic of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
     /// Whether it gets new connections.
     pub new_connections: bool,
-    /// What becomes of those that it has.
+    /// Fate of the existing flows.
     pub existing: Flows,
 }
 
 impl ArmModel {
-    /// How a member is served while its health probe says `healthy`; it is named by its IP, or by the id of its network
-    /// interface's IP configuration where an interface stands instead. `Up` ignores the probe, `Down` wins over it, and
-    /// without either the probe decides. A pool none of whose rules has a probe knows neither. None when there is no such
-    /// member.
+    /// Returns the traffic of a member while its health probe reports `healthy`. The member is named by its IP, or by
+    /// the id of its network interface's IP configuration. `Up` ignores the probe, `Down` wins over it, and otherwise
+    /// the probe decides. In a pool without probes, neither applies. None if there is no such member.
     pub fn traffic(&self, load_balancer: &str, pool: &str, member: &str, healthy: bool) -> Option<Traffic> {
         self.traffic_of_pool(load_balancer, pool, |_| healthy)
             .into_iter()
             .find_map(|(known, traffic)| (known == member).then_some(traffic))
     }
 
-    /// The same of every member of a pool, whose probes say what `healthy` says of their names; none where there is no
-    /// such pool.
+    /// Returns the traffic of every member of a pool; `healthy` returns the probe's result by name. None if there is
+    /// no such pool.
     pub fn traffic_of_pool(
         &self,
         load_balancer: &str,

@@ -1,4 +1,4 @@
-//! Reads the body of a pool PUT and refuses what Azure refuses. Codes marked *ours* are not known from Azure.
+//! Parses the body of a pool PUT and refuses what Azure refuses. Codes marked *ours* are not known from Azure.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ const ADDRESS_OPTIONAL: [&str; 5] =
     ["adminState", "ipAddress", "loadBalancerFrontendIPConfiguration", "subnet", "virtualNetwork"];
 const IDENTITY: [&str; 4] = ["id", "name", "etag", "type"];
 
-/// What a PUT is checked against.
+/// Context of the checks of a PUT.
 pub(crate) struct Checked<'a> {
     pub(crate) pool_name: &'a str,
     pub(crate) pool_id: &'a str,
@@ -35,7 +35,7 @@ pub(crate) struct Checked<'a> {
 }
 
 impl Checked<'_> {
-    /// The content that the body asks for, or the refusal.
+    /// Returns the content that the body requests, or the refusal.
     pub(crate) fn read(&self, body: &[u8]) -> Result<Content, Answer> {
         let mut top = object(body)?;
         if let Some(name) = top.get("name").and_then(Value::as_str)
@@ -73,7 +73,7 @@ impl Checked<'_> {
         Ok(content)
     }
 
-    /// A pool that network interfaces fill takes new admin states, but neither more nor fewer members.
+    /// A pool that network interfaces fill accepts new admin states, but no changes of its members.
     fn interfaces(&self, pool: &Pool, listed: Option<Vec<Address>>) -> Result<Vec<Address>, Answer> {
         let Some(mut listed) = listed else {
             return Ok(pool.content.addresses.clone());
@@ -155,12 +155,12 @@ impl Checked<'_> {
     }
 }
 
-/// An admin state that is not set is `None`.
+/// Returns the admin state; one that is not set is `None`.
 fn effective(state: Option<&Value>) -> &str {
     state.and_then(Value::as_str).unwrap_or("None")
 }
 
-/// The body of a request as an object.
+/// Returns the body of a request as an object.
 pub(crate) fn object(body: &[u8]) -> Result<Map<String, Value>, Answer> {
     let problem = match serde_json::from_slice(body) {
         Ok(Value::Object(object)) => return Ok(object),

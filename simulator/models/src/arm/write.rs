@@ -1,4 +1,4 @@
-//! PUT and DELETE of a pool. Who may write, and how operations end, is left to `lock`.
+//! PUT and DELETE of a pool. `lock` decides which write may proceed, and how operations end.
 
 use super::answer::Answer;
 use super::durations::TimedWrite;
@@ -12,7 +12,7 @@ use super::store::{Content, LastWrite, LoadBalancer, Pool, Sku, key};
 use super::validate::Checked;
 use super::{ArmModel, Call};
 
-/// A way in which an operation is planned to go wrong: how, error code, error message.
+/// A planned bad end of an operation: kind, error code, error message.
 pub(super) type PlannedEnd = Option<(BadEnd, String, String)>;
 
 /// One write of a pool, after all checks.
@@ -145,7 +145,7 @@ impl ArmModel {
         self.journal.counters.silently_lost += u64::from(lost);
         let duration = self.settings.time_of(TimedWrite::LoadBalancer(lb.sku));
         let taken = if write.foreign && !lost { left_out(&pool.content, &write.content) } else { Vec::new() };
-        self.journal.note_taken(write.load_balancer, &pool_key, taken);
+        self.journal.record_taken(write.load_balancer, &pool_key, taken);
         match duration {
             None => self.apply_at_once(write, &pool_key, created, lost),
             Some(duration) => self.apply_by_operation(write, &pool_key, created, lost, (id, duration)),
@@ -220,7 +220,7 @@ impl ArmModel {
         self.asynchronous(Answer::json(status, body), id, write.api_version)
     }
 
-    /// The answer to a PUT of what is there already: done, and still with the address of an operation.
+    /// Returns the answer to a PUT of the current state: done, but with the URL of an operation.
     fn unchanged(&mut self, write: &PoolWrite, pool_key: &str) -> Answer {
         let body = self.pool_body(write.load_balancer, pool_key, &write.content, State::Succeeded);
         let answer = Answer::json(200, body);
@@ -235,7 +235,7 @@ impl ArmModel {
         )
     }
 
-    /// Adds the address of an operation that has ended already, as Azure does for a write that changes nothing.
+    /// Adds the URL of an operation that has ended already, as Azure does for a write that changes nothing.
     pub(super) fn with_ended_operation(
         &mut self,
         answer: Answer,
@@ -297,7 +297,7 @@ impl ArmModel {
         })
     }
 
-    /// The `If-Match` of a request, normalised, when it does not match.
+    /// Returns the normalised `If-Match` of a request, if it does not match.
     pub(super) fn mismatched_etag(&self, call: &Call, lb: &LoadBalancer, exists: bool) -> Option<String> {
         let given = call.request.header("If-Match").filter(|_| self.settings.enforce_if_match)?.trim();
         if given == "*" && exists {
@@ -312,8 +312,8 @@ impl ArmModel {
     }
 }
 
-/// Whether a write would change nothing. While an operation writes the pool, every write is a change, and so is one after an
-/// operation on the load balancer that failed.
+/// Returns whether a write would change nothing. While an operation writes the pool, every write is a change, and so
+/// is one after a failed operation on the load balancer.
 fn is_there(lb: &LoadBalancer, pool_key: &str, content: &Content) -> bool {
     let being_written = lb.running.as_ref().is_some_and(|running| running.pool.as_deref() == Some(pool_key));
     let at_rest = !being_written && lb.last_write == LastWrite::Succeeded;
@@ -321,7 +321,7 @@ fn is_there(lb: &LoadBalancer, pool_key: &str, content: &Content) -> bool {
     pool.is_some_and(|pool| pool.last_write == LastWrite::Succeeded && pool.content == *content)
 }
 
-/// The IPs that are in the one content and not in the other.
+/// Returns the IPs that are in `before` and not in `after`.
 fn left_out(before: &Content, after: &Content) -> Vec<String> {
     let stays = |ip: &str| after.addresses.iter().any(|address| address.text("ipAddress") == Some(ip));
     let ips = before.addresses.iter().filter_map(|address| address.text("ipAddress"));

@@ -1,4 +1,4 @@
-//! How upstream changes a load balancer's JSON for one Service: pools, frontends, probes and rules.
+//! Upstream's changes of a load balancer's JSON for one Service: pools, frontends, probes and rules.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ const FRONTENDS: &str = "frontendIPConfigurations";
 const RULES: &str = "loadBalancingRules";
 const PROBES: &str = "probes";
 
-/// A load balancer that does not exist yet.
+/// Returns a load balancer that does not exist yet.
 pub(super) fn fresh(settings: &Settings, name: &str) -> Value {
     json!({
         "name": name,
@@ -22,7 +22,7 @@ pub(super) fn fresh(settings: &Settings, name: &str) -> Value {
     })
 }
 
-/// The children of one kind; the array is made where it is missing.
+/// Returns the children of one kind; creates the array if it is missing.
 fn children<'a>(balancer: &'a mut Value, kind: &str) -> &'a mut Vec<Value> {
     let properties = object(object(balancer).entry("properties").or_insert(Value::Null));
     let listed = properties.entry(kind).or_insert(Value::Null);
@@ -44,12 +44,12 @@ fn belongs(child: &Value, prefix: &str) -> bool {
     name_of(child).to_uppercase().starts_with(&prefix.to_uppercase())
 }
 
-/// The pool of this name.
+/// Returns the pool of this name.
 pub(super) fn pool<'a>(balancer: &'a mut Value, name: &str) -> Option<&'a mut Value> {
     children(balancer, POOLS).iter_mut().find(|pool| name_of(pool).eq_ignore_ascii_case(name))
 }
 
-/// Those of the names that exist as pools and that no rule uses.
+/// Returns the existing pools among the names that no rule uses.
 pub(super) fn unused_pools(balancer: &Value, names: &[String]) -> Vec<String> {
     let used = |name: &str| {
         listed(balancer, RULES).iter().any(|rule| {
@@ -62,8 +62,8 @@ pub(super) fn unused_pools(balancer: &Value, names: &[String]) -> Vec<String> {
     names.iter().filter(|name| exists(name) && !used(name)).cloned().collect()
 }
 
-/// Gives a Service its pools, frontends, probes and rules, and takes away those of its own that it should not
-/// have. Says whether anything changed.
+/// Adds a Service's pools, frontends, probes and rules, and removes those that it must not have. Returns whether
+/// anything changed.
 pub(super) fn wire(balancer: &mut Value, service: &Service, settings: &Settings) -> bool {
     let mut dirty = false;
     let (mut frontends, mut probes, mut rules) = (Vec::new(), Vec::new(), Vec::new());
@@ -80,22 +80,22 @@ pub(super) fn wire(balancer: &mut Value, service: &Service, settings: &Settings)
     }
     let prefix = service.prefix();
     for (kind, wanted) in [(FRONTENDS, frontends), (PROBES, probes), (RULES, rules)] {
-        dirty |= settle(children(balancer, kind), &prefix, wanted);
+        dirty |= replace_children(children(balancer, kind), &prefix, wanted);
     }
     dirty
 }
 
-/// Takes away frontends, probes and rules of a Service. Says whether there were any.
+/// Removes frontends, probes and rules of a Service. Returns whether there were any.
 pub(super) fn unwire(balancer: &mut Value, service: &Service) -> bool {
     let prefix = service.prefix();
     let mut dirty = false;
     for kind in [FRONTENDS, PROBES, RULES] {
-        dirty |= settle(children(balancer, kind), &prefix, Vec::new());
+        dirty |= replace_children(children(balancer, kind), &prefix, Vec::new());
     }
     dirty
 }
 
-/// Loses every field that upstream's models do not know.
+/// Removes every field that upstream's models do not know.
 pub(super) fn keep_known(balancer: &mut Value) {
     const TOP: [&str; 8] = ["id", "name", "etag", "type", "location", "tags", "sku", "properties"];
     const PROPERTIES: [&str; 10] = [
@@ -157,8 +157,9 @@ fn wanted_of(service: &Service, family: Family, settings: &Settings) -> Wanted {
     Wanted { frontend, probes: ports().map(probe).collect(), rules: ports().map(rule).collect() }
 }
 
-/// Brings those of the children that belong to a prefix to what is wanted; the others are not touched.
-fn settle(children: &mut Vec<Value>, prefix: &str, wanted: Vec<Value>) -> bool {
+/// Updates the children with a prefix to the wanted ones; the others stay unchanged. Returns whether anything
+/// changed.
+fn replace_children(children: &mut Vec<Value>, prefix: &str, wanted: Vec<Value>) -> bool {
     let before = children.len();
     children
         .retain(|child| !belongs(child, prefix) || wanted.iter().any(|wanted| is_satisfied(wanted, child)));
@@ -172,7 +173,7 @@ fn settle(children: &mut Vec<Value>, prefix: &str, wanted: Vec<Value>) -> bool {
     dirty
 }
 
-/// Whether a child has all that is wanted of it; ids and names compare without case.
+/// Returns whether a child has all wanted fields; ids and names compare without case.
 fn is_satisfied(wanted: &Value, child: &Value) -> bool {
     match (wanted, child) {
         (Value::Object(wanted), Value::Object(child)) => wanted

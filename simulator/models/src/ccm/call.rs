@@ -1,15 +1,15 @@
-//! What the model asks for and what it is told: HTTP as plain data, and how both other models serve it.
+//! Requests of the model and their answers: HTTP as plain data, and how both other models serve it.
 
 use serde_json::Value;
 
 use crate::arm::{self, ArmModel};
 use crate::kube::{self, KubeModel};
 
-/// Names one request of one model for as long as it lives.
+/// Id of one request of one model, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
-/// Whom a request is for.
+/// Receiver of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// kube-apiserver.
@@ -34,7 +34,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The word on the request line.
+    /// Returns the word on the request line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -46,24 +46,24 @@ impl Verb {
     }
 }
 
-/// A request that the driver has to make; it is answered by `In::Answer` with its id, also when it failed.
+/// A request for the driver. It is answered by `In::Answer` with its id, even if it failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     /// Its id.
     pub id: CallId,
-    /// Whom it is for.
+    /// Receiver.
     pub side: Side,
     /// Its method.
     pub verb: Verb,
     /// Path and query as on the request line, never with scheme and authority.
     pub path_and_query: String,
-    /// `content-type` where there is a body, `if-match` where it is used. Credentials are the driver's business.
+    /// `content-type` if there is a body, `if-match` if it is used. The driver adds credentials.
     pub headers: Vec<(String, String)>,
     /// The body, JSON.
     pub body: Option<Value>,
 }
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// An HTTP answer, whatever its status.
@@ -72,15 +72,15 @@ pub enum Answer {
         status: u16,
         /// Its headers; names in any case.
         headers: Vec<(String, String)>,
-        /// Its body, as it came.
+        /// Its body, as received.
         body: Vec<u8>,
     },
-    /// No answer came: refused, reset, or out of time. The request may have been carried out.
+    /// No answer: refused, reset, or timed out. The request may have been carried out.
     Lost,
 }
 
 impl Call {
-    /// The request as the modelled API server takes it.
+    /// Returns the request for the modelled API server.
     pub fn for_kubernetes(&self) -> kube::Request {
         kube::Request {
             method: self.verb.word().to_owned(),
@@ -90,7 +90,7 @@ impl Call {
         }
     }
 
-    /// The request as the modelled ARM takes it.
+    /// Returns the request for the modelled ARM.
     pub fn for_arm(&self) -> arm::Request {
         arm::Request {
             method: arm::Method::parse(self.verb.word()),
@@ -100,13 +100,13 @@ impl Call {
         }
     }
 
-    /// The body as it goes over the wire; empty where there is none.
+    /// Returns the body on the wire, or nothing.
     pub fn bytes(&self) -> Vec<u8> {
         self.body.as_ref().map_or_else(Vec::new, |body| body.to_string().into_bytes())
     }
 
-    /// Lets the models carry the request out at `now_us`; says how it ended and after how many microseconds the
-    /// answer is due.
+    /// Sends the request to the models at `now_us`; returns its result, and after how many microseconds the answer is
+    /// due.
     pub fn serve(&self, kube: &mut KubeModel, arm: &mut ArmModel, now_us: u64) -> (Answer, u64) {
         match self.side {
             Side::Kubernetes => match kube.handle(&self.for_kubernetes(), now_us) {
@@ -134,7 +134,7 @@ impl Call {
 }
 
 impl Answer {
-    /// The HTTP status; 0 when no answer came.
+    /// Returns the HTTP status; 0 without an answer.
     pub(super) fn status(&self) -> u16 {
         match self {
             Self::Arrived { status, .. } => *status,
@@ -156,7 +156,7 @@ impl Answer {
         }
     }
 
-    /// The body as a JSON object, where it is one.
+    /// Returns the body, if it is a JSON object.
     pub(super) fn object(&self) -> Option<Value> {
         match self {
             Self::Arrived { body, .. } => serde_json::from_slice(body).ok().filter(Value::is_object),
@@ -164,8 +164,8 @@ impl Answer {
         }
     }
 
-    /// The error in a few words: reason and message of a Status object, else the status.
-    pub(super) fn words(&self) -> String {
+    /// Returns the error as text: reason and message of a Status object, else the status.
+    pub(super) fn error_text(&self) -> String {
         match self {
             Self::Lost => "the connection was lost".to_owned(),
             Self::Arrived { status, .. } => {

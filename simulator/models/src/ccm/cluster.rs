@@ -1,5 +1,5 @@
-//! What the model writes into the cluster besides the Lease: events, ingress addresses, finalizers, and the retry of
-//! a Service that failed.
+//! The model's writes to the cluster besides the Lease: events, ingress addresses, finalizers, and the retry of a
+//! failed Service.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::facts::{FINALIZER, Service};
 use super::job::JSON;
 use super::reconcile::Purpose;
 use super::recorder::{Note, Source};
-use super::{Ccm, Flight};
+use super::{CallPurpose, Ccm};
 use crate::arm::random::Random;
 use crate::kube::build::Family;
 
@@ -27,12 +27,12 @@ impl Ccm {
             Purpose::Update => {}
             Purpose::Ensure => {
                 self.set_ingress(service, &ingress_of(service), calls);
-                self.say(service, false, "EnsuredLoadBalancer", "Ensured load balancer", calls);
+                self.report(service, false, "EnsuredLoadBalancer", "Ensured load balancer", calls);
             }
             Purpose::Delete => {
-                self.say(service, false, "DeletedLoadBalancer", "Deleted load balancer", calls);
+                self.report(service, false, "DeletedLoadBalancer", "Deleted load balancer", calls);
                 if service.gone {
-                    // Another of its name may have come meanwhile.
+                    // Another Service of its name may exist by now.
                     self.facts.services.retain(|known, at| known != key || at.uid != service.uid);
                     return;
                 }
@@ -47,31 +47,33 @@ impl Ccm {
         }
     }
 
-    pub(super) fn failed(&mut self, key: &str, purpose: Purpose, words: &str, calls: &mut Vec<Call>) {
+    pub(super) fn failed(&mut self, key: &str, purpose: Purpose, error_text: &str, calls: &mut Vec<Call>) {
         let Some(service) = self.facts.services.get(key).cloned() else { return };
         let (reason, message) = match purpose {
             Purpose::Ensure => (
                 "SyncLoadBalancerFailed",
-                format!("Error syncing load balancer: failed to ensure load balancer: {words}"),
+                format!("Error syncing load balancer: failed to ensure load balancer: {error_text}"),
             ),
             Purpose::Delete => (
                 "SyncLoadBalancerFailed",
-                format!("Error syncing load balancer: failed to delete load balancer: {words}"),
+                format!("Error syncing load balancer: failed to delete load balancer: {error_text}"),
             ),
             Purpose::Update => {
                 let hosts = self.facts.nodes.values().filter(|node| node.eligible);
                 let hosts: Vec<&str> = hosts.map(|node| node.name.as_str()).collect();
-                let message =
-                    format!("Error updating load balancer with new hosts [{}]: {words}", hosts.join(" "));
+                let message = format!(
+                    "Error updating load balancer with new hosts [{}]: {error_text}",
+                    hosts.join(" ")
+                );
                 ("UpdateLoadBalancerFailed", message)
             }
         };
-        self.say(&service, true, reason, &message, calls);
+        self.report(&service, true, reason, &message, calls);
         let (first, longest) = (self.settings.retry_us, self.settings.max_retry_us);
         self.work.retry(key, self.now, first, longest);
     }
 
-    pub(super) fn say(
+    pub(super) fn report(
         &mut self,
         service: &Service,
         warning: bool,
@@ -85,9 +87,9 @@ impl Ccm {
 
     pub(super) fn post(&mut self, service: &Service, note: Note, calls: &mut Vec<Call>) {
         let wall = self.settings.wall_us(self.now);
-        let Some(message) = self.recorder.say(service, note, self.now, wall) else { return };
+        let Some(message) = self.recorder.report(service, note, self.now, wall) else { return };
         let content = if message.verb == Verb::Patch { STRATEGIC } else { JSON };
-        let flight = Flight::Event(message.series);
+        let flight = CallPurpose::Event(message.series);
         self.ask_kubernetes(flight, message.verb, message.path, Some((content, message.body)), calls);
     }
 
@@ -100,7 +102,7 @@ impl Ccm {
         let ingress = if ingress.is_empty() { Value::Null } else { ingress.into() };
         let body = json!({"status": {"loadBalancer": {"ingress": ingress}}});
         let path = format!("/api/v1/namespaces/{}/services/{}/status", service.namespace, service.name);
-        let flight = Flight::Status(service.key());
+        let flight = CallPurpose::Status(service.key());
         self.ask_kubernetes(flight, Verb::Patch, path, Some((STRATEGIC, body)), calls);
     }
 
@@ -112,12 +114,12 @@ impl Ccm {
     ) {
         let body = json!({"metadata": {"finalizers": finalizers}});
         let path = format!("/api/v1/namespaces/{}/services/{}", service.namespace, service.name);
-        let flight = Flight::Finalizer(service.key());
+        let flight = CallPurpose::Finalizer(service.key());
         self.ask_kubernetes(flight, Verb::Patch, path, Some((MERGE, body)), calls);
     }
 }
 
-/// The addresses that a Service gets: by its uid, one for each family.
+/// Returns the addresses of a Service: derived from its uid, one for each family.
 fn ingress_of(service: &Service) -> Vec<String> {
     let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     let number = Random::new(service.uid.bytes().fold(0xcbf2_9ce4_8422_2325, fold)).next_u64();

@@ -1,7 +1,7 @@
-//! What the model knows of the cluster: Services, EndpointSlices and nodes, as upstream's caches hold them.
+//! The model's knowledge of the cluster: Services, EndpointSlices and nodes, as in upstream's caches.
 //!
-//! Nothing is looked up anywhere: the driver tells it all. Conditions of endpoints are not even read, because
-//! upstream does not read them.
+//! It reads nothing itself: the driver passes everything. Conditions of endpoints are not read, because upstream does
+//! not read them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,16 +31,16 @@ pub(super) struct Service {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) resource_version: String,
-    /// The load balancer that its driver chose for it.
+    /// Load balancer that the driver chose.
     pub(super) balancer: String,
-    /// Whether it wants a load balancer and no `loadBalancerClass` gives it to another controller.
+    /// Whether it needs a load balancer, and no `loadBalancerClass` assigns it to another controller.
     pub(super) wanted: bool,
     pub(super) local: bool,
     pub(super) families: Vec<Family>,
     pub(super) ports: Vec<Port>,
     pub(super) health_port: u64,
     pub(super) deleting: bool,
-    /// It was deleted without a finalizer; the last state is all there is.
+    /// Whether it was deleted without a finalizer; then this is its last state.
     pub(super) gone: bool,
     pub(super) finalizers: Vec<String>,
     pub(super) ingress: Vec<String>,
@@ -105,7 +105,7 @@ impl Service {
         key_of(&self.namespace, &self.name)
     }
 
-    /// Whether it is to lose what it has instead of getting it.
+    /// Returns whether its resources must be removed instead of created.
     pub(super) fn leaves(&self) -> bool {
         self.gone || self.deleting || !self.wanted
     }
@@ -114,8 +114,8 @@ impl Service {
         self.finalizers.iter().any(|finalizer| finalizer == FINALIZER)
     }
 
-    /// Whether the change from `before` is one that the service controller acts on. Its own changes (status,
-    /// finalizer) are none.
+    /// Returns whether the service controller acts on the change from `before`. Its own changes (status, finalizer)
+    /// do not count.
     pub(super) fn differs(&self, before: &Self) -> bool {
         let same = Self {
             resource_version: self.resource_version.clone(),
@@ -126,7 +126,7 @@ impl Service {
         *self != same
     }
 
-    /// What the names of its rules begin with.
+    /// Returns the prefix of its rules' names.
     pub(super) fn prefix(&self) -> String {
         let mut name = format!("a{}", self.uid.replace('-', ""));
         let end = name.char_indices().nth(32).map_or(name.len(), |(at, _)| at);
@@ -134,7 +134,7 @@ impl Service {
         name
     }
 
-    /// The name of its own pool, whether it has one or not.
+    /// Returns the name of its own pool, whether it has one or not.
     pub(super) fn own_pool(&self, family: Family) -> String {
         let name = format!("{}-{}", self.namespace, self.name).to_lowercase();
         match family {
@@ -143,7 +143,7 @@ impl Service {
         }
     }
 
-    /// The name of the pool that its rules point at.
+    /// Returns the name of the pool that its rules use.
     pub(super) fn pool(&self, family: Family, cluster_name: &str) -> String {
         match (self.local, family) {
             (true, _) => self.own_pool(family),
@@ -153,7 +153,7 @@ impl Service {
     }
 }
 
-/// What of an EndpointSlice upstream looks at.
+/// The fields of an EndpointSlice that upstream reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Slice {
     /// Key of the Service that it names.
@@ -163,7 +163,7 @@ pub(super) struct Slice {
 }
 
 impl Slice {
-    /// `None` where no Service is named: such a slice is not even cached.
+    /// Returns `None` for a slice without a Service: it is not even cached.
     pub(super) fn read(object: &Value) -> Option<(Key, Self)> {
         let metadata = object.get("metadata")?;
         let service = text(&metadata["labels"], "kubernetes.io/service-name");
@@ -177,13 +177,13 @@ impl Slice {
     }
 }
 
-/// What of a node upstream looks at.
+/// The fields of a node that upstream reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) name: String,
-    /// All InternalIPs, in their order.
+    /// All InternalIPs, in order.
     pub(super) ips: Vec<String>,
-    /// Whether the service controller passes it on, and it is no control-plane node.
+    /// Whether the service controller uses it, and it is not a control-plane node.
     pub(super) eligible: bool,
 }
 
@@ -208,7 +208,7 @@ impl Node {
         })
     }
 
-    /// Its first InternalIP of the family.
+    /// Returns its first InternalIP of the family.
     pub(super) fn ip(&self, family: Family) -> Option<&str> {
         self.ips.iter().find(|ip| family_of(ip) == family).map(String::as_str)
     }
@@ -218,20 +218,20 @@ pub(super) fn family_of(ip: &str) -> Family {
     if ip.contains(':') { Family::V6 } else { Family::V4 }
 }
 
-/// All that is known.
+/// Everything that is known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     pub(super) services: BTreeMap<Key, Service>,
     pub(super) slices: BTreeMap<Key, Slice>,
     pub(super) nodes: BTreeMap<String, Node>,
-    /// `nodePrivateIPs`: by lower-case node name.
+    /// `nodePrivateIPs`: addresses by lower-case node name.
     private_ips: BTreeMap<String, BTreeSet<String>>,
     /// `nodePrivateIPToNodeNameMap`.
     names: BTreeMap<String, String>,
 }
 
 impl Facts {
-    /// Takes in a node; true when the pools of Services could change by it.
+    /// Records a node; returns whether it may change the pools of Services.
     pub(super) fn node(&mut self, node: Node) -> bool {
         let before = self.nodes.insert(node.name.clone(), node.clone());
         if before.as_ref() == Some(&node) {
@@ -248,7 +248,7 @@ impl Facts {
         true
     }
 
-    /// A node was deleted; true when it was known.
+    /// Removes a deleted node; returns whether it was known.
     pub(super) fn node_gone(&mut self, name: &str) -> bool {
         let Some(before) = self.nodes.remove(name) else { return false };
         self.forget_addresses(&before);
@@ -262,8 +262,8 @@ impl Facts {
         }
     }
 
-    /// Reads the addresses from the nodes that are known, as a process does that has just started.
-    pub(super) fn read_addresses_anew(&mut self) {
+    /// Reads the addresses from the known nodes, as a new process does.
+    pub(super) fn reload_addresses(&mut self) {
         self.private_ips.clear();
         self.names.clear();
         for node in std::mem::take(&mut self.nodes).into_values() {
@@ -271,23 +271,24 @@ impl Facts {
         }
     }
 
-    /// Whether a known node's address has lost its name: the node was told of before the one that had the address
-    /// earlier was told to be gone, and upstream then forgets the address of any node.
+    /// Returns whether a known node's address has lost its name. This happens when the new node of an address arrives
+    /// before the old one is removed, because upstream then drops the address of any node.
     pub(super) fn have_lost_names(&self) -> bool {
         self.nodes.values().flat_map(|node| &node.ips).any(|ip| !self.names.contains_key(ip))
     }
 
-    /// The IPs, of both families, of nodes by their lower-case names.
+    /// Returns the IPs, of both families, of nodes by their lower-case names.
     pub(super) fn ips_of<'a>(&self, nodes: impl IntoIterator<Item = &'a String>) -> BTreeSet<String> {
         nodes.into_iter().filter_map(|node| self.private_ips.get(node)).flatten().cloned().collect()
     }
 
-    /// The name of the node with this IP; empty where it is not known (the address is then written without name).
+    /// Returns the name of the node with this IP; empty if it is not known (the address is then written without
+    /// name).
     pub(super) fn name_of(&self, ip: &str) -> &str {
         self.names.get(ip).map_or("", String::as_str)
     }
 
-    /// The lower-case names of the nodes in all slices of a Service; `None` when it has no slice at all.
+    /// Returns the lower-case names of the nodes in all slices of a Service; `None` if it has no slice.
     pub(super) fn hosts(&self, service: &str) -> Option<BTreeSet<String>> {
         let mut slices = self.slices.values().filter(|slice| slice.service == service).peekable();
         slices.peek()?;

@@ -1,4 +1,4 @@
-//! What the model does under the lock, one thing at a time: lock, work, unlock, and what follows in Kubernetes.
+//! The model's work under the lock, one job at a time: lock, work, unlock, and the following writes to Kubernetes.
 //!
 //! Upstream serialises reconciles and drains by `serviceReconcileLock`; here there is one `Job` or none.
 
@@ -7,24 +7,24 @@ use serde_json::Value;
 use super::call::{Answer, Call, CallId, Side, Verb};
 use super::locker::{Ask, Caches, Locking, Move, Unlocking};
 use super::operation::{Http, Operation, Outcome, Turn};
-use super::reconcile::{Around, Next, Purpose, Reconcile};
+use super::reconcile::{Context, Next, Purpose, Reconcile};
 use super::recorder::{Note, Source};
-use super::updater::{Drain, Told};
-use super::{Ccm, Flight};
+use super::updater::{Drain, GroupReport};
+use super::{CallPurpose, Ccm};
 
 pub(super) const JSON: &str = "application/json";
-/// By it the modelled ARM tells its requests from others.
+/// User agent by which the modelled ARM recognises its requests.
 const AGENT: &str = "kubernetes-cloudprovider/model";
 
-/// The one thing under way.
+/// The running job.
 #[derive(Debug)]
 pub(super) struct Job {
     task: Task,
     stage: Stage,
     holds: bool,
-    /// Whether this hold is one of the long ones.
+    /// Whether this hold is a long one.
     lingers: bool,
-    /// After how many more answers of Azure it dies; at the latest instead of unlocking.
+    /// Number of answers of Azure after which it crashes, at the latest instead of unlocking.
     doomed: Option<u64>,
     result: Result<(), String>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Job {
 #[derive(Debug)]
 enum Task {
     Service(Box<Reconcile>),
-    /// `None` until the lock is held: the queue is kept when it is not available.
+    /// `None` until the lock is held: without the lock, the queue is kept.
     Drain(Option<Drain>),
 }
 
@@ -45,7 +45,7 @@ enum Stage {
 }
 
 impl Job {
-    /// When it goes on by itself.
+    /// Returns when it continues by time alone.
     pub(super) fn wakes(&self) -> Option<u64> {
         match &self.stage {
             Stage::Working(operation) => operation.sleeps_until,
@@ -58,7 +58,7 @@ impl Job {
         self.holds
     }
 
-    /// Whether it makes or updates what this Service needs.
+    /// Returns whether it creates or updates the resources of this Service.
     pub(super) fn makes(&self, service: &str) -> bool {
         match &self.task {
             Task::Service(reconcile) => match reconcile.purpose {
@@ -78,7 +78,7 @@ impl Job {
 }
 
 impl Task {
-    /// The name that upstream gives it in errors.
+    /// Returns upstream's name for it in errors.
     fn operation(&self) -> &'static str {
         match self {
             Self::Service(reconcile) => match reconcile.purpose {
@@ -92,11 +92,11 @@ impl Task {
 }
 
 impl Ccm {
-    /// Begins what is due, if nothing is under way.
+    /// Starts the next due job, if none is running.
     pub(super) fn start_next(&mut self, calls: &mut Vec<Call>) {
         while self.down_until.is_none() && self.job.is_none() {
             if self.settings.updater && self.next_tick <= self.now {
-                // A tick that overran is followed by one more at once, not by all that were missed.
+                // A tick that is late is followed by one more immediately, not by all that were missed.
                 let every = self.settings.updater_interval_us.max(1);
                 let missed = (self.now - self.next_tick) / every;
                 self.next_tick += (missed.max(1)) * every;
@@ -120,10 +120,10 @@ impl Ccm {
             };
             match purpose {
                 Purpose::Ensure => {
-                    self.say(&service, false, "EnsuringLoadBalancer", "Ensuring load balancer", calls);
+                    self.report(&service, false, "EnsuringLoadBalancer", "Ensuring load balancer", calls);
                 }
                 Purpose::Delete => {
-                    self.say(&service, false, "DeletingLoadBalancer", "Deleting load balancer", calls);
+                    self.report(&service, false, "DeletingLoadBalancer", "Deleting load balancer", calls);
                 }
                 Purpose::Update => {}
             }
@@ -139,7 +139,7 @@ impl Ccm {
         self.ask_lease(ask, calls);
     }
 
-    /// Lets the job go on whose sleep is over.
+    /// Continues a job whose wait is over.
     pub(super) fn wake_job(&mut self, calls: &mut Vec<Call>) {
         let Some(mut job) = self.job.take_if(|job| job.wakes().is_some_and(|at| at <= self.now)) else {
             return;
@@ -157,18 +157,18 @@ impl Ccm {
     pub(super) fn on_answer(&mut self, id: CallId, answer: &Answer, calls: &mut Vec<Call>) {
         match self.flights.remove(&id) {
             None => self.counters.late_answers += 1,
-            Some(Flight::Lock) => self.on_lease(answer, calls),
-            Some(Flight::Azure) => self.on_azure(answer, calls),
-            Some(Flight::Event(series)) => {
+            Some(CallPurpose::Lock) => self.on_lease(answer, calls),
+            Some(CallPurpose::Azure) => self.on_azure(answer, calls),
+            Some(CallPurpose::Event(series)) => {
                 if !answer.is_success() {
                     self.recorder.lost(&series);
                 }
             }
-            // What was refused is asked for again with the node's next change, or at the next look.
-            Some(Flight::Taints) => {}
-            Some(Flight::Status(key) | Flight::Finalizer(key)) => {
+            // A refused change is repeated with the node's next change, or at the next check.
+            Some(CallPurpose::Taints) => {}
+            Some(CallPurpose::Status(key) | CallPurpose::Finalizer(key)) => {
                 if !answer.is_success() && answer.status() != 404 {
-                    self.failed(&key, Purpose::Ensure, &answer.words(), calls);
+                    self.failed(&key, Purpose::Ensure, &answer.error_text(), calls);
                 }
             }
         }
@@ -185,33 +185,33 @@ impl Ccm {
                     self.ask_lease(ask, calls);
                 }
                 Move::Done(Ok(caches)) => self.on_locked(job, caches, calls),
-                Move::Done(Err(words)) => {
+                Move::Done(Err(error_text)) => {
                     self.counters.lock_failures += 1;
                     let operation = job.task.operation();
                     job.result =
-                        Err(format!("{operation} failed due to fail to lock azure resources: {words}"));
+                        Err(format!("{operation} failed due to fail to lock azure resources: {error_text}"));
                     self.finish(job, calls);
                 }
             },
             Stage::Unlocking(unlocking) => match unlocking.answered(&self.settings, wall, answer) {
                 Move::Ask(next, ask) => {
-                    // From here on another client can have it.
+                    // From here on another client can acquire it.
                     job.holds = false;
                     job.stage = Stage::Unlocking(next);
                     self.job = Some(job);
                     self.ask_lease(ask, calls);
                 }
                 Move::Done(end) => {
-                    if let Err(words) = end {
+                    if let Err(error_text) = end {
                         let operation = job.task.operation();
-                        let words = format!(
+                        let error_text = format!(
                             "{operation} failed due to fail to unlock azure resources in \
-                             kube-system/{}: {words}",
+                             kube-system/{}: {error_text}",
                             self.settings.lease
                         );
                         job.result = match job.result {
-                            Ok(()) => Err(words),
-                            Err(first) => Err(format!("{first}; {words}")),
+                            Ok(()) => Err(error_text),
+                            Err(first) => Err(format!("{first}; {error_text}")),
                         };
                     }
                     self.finish(job, calls);
@@ -241,7 +241,7 @@ impl Ccm {
                 *drain = Some(self.updater.drain(&mut self.random));
             }
             Task::Service(reconcile) => match reconcile.purpose {
-                // What is half made when the Service goes is to be cleaned up as well.
+                // Half-created resources of a deleted Service must be cleaned up as well.
                 Purpose::Ensure => {
                     let Reconcile { key, service, .. } = &**reconcile;
                     self.placed.entry(key.clone()).or_insert_with(|| service.balancer.clone());
@@ -249,7 +249,7 @@ impl Ccm {
                 Purpose::Update | Purpose::Delete => {}
             },
         }
-        self.advance(job, None, calls);
+        self.resume_task(job, None, calls);
     }
 
     fn on_azure(&mut self, answer: &Answer, calls: &mut Vec<Call>) {
@@ -280,23 +280,23 @@ impl Ccm {
                     self.wake_job(calls);
                 }
             }
-            Turn::Done(outcome) => self.advance(job, Some(outcome), calls),
+            Turn::Done(outcome) => self.resume_task(job, Some(outcome), calls),
         }
     }
 
-    /// Tells the program how its last action ended and begins its next one.
-    fn advance(&mut self, mut job: Job, outcome: Option<Outcome>, calls: &mut Vec<Call>) {
-        let mut around =
-            Around { now: self.now, facts: &self.facts, settings: &self.settings, cache: &mut self.cache };
-        let (next, told) = match &mut job.task {
-            Task::Service(reconcile) => (reconcile.resume(outcome, &mut around), Vec::new()),
+    /// Passes the outcome of its last action to the program, and starts the next one.
+    fn resume_task(&mut self, mut job: Job, outcome: Option<Outcome>, calls: &mut Vec<Call>) {
+        let mut context =
+            Context { now: self.now, facts: &self.facts, settings: &self.settings, cache: &mut self.cache };
+        let (next, reports) = match &mut job.task {
+            Task::Service(reconcile) => (reconcile.resume(outcome, &mut context), Vec::new()),
             Task::Drain(Some(drain)) => {
-                let next = drain.resume(outcome, &mut around);
-                (next, std::mem::take(&mut drain.told))
+                let next = drain.resume(outcome, &mut context);
+                (next, std::mem::take(&mut drain.reports))
             }
             Task::Drain(None) => (Next::Done(Ok(())), Vec::new()),
         };
-        self.tell(told, calls);
+        self.record_reports(reports, calls);
         match next {
             Next::Do(action) => {
                 let mut operation = Operation::new(action, self.now);
@@ -308,7 +308,7 @@ impl Ccm {
             Next::Done(result) => {
                 job.result = result;
                 if job.result.is_ok() {
-                    self.note_result(&mut job.task);
+                    self.record_result(&mut job.task);
                 }
                 if job.lingers {
                     job.stage = Stage::Lingering(self.now.saturating_add(self.settings.linger_us));
@@ -320,19 +320,19 @@ impl Ccm {
         }
     }
 
-    fn tell(&mut self, told: Vec<Told>, calls: &mut Vec<Call>) {
-        for told in told {
-            let (key, warning, reason, message) = match told {
-                Told::Updated(key) => {
+    fn record_reports(&mut self, reports: Vec<GroupReport>, calls: &mut Vec<Call>) {
+        for report in reports {
+            let (key, warning, reason, message) = match report {
+                GroupReport::Updated(key) => {
                     let message = "Load balancer backend pool updated successfully".to_owned();
                     (key, false, "LoadBalancerBackendPoolUpdated", message)
                 }
-                Told::Failed(key, words) => {
+                GroupReport::Failed(key, error_text) => {
                     self.counters.dropped += 1;
-                    (key, true, "LoadBalancerBackendPoolUpdateFailed", words)
+                    (key, true, "LoadBalancerBackendPoolUpdateFailed", error_text)
                 }
             };
-            // There is no event when the Service is gone.
+            // A deleted Service gets no event.
             if let Some(service) = self.facts.services.get(&key).cloned() {
                 let note = Note { source: Source::Provider, warning, reason, message };
                 self.post(&service, note, calls);
@@ -340,8 +340,8 @@ impl Ccm {
         }
     }
 
-    /// What a reconcile that went well changes in memory; still under the lock.
-    fn note_result(&mut self, task: &mut Task) {
+    /// Updates the caches after a successful reconcile; still under the lock.
+    fn record_result(&mut self, task: &mut Task) {
         match task {
             Task::Service(reconcile) => {
                 let Reconcile { key, purpose, service, balancer, .. } = &mut **reconcile;
@@ -374,12 +374,12 @@ impl Ccm {
         self.ask_lease(ask, calls);
     }
 
-    /// The lock is given back, or was never had.
+    /// The lock is released, or was never acquired.
     fn finish(&mut self, job: Job, calls: &mut Vec<Call>) {
         let Job { task, result, .. } = job;
         let reconcile = match task {
             Task::Service(reconcile) => reconcile,
-            // The updater ignores what became of its lock.
+            // The updater ignores the result of its unlock.
             Task::Drain(_) => return,
         };
         let Reconcile { key, purpose, service, .. } = *reconcile;
@@ -389,9 +389,9 @@ impl Ccm {
                 self.work.succeeded(&key);
                 self.on_reconciled(&key, purpose, &service, calls);
             }
-            Err(words) => {
+            Err(error_text) => {
                 self.counters.failed += 1;
-                self.failed(&key, purpose, &words, calls);
+                self.failed(&key, purpose, &error_text, calls);
             }
         }
     }
@@ -400,7 +400,7 @@ impl Ccm {
         let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases".to_owned();
         let path = if ask.create { leases } else { format!("{leases}/{}", self.settings.lease) };
         let body = ask.body.map(|body| (JSON, body));
-        self.ask_kubernetes(Flight::Lock, ask.verb, path, body, calls);
+        self.ask_kubernetes(CallPurpose::Lock, ask.verb, path, body, calls);
     }
 
     fn ask_azure(&mut self, http: Http, calls: &mut Vec<Call>) {
@@ -410,13 +410,13 @@ impl Ccm {
         if body.is_some() {
             headers.push(("content-type".to_owned(), JSON.to_owned()));
         }
-        let id = self.next_id(Flight::Azure);
+        let id = self.next_id(CallPurpose::Azure);
         calls.push(Call { id, side: Side::Arm, verb, path_and_query, headers, body });
     }
 
     pub(super) fn ask_kubernetes(
         &mut self,
-        flight: Flight,
+        flight: CallPurpose,
         verb: Verb,
         path_and_query: String,
         body: Option<(&str, Value)>,
@@ -431,7 +431,7 @@ impl Ccm {
         calls.push(Call { id, side: Side::Kubernetes, verb, path_and_query, headers, body });
     }
 
-    fn next_id(&mut self, flight: Flight) -> CallId {
+    fn next_id(&mut self, flight: CallPurpose) -> CallId {
         self.calls += 1;
         let id = CallId(self.calls);
         self.flights.insert(id, flight);

@@ -1,36 +1,36 @@
-//! Nodes whose machines are stopped: the taint of the cloud-node-lifecycle controller, and the provider's own that
+//! Nodes with stopped machines: the taint of the cloud-node-lifecycle controller, and the provider's own taint that
 //! follows from it (upstream's azure.go, `updateNodeTaint`).
 //!
-//! The one looks at all nodes from time to time: one that is not Ready, and whose machine is stopped, gets the shutdown
-//! taint; one that is Ready loses it. The other goes by each change of a node: one that is not Ready and has that taint
-//! gets out-of-service too, and one that is Ready loses it, whatever put it there. Both replace the whole list, by the
-//! resourceVersion that they have seen. A node whose machine is gone is left to the story.
+//! The controller checks all nodes periodically: a node that is not Ready and whose machine is stopped gets the
+//! shutdown taint; a Ready node loses it. The provider reacts to each change of a node: a node that is not Ready and
+//! has that taint gets out-of-service too, and a Ready node loses it, whatever set it. Both replace the whole list,
+//! with the resourceVersion that they have read. The story deletes nodes whose machine is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use super::call::{Call, Verb};
-use super::{Ccm, Flight};
+use super::{CallPurpose, Ccm};
 
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
-/// A taint by key and effect: upstream matches by both, and writes no value.
+/// A taint by key and effect: upstream compares both, and writes no value.
 type Taint = (&'static str, &'static str);
 
 const SHUTDOWN: Taint = ("node.cloudprovider.kubernetes.io/shutdown", "NoSchedule");
 const OUT_OF_SERVICE: Taint = ("node.kubernetes.io/out-of-service", "NoExecute");
 
-/// What is known of nodes and of their machines.
+/// Known nodes and the state of their machines.
 #[derive(Debug, Default)]
 pub(super) struct Lifecycle {
     nodes: BTreeMap<String, Watched>,
-    /// The nodes whose machines are stopped.
+    /// Nodes with stopped machines.
     stopped: BTreeSet<String>,
-    next_look: u64,
+    next_check: u64,
 }
 
-/// A node as it was told last.
+/// Last known state of a node.
 #[derive(Debug)]
 struct Watched {
     version: String,
@@ -64,8 +64,8 @@ impl Watched {
         self.taints.iter().filter(|known| !is(known, taint)).cloned().collect()
     }
 
-    /// The taints that a look leaves the node with; `None` where it leaves them alone.
-    fn looked_at(&self, stopped: bool) -> Option<Vec<Value>> {
+    /// Returns the taints after a check; `None` if they stay unchanged.
+    fn after_check(&self, stopped: bool) -> Option<Vec<Value>> {
         match (self.ready, self.has(SHUTDOWN)) {
             (true, true) => Some(self.without(SHUTDOWN)),
             (false, false) => stopped.then(|| self.with(SHUTDOWN)),
@@ -73,7 +73,7 @@ impl Watched {
         }
     }
 
-    /// The taints that a change leaves the node with; `None` where it leaves them alone.
+    /// Returns the taints after a change; `None` if they stay unchanged.
     fn changed(&self) -> Option<Vec<Value>> {
         match (self.ready, self.has(OUT_OF_SERVICE)) {
             (true, true) => Some(self.without(OUT_OF_SERVICE)),
@@ -88,9 +88,9 @@ fn is(known: &Value, (key, effect): Taint) -> bool {
 }
 
 impl Lifecycle {
-    /// The next look is at once.
+    /// The next check is immediate.
     pub(super) fn start(&mut self, now: u64) {
-        self.next_look = now;
+        self.next_check = now;
     }
 
     /// A machine was stopped, or runs.
@@ -102,14 +102,14 @@ impl Lifecycle {
         }
     }
 
-    /// A node is no longer there.
+    /// A node no longer exists.
     pub(super) fn forget(&mut self, node: &str) {
         self.nodes.remove(node);
     }
 }
 
 impl Ccm {
-    /// Takes in a node, and acts on it by what it has become.
+    /// Records a node, and reacts to its state.
     pub(super) fn on_node(&mut self, object: &Value, calls: &mut Vec<Call>) {
         let Some((name, watched)) = Watched::read(object) else { return };
         let changed = watched.changed().filter(|_| self.settings.lifecycle_us.is_some());
@@ -119,21 +119,21 @@ impl Ccm {
         self.lifecycle.nodes.insert(name, watched);
     }
 
-    /// When it looks at all nodes next; `None` where it never does.
-    pub(super) fn next_look(&self) -> Option<u64> {
-        self.settings.lifecycle_us.map(|_| self.lifecycle.next_look)
+    /// Returns when it checks all nodes next; `None` if it never does.
+    pub(super) fn next_check(&self) -> Option<u64> {
+        self.settings.lifecycle_us.map(|_| self.lifecycle.next_check)
     }
 
-    /// Looks at all nodes, when that is due. What a change has asked for, and was refused, is asked for again: nodes
-    /// change now and then without anything that is told here.
-    pub(super) fn look_at_nodes(&mut self, calls: &mut Vec<Call>) {
-        let Some(every) = self.settings.lifecycle_us.filter(|_| self.lifecycle.next_look <= self.now) else {
+    /// Checks all nodes, if that is due. Repeats a refused write that a change has caused: real nodes change now and
+    /// then without an input here.
+    pub(super) fn check_nodes(&mut self, calls: &mut Vec<Call>) {
+        let Some(every) = self.settings.lifecycle_us.filter(|_| self.lifecycle.next_check <= self.now) else {
             return;
         };
-        self.lifecycle.next_look = self.now.saturating_add(every.max(1));
+        self.lifecycle.next_check = self.now.saturating_add(every.max(1));
         let Lifecycle { nodes, stopped, .. } = &self.lifecycle;
         let taints = nodes.iter().filter_map(|(name, watched)| {
-            let taints = watched.looked_at(stopped.contains(name)).or_else(|| watched.changed())?;
+            let taints = watched.after_check(stopped.contains(name)).or_else(|| watched.changed())?;
             Some((name.clone(), watched.version.clone(), taints))
         });
         for (name, version, taints) in taints.collect::<Vec<_>>() {
@@ -145,6 +145,6 @@ impl Ccm {
         let taints = if taints.is_empty() { Value::Null } else { taints.into() };
         let body = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
         let path = format!("/api/v1/nodes/{node}");
-        self.ask_kubernetes(Flight::Taints, Verb::Patch, path, Some((STRATEGIC, body)), calls);
+        self.ask_kubernetes(CallPurpose::Taints, Verb::Patch, path, Some((STRATEGIC, body)), calls);
     }
 }

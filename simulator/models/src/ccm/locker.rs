@@ -1,7 +1,7 @@
-//! The azureResourceLocker: the Lease that upstream takes before it writes Azure (upstream's `azure_lock.go`).
+//! The azureResourceLocker: the Lease that upstream acquires before it writes to Azure (upstream's `azure_lock.go`).
 //!
-//! Knows only the protocol: which request comes next and what an answer means. It never renews, and it looks at
-//! the Lease with its own wall clock alone.
+//! This module only implements the protocol: the next request, and the meaning of an answer. The lock is never
+//! renewed, and expiry is judged by the model's own wall clock.
 
 use serde_json::{Value, json};
 
@@ -12,34 +12,34 @@ use super::wall;
 const PREVIOUS: &str = "aks-managed-resource-locker-previous-holder";
 const NOT_EXPIRED: &str = "lease has not expired yet, another component such as aks rp may be processing another \
     request, this would be automatically recovered after the lease expires";
-/// What the annotation always says, whichever client holds it (upstream writes the constant).
+/// Value of the annotation, whichever client holds it (upstream writes the constant).
 const CONSTANT: &str = "cloud-controller-manager";
 
 /// A request about the Lease.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ask {
     pub(super) verb: Verb,
-    /// Whether it goes to the collection.
+    /// Whether the request goes to the collection.
     pub(super) create: bool,
     pub(super) body: Option<Value>,
 }
 
-/// How far Lock has come.
+/// Progress of Lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Locking {
-    /// GET: is there a Lease?
+    /// GET: does the Lease exist?
     Looking,
     /// POST of one without a holder.
     Creating,
     /// GET: who holds it?
     Reading,
-    /// PUT of ourselves; another client held it before us.
+    /// PUT of our identity; another client held it before.
     TakingOver,
-    /// PUT of ourselves; we (or no client ever) held it before.
+    /// PUT of our identity; we (or no client ever) held it before.
     TakingAgain,
 }
 
-/// How far Unlock has come.
+/// Progress of Unlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unlocking {
     /// GET: is it still ours?
@@ -48,7 +48,7 @@ pub(super) enum Unlocking {
     Releasing,
 }
 
-/// What follows from an answer.
+/// Next step after an answer.
 #[derive(Debug, PartialEq)]
 pub(super) enum Move<S, D> {
     /// The next request.
@@ -57,12 +57,12 @@ pub(super) enum Move<S, D> {
     Done(Result<D, String>),
 }
 
-/// What Lock ends with.
+/// Result of Lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caches {
     /// No other client has held the Lease.
     Keep,
-    /// Another client has, so everything is read again.
+    /// Another client has held it, so everything is read again.
     Rebuild,
 }
 
@@ -90,7 +90,7 @@ impl Locking {
                 Self::Looking | Self::Creating | Self::Reading | Self::TakingOver | Self::TakingAgain,
                 _,
                 false,
-            ) => Move::Done(Err(answer.words())),
+            ) => Move::Done(Err(answer.error_text())),
         }
     }
 }
@@ -104,7 +104,7 @@ impl Unlocking {
         match (self, answer.status(), answer.is_success()) {
             (Self::Reading, 404, _) | (Self::Releasing, _, true) => Move::Done(Ok(())),
             (Self::Reading, _, true) => release(settings, wall_us, answer),
-            (Self::Reading | Self::Releasing, _, false) => Move::Done(Err(answer.words())),
+            (Self::Reading | Self::Releasing, _, false) => Move::Done(Err(answer.error_text())),
         }
     }
 }
@@ -160,7 +160,7 @@ fn release(settings: &Settings, wall_us: u64, answer: &Answer) -> Move<Unlocking
     Move::Ask(Unlocking::Releasing, put(lease))
 }
 
-/// The Lease of an answer, with objects where they belong, and its holder.
+/// Returns the Lease in an answer, with the expected objects in place, and its holder.
 fn decoded(answer: &Answer) -> Option<(Value, String)> {
     let mut lease = answer.object()?;
     for part in ["metadata", "spec"] {
@@ -173,8 +173,8 @@ fn decoded(answer: &Answer) -> Option<(Value, String)> {
     Some((lease, holder))
 }
 
-/// Whether no process holds the Lease any more. Without a time of renewal it has expired; a time that cannot be read
-/// fails the whole decoding, as it does in a typed client.
+/// Returns whether the Lease has no valid holder. Without a time of renewal it has expired; an invalid time fails the
+/// whole decoding, as in a typed client.
 fn has_expired(lease: &Value, wall_us: u64) -> Result<bool, ()> {
     let spec = &lease["spec"];
     if spec["holderIdentity"].as_str().unwrap_or_default().is_empty() {

@@ -1,5 +1,5 @@
-//! One action on Azure as the SDK carries it out: tries and their waits, the throttle timers, and polling to the
-//! end of the operation. All of it is spent under the lock.
+//! One action on Azure as in the SDK: tries and their waits, the throttle timers, and polling to the end of the
+//! operation. All of this happens under the lock.
 
 use serde_json::Value;
 
@@ -8,12 +8,12 @@ use crate::arm::random::Random;
 
 const SECOND: u64 = 1_000_000;
 const MAX_RETRIES: u32 = 3;
-/// Above this many seconds a Retry-After ends the tries at once.
+/// Above this many seconds a Retry-After ends the tries immediately.
 const LONGEST_RETRY_AFTER_S: u64 = 60;
-/// Between polls where no Retry-After is given, in microseconds.
+/// Poll interval without Retry-After, in microseconds.
 const POLL_US: u64 = 5 * SECOND;
 
-/// Which of upstream's clients acts; each has its own throttle timers.
+/// One of upstream's clients; each has its own throttle timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Client {
     /// Load balancers.
@@ -38,12 +38,12 @@ impl Action {
         Self { client, verb: Verb::Get, path, if_match: None, body: None }
     }
 
-    /// A PUT of a pool; upstream never sends If-Match with it.
+    /// Creates a PUT of a pool; upstream never sends If-Match with it.
     pub(super) fn put_pool(path: String, body: Value) -> Self {
         Self { client: Client::Pools, verb: Verb::Put, path, if_match: None, body: Some(body) }
     }
 
-    /// A PUT of a load balancer, with If-Match where its body carries an etag.
+    /// Creates a PUT of a load balancer, with If-Match if its body has an etag.
     pub(super) fn put_balancer(path: String, body: Value) -> Self {
         let if_match = body["etag"].as_str().map(str::to_owned);
         Self { client: Client::Balancers, verb: Verb::Put, path, if_match, body: Some(body) }
@@ -57,15 +57,15 @@ impl Action {
 /// Why an action failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// HTTP status; of the poll (200) when the operation failed, 0 when no answer came.
+    /// HTTP status; that of the poll (200) if the operation failed, 0 without an answer.
     pub(super) status: u16,
-    pub(super) words: String,
+    pub(super) error_text: String,
 }
 
-/// The body that the action ended with (null where there is none), or why it failed.
+/// The final body (null if there is none), or the failure.
 pub(super) type Outcome = Result<Value, Failure>;
 
-/// Until when a client refuses to send, by kind of request, in microseconds.
+/// End of a client's refusal to send, by kind of request, in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timers {
     read: u64,
@@ -106,11 +106,11 @@ pub(super) struct Http {
     pub(super) body: Option<Value>,
 }
 
-/// What comes next.
+/// Next step.
 #[derive(Debug)]
 pub(super) enum Turn {
     Send(Http),
-    /// Nothing before this moment.
+    /// Wait until this time.
     Sleep(u64),
     Done(Outcome),
 }
@@ -125,13 +125,13 @@ enum Purpose {
     Result,
 }
 
-/// An action under way.
+/// A running action.
 #[derive(Debug)]
 pub(super) struct Operation {
     action: Action,
     purpose: Purpose,
     tries: u32,
-    /// When it sends next; `None` while an answer is awaited.
+    /// Time of its next request; `None` while it waits for an answer.
     pub(super) sleeps_until: Option<u64>,
 }
 
@@ -140,7 +140,7 @@ impl Operation {
         Self { action, purpose: Purpose::First, tries: 0, sleeps_until: Some(now) }
     }
 
-    /// What it writes, as path; `None` for reads.
+    /// Returns the path that it writes; `None` for reads.
     pub(super) fn writes(&self) -> Option<&str> {
         match self.action.verb {
             Verb::Get => None,
@@ -155,13 +155,13 @@ impl Operation {
         }
     }
 
-    /// Its sleep is over.
+    /// Continues after a wait.
     pub(super) fn awake(&mut self, now: u64, gates: &mut Gates, random: &mut Random) -> Turn {
         let until = *gates.of(self.action.client).of(self.verb());
         if until > now {
-            // A closed timer costs a try like an answer does, without any HTTP.
-            let words = format!("throttled, retry after {} s", (until - now) / SECOND);
-            return self.again(now, None, Failure { status: 429, words }, random);
+            // A closed timer costs a try like an answer, without any HTTP.
+            let error_text = format!("throttled, retry after {} s", (until - now) / SECOND);
+            return self.again(now, None, Failure { status: 429, error_text }, random);
         }
         self.sleeps_until = None;
         let resource = || format!("{}?api-version=2025-05-01", self.action.path);
@@ -173,7 +173,7 @@ impl Operation {
         Turn::Send(Http { verb: self.verb(), path_and_query, if_match, body })
     }
 
-    /// Its request was answered.
+    /// Handles the answer to its request.
     pub(super) fn answered(
         &mut self,
         now: u64,
@@ -182,8 +182,10 @@ impl Operation {
         random: &mut Random,
     ) -> Turn {
         let retry_after = answer.header("retry-after").and_then(|text| text.parse::<u64>().ok());
-        let failure =
-            |code: &str| Failure { status: answer.status(), words: self.words(answer.status(), code) };
+        let failure = |code: &str| Failure {
+            status: answer.status(),
+            error_text: self.error_text(answer.status(), code),
+        };
         match answer.status() {
             429 => {
                 let given = answer.header("retry-after").is_some_and(|text| !text.is_empty());
@@ -247,8 +249,8 @@ impl Operation {
             (Purpose::First, Verb::Get) | (Purpose::Result, _) => match answer.object() {
                 Some(body) => Turn::Done(Ok(body)),
                 None => {
-                    let words = self.words(answer.status(), "the body cannot be decoded");
-                    Turn::Done(Err(Failure { status: answer.status(), words }))
+                    let error_text = self.error_text(answer.status(), "the body cannot be decoded");
+                    Turn::Done(Err(Failure { status: answer.status(), error_text }))
                 }
             },
             (Purpose::Poll { .. }, verb) => {
@@ -260,12 +262,12 @@ impl Operation {
                     }
                     ("Succeeded", Verb::Get | Verb::Post | Verb::Delete) => Turn::Done(Ok(Value::Null)),
                     ("", _) => {
-                        let words = self.words(answer.status(), "the poll has no status");
-                        Turn::Done(Err(Failure { status: answer.status(), words }))
+                        let error_text = self.error_text(answer.status(), "the poll has no status");
+                        Turn::Done(Err(Failure { status: answer.status(), error_text }))
                     }
                     ("Failed" | "Canceled", _) => {
-                        let words = self.words(answer.status(), &code_of(answer));
-                        Turn::Done(Err(Failure { status: answer.status(), words }))
+                        let error_text = self.error_text(answer.status(), &code_of(answer));
+                        Turn::Done(Err(Failure { status: answer.status(), error_text }))
                     }
                     (_, _) => self.sleep(now.saturating_add(pause.filter(|us| *us > 0).unwrap_or(POLL_US))),
                 }
@@ -273,13 +275,13 @@ impl Operation {
         }
     }
 
-    fn words(&self, status: u16, code: &str) -> String {
+    fn error_text(&self, status: u16, code: &str) -> String {
         let Action { verb, path, .. } = &self.action;
         format!("{} {path}: RESPONSE {status}: ERROR CODE: {code}", verb.word())
     }
 }
 
-/// The innermost code that the body names.
+/// Returns the innermost code in the body.
 fn code_of(answer: &Answer) -> String {
     let body = answer.object().unwrap_or_default();
     let error = &body["error"];
@@ -287,7 +289,7 @@ fn code_of(answer: &Answer) -> String {
     code.into_iter().find_map(Value::as_str).unwrap_or("Unavailable").to_owned()
 }
 
-/// Poll URLs are absolute; the driver knows where ARM is.
+/// Poll URLs are absolute; the driver knows the address of ARM.
 fn without_authority(url: &str) -> &str {
     match url.split_once("://") {
         Some((_, rest)) => rest.find('/').map_or("/", |start| &rest[start..]),

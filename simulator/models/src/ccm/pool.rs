@@ -1,4 +1,4 @@
-//! How upstream changes one backend pool's JSON: EnsureHostsInPool, and the updater's add and remove.
+//! Upstream's changes of one backend pool's JSON: EnsureHostsInPool, and the updater's add and remove.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::facts::Facts;
 use crate::kube::build::Family;
 
 const ADDRESSES: &str = "loadBalancerBackendAddresses";
-/// What the models of api-version 2025-05-01 know; all else is lost on a round trip.
+/// Fields of the models of api-version 2025-05-01; all others are lost on a round trip.
 const POOL: [&str; 5] = ["id", "name", "etag", "type", "properties"];
 const POOL_PROPERTIES: [&str; 12] = [
     "backendIPConfigurations",
@@ -35,7 +35,7 @@ const ADDRESS_PROPERTIES: [&str; 7] = [
     "virtualNetwork",
 ];
 
-/// The addresses of a pool; an array and properties are made where they are missing.
+/// Returns the addresses of a pool; creates the array and the properties if they are missing.
 fn addresses(pool: &mut Value) -> &mut Vec<Value> {
     let pool = object(pool);
     let properties = object(pool.entry("properties").or_insert(Value::Null));
@@ -46,7 +46,7 @@ fn addresses(pool: &mut Value) -> &mut Vec<Value> {
     listed.as_array_mut().expect("an array was put there")
 }
 
-/// The value as an object; anything else becomes an empty one.
+/// Returns the value as an object; replaces any other type by an empty one.
 pub(super) fn object(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -58,19 +58,19 @@ fn ip_of(address: &Value) -> &str {
     address["properties"]["ipAddress"].as_str().unwrap_or_default()
 }
 
-/// The IPs in a pool.
+/// Returns the IPs in a pool.
 pub(super) fn ips(pool: &Value) -> BTreeSet<String> {
     let listed = pool["properties"][ADDRESSES].as_array().into_iter().flatten();
     listed.map(|address| ip_of(address).to_owned()).filter(|ip| !ip.is_empty()).collect()
 }
 
-/// Whether network interfaces fill the pool.
+/// Returns whether network interfaces fill the pool.
 pub(super) fn is_filled_by_interfaces(pool: &Value) -> bool {
     pool["properties"]["backendIPConfigurations"].as_array().is_some_and(|list| !list.is_empty())
 }
 
-/// EnsureHostsInPool: adds the nodes that host endpoints (all nodes where `hosts` is `None`), takes out what is
-/// not theirs. Says whether it changed anything.
+/// EnsureHostsInPool: adds the nodes that host endpoints (all nodes if `hosts` is `None`), removes all others.
+/// Returns whether anything changed.
 pub(super) fn ensure_hosts(
     pool: &mut Value,
     facts: &Facts,
@@ -89,7 +89,7 @@ pub(super) fn ensure_hosts(
         .iter()
         .map(ip_of)
         .filter(|ip| {
-            // An IP of no known name is left alone, as long as some node has it.
+            // An IP without a known name stays, as long as some node has it.
             let name = facts.name_of(ip);
             !of_nodes.contains(ip) || (!name.is_empty() && !is_host(name))
         })
@@ -101,7 +101,7 @@ pub(super) fn ensure_hosts(
     added || !surplus.is_empty()
 }
 
-/// Adds IPs that are not there; the virtual network goes to the pool where nothing names one.
+/// Adds missing IPs; the virtual network goes to the pool if neither names one.
 pub(super) fn add(pool: &mut Value, wanted: &[String], facts: &Facts, network: &str) -> bool {
     let listed = addresses(pool);
     let named = listed.iter().any(|address| !address["properties"]["virtualNetwork"].is_null());
@@ -129,7 +129,7 @@ pub(super) fn remove(pool: &mut Value, unwanted: &BTreeSet<String>) -> bool {
     listed.len() != before
 }
 
-/// Loses every field of a pool that the models do not know.
+/// Removes every field of a pool that the models do not know.
 pub(super) fn keep_known_fields(pool: &mut Value) {
     keep(pool, &POOL);
     keep(&mut pool["properties"], &POOL_PROPERTIES);

@@ -1,5 +1,5 @@
-//! Events as client-go's recorder sends them: one POST, then a PATCH of the count for each repeat, and no more
-//! than the spam filter lets through. Unlike client-go it does not send again what the server refused.
+//! Events as client-go's recorder sends them: one POST, then a PATCH of the count for each repeat, limited by the
+//! spam filter. Unlike client-go, it does not retry refused requests.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use super::call::Verb;
 use super::facts::{Key, Service};
 use super::wall;
 
-/// Events of one source about one object at once, and the time in which one more is allowed, in microseconds.
+/// Burst of events of one source about one object, and the interval at which one more is allowed, in microseconds.
 const BURST: u64 = 25;
 const REFILL_US: u64 = 300_000_000;
 
-/// Who says it.
+/// Component that reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Source {
     /// The service controller.
@@ -31,7 +31,7 @@ impl Source {
     }
 }
 
-/// What is said.
+/// Contents of an event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Note {
     pub(super) source: Source,
@@ -40,7 +40,7 @@ pub(super) struct Note {
     pub(super) message: String,
 }
 
-/// Equal notes about one Service are one series.
+/// Equal notes about one Service form a series.
 pub(super) type Series = (Key, String, Note);
 
 #[derive(Debug)]
@@ -54,7 +54,7 @@ struct Sent {
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     series: BTreeMap<Series, Sent>,
-    /// Tokens left, and when that was worked out.
+    /// Remaining tokens, and the time of their calculation.
     tokens: BTreeMap<(Key, Source), (u64, u64)>,
     names: u64,
 }
@@ -69,8 +69,14 @@ pub(super) struct Message {
 }
 
 impl Recorder {
-    /// The request that tells this; `None` when the spam filter stops it.
-    pub(super) fn say(&mut self, service: &Service, note: Note, now: u64, wall_us: u64) -> Option<Message> {
+    /// Returns the request for this event; `None` if the spam filter stops it.
+    pub(super) fn report(
+        &mut self,
+        service: &Service,
+        note: Note,
+        now: u64,
+        wall_us: u64,
+    ) -> Option<Message> {
         let key = service.key();
         if !self.admits((key.clone(), note.source), now) {
             return None;
@@ -109,7 +115,7 @@ impl Recorder {
         Some(Message { series, verb: Verb::Post, path, body })
     }
 
-    /// The server no longer has (or never got) the event of a series: the next repeat makes a new one.
+    /// The server no longer has (or never received) the event of a series: the next repeat creates a new one.
     pub(super) fn lost(&mut self, series: &Series) {
         self.series.remove(series);
     }

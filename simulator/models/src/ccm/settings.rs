@@ -1,11 +1,11 @@
-//! The knobs of the model, each with its unit and its default.
+//! The settings of the model, each with its unit and its default.
 
-/// How the modelled cloud-controller-manager behaves. Times are microseconds where the name ends in `_us`.
+/// Behaviour of the modelled cloud-controller-manager. Times are microseconds if the name ends in `_us`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Seed of all its randomness: jitter, order of drains, phase of its timers, crashes. Default 1.
     pub seed: u64,
-    /// Wall-clock seconds since 1970 at `now` = 0; give it the cluster's. Default as `kube::Settings`.
+    /// Wall-clock seconds since 1970 at `now` = 0, as in the cluster. Default as `kube::Settings`.
     pub epoch_s: u64,
     /// How far its own wall clock is ahead (or, negative, behind). Default 0.
     pub skew_us: i64,
@@ -17,7 +17,7 @@ pub struct Settings {
     pub location: String,
     /// `clusterName`, which is also the name of the pool of Services that are not local. Default `kubernetes`.
     pub cluster_name: String,
-    /// Id of the virtual network that it writes into pools which name none.
+    /// Id of the virtual network that it writes into pools without one.
     pub network: String,
     /// Identity in the shared Lease. Default `cloud-controller-manager`.
     pub holder: String,
@@ -29,29 +29,29 @@ pub struct Settings {
     pub updater: bool,
     /// `loadBalancerBackendPoolUpdateIntervalInSeconds`. Default 30 s.
     pub updater_interval_us: u64,
-    /// How often changed nodes are carried into the pools of all Services. Default 100 s.
+    /// How often changed nodes are applied to the pools of all Services. Default 100 s.
     pub node_sync_us: u64,
-    /// How often every Service is reconciled though nothing changed. `None`: never. Default `None`.
+    /// How often every Service is reconciled without a change. `None`: never. Default `None`.
     pub resync_us: Option<u64>,
-    /// How often it looks which nodes' machines are stopped, to taint them (`--node-monitor-period`: 5 s); the taints that
-    /// follow from it come with it. `None`: never. Default `None`.
+    /// How often it checks for nodes with stopped machines, to taint them (`--node-monitor-period`: 5 s); this also
+    /// enables the taints that follow. `None`: never. Default `None`.
     pub lifecycle_us: Option<u64>,
     /// Delay of the first retry of a failed Service; doubles. Default 5 s.
     pub retry_us: u64,
     /// Longest delay of a retry. Default 5 min.
     pub max_retry_us: u64,
-    /// How long a read load balancer is used again. 0 reads it for each reconcile, as upstream's list before each
-    /// one does; older releases kept it for 120 s. Default 0.
+    /// How long a read load balancer is cached. 0 reads it for each reconcile, like upstream's list before each one;
+    /// older releases cached it for 120 s. Default 0.
     pub cache_us: u64,
-    /// In how many of a thousand holds it keeps the lock for `linger_us` longer. Default 0.
+    /// Holds in a thousand that keep the lock for `linger_us` longer. Default 0.
     pub linger_per_mille: u64,
     /// How much longer a long hold is. Default 0.
     pub linger_us: u64,
-    /// In how many of a thousand holds it dies with the lock. Default 0.
+    /// Holds in a thousand in which it crashes with the lock. Default 0.
     pub crash_per_mille: u64,
-    /// How long it is down after such a death. Default 15 s.
+    /// Downtime after such a crash. Default 15 s.
     pub down_us: u64,
-    /// Whether it writes back only the fields that its models know. Default true.
+    /// Whether it only writes back the fields that its models know. Default true.
     pub drops_unknown_fields: bool,
 }
 
@@ -89,20 +89,20 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Its own wall clock at `now_us`, in microseconds since 1970.
+    /// Returns its own wall clock at `now_us`, in microseconds since 1970.
     pub(super) fn wall_us(&self, now_us: u64) -> u64 {
         let true_time = self.epoch_s.saturating_mul(1_000_000).saturating_add(now_us);
         true_time.saturating_add_signed(self.skew_us)
     }
 
-    /// The id of a load balancer, which is also its path.
+    /// Returns the id of a load balancer, which is also its path.
     pub(super) fn balancer(&self, name: &str) -> String {
         let Self { subscription, resource_group, .. } = self;
         let group = format!("/subscriptions/{subscription}/resourceGroups/{resource_group}");
         format!("{group}/providers/Microsoft.Network/loadBalancers/{name}")
     }
 
-    /// The id of a pool, which is also its path.
+    /// Returns the id of a pool, which is also its path.
     pub(super) fn pool(&self, balancer: &str, name: &str) -> String {
         format!("{}/backendAddressPools/{name}", self.balancer(balancer))
     }

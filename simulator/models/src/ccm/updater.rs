@@ -1,6 +1,6 @@
-//! The local-service updater: what EndpointSlice changes queue, and how a tick drains it. Its defects are kept: it
-//! compares one slice with its former self, new and deleted slices queue nothing, IPs are compared without regard to
-//! family, and what fails is dropped.
+//! The local-service updater: the changes that EndpointSlices queue, and the drain at each tick. Its defects are
+//! kept: it compares one slice with its previous version, new and deleted slices queue nothing, IPs are compared
+//! without regard to family, and failed changes are dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::facts::{Facts, Key, Service, Slice, family_of};
 use super::operation::{Action, Client, Outcome};
-use super::reconcile::{Around, Next};
+use super::reconcile::{Context, Next};
 use super::{balancer, pool};
 use crate::arm::random::Random;
 use crate::kube::build::Family;
 
-/// What is known of a local Service since its last successful reconcile.
+/// State of a local Service since its last successful reconcile.
 #[derive(Clone, Debug)]
 struct Info {
     /// Names of its pools.
@@ -37,7 +37,7 @@ struct Queued {
     ips: Vec<String>,
 }
 
-/// The queue and what decides about relevance.
+/// The queue, and the state that decides whether a change matters.
 #[derive(Debug, Default)]
 pub(super) struct Updater {
     known: BTreeMap<Key, Info>,
@@ -71,7 +71,7 @@ impl Updater {
         self.known.remove(key);
     }
 
-    /// Drops what is queued for a Service that leaves its load balancer.
+    /// Drops queued changes of a Service that leaves its load balancer.
     pub(super) fn forget_changes(&mut self, key: &str) {
         self.queue.retain(|queued| !queued.service.eq_ignore_ascii_case(key));
     }
@@ -85,7 +85,7 @@ impl Updater {
         self.compare(&new.service, &info.balancer, pools, &current);
     }
 
-    /// Queues what leads from the IPs that each pool is thought to hold to the expected ones; IPv6 first.
+    /// Queues the changes from the assumed IPs of each pool to the expected ones; IPv6 first.
     fn compare(
         &mut self,
         service: &str,
@@ -112,7 +112,7 @@ impl Updater {
         }
     }
 
-    /// Takes the whole queue; what is no longer relevant is dropped, the rest grouped by pool in no order.
+    /// Takes the whole queue; irrelevant changes are dropped, the rest grouped by pool in no order.
     pub(super) fn drain(&mut self, random: &mut Random) -> Drain {
         let mut groups: BTreeMap<(String, String), Vec<Queued>> = BTreeMap::new();
         for queued in std::mem::take(&mut self.queue) {
@@ -127,7 +127,7 @@ impl Updater {
             let other = random.next_u64() % (at as u64 + 1);
             left.swap(at, usize::try_from(other).unwrap_or(0));
         }
-        Drain { left, reading: false, told: Vec::new() }
+        Drain { left, reading: false, reports: Vec::new() }
     }
 }
 
@@ -138,9 +138,9 @@ struct Group {
     changes: Vec<Queued>,
 }
 
-/// What a finished group says: nothing, done, or why it failed.
+/// Report of a finished group: nothing, success, or the failure.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum GroupReport {
     Updated(Key),
     Failed(Key, String),
 }
@@ -151,58 +151,58 @@ pub(super) struct Drain {
     left: Vec<Group>,
     /// Whether the last group's pool is being read (else written).
     reading: bool,
-    /// What the groups that ended since the last look have to say.
-    pub(super) told: Vec<Told>,
+    /// Reports of groups that have ended since the last call.
+    pub(super) reports: Vec<GroupReport>,
 }
 
 impl Drain {
-    pub(super) fn resume(&mut self, outcome: Option<Outcome>, around: &mut Around) -> Next {
+    pub(super) fn resume(&mut self, outcome: Option<Outcome>, context: &mut Context) -> Next {
         match (outcome, self.reading) {
             (None, _) => {}
             (Some(Ok(mut body)), true) => {
-                if let Some(action) = self.write(&mut body, around) {
+                if let Some(action) = self.write(&mut body, context) {
                     self.reading = false;
                     return Next::Do(action);
                 }
                 self.end(None);
             }
             (Some(Ok(_)), false) => self.end(None),
-            (Some(Err(failure)), _) => self.end(Some((failure.status, failure.words))),
+            (Some(Err(failure)), _) => self.end(Some((failure.status, failure.error_text))),
         }
         match self.left.last() {
             Some(group) => {
                 self.reading = true;
-                Next::Do(Action::get(Client::Pools, around.settings.pool(&group.balancer, &group.pool)))
+                Next::Do(Action::get(Client::Pools, context.settings.pool(&group.balancer, &group.pool)))
             }
             None => Next::Done(Ok(())),
         }
     }
 
-    /// The PUT that the changes of the group ask for, if any.
-    fn write(&self, body: &mut Value, around: &Around) -> Option<Action> {
+    /// Returns the PUT for the changes of the group, if any.
+    fn write(&self, body: &mut Value, context: &Context) -> Option<Action> {
         let group = self.left.last()?;
         let mut changed = false;
         for queued in &group.changes {
             changed |= match queued.change {
-                Change::Add => pool::add(body, &queued.ips, around.facts, &around.settings.network),
+                Change::Add => pool::add(body, &queued.ips, context.facts, &context.settings.network),
                 Change::Remove => pool::remove(body, &queued.ips.iter().cloned().collect()),
             };
         }
-        if around.settings.drops_unknown_fields {
+        if context.settings.drops_unknown_fields {
             pool::keep_known_fields(body);
         }
-        // The cache of load balancers is not told; upstream forgets it here.
-        let path = around.settings.pool(&group.balancer, &group.pool);
+        // The cache of load balancers is not updated; upstream drops it here.
+        let path = context.settings.pool(&group.balancer, &group.pool);
         changed.then(|| Action::put_pool(path, body.clone()))
     }
 
-    /// Only the Service of the first change hears of it, and none of a missing pool.
+    /// Only the Service of the first change gets the report, and none about a missing pool.
     fn end(&mut self, failure: Option<(u16, String)>) {
         let Some(first) = self.left.pop().and_then(|group| group.changes.into_iter().next()) else { return };
         match failure {
-            None => self.told.push(Told::Updated(first.service)),
+            None => self.reports.push(GroupReport::Updated(first.service)),
             Some((404, _)) => {}
-            Some((_, words)) => self.told.push(Told::Failed(first.service, words)),
+            Some((_, error_text)) => self.reports.push(GroupReport::Failed(first.service, error_text)),
         }
     }
 }

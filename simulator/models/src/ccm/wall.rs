@@ -1,19 +1,19 @@
-//! Kubernetes' MicroTime: written with microseconds and `Z`, read with any fraction and offset.
+//! Kubernetes' MicroTime: formatted with microseconds and `Z`, parsed with any fraction and offset.
 
 use crate::kube::rfc3339;
 
-/// Microseconds since 1970 as a MicroTime.
+/// Formats microseconds since 1970 as a MicroTime.
 pub(super) fn micro_time(wall_us: u64) -> String {
     let seconds = rfc3339(wall_us / 1_000_000);
     format!("{}.{:06}Z", seconds.trim_end_matches('Z'), wall_us % 1_000_000)
 }
 
-/// Microseconds since 1970 as a Time.
+/// Formats microseconds since 1970 as a Time.
 pub(super) fn time(wall_us: u64) -> String {
     rfc3339(wall_us / 1_000_000)
 }
 
-/// Reads a MicroTime or Time; digits beyond microseconds are cut.
+/// Parses a MicroTime or Time; digits beyond microseconds are cut.
 pub(super) fn read(text: &str) -> Option<u64> {
     let (date, rest) = text.split_once(['T', 't'])?;
     let mut date = date.split('-').map(|part| part.parse::<i64>().ok());
@@ -35,7 +35,7 @@ pub(super) fn read(text: &str) -> Option<u64> {
     u64::try_from(seconds * 1_000_000 + micros).ok()
 }
 
-/// Seconds east of Greenwich.
+/// Returns the seconds east of Greenwich.
 fn offset(zone: &str) -> Option<i64> {
     let sign = match zone.chars().next()? {
         'Z' | 'z' => return (zone.len() == 1).then_some(0),
@@ -47,7 +47,7 @@ fn offset(zone: &str) -> Option<i64> {
     ((0..24).contains(&hours) && (0..60).contains(&minutes)).then_some(sign * (hours * 3_600 + minutes * 60))
 }
 
-/// Days since 1970 of a date of the Gregorian calendar.
+/// Returns the days since 1970 of a date of the Gregorian calendar.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

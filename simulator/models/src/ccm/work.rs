@@ -1,4 +1,4 @@
-//! The service controller's queue: which Service is next, each once, failed ones later and later.
+//! The service controller's queue: the next Service, each at most once, failed ones with increasing delay.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,7 +15,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Asks for a Service; the stronger purpose wins.
+    /// Adds a Service; the stronger purpose wins.
     pub(super) fn add(&mut self, key: &str, purpose: Purpose) {
         match self.wanted.get_mut(key) {
             Some(known) => *known = purpose.max(*known),
@@ -26,7 +26,7 @@ impl Work {
         }
     }
 
-    /// Asks again after a failure.
+    /// Adds a Service after a failure.
     pub(super) fn retry(&mut self, key: &str, now: u64, first_us: u64, longest_us: u64) {
         let failures = self.failures.entry(key.to_owned()).or_default();
         let delay = first_us.saturating_mul(1 << (*failures).min(40)).min(longest_us);
@@ -35,12 +35,12 @@ impl Work {
         self.delayed.insert((now.saturating_add(delay), key.to_owned()));
     }
 
-    /// It went well: the next failure starts from the shortest delay.
+    /// Resets the delay after a success.
     pub(super) fn succeeded(&mut self, key: &str) {
         self.failures.remove(key);
     }
 
-    /// Moves what has waited long enough.
+    /// Moves entries whose delay has passed.
     pub(super) fn mature(&mut self, now: u64) {
         while self.delayed.first().is_some_and(|(at, _)| *at <= now) {
             if let Some((_, key)) = self.delayed.pop_first() {
@@ -55,7 +55,7 @@ impl Work {
         Some((key, purpose))
     }
 
-    /// When the first retry is due.
+    /// Returns when the first retry is due.
     pub(super) fn deadline(&self) -> Option<u64> {
         self.delayed.first().map(|(at, _)| *at)
     }

@@ -1,44 +1,43 @@
-//! The resources and errors that are served, and the version of each kind. What which stream knows of them is
-//! `subscriptions`'.
+//! The served resources and errors, and the version of each kind. `subscriptions` records what each stream knows.
 
 use std::collections::BTreeMap;
 
 use super::Kind;
 
-/// Everything that is served: resources `R`, and errors `E` in their places.
+/// All served entries: resources `R`, and errors `E` that replace them.
 #[derive(Clone, Debug)]
 pub struct Catalogue<R, E> {
     shelves: BTreeMap<Kind, Shelf<R, E>>,
-    /// Counts changes of all kinds, over restarts too: entries are told apart by it.
+    /// Number of changes of all kinds, across restarts: it distinguishes versions of entries.
     changes: u64,
 }
 
-/// What is served of one kind.
+/// Served entries of one kind.
 #[derive(Clone, Debug)]
 struct Shelf<R, E> {
-    /// Counts the changes of this kind since the last restart.
+    /// Number of changes of this kind since the last restart.
     version: u64,
     entries: BTreeMap<String, Entry<R, E>>,
 }
 
-/// What is known of a name.
+/// State of a name.
 #[derive(Clone, Debug)]
 struct Entry<R, E> {
     resource: Option<R>,
-    /// Hides the resource.
+    /// Error that hides the resource.
     error: Option<E>,
-    /// The change that made it so; never 0.
+    /// Number of its last change; never 0.
     change: u64,
 }
 
-/// What there is to say of a name.
+/// Answer about a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Found<'a, R, E> {
     /// It exists.
     Resource(&'a R),
-    /// There is an error in its place.
+    /// It is replaced by an error.
     Error(&'a E),
-    /// There is nothing of that name.
+    /// It does not exist.
     Nothing,
 }
 
@@ -55,7 +54,7 @@ impl<R, E> Default for Shelf<R, E> {
 }
 
 impl<R, E> Catalogue<R, E> {
-    /// What there is of a name, and the number of the change since when: 0 where there is nothing.
+    /// Returns the state of a name, and the number of its last change: 0 if it does not exist.
     pub fn find(&self, kind: Kind, name: &str) -> (u64, Found<'_, R, E>) {
         let Some(entry) = self.shelves.get(&kind).and_then(|shelf| shelf.entries.get(name)) else {
             return (0, Found::Nothing);
@@ -68,12 +67,12 @@ impl<R, E> Catalogue<R, E> {
         (entry.change, found)
     }
 
-    /// The version of a kind, as it stands in responses.
+    /// Returns the version of a kind in responses.
     pub fn version(&self, kind: Kind) -> String {
         self.shelves.get(&kind).map_or(0, |shelf| shelf.version).to_string()
     }
 
-    /// These exist from now on, each as it is here, and without an error.
+    /// Sets these resources, and removes their errors.
     pub fn set(&mut self, kind: Kind, resources: Vec<(String, R)>) {
         let (change, shelf) = self.next(kind);
         for (name, resource) in resources {
@@ -81,19 +80,19 @@ impl<R, E> Catalogue<R, E> {
         }
     }
 
-    /// There is nothing of this name any more, and no error either.
+    /// Removes this name, and its error.
     pub fn remove(&mut self, kind: Kind, name: &str) {
         self.next(kind).1.entries.remove(name);
     }
 
-    /// There is an error in the place of this name.
+    /// Replaces this name by an error.
     pub fn fail(&mut self, kind: Kind, name: String, error: E) {
         let (change, shelf) = self.next(kind);
         let entry = shelf.entries.entry(name).or_insert(Entry { resource: None, error: None, change });
         (entry.error, entry.change) = (Some(error), change);
     }
 
-    /// There is no error in the place of this name any more, but what was there before.
+    /// Removes the error of this name, which restores the state before.
     pub fn forget_error(&mut self, kind: Kind, name: &str) {
         let (change, shelf) = self.next(kind);
         let Some(entry) = shelf.entries.get_mut(name) else { return };
@@ -103,12 +102,12 @@ impl<R, E> Catalogue<R, E> {
         }
     }
 
-    /// There is nothing of this kind any more.
+    /// Removes everything of this kind.
     pub fn clear(&mut self, kind: Kind) {
         self.next(kind).1.entries.clear();
     }
 
-    /// Counts versions again, as after a restart: what is served is the first change.
+    /// Restarts the counting of versions, as after a restart: the current state is the first change.
     pub fn forget_versions(&mut self) {
         for shelf in self.shelves.values_mut() {
             shelf.version = u64::from(!shelf.entries.is_empty());

@@ -1,46 +1,47 @@
-//! What one stream has subscribed to, what it was told, and so what is due to it.
+//! The subscriptions of one stream, what was sent on it, and so the pending responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Catalogue, Found, Kind};
 
-/// What a stream has subscribed to.
+/// Subscriptions of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct Subscriptions {
     kinds: BTreeMap<Kind, Subscription>,
 }
 
-/// What a stream has subscribed to of one kind.
+/// Subscriptions of a stream for one kind.
 #[derive(Clone, Debug, Default)]
 struct Subscription {
     names: BTreeSet<String>,
-    /// The change that the stream knows of each name; 0 if it knows that there is nothing.
+    /// The last change of each name that was sent on the stream; 0 if its absence was sent.
     told: BTreeMap<String, u64>,
-    /// The nonce of the last response; empty before the first.
+    /// Nonce of the last response; empty before the first.
     nonce: String,
 }
 
-/// What is due to a stream: a response without its nonce.
+/// A pending response without its nonce.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Due<R, E> {
-    /// The version of the kind.
+    /// Version of the kind.
     pub version: String,
-    /// The resources, by name.
+    /// Resources, by name.
     pub resources: Vec<(String, R)>,
-    /// The errors in the places of others (TP3).
+    /// Errors that replace resources (TP3).
     pub errors: Vec<(String, E)>,
 }
 
 impl Subscriptions {
-    /// Whether a request answers another response than the last one of its kind. One of no known kind answers none.
+    /// Returns whether a request answers another response than the last one of its kind. A request of an unknown kind
+    /// answers none.
     #[must_use]
     pub fn is_stale(&self, kind: Option<Kind>, nonce: &str) -> bool {
         let last = kind.and_then(|kind| self.kinds.get(&kind)).map_or("", |known| &known.nonce);
         !nonce.is_empty() && nonce != last
     }
 
-    /// Takes the names of a request that is to be heeded: one that is not stale, or the first of its kind. A control
-    /// plane that trusts takes it that a client that claims the current version at first has all of it.
+    /// Records the names of a request that is not stale, or the first of its kind. A trusting control plane assumes
+    /// that a client that first claims the current version has all resources of it.
     pub fn take<R, E>(
         &mut self,
         kind: Kind,
@@ -55,7 +56,7 @@ impl Subscriptions {
         }
         let subscription = self.kinds.entry(kind).or_default();
         subscription.names = names.iter().cloned().collect();
-        // What is subscribed to once more later is sent once more.
+        // A name that is subscribed to again later is sent again.
         subscription.told.retain(|name, _| subscription.names.contains(name));
         if is_first && trusts && version == catalogue.version(kind) {
             let told = |name: &String| (name.clone(), catalogue.find(kind, name).0);
@@ -63,7 +64,7 @@ impl Subscriptions {
         }
     }
 
-    /// What is due to the stream of a kind; it counts as told.
+    /// Returns the pending response of a kind, which counts as sent.
     pub fn due<R: Clone, E: Clone>(&mut self, kind: Kind, catalogue: &Catalogue<R, E>) -> Option<Due<R, E>> {
         let Subscription { names, told, .. } = self.kinds.get_mut(&kind)?;
         let (mut resources, mut errors, mut any_news) = (Vec::new(), Vec::new(), false);
@@ -84,7 +85,7 @@ impl Subscriptions {
             }
         }
         let is_due = match kind {
-            // What a response of clusters does not name is not there, and so even an empty one says something.
+            // A cluster that a response does not contain does not exist, so even an empty response has a meaning.
             Kind::Clusters => any_news,
             Kind::Endpoints => !resources.is_empty() || !errors.is_empty(),
         };
@@ -98,7 +99,7 @@ impl Subscriptions {
         }
     }
 
-    /// Whether this is the nonce of the last response of a kind.
+    /// Returns whether this is the nonce of the last response of a kind.
     #[must_use]
     pub fn is_last(&self, kind: Kind, nonce: &str) -> bool {
         self.kinds.get(&kind).is_some_and(|subscription| subscription.nonce == nonce)

@@ -1,4 +1,4 @@
-//! What is due to a stream, by what it asked for and was told.
+//! Pending responses of a stream, by its requests and earlier responses.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn x2_a_stream_gets_new_endpoints_and_all_clusters() {
         served.remove(kind, "a");
         let deleted = match kind {
             Kind::Clusters => Some(("3".into(), vec!["b2"], vec![])),
-            // Clients cannot be told that endpoints are gone.
+            // The protocol cannot report to clients that endpoints are gone.
             Kind::Endpoints => None,
         };
         assert_eq!(due(&mut stream, kind, &served), deleted);

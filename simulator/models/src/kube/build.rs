@@ -1,7 +1,7 @@
-//! Objects as a real cluster has them, for tests and scenarios.
+//! Objects as in a real cluster, for tests and scenarios.
 //!
-//! Uids follow from kind, namespace and name, so that a slice can refer to its Service without a lookup;
-//! a Service that is recreated gets another uid by [`with_uid`].
+//! Uids are derived from kind, namespace and name, so that a slice can refer to its Service without a lookup; a
+//! Service that is recreated gets another uid by [`with_uid`].
 
 use serde_json::{Map, Value, json};
 
@@ -17,7 +17,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// `IPv4` or `IPv6`, as `ipFamilies` and `addressType` spell it.
+    /// Returns `IPv4` or `IPv6`, as in `ipFamilies` and `addressType`.
     pub fn word(self) -> &'static str {
         match self {
             Family::V4 => "IPv4",
@@ -29,7 +29,7 @@ impl Family {
 /// One endpoint of a slice: its node and conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// `None` leaves nodeName out.
+    /// `None` omits nodeName.
     pub node: Option<String>,
     /// The `ready` condition.
     pub ready: bool,
@@ -40,36 +40,36 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Ready and serving on a node.
+    /// An endpoint that is ready and serving on a node.
     pub fn ready(node: &str) -> Endpoint {
         Endpoint { node: Some(node.to_owned()), ready: true, serving: true, terminating: false }
     }
 
-    /// Started on a node and not yet ready.
+    /// An endpoint that has started on a node and is not yet ready.
     pub fn starting(node: &str) -> Endpoint {
         Endpoint { node: Some(node.to_owned()), ready: false, serving: false, terminating: false }
     }
 
-    /// Terminating on a node, still serving.
+    /// An endpoint that terminates on a node and still serves.
     pub fn draining(node: &str) -> Endpoint {
         Endpoint { node: Some(node.to_owned()), ready: false, serving: true, terminating: true }
     }
 }
 
-/// The uid that the builders give to an object.
+/// Returns the uid that the builders give to an object.
 pub fn uid(kind: &str, namespace: &str, name: &str) -> String {
     let hash = hash(&[kind, namespace, name]);
     uid_of(mix(hash), mix(hash ^ u64::MAX))
 }
 
-/// The same object under another uid.
+/// Returns the object with another uid.
 #[must_use]
 pub fn with_uid(mut object: Value, uid: &str) -> Value {
     object["metadata"]["uid"] = uid.into();
     object
 }
 
-/// The same slice with the annotation that says when its change was triggered (RFC 3339).
+/// Returns the slice with the annotation for the time of its trigger (RFC 3339).
 #[must_use]
 pub fn triggered_at(mut slice: Value, time: &str) -> Value {
     slice["metadata"]["annotations"]["endpoints.kubernetes.io/last-change-trigger-time"] = time.into();
@@ -114,7 +114,7 @@ pub fn service(namespace: &str, name: &str, ports: &[u16], families: &[Family]) 
     })
 }
 
-/// The same Service with these ingress addresses in its status.
+/// Returns the Service with these ingress addresses in its status.
 #[must_use]
 pub fn with_ingress(mut service: Value, addresses: &[&str]) -> Value {
     let ingress: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip, "ipMode": "VIP"})).collect();
@@ -223,7 +223,7 @@ pub fn node(
     node
 }
 
-/// The same node with one condition more.
+/// Returns the node with an additional condition.
 #[must_use]
 pub fn with_condition(mut node: Value, condition: Value) -> Value {
     if let Some(conditions) = node["status"]["conditions"].as_array_mut() {
@@ -238,7 +238,7 @@ pub fn condition(kind: &str, reason: &str, message: &str, since: &str) -> Value 
         "lastHeartbeatTime": since})
 }
 
-/// A warning about a node as a node-problem-detector writes it, which gives the node's name for its uid, last seen at
+/// A warning about a node as a node-problem-detector writes it, with the node's name as its uid, last observed at
 /// this time (RFC 3339).
 pub fn node_event(name: &str, node: &str, reason: &str, message: &str, at: &str) -> Value {
     json!({"kind": "Event", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
@@ -247,14 +247,14 @@ pub fn node_event(name: &str, node: &str, reason: &str, message: &str, at: &str)
         "type": "Warning", "eventTime": null, "reportingComponent": MONITOR, "reportingInstance": node})
 }
 
-/// The same as a client writes it through `events.k8s.io/v1`, at this time with microseconds (RFC 3339).
+/// The same warning as a client writes it through `events.k8s.io/v1`, at this time with microseconds (RFC 3339).
 pub fn node_event_v1(name: &str, node: &str, reason: &str, note: &str, at: &str) -> Value {
     json!({"kind": "Event", "apiVersion": "events.k8s.io/v1", "metadata": {"name": name, "namespace": "default"},
         "eventTime": at, "reportingController": MONITOR, "reportingInstance": node, "action": "Preempt",
         "reason": reason, "regarding": {"kind": "Node", "name": node, "uid": node}, "note": note, "type": "Warning"})
 }
 
-/// Who writes them on AKS.
+/// Reporter of these Events on AKS.
 const MONITOR: &str = "custom-scheduledevents-consolidated-preempt-plugin-monitor";
 
 fn taint(key: &str, value: &str, effect: &str) -> Value {
@@ -273,7 +273,7 @@ fn cluster_ip(family: Family, number: u64) -> String {
     }
 }
 
-/// FNV-1a over the parts, each closed by a zero byte.
+/// FNV-1a over the parts, each followed by a zero byte.
 fn hash(parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))

@@ -7,7 +7,7 @@ use super::request::{Reply, Request};
 use super::resource::Resource;
 
 impl KubeModel {
-    /// Answers paths that are not about stored objects; `None` is a path of another part.
+    /// Answers paths that are not about stored objects; `None` for other paths.
     pub(super) fn answer_fixed(&mut self, request: &Request, segments: &[String]) -> Option<Reply> {
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         if request.method == "POST" {
@@ -20,7 +20,7 @@ impl KubeModel {
                     "selfsubjectaccessreviews" | "subjectaccessreviews",
                 ] => self.access(&review),
                 ["apis", "authentication.k8s.io", "v1", "tokenreviews"] => {
-                    self.met.token_reviews += 1;
+                    self.fault_effects.token_reviews += 1;
                     authenticated(&review)
                 }
                 _ => return None,
@@ -58,8 +58,8 @@ impl KubeModel {
         Some(ok(200, &body))
     }
 
-    /// Everything is allowed except what `forbid` names, and what users with a name of their own may not: the model does
-    /// not know RBAC.
+    /// Allows everything except what `forbid` refuses, and what users with a special name may not do: the model has
+    /// no RBAC.
     fn access(&self, review: &Value) -> Value {
         let attributes = &review["spec"]["resourceAttributes"];
         let text = |key: &str| attributes[key].as_str().unwrap_or_default();
@@ -94,7 +94,7 @@ const GROUPS: [&str; 5] = [
 /// A token that belongs to no user.
 const NOBODYS: &str = "nobody";
 
-/// A user with a token of its own, who may `get` these paths and do nothing else.
+/// A user with a token of its own, who may only `get` these paths.
 struct User {
     token: &'static str,
     name: &'static str,
@@ -103,7 +103,7 @@ struct User {
 
 const USERS: [User; 3] = [
     User { token: "outsiders-token", name: "outsider", may_get: &[] },
-    // What the role system:discovery gives to every account.
+    // Rights of every account by the role system:discovery.
     User {
         token: "discoverers-token",
         name: "discoverer",
@@ -124,13 +124,13 @@ const USERS: [User; 3] = [
     User { token: "readers-token", name: "reader", may_get: &["/azure-backend-pool-controller/*"] },
 ];
 
-/// Whether a rule about this URL is about that path, as RBAC has it.
+/// Returns whether a rule about this URL covers that path, as in RBAC.
 fn covers(url: &str, path: &str) -> bool {
     url.strip_suffix('*').map_or(url == path, |prefix| path.starts_with(prefix))
 }
 
-/// Any token that is not empty belongs to one user, except [`NOBODYS`] and those of [`USERS`]; the model knows no
-/// passwords.
+/// Authenticates a token: any non-empty token belongs to one user, except [`NOBODYS`] and those of [`USERS`]; the
+/// model has no passwords.
 fn authenticated(review: &Value) -> Value {
     let user = |name: &str| json!({"authenticated": true, "user": {"username": name, "groups": ["system:authenticated"]}});
     match review["spec"]["token"].as_str() {

@@ -1,5 +1,5 @@
-//! Events in the words of both groups: they are kept once, as core/v1 has them, and `events.k8s.io/v1` shows the same
-//! objects with other names for some of their fields.
+//! Events in both API groups: they are stored once, in the form of core/v1, and `events.k8s.io/v1` shows the same
+//! objects with other names for some fields.
 
 use serde_json::{Map, Value};
 
@@ -16,7 +16,7 @@ const NAMES: [(&str, &str); 7] = [
     ("reportingComponent", "reportingController"),
 ];
 
-/// An object of this kind as it is kept.
+/// Converts an object of this kind to its stored form.
 pub(super) fn kept(resource: Resource, object: Value) -> Value {
     match resource {
         Resource::Events => filled(resource, object),
@@ -31,13 +31,13 @@ pub(super) fn kept(resource: Resource, object: Value) -> Value {
     }
 }
 
-/// An object that is kept, as this kind shows it.
+/// Converts a stored object to the form of this kind.
 pub(super) fn shown(resource: Resource, object: Value) -> Value {
     if resource.is_kept_as_itself() {
         return object;
     }
     let mut object = filled(resource, renamed(object, resource));
-    // core/v1 writes these even where they are empty, the other group does not.
+    // core/v1 includes these even if they are empty, the other group does not.
     if let Some(fields) = object.as_object_mut() {
         for name in ["reportingController", "reportingInstance"] {
             if fields.get(name).is_some_and(|value| value == "") {
@@ -48,7 +48,7 @@ pub(super) fn shown(resource: Resource, object: Value) -> Value {
     object
 }
 
-/// An event with all fields that the server writes whether or not they are set; any other object as it is.
+/// Adds all fields to an event that the server always includes; other objects stay unchanged.
 pub(super) fn filled(resource: Resource, mut object: Value) -> Value {
     if let (Resource::Events | Resource::EventsV1, Some(fields)) = (resource, object.as_object_mut()) {
         for (name, unset) in always(resource) {
@@ -60,13 +60,13 @@ pub(super) fn filled(resource: Resource, mut object: Value) -> Value {
     object
 }
 
-/// The fields of an event that a bookmark has too, unset.
+/// Returns the unset fields of an event that a bookmark has too.
 fn always(resource: Resource) -> Map<String, Value> {
     let fields = resource.facts().bookmark_rest.trim_start_matches(',');
     serde_json::from_str(&format!("{{{fields}}}")).expect("the table holds fields in JSON")
 }
 
-/// An event with the names that this group has for its fields. What only the other group knows is dropped, as the
+/// Converts an event to the field names of this group. Fields that only the other group has are dropped, as the
 /// server drops unknown fields.
 fn renamed(object: Value, to: Resource) -> Value {
     let Value::Object(fields) = object else {
@@ -90,7 +90,7 @@ fn renamed(object: Value, to: Resource) -> Value {
     Value::Object(out)
 }
 
-/// The name that a selectable field of this kind has where the object is kept.
+/// Returns the stored name of a selectable field of this kind.
 pub(super) fn kept_field(resource: Resource, field: &str) -> String {
     match field.strip_prefix("regarding.") {
         Some(rest) if resource == Resource::EventsV1 => format!("involvedObject.{rest}"),

@@ -1,11 +1,11 @@
-//! What the server itself writes into objects: order of fields, uid, times, generation, generated names.
+//! The fields that the server writes into objects: order of fields, uid, times, generation, generated names.
 
 use serde_json::{Map, Value, json};
 
 use super::resource::{Facts, Resource};
 use super::store::Key;
 
-/// A deterministic stream of numbers (splitmix64): uids and generated names come from it.
+/// A deterministic stream of numbers (splitmix64), for uids and generated names.
 #[derive(Debug, Clone)]
 pub(super) struct Numbers(u64);
 
@@ -23,7 +23,7 @@ impl Numbers {
         uid_of(self.next(), self.next())
     }
 
-    /// Five characters of the alphabet that the real server uses for `generateName`.
+    /// Returns five characters of the real server's alphabet for `generateName`.
     pub fn suffix(&mut self) -> String {
         suffix_of(self.next())
     }
@@ -48,7 +48,7 @@ pub(super) fn suffix_of(number: u64) -> String {
     suffix
 }
 
-/// A version 4 UUID from two numbers.
+/// Returns a version 4 UUID from two numbers.
 pub(super) fn uid_of(high: u64, low: u64) -> String {
     format!(
         "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
@@ -60,7 +60,7 @@ pub(super) fn uid_of(high: u64, low: u64) -> String {
     )
 }
 
-/// Seconds since 1970 as the server prints them: `2026-11-20T04:37:27Z`.
+/// Formats seconds since 1970 like the server: `2026-11-20T04:37:27Z`.
 pub fn rfc3339(epoch_seconds: u64) -> String {
     let (days, seconds) = (epoch_seconds / 86_400, epoch_seconds % 86_400);
     // Howard Hinnant's days-to-civil, for days after 1970.
@@ -76,7 +76,7 @@ pub fn rfc3339(epoch_seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The string at a key of `metadata`, empty where there is none.
+/// Returns the string at a key of `metadata`, or an empty one.
 pub(super) fn meta<'a>(object: &'a Value, key: &str) -> &'a str {
     object.get("metadata").and_then(|metadata| metadata.get(key)).and_then(Value::as_str).unwrap_or_default()
 }
@@ -90,7 +90,7 @@ pub(super) fn finalizers(object: &Value) -> usize {
     object.pointer("/metadata/finalizers").and_then(Value::as_array).map_or(0, Vec::len)
 }
 
-/// The object with kind, apiVersion and metadata first and in the server's order.
+/// Returns the object with kind, apiVersion and metadata first and in the server's order.
 pub(super) fn ordered(object: Map<String, Value>, facts: &Facts) -> Value {
     const FIRST: [&str; 12] = [
         "name",
@@ -130,7 +130,7 @@ pub(super) fn ordered(object: Map<String, Value>, facts: &Facts) -> Value {
     Value::Object(out)
 }
 
-/// What a new object gets from the server; `uid` and `created` stay as given where they are given.
+/// Adds the server's fields to a new object; given `uid` and `created` are kept.
 pub(super) fn stamp_new(object: Value, resource: Resource, uid: String, created: String) -> Value {
     let facts = resource.facts();
     let Value::Object(mut object) = object else {
@@ -142,7 +142,7 @@ pub(super) fn stamp_new(object: Value, resource: Resource, uid: String, created:
             metadata.insert(key.to_owned(), value.into());
         }
     }
-    // Placeholders keep the order; the store writes the number.
+    // Placeholders keep the order; the store sets the number.
     metadata.insert("resourceVersion".to_owned(), "".into());
     metadata.shift_remove("generation");
     if facts.counts_generation {
@@ -155,18 +155,18 @@ pub(super) fn stamp_new(object: Value, resource: Resource, uid: String, created:
     ordered(object, facts)
 }
 
-/// Which part of an object a write reaches.
+/// The part of an object that a write changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// The main path: `status` stays as it is where the kind has a status path.
+    /// The main path: `status` stays unchanged if the kind has a status path.
     Main,
-    /// `/status`: all but `status` stays as it is.
+    /// `/status`: everything but `status` stays unchanged.
     Status,
     /// Scenarios write everything.
     Everything,
 }
 
-/// The version that follows `old` when a client writes `new`.
+/// Returns the version that follows `old` after a client's write of `new`.
 pub(super) fn successor(old: &Value, new: Value, resource: Resource, scope: Scope) -> Value {
     let facts = resource.facts();
     let mut next = match (scope, facts.has_status) {

@@ -1,7 +1,7 @@
 //! The three patch formats: JSON merge patch, JSON patch, and strategic merge patch.
 //!
-//! Strategic merge merges the lists that carry a merge key in the real API (`MERGE_KEYS`) and replaces all
-//! others. Node taints are such an atomic list: a client that sends fewer taints removes the others.
+//! Strategic merge merges the lists that have a merge key in the real API (`MERGE_KEYS`) and replaces all others.
+//! Node taints are such an atomic list: a client that sends fewer taints removes the others.
 
 use serde_json::{Map, Value};
 
@@ -83,7 +83,7 @@ fn strategic(kind: &str, target: &mut Value, patch: &Value) -> Result<(), Failur
                 items.retain(|item| !gone.contains(item));
             }
         } else if key.starts_with('$') {
-            // $setElementOrder and $retainKeys only arrange what the patch says anyway.
+            // $setElementOrder and $retainKeys only affect the order of what the patch contains anyway.
         } else if value.is_null() {
             object.shift_remove(key);
         } else if let Some(items) = value.as_array() {
@@ -146,7 +146,7 @@ fn operations(object: &Value, patch: &Value) -> Result<Value, Failure> {
 fn operate(document: &mut Value, operation: &Value) -> Option<()> {
     let path = operation.get("path")?.as_str()?;
     match operation.get("op")?.as_str()? {
-        // What is not there compares as null.
+        // A missing value compares as null.
         "test" => {
             let there = document.pointer(path).unwrap_or(&Value::Null);
             (there == operation.get("value").unwrap_or(&Value::Null)).then_some(())

@@ -1,4 +1,4 @@
-//! GET of one object and LIST, with the meanings of resourceVersion, limit and continue.
+//! GET of one object and LIST, with the semantics of resourceVersion, limit and continue.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use super::selector::Selector;
 use super::status::Failure;
 use super::store::{Key, Snapshot, Store};
 
-/// Which state a list shows.
+/// The state that a list shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Newest,
-    /// Whatever the cache holds.
+    /// The state in the cache.
     Any,
     NotOlderThan(u64),
     Exactly(u64),
 }
 
-/// The objects of one list, in the order of namespace and name.
+/// Returns the objects of one list, by namespace and name.
 pub(super) fn state_of<'a>(
     store: &'a Store,
     resource: Resource,
@@ -95,12 +95,12 @@ impl KubeModel {
             state_of(&self.store, target.resource, namespace, &selector, rv).ok_or_else(expired)?;
         if self.faults.hidden.contains(&target.resource) {
             items.clear();
-            *self.met.hidden.entry(target.resource).or_default() += 1;
+            *self.fault_effects.hidden.entry(target.resource).or_default() += 1;
         }
         if let Some(after) = &after {
             items.retain(|(key, _)| *key > after);
         }
-        // A cached list is served whole: the limit does not count for resourceVersion 0.
+        // A cached list is complete: the limit does not apply to resourceVersion 0.
         let limit = if wanted == Wanted::Any && after.is_none() { 0 } else { limit };
         let mut rest = None;
         if limit > 0 && u64::try_from(items.len()).is_ok_and(|count| count > limit) {
@@ -114,7 +114,7 @@ impl KubeModel {
         Ok(Reply::json(200, render(target.resource, rv, rest, &items)))
     }
 
-    /// The resourceVersion whose state answers.
+    /// Returns the resourceVersion whose state is the answer.
     fn resolve(&self, wanted: Wanted, now_us: u64) -> Result<u64, Failure> {
         let newest = self.store.rv;
         let visible = self.store.visible(now_us, self.faults.lag_us);
@@ -165,7 +165,7 @@ fn wanted(query: &Query, limit: u64) -> Result<Wanted, Failure> {
     }
 }
 
-/// Items carry neither kind nor apiVersion, as in typed lists of the real server.
+/// Items have neither kind nor apiVersion, as in typed lists of the real server.
 fn render(
     resource: Resource,
     rv: u64,

@@ -1,4 +1,4 @@
-//! Requests and replies as plain data, and what a path and its query ask for.
+//! Requests and replies as plain data, and the meaning of a path and its query.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ pub struct Request {
     pub path_and_query: String,
     /// Names in any case.
     pub headers: Vec<(String, String)>,
-    /// Empty where there is none.
+    /// Body; empty if there is none.
     pub body: Vec<u8>,
 }
 
 impl Request {
-    /// A request without headers and body.
+    /// Creates a request without headers and body.
     pub fn new(method: &str, path_and_query: &str) -> Request {
         Request { method: method.to_owned(), path_and_query: path_and_query.to_owned(), ..Request::default() }
     }
 
-    /// The same request with a JSON body of the given content type.
+    /// Returns the request with a JSON body of the given content type.
     #[must_use]
     pub fn with_body(mut self, content_type: &str, body: &Value) -> Request {
         self.headers.push(("content-type".to_owned(), content_type.to_owned()));
@@ -42,13 +42,13 @@ impl Request {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The content type without parameters, in lower case; empty where there is none.
+    /// Returns the content type without parameters, in lower case; empty if there is none.
     pub(super) fn content_type(&self) -> String {
         let full = self.header("content-type").unwrap_or_default();
         full.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
 
-    /// Whether the client takes plain JSON (a Table or metadata-only rendering alone is not served).
+    /// Returns whether the client accepts plain JSON (only a Table or metadata is not served).
     pub(super) fn accepts_json(&self) -> bool {
         let Some(accept) = self.header("accept") else {
             return true;
@@ -63,11 +63,11 @@ impl Request {
     }
 }
 
-/// Names one watch for as long as the model lives.
+/// Id of one watch, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchId(pub u64);
 
-/// What the server does with a request.
+/// Reply of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// A complete answer.
@@ -78,7 +78,7 @@ pub enum Reply {
         headers: Vec<(String, String)>,
         /// The whole body.
         body: Vec<u8>,
-        /// Microseconds that the server takes before it answers (the wrapper waits).
+        /// Latency of the answer in microseconds (the wrapper waits).
         after_us: u64,
     },
     /// HTTP 200 with `content-type: application/json`, chunked; these lines come first, the others by polling.
@@ -106,7 +106,7 @@ impl Reply {
         }
     }
 
-    /// The real server keeps a request for a future resourceVersion for 3 s before it gives up.
+    /// The real server holds a request for a future resourceVersion for 3 s before it gives up.
     pub(super) fn failure(failure: &Failure) -> Reply {
         let retry_after = failure.details.get("retryAfterSeconds").and_then(Value::as_u64);
         let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
@@ -122,7 +122,7 @@ impl Reply {
     }
 }
 
-/// What a path below `/api/v1` or `/apis/<group>/<version>` points at.
+/// Target of a path below `/api/v1` or `/apis/<group>/<version>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub resource: Resource,
@@ -132,7 +132,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Reads decoded path segments; `None` is a path that is not served.
+    /// Parses decoded path segments; `None` for a path that is not served.
     pub fn parse(segments: &[String]) -> Option<Target> {
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         let (group, version, rest) = match segments.as_slice() {
@@ -186,7 +186,7 @@ impl Query {
         self.0.contains_key(name)
     }
 
-    /// A number that must parse when it is given.
+    /// Returns a number that must be valid if it is given.
     pub fn number(&self, name: &str) -> Result<Option<u64>, Failure> {
         let text = self.text(name);
         if text.is_empty() {

@@ -1,6 +1,6 @@
-//! The kinds of objects that the model serves, and what the real server's registry does differently for each.
+//! The kinds of objects that the model serves, and the differences between them in the real server's registry.
 //!
-//! Owns facts only; storing, reading and writing are `store`, `reads` and `writes`.
+//! It only has facts; `store`, `reads` and `writes` store, read and write objects.
 
 /// A kind of object that the model serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,11 +21,11 @@ pub enum Resource {
     EndpointSlices,
     /// `coordination.k8s.io/v1` Leases.
     Leases,
-    /// `events.k8s.io/v1` Events: the objects of [`Resource::Events`] in the words of that group.
+    /// `events.k8s.io/v1` Events: the objects of [`Resource::Events`] in the form of that group.
     EventsV1,
 }
 
-/// What the registry of the real server does with one kind.
+/// Behaviour of the real server's registry for one kind.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub group: &'static str,
@@ -34,19 +34,19 @@ pub(super) struct Facts {
     pub singular: &'static str,
     pub kind: &'static str,
     pub namespaced: bool,
-    /// A PUT without resourceVersion replaces; otherwise it is refused with 422.
+    /// Whether a PUT without resourceVersion replaces; otherwise it is refused with 422.
     pub unconditional_update: bool,
-    /// A PUT of a missing object creates it.
+    /// Whether a PUT of a missing object creates it.
     pub create_on_update: bool,
-    /// Has `/status`, and ignores `status` on the main path.
+    /// Whether it has `/status`, and ignores `status` on the main path.
     pub has_status: bool,
-    /// Counts `metadata.generation`.
+    /// Whether it counts `metadata.generation`.
     pub counts_generation: bool,
-    /// DELETE answers the object instead of a Status.
+    /// Whether DELETE answers the object instead of a Status.
     pub returns_deleted: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`, as dotted paths.
     pub selectable: &'static [&'static str],
-    /// What a bookmark's otherwise empty object carries besides kind, apiVersion and metadata.
+    /// Fields of a bookmark's otherwise empty object besides kind, apiVersion and metadata.
     pub bookmark_rest: &'static str,
 }
 
@@ -196,22 +196,22 @@ impl Resource {
         }
     }
 
-    /// The kind as which its objects are kept: both groups of events show one store.
+    /// Returns the kind as which its objects are stored: both groups of events show one store.
     pub(super) fn kept_as(self) -> Resource {
         if self == Resource::EventsV1 { Resource::Events } else { self }
     }
 
-    /// Whether its objects are kept as this kind shows them.
+    /// Returns whether its objects are stored in the form of this kind.
     pub(super) fn is_kept_as_itself(self) -> bool {
         self.kept_as() == self
     }
 
-    /// The place of the table in which its objects are kept.
+    /// Returns the index of the table in which its objects are stored.
     pub(super) fn index(self) -> usize {
         self.kept_as() as usize
     }
 
-    /// The kind behind `/api(s)/<group>/<version>/<plural>`, if the model serves it.
+    /// Returns the kind behind `/api(s)/<group>/<version>/<plural>`, if the model serves it.
     pub fn at_path(group: &str, version: &str, plural: &str) -> Option<Resource> {
         Resource::ALL.into_iter().find(|resource| {
             let facts = resource.facts();
@@ -219,7 +219,7 @@ impl Resource {
         })
     }
 
-    /// The kind that an object with this `apiVersion` and `kind` belongs to, if the model serves it.
+    /// Returns the kind of an object with this `apiVersion` and `kind`, if the model serves it.
     pub fn of_object(api_version: &str, kind: &str) -> Option<Resource> {
         Resource::ALL.into_iter().find(|resource| {
             let facts = resource.facts();
@@ -229,7 +229,7 @@ impl Resource {
 }
 
 impl Facts {
-    /// `v1` or `group/version`.
+    /// Returns `v1` or `group/version`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_owned()
@@ -238,17 +238,17 @@ impl Facts {
         }
     }
 
-    /// `services` or `leases.coordination.k8s.io`, as error messages name it.
+    /// Returns `services` or `leases.coordination.k8s.io`, as in error messages.
     pub fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// `Service` or `Lease.coordination.k8s.io`, as validation messages name it.
+    /// Returns `Service` or `Lease.coordination.k8s.io`, as in validation messages.
     pub fn qualified_kind(&self) -> String {
         if self.group.is_empty() { self.kind.to_owned() } else { format!("{}.{}", self.kind, self.group) }
     }
 
-    /// The first bytes of every serialised object of this kind, which list items leave out.
+    /// Returns the first bytes of every serialised object of this kind, which list items omit.
     pub fn head(&self) -> String {
         format!(r#"{{"kind":"{}","apiVersion":"{}","#, self.kind, self.api_version())
     }

@@ -1,4 +1,4 @@
-//! Label selectors (equality and existence) and field selectors (equality), as list and watch take them.
+//! Label selectors (equality and existence) and field selectors (equality) of lists and watches.
 
 use super::events;
 use super::request::Query;

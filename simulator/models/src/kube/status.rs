@@ -1,10 +1,10 @@
-//! Failures as the real server words them: `Status` objects with code, reason, message and details.
+//! Failures with the real server's texts: `Status` objects with code, reason, message and details.
 
 use serde_json::{Value, json};
 
 use super::resource::Facts;
 
-/// An answer that is a `Status` of failure.
+/// An answer with a `Status` of failure.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
     pub code: u16,
@@ -48,7 +48,7 @@ impl Failure {
             .about(facts, name)
     }
 
-    /// Another write came between: optimistic locking failed.
+    /// Another write came first: optimistic locking failed.
     pub fn modified(facts: &Facts, name: &str) -> Failure {
         Failure::conflict(facts, name, MODIFIED)
     }
@@ -120,7 +120,7 @@ impl Failure {
         )
     }
 
-    /// The wanted resourceVersion lies before the kept history.
+    /// The requested resourceVersion is older than the kept history.
     pub fn expired(wanted: u64, oldest: u64) -> Failure {
         Failure::new(410, "Expired", format!("too old resource version: {wanted} ({oldest})"))
     }
@@ -133,7 +133,7 @@ impl Failure {
         Failure::new(410, "Expired", message)
     }
 
-    /// The wanted resourceVersion lies in the future.
+    /// The requested resourceVersion lies in the future.
     pub fn too_large_version(wanted: u64, current: u64) -> Failure {
         let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
         let mut failure = Failure::new(504, "Timeout", message);
@@ -151,7 +151,7 @@ impl Failure {
         Failure::new(500, "", message)
     }
 
-    /// The `Status` object.
+    /// Returns the `Status` object.
     pub fn body(&self) -> Value {
         let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message});

@@ -1,7 +1,7 @@
-//! Objects, their one resourceVersion, and the bounded history that watches and stale reads are served from.
+//! Objects, their one resourceVersion, and the bounded history for watches and stale reads.
 //!
-//! An object is serialised once per write, as the watch line of that write; lists, reads and every watcher
-//! share those bytes; only a group that shows the objects of another has them written again. History is a ring per kind,
+//! An object is serialised once per write, as the watch line of that write; lists, reads and every watcher share
+//! those bytes. Only a group that shows the objects of another one serialises them again. History is a ring per kind,
 //! bounded in events and bytes.
 
 use std::borrow::Cow;
@@ -16,7 +16,7 @@ use super::resource::{Facts, Resource};
 /// Namespace (empty for cluster-scoped kinds) and name.
 pub(super) type Key = (String, String);
 
-/// What happened to an object.
+/// Kind of a change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Added,
@@ -59,22 +59,22 @@ impl Snapshot {
         }
     }
 
-    /// The object, decoded. Objects are kept as bytes alone: decoded they take ten times the memory.
+    /// Returns the decoded object. Objects are stored only as bytes: decoded they take ten times the memory.
     pub fn value(&self) -> Value {
         serde_json::from_slice(self.body()).expect("the store wrote it")
     }
 
-    /// The object as this kind shows it, decoded.
+    /// Returns the decoded object in the form of this kind.
     pub fn value_as(&self, resource: Resource) -> Value {
         events::shown(resource, self.value())
     }
 
-    /// The object as JSON.
+    /// Returns the object as JSON.
     pub fn body(&self) -> &[u8] {
         &self.line[self.start..self.line.len() - 2]
     }
 
-    /// The object as this kind shows it, as JSON.
+    /// Returns the object as JSON in the form of this kind.
     pub fn body_as(&self, resource: Resource) -> Cow<'_, [u8]> {
         if resource.is_kept_as_itself() {
             Cow::Borrowed(self.body())
@@ -83,12 +83,12 @@ impl Snapshot {
         }
     }
 
-    /// The whole watch line of the write that made this version.
+    /// Returns the whole watch line of the write that created this version.
     pub fn line(&self) -> Arc<[u8]> {
         Arc::clone(&self.line)
     }
 
-    /// A watch line of this type with this version, as this kind shows it.
+    /// Returns a watch line of this type with this version, in the form of this kind.
     pub fn line_as(&self, change: Change, resource: Resource) -> Arc<[u8]> {
         let mut line = line_head(change.word());
         if resource.is_kept_as_itself() && self.line.starts_with(&line) {
@@ -126,7 +126,7 @@ fn field_of(object: &Value, path: &str) -> String {
     for part in path.split('.') {
         at = at.get(part).unwrap_or(&Value::Null);
     }
-    // The event field `source` selects by its component; an unset boolean field reads as false.
+    // The event field `source` selects by its component; an unset boolean field counts as false.
     match (path, at) {
         ("source", source) => text_of(source.get("component").unwrap_or(&Value::Null)),
         ("spec.unschedulable", Value::Null) => "false".to_owned(),
@@ -151,19 +151,19 @@ pub(super) struct Table {
     pub objects: BTreeMap<Key, Arc<Snapshot>>,
     ring: VecDeque<Event>,
     ring_bytes: usize,
-    /// Every write after this resourceVersion is in the ring.
+    /// The ring contains every write after this resourceVersion.
     pub kept_from: u64,
 }
 
 impl Table {
-    /// The writes after `rv`, oldest first.
+    /// Returns the writes after `rv`, oldest first.
     pub fn after(&self, rv: u64) -> impl Iterator<Item = &Event> {
         let start = self.ring.partition_point(|event| event.rv <= rv);
         self.ring.range(start..)
     }
 }
 
-/// Everything that survives in etcd, and the history kept in front of it.
+/// Everything that survives in etcd, and the cached history.
 #[derive(Debug, Clone)]
 pub(super) struct Store {
     tables: Vec<Table>,
@@ -189,26 +189,26 @@ impl Store {
         self.table(resource).objects.get(key)
     }
 
-    /// An object as this kind shows it, decoded.
+    /// Returns a decoded object in the form of this kind.
     pub fn value(&self, resource: Resource, key: &Key) -> Option<Value> {
         self.object(resource, key).map(|object| object.value_as(resource))
     }
 
-    /// Writes a version of an object, gives it the next resourceVersion and gives it back.
+    /// Writes a version of an object, assigns the next resourceVersion, and returns it.
     pub fn put(&mut self, resource: Resource, key: Key, value: Value, now_us: u64) -> Value {
         let exists = self.table(resource).objects.contains_key(&key);
         let change = if exists { Change::Modified } else { Change::Added };
         self.write(resource, key, change, value, self.rv + 1, now_us)
     }
 
-    /// Removes an object, if it is there; its last version carries the resourceVersion of the removal.
+    /// Removes an object, if it exists; its last version carries the resourceVersion of the removal.
     pub fn remove(&mut self, resource: Resource, key: &Key, now_us: u64) {
         if let Some(value) = self.value(resource, key) {
             self.write(resource, key.clone(), Change::Deleted, value, self.rv + 1, now_us);
         }
     }
 
-    /// Writes with a resourceVersion of the caller's, which must be newer than all.
+    /// Writes with the caller's resourceVersion, which must be newer than all others.
     pub fn write(
         &mut self,
         resource: Resource,
@@ -238,7 +238,7 @@ impl Store {
         events::shown(resource, value)
     }
 
-    /// The newest resourceVersion that a cache which lags by `lag_us` has seen at `now_us`.
+    /// Returns the newest resourceVersion at `now_us` in a cache that lags by `lag_us`.
     pub fn visible(&self, now_us: u64, lag_us: u64) -> u64 {
         if lag_us == 0 {
             return self.rv;
@@ -247,13 +247,13 @@ impl Store {
         hidden.map(|event| event.rv - 1).min().unwrap_or(self.rv)
     }
 
-    /// When the next write that is still hidden at `now_us` comes into sight.
+    /// Returns when the next write that is still hidden at `now_us` becomes visible.
     pub fn next_visible_at(&self, resource: Resource, now_us: u64, lag_us: u64) -> Option<u64> {
         let hidden = next_hidden(&self.table(resource).ring, now_us, lag_us)?;
         Some(hidden.at_us.saturating_add(lag_us))
     }
 
-    /// The objects of a kind as they were at `rv`; `None` when that is no longer known.
+    /// Returns the objects of a kind as of `rv`; `None` if that is no longer known.
     pub fn at(&self, resource: Resource, rv: u64) -> Option<BTreeMap<&Key, &Arc<Snapshot>>> {
         let table = self.table(resource);
         if rv < table.kept_from {
@@ -270,7 +270,7 @@ impl Store {
         Some(state)
     }
 
-    /// Puts everything back to what it was at `to`, the resourceVersion counter included.
+    /// Restores everything to its state at `to`, including the resourceVersion counter.
     pub fn rollback(&mut self, to: u64) -> bool {
         if to > self.rv || self.tables.iter().any(|table| to < table.kept_from) {
             return false;

@@ -1,4 +1,4 @@
-//! The validations of the real server that a client of this product can trip over.
+//! The validations of the real server that may affect a client of this product.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::object::meta;
 use super::resource::Resource;
 use super::status::Failure;
 
-/// Checks an object that is about to be stored by a client.
+/// Checks an object before a client's write is stored.
 pub(super) fn check(resource: Resource, object: &Value) -> Result<(), Failure> {
     let facts = resource.facts();
     let name = meta(object, "name");
@@ -57,7 +57,7 @@ fn check_taints(node: &Value) -> Result<(), Failure> {
     for (index, taint) in taints.into_iter().flatten().enumerate() {
         let text = |key: &str| taint[key].as_str().unwrap_or_default();
         let (key, effect) = (text("key"), text("effect"));
-        // The server says "metadata" here, although they are in the spec.
+        // The server writes "metadata" here, although they are in the spec.
         let field = format!("metadata.taints[{index}]");
         if key.is_empty() {
             return invalid(&format!("{field}.key"), "Invalid value: \"\": name part must be non-empty");
@@ -77,7 +77,7 @@ fn check_taints(node: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Events with `eventTime` are held to the stricter rules; `events.k8s.io` requires it.
+/// Events with `eventTime` must satisfy stricter rules; `events.k8s.io` requires it.
 fn check_event(
     resource: Resource,
     event: &Value,

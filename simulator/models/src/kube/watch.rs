@@ -1,7 +1,7 @@
-//! Watches: opening one, what it is told, and how it ends.
+//! Watches: their start, their lines, and their end.
 //!
-//! A watch is a cursor into the history of its kind plus a queue of lines that do not come from there
-//! (initial events, bookmarks, planted bytes). It is told everything by polling; nothing here waits.
+//! A watch is a cursor into the history of its kind plus a queue of other lines (initial events, bookmarks, inserted
+//! bytes). The caller polls; nothing here waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ pub(super) struct Watch {
     resource: Resource,
     namespace: Option<String>,
     selector: Selector,
-    /// Everything up to this resourceVersion has been told.
+    /// Last resourceVersion that was sent.
     cursor: u64,
     queue: VecDeque<Arc<[u8]>>,
-    /// When the next bookmark is due; `None` without `allowWatchBookmarks`.
+    /// Time of the next bookmark; `None` without `allowWatchBookmarks`.
     bookmark_at_us: Option<u64>,
     ends_at_us: u64,
     ended: bool,
@@ -37,7 +37,7 @@ impl Watch {
         self.queue.push_back(bytes.into());
     }
 
-    /// The connection breaks: what has not been fetched is lost.
+    /// Breaks the connection: lines that were not fetched are lost.
     pub fn break_off(&mut self) {
         self.queue.clear();
         self.ended = true;
@@ -70,7 +70,7 @@ impl Watch {
         }
     }
 
-    /// The line of a write as it was made.
+    /// Returns the original line of a write.
     fn written(&self, event: &Event) -> Arc<[u8]> {
         if self.resource.is_kept_as_itself() {
             event.now.line()
@@ -86,7 +86,8 @@ impl Watch {
     }
 }
 
-/// An object that no longer matches: its last matching version, deleted at the resourceVersion of the change.
+/// Returns the line about an object that no longer matches: its last matching version, deleted at the resourceVersion
+/// of the change.
 fn left(before: &Snapshot, resource: Resource, rv: u64) -> Arc<[u8]> {
     let mut object = before.value_as(resource);
     object["metadata"]["resourceVersion"] = rv.to_string().into();
@@ -161,7 +162,7 @@ impl KubeModel {
                 self.queue_state(&mut watch, from)?;
             }
         } else if watch.cursor < oldest {
-            self.met.expired += 1;
+            self.fault_effects.expired += 1;
             watch.fail(&Failure::expired(watch.cursor, oldest));
         }
         match self.faults.watches_last_us {
@@ -180,7 +181,7 @@ impl KubeModel {
         let state = state_of(&self.store, watch.resource, watch.namespace.as_deref(), &watch.selector, rv)
             .ok_or_else(|| Failure::expired(rv, self.store.horizon))?;
         if self.faults.hidden.contains(&watch.resource) {
-            *self.met.hidden.entry(watch.resource).or_default() += 1;
+            *self.fault_effects.hidden.entry(watch.resource).or_default() += 1;
         } else {
             let resource = watch.resource;
             watch.queue.extend(state.into_iter().map(|(_, object)| object.line_as(Change::Added, resource)));
@@ -189,14 +190,14 @@ impl KubeModel {
         Ok(())
     }
 
-    /// Between one and two times the configured minimum, as the real server spreads its watches.
+    /// Returns between one and two times the configured minimum, as the real server spreads its watches.
     fn default_timeout(&mut self) -> u64 {
         let least = self.settings.watch_timeout_us;
         let spread = self.numbers.next() % least.max(1);
         least.saturating_add(spread)
     }
 
-    /// The lines that a watch has for its client at `now_us`, each with its line end, oldest first.
+    /// Returns the lines of a watch at `now_us`, each with its line end, oldest first.
     pub fn poll_watch(&mut self, id: WatchId, now_us: u64) -> Vec<Arc<[u8]>> {
         let visible = self.store.visible(now_us, self.faults.lag_us);
         let Some(watch) = self.watches.get_mut(&id) else {
@@ -208,7 +209,7 @@ impl KubeModel {
         }
         let table = self.store.table(watch.resource);
         if watch.cursor < table.kept_from {
-            // Too slow for the history: the real server drops such a watcher; a new watch hears 410.
+            // Too slow for the history: the real server drops such a watcher, and a new watch gets 410.
             watch.break_off();
             self.changed();
             return lines;
@@ -227,13 +228,13 @@ impl KubeModel {
         lines
     }
 
-    /// Whether a watch is over and has nothing left to fetch. A closed or unknown watch is over.
+    /// Returns whether a watch has ended and has nothing left to fetch. A closed or unknown watch has ended.
     pub fn watch_ended(&self, id: WatchId) -> bool {
         self.watches.get(&id).is_none_or(|watch| watch.ended && watch.queue.is_empty())
     }
 
-    /// The moment at which time alone gives this watch something new; `now_us` if something waits already,
-    /// `None` once it has ended.
+    /// Returns when time alone gives this watch something new; `now_us` if something waits already, `None` after its
+    /// end.
     pub fn watch_deadline(&self, id: WatchId, now_us: u64) -> Option<u64> {
         let watch = self.watches.get(&id)?;
         if !watch.queue.is_empty() {
@@ -252,13 +253,13 @@ impl KubeModel {
         [Some(watch.ends_at_us), watch.bookmark_at_us, lagged].into_iter().flatten().min()
     }
 
-    /// The client has gone.
+    /// Closes a watch whose client has gone.
     pub fn close_watch(&mut self, id: WatchId) {
         self.watches.remove(&id);
         self.changed();
     }
 
-    /// The watches that are running, with what they watch.
+    /// Returns the running watches, with their targets.
     pub fn open_watches(&self) -> Vec<(WatchId, Resource, Option<String>)> {
         let running = self.watches.iter().filter(|(_, watch)| !watch.ended);
         running.map(|(id, watch)| (*id, watch.resource, watch.namespace.clone())).collect()

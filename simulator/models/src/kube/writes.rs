@@ -37,7 +37,7 @@ impl KubeModel {
             }
             new["metadata"]["name"] = format!("{stem}{}", self.numbers.suffix()).into();
         }
-        // The server gives identity; a client cannot choose it.
+        // The server assigns the identity; a client cannot choose it.
         if let Some(metadata) = new["metadata"].as_object_mut() {
             metadata.shift_remove("uid");
             metadata.shift_remove("creationTimestamp");
@@ -56,7 +56,7 @@ impl KubeModel {
         Ok(answer(201, &self.insert(target.resource, key, new, dry, now_us)))
     }
 
-    /// Stores a new object under a free key and gives back what was (or would have been) stored.
+    /// Stores a new object under a free key, and returns what was (or would have been) stored.
     pub(super) fn insert(
         &mut self,
         resource: Resource,
@@ -155,7 +155,7 @@ impl KubeModel {
         self.update(target, key, &old, new, dry, now_us)
     }
 
-    /// What PUT and PATCH share once old and new are known.
+    /// The common part of PUT and PATCH, after old and new are known.
     fn update(
         &mut self,
         target: &Target,
@@ -184,7 +184,7 @@ impl KubeModel {
         Ok(answer(200, &self.store_next(target.resource, key, old, next, now_us)))
     }
 
-    /// Writes a successor unless it changes nothing; the last finalizer's end completes a deletion.
+    /// Writes a successor unless it changes nothing; removing the last finalizer completes a deletion.
     pub(super) fn store_next(
         &mut self,
         resource: Resource,
@@ -256,8 +256,8 @@ impl KubeModel {
         ))
     }
 
-    /// Deletes as the server does: at once, or by deletionTimestamp while finalizers remain. A namespace takes
-    /// what is in it along; owned objects stay (the model has no garbage collector).
+    /// Deletes like the server: immediately, or by deletionTimestamp while finalizers remain. A namespace includes
+    /// its contents; owned objects stay (the model has no garbage collector).
     pub(super) fn remove(&mut self, resource: Resource, key: &Key, now_us: u64) -> bool {
         let Some(old) = self.store.value(resource, key) else {
             return false;
@@ -328,7 +328,7 @@ fn check_uid(facts: &Facts, name: &str, wanted: &str, current: &str) -> Result<(
     Err(Failure::conflict(facts, name, &why))
 }
 
-/// Decodes a whole object of the target's kind and settles its namespace.
+/// Decodes a whole object of the target's kind and sets its namespace.
 fn body_of(request: &Request, target: &Target) -> Result<Value, Failure> {
     let facts = target.resource.facts();
     if !matches!(request.content_type().as_str(), "" | "application/json") {

@@ -1,4 +1,4 @@
-//! A client that reads, changes and writes resources of a cluster, a second apart.
+//! A client that reads, changes and writes resources of a cluster, one second apart.
 
 use serde_json::{Value, json};
 use simulator_models::arm::topology::{Cluster, NETWORK, SUBNET, Topology};
@@ -16,7 +16,7 @@ pub struct Azure {
 }
 
 impl Azure {
-    /// A cluster of the catalogue, whose writes are finished when they are answered.
+    /// A cluster of the catalogue; writes are finished when they are answered.
     pub fn of(topology: Topology) -> Self {
         Self::with(&topology.cluster(), Settings::default())
     }
@@ -26,7 +26,7 @@ impl Azure {
         Self { model: cluster.build(settings).expect("the cluster is taken"), now: 0 }
     }
 
-    /// Sends a request a second after the last one.
+    /// Sends a request one second after the last one.
     pub fn call(&mut self, method: Method, id: &str, headers: &[(&str, &str)], body: &Value) -> Response {
         self.now += SECOND;
         let separator = if id.contains('?') { '&' } else { '?' };
@@ -34,7 +34,7 @@ impl Azure {
         send(&mut self.model, &request(method, &path, headers, &body.to_string()), self.now)
     }
 
-    /// GETs a resource that is there.
+    /// GETs an existing resource.
     pub fn get(&mut self, id: &str) -> Value {
         let found = self.call(Method::Get, id, &[], &Value::Null);
         assert_eq!(found.status, 200, "{id}: {}", String::from_utf8_lossy(&found.body));
@@ -46,7 +46,7 @@ impl Azure {
         self.call(Method::Put, id, &[], body)
     }
 
-    /// PUTs a resource and insists that it is taken.
+    /// PUTs a resource and requires success.
     pub fn must_put(&mut self, id: &str, body: &Value) -> Value {
         let answer = self.put(id, body);
         assert!(answer.status < 300, "{id}: {}", String::from_utf8_lossy(&answer.body));
@@ -65,7 +65,7 @@ impl Azure {
         self.call(Method::Delete, id, &[], &Value::Null)
     }
 
-    /// Waits for the operation that an answer names, and says how it ended.
+    /// Waits for the operation of an answer, and returns its end.
     pub fn wait(&mut self, answer: &Response) -> String {
         let path = operation(answer);
         loop {
@@ -79,17 +79,17 @@ impl Azure {
     }
 }
 
-/// The id of a network resource.
+/// Returns the id of a network resource.
 pub fn network(rest: &str) -> String {
     format!("{GROUP}/providers/Microsoft.Network/{rest}")
 }
 
-/// The id of a compute resource.
+/// Returns the id of a compute resource.
 pub fn compute(rest: &str) -> String {
     format!("{GROUP}/providers/Microsoft.Compute/{rest}")
 }
 
-/// The id of the subnet of the nodes.
+/// Returns the id of the subnet of the nodes.
 pub fn subnet() -> String {
     network(&format!("virtualNetworks/{NETWORK}/subnets/{SUBNET}"))
 }
@@ -116,7 +116,7 @@ pub fn internal_balancer(name: &str, sku: &str, address: Option<&str>) -> Value 
             "protocol": "Tcp", "frontendPort": 80, "backendPort": 80}}]}})
 }
 
-/// Adds a pool to the first IP configuration of an interface, or to that of a list of interfaces.
+/// Adds a pool to the first IP configuration of an interface, or of a list of interfaces.
 pub fn join(configuration: &mut Value, load_balancer: &str) {
     let id = network(&format!("loadBalancers/{load_balancer}/backendAddressPools/pool"));
     let pools = &mut configuration["properties"]["loadBalancerBackendAddressPools"];
@@ -143,7 +143,7 @@ pub fn of_instance(instance: &mut Value) -> &mut Value {
     of_interface(&mut profile["networkInterfaceConfigurations"][0])
 }
 
-/// Takes an IP configuration out of all load balancers.
+/// Removes an IP configuration from all load balancers.
 pub fn leave(configuration: &mut Value) {
     for list in
         ["loadBalancerBackendAddressPools", "loadBalancerInboundNatPools", "loadBalancerInboundNatRules"]

@@ -226,7 +226,7 @@ fn z1_a_bad_end_reverts_or_keeps_and_reads_show_the_new_shape() {
     }
 }
 
-/// Each child of a load balancer that uses a pool, once for each time that the load balancer or a pool names it.
+/// Returns each child of a load balancer that uses a pool, once for each reference by the load balancer or a pool.
 fn uses(model: &mut ArmModel, now: u64) -> Vec<String> {
     let balancer = body(model, "lb", now);
     let properties = &balancer["properties"];
@@ -268,7 +268,7 @@ fn z1_changes_during_a_balancer_write_come_after_it() {
                 assert!(model.is_updating("lb"), "{case}: the write goes on");
                 let etag = model.etag("lb");
                 if superseded {
-                    // Another client's write of a pool takes the place of the first write, which is left unfinished.
+                    // Another client's write of a pool supersedes the first write, which is left unfinished.
                     assert_eq!(put(&mut model, "lb", "a", &holding(&["10.0.0.7"]), 3 * SECOND).status, 200);
                 }
                 let found = uses(&mut model, 30 * SECOND);

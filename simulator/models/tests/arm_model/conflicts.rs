@@ -89,7 +89,7 @@ fn z1_a_superseded_operation_ends_canceled_and_names_its_successor() {
 }
 
 #[test]
-fn z1_superseding_the_creation_of_the_same_pool_creates_it_anew() {
+fn z1_superseding_the_creation_of_the_same_pool_creates_it_again() {
     let mut model = with(ConcurrentWrite::Supersede);
     put(&mut model, "lb", "new", &holding(&["10.0.0.8"]), 0);
     assert_eq!(put(&mut model, "lb", "new", &holding(&["10.0.0.9"]), SECOND).status, 201);

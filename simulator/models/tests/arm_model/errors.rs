@@ -1,4 +1,4 @@
-//! What is refused before anything is written.
+//! Requests that are refused before anything is written.
 
 use serde_json::{Value, json};
 use simulator_models::arm::{ArmModel, Method, PoolSpec, Settings, SyncMode, VirtualNetwork};

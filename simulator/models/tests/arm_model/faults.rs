@@ -103,7 +103,7 @@ fn z1_a_delay_adds_to_the_latency_of_its_target_only() {
     assert_eq!(latencies, [20_000, 20_000, 20_000, SECOND + 20_000]);
 }
 
-/// How often each of the faults has taken effect, in their order.
+/// Returns how often each of the faults has taken effect, in their order.
 fn effects(model: &ArmModel, faults: &[Fault]) -> Vec<u64> {
     let times = |fault: &Fault| model.fault_effects().iter().find(|(known, _)| known == fault);
     faults.iter().map(|fault| times(fault).map_or(0, |(_, times)| *times)).collect()

@@ -1,4 +1,4 @@
-//! ArmModel answers as recordings and reports of Azure do (docs/design/surface.md, Z1).
+//! ArmModel answers like recordings and reports of Azure (docs/design/surface.md, Z1).
 
 mod access;
 mod azure;

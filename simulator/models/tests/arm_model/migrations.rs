@@ -1,4 +1,5 @@
-//! The whole way from Basic to Standard, by hand: what the model refuses on the way and what it lets through.
+//! The whole migration from Basic to Standard, step by step: the steps that the model refuses, and those that it
+//! accepts.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ fn balancer(name: &str) -> String {
     network(&format!("loadBalancers/{name}"))
 }
 
-/// The addresses of all frontends, public and private.
+/// Returns the addresses of all frontends, public and private.
 fn addresses(azure: &Azure) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for name in BALANCERS {
@@ -36,7 +37,7 @@ fn addresses(azure: &Azure) -> BTreeMap<String, String> {
     found
 }
 
-/// PUTs a resource, and waits where an operation was started.
+/// PUTs a resource, and waits if an operation was started.
 fn write(azure: &mut Azure, id: &str, change: impl FnOnce(&mut Value)) {
     let answer = azure.change(id, change);
     assert!(answer.status < 300, "{id}: {}", String::from_utf8_lossy(&answer.body));
@@ -54,7 +55,7 @@ fn instances(azure: &Azure) -> Vec<String> {
     all.filter(|id| id.contains("/virtualMachines/")).collect()
 }
 
-/// Takes all members out of the load balancers: models first.
+/// Removes all members from the load balancers: models first.
 fn detach(azure: &mut Azure) {
     for set in
         ids(azure, "/virtualMachineScaleSets/").into_iter().filter(|id| !id.contains("/virtualMachines/"))
@@ -75,7 +76,7 @@ fn detach(azure: &mut Azure) {
     }
 }
 
-/// The body of the Standard load balancer that takes the place of a Basic one.
+/// Returns the body of the Standard load balancer that replaces a Basic one.
 fn standard(basic: &Value) -> Value {
     let mut body = basic.clone();
     body["sku"] = json!({"name": "Standard"});
@@ -134,7 +135,7 @@ fn migrate(azure: &mut Azure, topology: Topology) {
     attach(azure, &backup);
 }
 
-/// Puts all members back as they were.
+/// Restores all members.
 fn attach(azure: &mut Azure, before: &simulator_models::arm::ArmModel) {
     let was = |id: &str| before.json(id).expect("it was there");
     for set in
@@ -150,7 +151,7 @@ fn attach(azure: &mut Azure, before: &simulator_models::arm::ArmModel) {
     }
 }
 
-/// Those that can be migrated without losing an address.
+/// Clusters that can be migrated without losing an address.
 const MIGRATABLE: [Topology; 11] = [
     Topology::AvailabilitySet,
     Topology::ScaleSetManual,

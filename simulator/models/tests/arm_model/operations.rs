@@ -10,7 +10,7 @@ use crate::support::{
     send, text,
 };
 
-/// The moment at which an operation started at 0 ends: latency and five seconds.
+/// End of an operation that starts at 0: latency and five seconds.
 const END: u64 = 5 * SECOND + 100_000;
 
 fn state(model: &mut ArmModel, path: &str, now: u64) -> String {

@@ -13,7 +13,7 @@ fn methods() -> impl Strategy<Value = Method> {
     prop::sample::select(all.map(Method::parse).to_vec())
 }
 
-/// Paths that are nearly right, and bytes that are not.
+/// Almost valid paths, and arbitrary bytes.
 fn paths() -> impl Strategy<Value = String> {
     let pieces = prop::sample::select(vec![
         "subscriptions",
@@ -78,7 +78,7 @@ fn headers() -> impl Strategy<Value = Vec<(String, String)>> {
     prop::collection::vec((prop::sample::select(names).prop_map(str::to_owned), any::<String>()), 0..3)
 }
 
-/// One step of a client's life.
+/// One step of a client.
 #[derive(Clone, Debug)]
 enum Step {
     Put { pool: usize, members: Vec<u8> },
@@ -150,7 +150,7 @@ fn take(model: &mut ArmModel, step: &Step, now: u64) -> Reply {
     model.handle(&asked, now)
 }
 
-/// What holds at every moment.
+/// Invariants at every moment.
 fn check(model: &mut ArmModel, now: u64) -> Result<(), TestCaseError> {
     let lb = json_of(&get(model, &path("lb"), now));
     let etag = text(&lb, "/etag");

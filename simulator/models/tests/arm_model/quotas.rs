@@ -8,7 +8,7 @@ fn limited(quotas: Quotas) -> ArmModel {
     model(Settings { quotas: Some(quotas), ..Settings::default() })
 }
 
-/// How many requests are let through at once until one is refused for a quota, and what that one is told.
+/// Returns how many requests are accepted at once until one is refused for a quota, and the refusal.
 fn until_refused(mut ask: impl FnMut() -> Response) -> (u64, Response) {
     let mut let_through = 0;
     loop {
@@ -24,8 +24,8 @@ fn until_refused(mut ask: impl FnMut() -> Response) -> (u64, Response) {
 /// Makes a request at a time.
 type Ask = fn(&mut ArmModel, u64) -> Response;
 
-/// Of each verb, how it is asked, what ARM's bucket holds, what comes back in a second, and the network provider's
-/// limit in five minutes, as reference/arm.md has them in 10.4 (DELETE: where it describes the buckets).
+/// Per verb: the request, the size of ARM's bucket, its refill per second, and the network provider's limit in five
+/// minutes, as in reference/arm.md, 10.4 (DELETE: in the description of the buckets).
 const DOCUMENTED: [(Ask, u64, u64, u64); 3] =
     [(read, 250, 25, 10_000), (write, 200, 10, 1_000), (delete, 200, 10, 1_000)];
 

@@ -1,4 +1,4 @@
-//! Whatever clients write in whatever order, both sides of every reference agree, and the same history has the same end.
+//! For any writes in any order, both sides of every reference agree, and the same history has the same end.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use simulator_models::arm::{ArmModel, Durations, Method, Reply, Settings};
 use crate::azure::{compute, leave, network, of_instance, of_interface, of_scale_set};
 use crate::support::{SECOND, request};
 
-/// One write. Numbers choose among what is there.
+/// One write. Numbers select among existing resources.
 #[derive(Clone, Debug)]
 enum Step {
     PublicIp { at: usize, sku: &'static str, method: &'static str },
@@ -52,7 +52,7 @@ fn send(model: &mut ArmModel, method: Method, id: &str, body: &Value, now: u64) 
     }
 }
 
-/// The ids of what has IP configurations; the model of a flexible scale set has none.
+/// Returns the ids of resources with IP configurations; the model of a flexible scale set has none.
 fn members(model: &ArmModel) -> Vec<String> {
     let all = model.ids().into_iter().filter(|id| !id.ends_with("/virtualMachineScaleSets/flex"));
     all.filter(|id| id.contains("/networkInterfaces/") || id.contains("/virtualMachineScaleSets/")).collect()
@@ -68,7 +68,7 @@ fn configuration<'a>(id: &str, body: &'a mut Value) -> &'a mut Value {
     }
 }
 
-/// Makes one write; says its status.
+/// Makes one write; returns its status.
 fn take(model: &mut ArmModel, step: &Step, originals: &ArmModel, now: u64) -> u16 {
     let balancer = |at: usize| network(&format!("loadBalancers/{}", BALANCERS[at]));
     let chosen =

@@ -1,4 +1,4 @@
-//! The model's bodies and headers against recordings and official examples of Azure, where they are at hand.
+//! The model's bodies and headers compared with recordings and official examples of Azure, if present.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::support::{
 /// Headers that the wrapper adds, or that recordings write in another case.
 const NOT_OURS: [&str; 1] = ["content-length"];
 
-/// A file of recorded or official data, where it is at hand.
+/// Returns a file of recorded or official data, if present.
 pub fn data(file: &str) -> Option<Value> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/arm");
     let file: PathBuf = root.join(file);
@@ -31,7 +31,7 @@ fn skip(file: &Path) {
         .expect("standard error can be written");
 }
 
-/// The shape of a body: paths of all leaves with their sorts of values; lists count as their elements.
+/// Collects the shape of a body: paths of all leaves with their types of values; lists count as their elements.
 fn shape(value: &Value, at: &str, into: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => map.iter().for_each(|(key, value)| shape(value, &format!("{at}/{key}"), into)),
@@ -54,14 +54,14 @@ fn shape(value: &Value, at: &str, into: &mut BTreeSet<String>) {
     }
 }
 
-/// The shape of a body.
+/// Returns the shape of a body.
 pub fn shape_of(value: &Value) -> BTreeSet<String> {
     let mut shapes = BTreeSet::new();
     shape(value, "", &mut shapes);
     shapes
 }
 
-/// The recorded interaction whose method and path end fit, and which comes at or after `from`.
+/// Returns the first recorded interaction at or after `from` with this method and this path end.
 fn interaction<'a>(recording: &'a Value, from: usize, method: &str, end: &str) -> (usize, &'a Value) {
     let all = recording["interactions"].as_array().expect("a recording has interactions");
     let fits = |one: &Value| {

@@ -1,4 +1,5 @@
-//! Resources beside load balancers: life, lists, tags, operations, and their bodies against recordings of Azure.
+//! Resources other than load balancers: lifecycle, lists, tags, operations, and their bodies compared with recordings
+//! of Azure.
 
 use serde_json::{Value, json};
 use simulator_models::arm::topology::{Cluster, Topology, frontend_name, public_ip_name};

@@ -1,5 +1,5 @@
-//! Every rule between Basic and Standard, and every other refusal that a migration can meet, against the table of codes
-//! in `fixtures/rules.json`, which names the source of each.
+//! Every rule between Basic and Standard, and every other refusal that may affect a migration, compared with the
+//! table of codes in `fixtures/rules.json`, which names the source of each.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ fn external(port: u16) -> Value {
     json!({"name": format!("front-{port}"), "properties": {"publicIPAddress": {"id": address("spare")}}})
 }
 
-/// What a request is made of, and the request.
+/// Name of a case, and its request.
 type Case = (&'static str, fn() -> Response);
 
 const PUBLIC_IPS: [Case; 12] = [

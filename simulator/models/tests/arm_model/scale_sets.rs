@@ -1,4 +1,4 @@
-//! Scale sets: what instances have of the model, upgrades by hand, and sections that a PUT leaves out.
+//! Scale sets: the instances' part of the model, manual upgrades, and sections that a PUT omits.
 
 use serde_json::{Value, json};
 use simulator_models::arm::topology::Topology;

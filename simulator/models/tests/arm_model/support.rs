@@ -1,11 +1,11 @@
-//! A client for the model: builds requests, takes answers apart.
+//! A client for the model: builds requests and parses answers.
 
 use serde_json::{Value, json};
 use simulator_models::arm::{
     ArmModel, Latency, Method, PoolSpec, Reply, Request, Response, Settings, VirtualNetwork,
 };
 
-/// The group below which everything lives.
+/// Resource group of all resources.
 pub const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg";
 /// A virtual network.
 pub const VNET: &str = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/vnet";
@@ -54,7 +54,7 @@ pub fn request(method: Method, path: &str, headers: &[(&str, &str)], body: &str)
     }
 }
 
-/// Sends a request and insists on an answer.
+/// Sends a request and requires an answer.
 pub fn send(model: &mut ArmModel, request: &Request, now: u64) -> Response {
     match model.handle(request, now) {
         Reply::Answer(response) => response,
@@ -84,7 +84,7 @@ pub fn put_with(
     send(model, &request(Method::Put, &pool_path(lb, pool), headers, &body.to_string()), now)
 }
 
-/// The body that holds these IPs.
+/// Returns the body with these IPs.
 pub fn holding(ips: &[&str]) -> Value {
     let addresses: Vec<Value> =
         ips.iter().map(|ip| json!({"name": format!("node-{ip}"), "properties": {"ipAddress": ip}})).collect();
@@ -92,34 +92,34 @@ pub fn holding(ips: &[&str]) -> Value {
     json!({"properties": {"virtualNetwork": network, "loadBalancerBackendAddresses": addresses}})
 }
 
-/// The JSON of an answer.
+/// Returns the JSON of an answer.
 pub fn json_of(response: &Response) -> Value {
     serde_json::from_slice(&response.body).expect("the body should be JSON")
 }
 
-/// The error code of an answer.
+/// Returns the error code of an answer.
 pub fn code(response: &Response) -> String {
     text(&json_of(response), "/error/code")
 }
 
-/// The error code of the first detail of an answer.
+/// Returns the error code of the first detail of an answer.
 pub fn detail(response: &Response) -> String {
     text(&json_of(response), "/error/details/0/code")
 }
 
-/// A text inside a JSON value.
+/// Returns a text inside a JSON value.
 pub fn text(value: &Value, pointer: &str) -> String {
     let found = value.pointer(pointer).and_then(Value::as_str);
     found.unwrap_or_else(|| panic!("no text at {pointer} in {value}")).to_owned()
 }
 
-/// The path of the operation that an answer started.
+/// Returns the path of the operation that an answer started.
 pub fn operation(response: &Response) -> String {
     let url = response.header("azure-asyncoperation").expect("the answer should name an operation");
     url.strip_prefix("https://management.azure.com").expect("the endpoint should be the default").to_owned()
 }
 
-/// The sorted IPs in a pool.
+/// Returns the sorted IPs in a pool.
 pub fn ips(model: &ArmModel, lb: &str, pool: &str) -> Vec<String> {
     let ips = model.member_ips(lb, pool).expect("the pool should be there");
     ips.into_iter().map(str::to_owned).collect()

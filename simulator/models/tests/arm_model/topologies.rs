@@ -1,4 +1,4 @@
-//! Clusters for the migration: Azure takes them, both sides of their references agree, and every frontend serves.
+//! Clusters for the migration: Azure accepts them, both sides of their references agree, and every frontend serves.
 
 use serde_json::Value;
 use simulator_models::arm::topology::{Frontend, LOAD_BALANCER, Topology, frontend_name, public_ip_name};

@@ -1,4 +1,4 @@
-//! What admin state and health probe make of a member.
+//! Effect of admin state and health probe on a member.
 
 use serde_json::json;
 use simulator_models::arm::{ArmModel, Flows, PoolSpec, Settings, Traffic};

@@ -1,4 +1,4 @@
-//! PUT and DELETE of pools where writes are synchronous.
+//! PUT and DELETE of pools with synchronous writes.
 
 use serde_json::{Value, json};
 use simulator_models::arm::{ArmModel, Kind, Method, NicAdminState, PoolSpec, Settings};

@@ -1,12 +1,12 @@
-//! How its Azure client tries, waits and polls.
+//! How the cloud-controller-manager's Azure client tries, waits and polls.
 
 use simulator_models::arm::{self, BadEnd, Fault, FaultEffect, FaultTarget, Latency};
 use simulator_models::ccm::{Settings, Verb};
 
 use crate::support::{SECOND, World, quiet};
 
-/// Moments, in seconds since the first, at which PUTs of the pool arrived when each is answered so, and whether
-/// the lock was held throughout.
+/// Returns the times, in seconds since the first, at which PUTs of the pool arrive if each gets this answer; checks
+/// that the lock is held throughout.
 fn tries(status: u16, retry_after: Option<&str>) -> Vec<u64> {
     let faults = vec![Fault::every_nth_put(1, status, "X", retry_after)];
     let mut world = World::with(vec![quiet()], arm::Settings { faults, ..arm::Settings::default() });
@@ -83,7 +83,7 @@ fn z1_a_failed_operation_fails_the_reconcile_with_the_status_of_its_poll() {
     let arm = arm::Settings { operation, faults: vec![fault], ..arm::Settings::default() };
     let mut world = World::with(vec![quiet()], arm);
     world.begin();
-    world.settle();
+    world.run_until_idle();
     let failed = world.events("SyncLoadBalancerFailed");
     assert!(failed[0].0.contains("RESPONSE 200: ERROR CODE: AnotherOperationInProgress"), "{failed:?}");
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.1"]), "the retry brought it");

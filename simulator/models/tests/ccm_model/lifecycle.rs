@@ -1,4 +1,4 @@
-//! The taints of nodes whose machines stop and come back.
+//! The taints of nodes whose machines stop and start again.
 
 use serde_json::{Value, json};
 use simulator_models::ccm::{Call, Settings};
@@ -18,11 +18,11 @@ fn watching() -> Settings {
 fn ready(settings: Settings) -> World {
     let mut world = World::new(settings);
     world.begin();
-    world.settle();
+    world.run_until_idle();
     world
 }
 
-/// Changes a node as its kubelet or another client does.
+/// Changes a node like its kubelet or another client.
 fn edit(world: &mut World, name: &str, change: impl FnOnce(&mut Value)) {
     let mut node = world.kube.get(Resource::Nodes, "", name).expect("the node is there");
     change(&mut node);
@@ -34,7 +34,7 @@ fn be_ready(world: &mut World, name: &str, ready: bool) {
     edit(world, name, |node| node["status"]["conditions"] = like["status"]["conditions"].clone());
 }
 
-/// Key, value and effect of each taint.
+/// Returns key, value and effect of each taint.
 fn taints(world: &World, name: &str) -> Vec<[String; 3]> {
     let node = world.kube.get(Resource::Nodes, "", name).expect("the node is there");
     let text = |taint: &Value, key: &str| taint[key].as_str().unwrap_or_default().to_owned();
@@ -94,7 +94,7 @@ fn n1_a_list_of_taints_that_has_changed_meanwhile_is_not_replaced() {
     let mut world = ready(watching());
     world.machine("n1", true);
     be_ready(&mut world, "n1", false);
-    // Another client is faster, and it has not heard of that when it looks.
+    // Another client is faster, and its write has not arrived at the check.
     let mut node = world.kube.get(Resource::Nodes, "", "n1").expect("the node is there");
     node["spec"]["taints"] = json!([{"key": "maintenance", "effect": "NoSchedule"}]);
     world.kube.apply(node, world.now).expect("a node");

@@ -116,7 +116,7 @@ fn z1_a_lease_expires_by_renewal_and_duration_on_its_own_clock_alone() {
 fn z1_unlock_names_nobody_and_always_the_same_previous_holder() {
     let mut world = World::new(Settings { holder: "somebody-else".to_owned(), ..quiet() });
     world.begin();
-    world.settle();
+    world.run_until_idle();
     let (verb, released) = world.lease_writes().pop().expect("writes");
     assert_eq!((verb, &released["spec"]["holderIdentity"]), (Verb::Put, &json!("")));
     assert_eq!(released["metadata"]["annotations"], json!({PREVIOUS: "cloud-controller-manager"}));
@@ -192,7 +192,7 @@ fn z1_annotations_without_a_previous_holder_count_as_another_one() {
         let mut world = World::new(quiet());
         world.set_lease(json!({"leaseDurationSeconds": 900}), annotations);
         world.begin();
-        world.settle();
+        world.run_until_idle();
         world.ccms[0].counters().cache_rebuilds
     };
     assert_eq!(rebuilds(json!({"a": "b"})), 1);
@@ -209,7 +209,7 @@ fn z1_it_dies_with_the_lock_and_enters_it_again_when_it_is_back() {
     let died = world.lease()["spec"]["acquireTime"].clone();
     world.ccms[0].reconfigure(|settings| settings.crash_per_mille = 0);
     world.run(20 * SECOND);
-    world.settle();
+    world.run_until_idle();
     assert_ne!(world.lease()["spec"]["acquireTime"], died);
     assert_eq!(world.lease()["spec"]["holderIdentity"], "");
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.1"]));

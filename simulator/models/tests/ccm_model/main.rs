@@ -1,4 +1,4 @@
-//! The model of the cloud-controller-manager does what upstream does (docs/design/surface.md, Z1).
+//! The model of the cloud-controller-manager behaves like upstream (docs/design/surface.md, Z1).
 
 mod azure;
 mod lifecycle;

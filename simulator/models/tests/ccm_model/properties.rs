@@ -1,4 +1,4 @@
-//! Whatever it is told, it neither panics nor forgets to go on.
+//! For any inputs, the model neither panics nor stops working.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -75,7 +75,7 @@ fn answers() -> impl Strategy<Value = Answer> {
     prop_oneof![1 => Just(Answer::Lost), 9 => arrived]
 }
 
-/// What an honest Lease server says, so that the runs come further than the lock.
+/// Answers of a correct Lease server, so that the runs continue beyond the lock.
 fn honest(call: &Call) -> Option<Answer> {
     let body = match &call.body {
         Some(body) => body.to_string(),

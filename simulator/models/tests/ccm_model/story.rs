@@ -1,4 +1,4 @@
-//! Whole stories of Services, from their appearance to their end, against both models on one clock.
+//! Whole stories of Services, from creation to deletion, with both models on one clock.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -42,7 +42,7 @@ fn rules(world: &mut World, lb: &str) -> Vec<(String, String)> {
 fn z1_a_new_service_gets_rules_and_pool_and_follows_endpoints() {
     let mut world = World::new(Settings::default());
     world.begin();
-    world.settle();
+    world.run_until_idle();
     assert_eq!(rules(&mut world, "lb"), [(format!("{}-TCP-80", prefix("web")), "demo-web".to_owned())]);
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.1"]));
     let service = world.kube.get(Resource::Services, "demo", "web").expect("web");
@@ -67,11 +67,11 @@ fn z1_a_new_service_gets_rules_and_pool_and_follows_endpoints() {
 fn z1_a_reconcile_writes_the_balancer_with_and_the_pool_without_etag() {
     let mut world = World::new(quiet());
     world.begin();
-    world.settle();
+    world.run_until_idle();
     world.apply(build::service("demo", "api", &[443], &[Family::V4]));
     world.slice("api", 0, &["n2"]);
     let before = world.trace.len();
-    world.settle();
+    world.run_until_idle();
     let azure: Vec<_> = world.trace[before..].iter().filter(|(_, call, _)| call.side == Side::Arm).collect();
     let asked: Vec<(Verb, bool)> = azure
         .iter()
@@ -107,7 +107,7 @@ fn z1_a_service_without_slices_gets_every_allowed_node() {
         &[],
     ));
     world.service("bare");
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.ips("lb", "demo-bare"), Some(vec!["10.0.0.1", "10.0.0.2", "10.0.0.3"]));
 }
 
@@ -121,7 +121,7 @@ fn z1_the_main_loop_takes_all_slices_and_ignores_conditions() {
     world.apply(build::endpoint_slice("demo", "web", 0, &endpoints, Family::V4));
     world.slice("web", 1, &["N3"]);
     world.service("web");
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.1", "10.0.0.2", "10.0.0.3"]));
 }
 
@@ -131,7 +131,7 @@ fn z1_a_dual_stack_service_has_two_pools_with_named_rules() {
     world.node("n1", &["10.0.0.1", "fd00::1"]);
     world.slice("web", 0, &["n1"]);
     world.apply(build::service("demo", "web", &[80, 443], &[Family::V4, Family::V6]));
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.1"]));
     assert_eq!(world.ips("lb", "demo-web-ipv6"), Some(vec!["fd00::1"]));
     let names: Vec<String> = rules(&mut world, "lb").into_iter().map(|(name, _)| name).collect();
@@ -145,10 +145,10 @@ fn z1_a_deleted_service_loses_rules_pool_and_finalizer() {
     world.begin();
     world.slice("api", 0, &["n2"]);
     world.service("api");
-    world.settle();
+    world.run_until_idle();
     world.delete(Resource::Services, "web");
     assert!(world.kube.get(Resource::Services, "demo", "web").is_some(), "the finalizer holds it");
-    world.settle();
+    world.run_until_idle();
     assert!(world.kube.get(Resource::Services, "demo", "web").is_none());
     assert_eq!(world.ips("lb", "demo-web"), None);
     assert_eq!(world.ips("lb", "demo-api"), Some(vec!["10.0.0.2"]));
@@ -162,7 +162,7 @@ fn z1_a_missing_finalizer_is_added_and_its_service_is_cleaned_up() {
     let mut service = build::service("demo", "web", &[80], &[Family::V4]);
     service["metadata"]["finalizers"] = json!(["other/one"]);
     world.apply(service);
-    world.settle();
+    world.run_until_idle();
     let stored = world.kube.get(Resource::Services, "demo", "web").expect("web");
     let wanted = json!(["other/one", "service.kubernetes.io/load-balancer-cleanup"]);
     assert_eq!(stored["metadata"]["finalizers"], wanted);
@@ -170,7 +170,7 @@ fn z1_a_missing_finalizer_is_added_and_its_service_is_cleaned_up() {
     bare["metadata"]["finalizers"] = json!([]);
     world.apply(bare);
     world.delete(Resource::Services, "web");
-    world.settle();
+    world.run_until_idle();
     assert!(rules(&mut world, "lb").is_empty());
 }
 
@@ -190,7 +190,7 @@ fn z1_a_service_recreated_while_its_rules_are_written_leaves_none() {
                 world.delete(Resource::Services, "web");
             }
         }
-        world.settle();
+        world.run_until_idle();
         let names: Vec<String> = rules(&mut world, "lb").into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["athird-TCP-80"], "with {pause} us between");
     }
@@ -200,11 +200,11 @@ fn z1_a_service_recreated_while_its_rules_are_written_leaves_none() {
 fn z1_a_service_that_becomes_cluster_wide_moves_to_that_pool() {
     let mut world = World::new(quiet());
     world.begin();
-    world.settle();
+    world.run_until_idle();
     let mut service = world.kube.get(Resource::Services, "demo", "web").expect("web");
     service["spec"]["externalTrafficPolicy"] = json!("Cluster");
     world.apply(service);
-    world.settle();
+    world.run_until_idle();
     assert_eq!(rules(&mut world, "lb"), [(format!("{}-TCP-80", prefix("web")), "kubernetes".to_owned())]);
     assert_eq!(world.ips("lb", "kubernetes"), Some(vec!["10.0.0.1", "10.0.0.2", "10.0.0.3"]));
     assert_eq!(world.ips("lb", "demo-web"), None);
@@ -214,13 +214,13 @@ fn z1_a_service_that_becomes_cluster_wide_moves_to_that_pool() {
 fn z1_a_service_that_moves_leaves_the_old_balancer_first() {
     let mut world = World::new(quiet());
     world.begin();
-    world.settle();
+    world.run_until_idle();
     world.balancers.insert("web".to_owned(), "other".to_owned());
     let mut service = world.kube.get(Resource::Services, "demo", "web").expect("web");
     service["metadata"]["annotations"] =
         json!({"service.beta.kubernetes.io/azure-load-balancer-configurations": "other"});
     world.apply(service);
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.ips("lb", "demo-web"), None);
     assert!(rules(&mut world, "lb").is_empty());
     assert_eq!(world.ips("other", "demo-web"), Some(vec!["10.0.0.1"]));
@@ -230,16 +230,16 @@ fn z1_a_service_that_moves_leaves_the_old_balancer_first() {
 fn z1_a_new_port_changes_the_rules_and_a_change_of_status_nothing() {
     let mut world = World::new(quiet());
     world.begin();
-    world.settle();
+    world.run_until_idle();
     let reconciled = world.ccms[0].counters().reconciled;
     let stored = world.kube.get(Resource::Services, "demo", "web").expect("web");
     world.apply(build::with_ingress(stored.clone(), &["1.2.3.4"]));
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.ccms[0].counters().reconciled, reconciled);
     let mut service = stored;
     service["spec"]["ports"][0]["port"] = json!(8443);
     world.apply(service);
-    world.settle();
+    world.run_until_idle();
     assert_eq!(rules(&mut world, "lb"), [(format!("{}-TCP-8443", prefix("web")), "demo-web".to_owned())]);
 }
 
@@ -247,7 +247,7 @@ fn z1_a_new_port_changes_the_rules_and_a_change_of_status_nothing() {
 fn z1_changed_nodes_reach_the_pools_at_the_node_sync() {
     let mut world = World::new(quiet());
     world.begin();
-    world.settle();
+    world.run_until_idle();
     world.run(100 * SECOND);
     world.node("n1", &["10.0.0.77"]);
     world.run(95 * SECOND);
@@ -291,7 +291,7 @@ fn z1_a_superseded_write_is_a_failed_reconcile_and_is_tried_again() {
     world.run(20 * SECOND);
     let failed = world.events("SyncLoadBalancerFailed");
     assert!(failed[0].0.contains("CanceledAndSupersededDueToAnotherOperation"), "{failed:?}");
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.1"]));
 }
 
@@ -362,7 +362,7 @@ proptest! {
             settings.resync_us = None;
         });
         world.run(400 * SECOND);
-        world.settle();
+        world.run_until_idle();
         let services: Vec<String> = world
             .kube
             .list(Resource::Services)

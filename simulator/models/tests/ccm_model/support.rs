@@ -29,13 +29,13 @@ pub struct World {
     happened: u64,
     told: BTreeMap<String, Value>,
     seen: u64,
-    /// The load balancer of a Service; `lb` where nothing is said.
+    /// Load balancer of each Service; `lb` if missing.
     pub balancers: BTreeMap<String, String>,
-    /// Every call with its moment and the status of its answer.
+    /// Every call with its time and the status of its answer.
     pub trace: Vec<(u64, Call, u16)>,
     /// Added to each answer's delay, for races.
     pub delay: fn(u64) -> u64,
-    /// Looked at after each thing that happens.
+    /// Called after each event.
     pub check: fn(&World),
 }
 
@@ -63,10 +63,10 @@ impl World {
         world
     }
 
-    /// Writes an object and lets all managers see it.
+    /// Writes an object and updates all managers.
     pub fn apply(&mut self, object: Value) {
         self.kube.apply(object, self.now).expect("a servable object");
-        self.look();
+        self.sync();
     }
 
     pub fn node(&mut self, name: &str, ips: &[&str]) {
@@ -94,11 +94,11 @@ impl World {
     pub fn delete(&mut self, resource: Resource, name: &str) {
         let namespace = if resource == Resource::Nodes { "" } else { "demo" };
         assert!(self.kube.delete(resource, namespace, name, self.now), "{name} is there");
-        self.look();
+        self.sync();
     }
 
-    /// Tells all managers what is new in the cluster.
-    pub fn look(&mut self) {
+    /// Passes all changes in the cluster to the managers.
+    pub fn sync(&mut self) {
         if self.seen == self.kube.revision() {
             return;
         }
@@ -117,7 +117,7 @@ impl World {
                 }
                 self.told.insert(id, object.clone());
                 let load_balancer = self.balancers.get(&name).cloned().unwrap_or_else(|| "lb".to_owned());
-                self.tell(&match at {
+                self.step_all(&match at {
                     0 => In::Node(object),
                     1 => In::Slice(object),
                     _ => In::Service { object, load_balancer },
@@ -129,7 +129,7 @@ impl World {
             self.told.remove(&id);
             let parts: Vec<String> = id.split(' ').map(str::to_owned).collect();
             let (namespace, name) = (parts[1].clone(), parts[2].clone());
-            self.tell(&match parts[0].as_str() {
+            self.step_all(&match parts[0].as_str() {
                 "Nodes" => In::NodeGone { name },
                 "EndpointSlices" => In::SliceGone { namespace, name },
                 _ => In::ServiceGone { namespace, name },
@@ -139,10 +139,10 @@ impl World {
 
     /// Stops a node's machine, or starts it.
     pub fn machine(&mut self, node: &str, stopped: bool) {
-        self.tell(&In::Machine { node: node.to_owned(), stopped });
+        self.step_all(&In::Machine { node: node.to_owned(), stopped });
     }
 
-    fn tell(&mut self, input: &In) {
+    fn step_all(&mut self, input: &In) {
         for at in 0..self.ccms.len() {
             let mut calls = Vec::new();
             self.ccms[at].step(self.now, input.clone(), &mut calls);
@@ -175,7 +175,7 @@ impl World {
         self.calendar.insert((due, self.happened), happening);
     }
 
-    /// Lets time pass.
+    /// Advances time.
     pub fn run(&mut self, us: u64) {
         let until = self.now + us;
         while let Some(entry) = self.calendar.first_entry().filter(|entry| entry.key().0 <= until) {
@@ -196,15 +196,15 @@ impl World {
                 }
             };
             self.send(at, calls);
-            self.look();
+            self.sync();
             (self.check)(self);
         }
         self.now = until;
         self.arm.tick(until);
     }
 
-    /// Lets time pass until nothing is left to do.
-    pub fn settle(&mut self) {
+    /// Advances time until nothing is left to do.
+    pub fn run_until_idle(&mut self) {
         for _ in 0..2_000 {
             if self.ccms.iter().all(Ccm::is_idle) {
                 return;
@@ -233,7 +233,7 @@ impl World {
         self.kube.apply(lease, self.now).expect("a lease");
     }
 
-    /// Events of one reason, with their counts, by message.
+    /// Returns the events of one reason, with their counts, by message.
     pub fn events(&self, reason: &str) -> Vec<(String, u64)> {
         let all = self.kube.list(Resource::Events);
         let wanted = all.filter(|event| event["reason"] == reason);
@@ -251,7 +251,7 @@ impl World {
         self.arm.member_ips(lb, pool)
     }
 
-    /// The calls of one sort, as moment, verb and last part of the path.
+    /// Returns the calls to one side: time, verb and last part of the path.
     pub fn calls(&self, side: Side) -> Vec<(u64, Verb, String)> {
         let wanted = self.trace.iter().filter(|(_, call, _)| call.side == side);
         wanted
@@ -262,7 +262,7 @@ impl World {
             .collect()
     }
 
-    /// The bodies of the Lease's writes so far.
+    /// Returns the bodies of the Lease's writes so far.
     pub fn lease_writes(&self) -> Vec<(Verb, Value)> {
         let about = |call: &Call| call.path_and_query.contains("/leases");
         let wanted = self.trace.iter().filter(|(_, call, _)| about(call) && call.body.is_some());
@@ -270,7 +270,7 @@ impl World {
     }
 }
 
-/// Wall time at `now`, as the cluster sees it.
+/// Returns the wall time at `now`, as in the cluster.
 pub fn wall(now: u64) -> String {
     let epoch = kube::Settings::default().epoch_s;
     format!("{}.{:06}Z", kube::rfc3339(epoch + now / SECOND).trim_end_matches('Z'), now % SECOND)

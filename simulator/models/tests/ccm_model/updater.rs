@@ -8,11 +8,11 @@ use simulator_models::kube::build::{self, Family};
 
 use crate::support::{LEASE, SECOND, World, wall};
 
-/// A world in which `web` is reconciled and the updater has nothing to do, right after a tick.
+/// A world right after a tick, in which `web` is reconciled and the updater has nothing to do.
 fn ready(arm: arm::Settings) -> World {
     let mut world = World::with(vec![Settings::default()], arm);
     world.begin();
-    world.settle();
+    world.run_until_idle();
     after_tick(&mut world);
     world
 }
@@ -32,7 +32,7 @@ fn z1_one_slice_is_compared_with_itself_so_a_needed_node_is_removed() {
     world.slice("web", 1, &["n1"]);
     world.begin();
     world.slice("web", 0, &["n1", "n2"]);
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.1", "10.0.0.2"]));
     world.slice("web", 0, &["n2"]);
     world.run(31 * SECOND);
@@ -67,7 +67,7 @@ fn z1_on_dual_stack_nodes_an_unchanged_set_costs_a_read_and_no_write() {
     world.node("n1", &["10.0.0.1", "fd00::1"]);
     world.slice("web", 0, &["n1"]);
     world.service("web");
-    world.settle();
+    world.run_until_idle();
     after_tick(&mut world);
     let asked = world.calls(Side::Arm).len();
     world.slice("web", 0, &["n1", "n1"]);
@@ -139,7 +139,7 @@ fn z1_the_whole_drain_is_one_hold_written_group_by_group() {
         world.slice(name, 0, &["n1"]);
         world.service(name);
     }
-    world.settle();
+    world.run_until_idle();
     after_tick(&mut world);
     let holds = world.ccms[0].counters().holds;
     let writes = world.lease_writes().len();
@@ -159,7 +159,7 @@ fn z1_the_whole_drain_is_one_hold_written_group_by_group() {
 fn z1_without_the_updater_endpoints_reach_the_pool_by_reconciles_alone() {
     let mut world = World::new(Settings { updater: false, ..Settings::default() });
     world.begin();
-    world.settle();
+    world.run_until_idle();
     world.slice("web", 0, &["n2"]);
     world.run(300 * SECOND);
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.1"]));
@@ -174,7 +174,7 @@ fn z1_a_death_empties_the_queue_and_the_map_until_the_next_reconcile() {
     world.slice("web", 0, &["n3"]);
     assert!(!world.ccms[0].is_up());
     world.run(10 * SECOND);
-    world.settle();
+    world.run_until_idle();
     // The restarted process reconciles everything from all slices.
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.3"]));
 }

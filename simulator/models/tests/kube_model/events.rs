@@ -1,10 +1,10 @@
-//! Events: both groups show one store, each in its own words.
+//! Events: both groups show one store, each in its own form.
 
 use serde_json::{Value, json};
 use simulator_models::kube::Resource;
 use simulator_models::kube::build::{node_event, node_event_v1};
 
-use super::{Server, names, told, version_of};
+use super::{Server, event_names, names, version_of};
 
 const CORE: &str = "/api/v1/namespaces/default/events";
 const MODERN: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
@@ -98,7 +98,7 @@ fn z1_a_watch_of_one_group_tells_of_the_events_of_both_that_it_selects() {
     let mut server = Server::new();
     server.post(CORE, &old("n1.0", "n1", "Rebooted"));
     let (watch, first) = server.watch(SELECTED);
-    assert_eq!(told(&first), [""; 0]);
+    assert_eq!(event_names(&first), [""; 0]);
     server.post(CORE, &old("n1.1", "n1", "PreemptScheduled"));
     server.post(MODERN, &modern("n2.1", "n2", "PreemptScheduled"));
     server.post(MODERN, &modern("n2.2", "n2", "RebootScheduled"));
@@ -107,7 +107,7 @@ fn z1_a_watch_of_one_group_tells_of_the_events_of_both_that_it_selects() {
     other["involvedObject"] = about_a_service;
     server.post(CORE, &other);
     let events = server.poll(watch);
-    assert_eq!(told(&events), ["ADDED n1.1", "ADDED n2.1"]);
+    assert_eq!(event_names(&events), ["ADDED n1.1", "ADDED n2.1"]);
     for event in &events {
         assert_eq!(
             (&event["object"]["apiVersion"], &event["object"]["message"]),
@@ -118,7 +118,7 @@ fn z1_a_watch_of_one_group_tells_of_the_events_of_both_that_it_selects() {
     server.patch(&format!("{CORE}/n1.1"), MERGE, &json!({"reason": "Other"}));
     server.delete(&format!("{MODERN}/n2.1"));
     let events = server.poll(watch);
-    assert_eq!(told(&events), ["MODIFIED n2.1", "DELETED n1.1", "DELETED n2.1"]);
+    assert_eq!(event_names(&events), ["MODIFIED n2.1", "DELETED n1.1", "DELETED n2.1"]);
     assert_eq!(events[0]["object"]["message"], "now");
     assert_eq!(names(&server.get(&SELECTED.replace("watch=1&", "")).1), [""; 0]);
 }
@@ -130,13 +130,13 @@ fn z1_a_watch_of_the_other_group_selects_by_its_own_names() {
         "/apis/events.k8s.io/v1/events?watch=1&fieldSelector=regarding.kind=Node,reason=PreemptScheduled";
     assert_eq!(server.post(CORE, &old("n1.1", "n1", "PreemptScheduled")).0, 201);
     let (_, first) = server.watch(path);
-    assert_eq!(told(&first), ["ADDED n1.1"]);
+    assert_eq!(event_names(&first), ["ADDED n1.1"]);
     assert_eq!((&first[0]["object"]["note"], first[0]["object"].get("message")), (&json!("soon"), None));
     let seen = version_of(&first[0]["object"]);
     server.patch(&format!("{CORE}/n1.1"), MERGE, &json!({"count": 2}));
     server.delete(&format!("{CORE}/n1.1"));
     let (_, missed) = server.watch(&format!("{path}&resourceVersion={seen}"));
-    assert_eq!(told(&missed), ["MODIFIED n1.1", "DELETED n1.1"]);
+    assert_eq!(event_names(&missed), ["MODIFIED n1.1", "DELETED n1.1"]);
     assert_eq!(missed[0]["object"]["deprecatedCount"], 2);
     let wrong = "/apis/events.k8s.io/v1/events?fieldSelector=involvedObject.kind=Node";
     let (status, refusal) = server.get(wrong);

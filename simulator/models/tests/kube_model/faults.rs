@@ -1,9 +1,9 @@
-//! The knobs: what goes wrong, and what clients then see.
+//! The fault settings, and their effect on clients.
 
 use serde_json::json;
-use simulator_models::kube::{Met, Reply, Request, Resource, StreamingLists};
+use simulator_models::kube::{FaultEffects, Reply, Request, Resource, StreamingLists};
 
-use super::{Server, names, told};
+use super::{Server, event_names, names};
 
 const SERVICES: &str = "/api/v1/services?watch=1";
 const STREAM: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
@@ -32,11 +32,11 @@ fn z1_after_a_restart_nobody_goes_on_from_the_newest_version_of_any_kind() {
         let newest = last(&mut server).max(server.model.resource_version());
         server.model.restart();
         for path in [SERVICES.to_owned(), format!("{}?watch=1", super::SLICES)] {
-            let (watch, told) = server.watch(&format!("{path}&resourceVersion={newest}"));
-            assert_eq!(told[0]["object"]["code"], 410, "{path}");
+            let (watch, event_names) = server.watch(&format!("{path}&resourceVersion={newest}"));
+            assert_eq!(event_names[0]["object"]["code"], 410, "{path}");
             assert!(server.model.watch_ended(watch));
         }
-        assert_eq!(server.model.met().expired, 2);
+        assert_eq!(server.model.fault_effects().expired, 2);
     }
 }
 
@@ -44,10 +44,10 @@ fn z1_after_a_restart_nobody_goes_on_from_the_newest_version_of_any_kind() {
 fn z1_the_model_counts_who_meets_its_knobs() {
     let mut server = Server::new();
     server.service("a");
-    assert_eq!(*server.model.met(), Met::default());
+    assert_eq!(*server.model.fault_effects(), FaultEffects::default());
     server.model.hide(Resource::Services, true);
     server.get("/api/v1/nodes");
-    assert_eq!(*server.model.met(), Met::default(), "nothing is hidden of this kind");
+    assert_eq!(*server.model.fault_effects(), FaultEffects::default(), "nothing is hidden of this kind");
     server.get("/api/v1/services");
     server.watch(&format!("{SERVICES}&{STREAM}"));
     server.model.slow(1);
@@ -57,9 +57,16 @@ fn z1_the_model_counts_who_meets_its_knobs() {
     server.handle(&Request::new("GET", "/api/v1/nodes"));
     assert!(server.model.rollback(server.model.resource_version()));
     let hidden = [(Resource::Services, 2)].into();
-    let expected =
-        Met { refused: 1, slowed: 1, throttled: 1, expired: 0, hidden, rollbacks: 1, token_reviews: 0 };
-    assert_eq!(*server.model.met(), expected);
+    let expected = FaultEffects {
+        refused: 1,
+        slowed: 1,
+        throttled: 1,
+        expired: 0,
+        hidden,
+        rollbacks: 1,
+        token_reviews: 0,
+    };
+    assert_eq!(*server.model.fault_effects(), expected);
 }
 
 #[test]
@@ -69,7 +76,7 @@ fn z1_compaction_leaves_running_watches_alone() {
     let (watch, _) = server.watch(&format!("{SERVICES}&resourceVersion={rv}"));
     server.service("b");
     server.model.compact();
-    assert_eq!(told(&server.poll(watch)), ["ADDED b"]);
+    assert_eq!(event_names(&server.poll(watch)), ["ADDED b"]);
     assert!(!server.model.watch_ended(watch));
 }
 
@@ -87,9 +94,9 @@ fn z1_streaming_lists_are_refused_by_an_error_event_or_by_a_status() {
     assert_eq!(server.get(&path).0, 422);
     server.model.refuse_streaming_lists(StreamingLists::RefusedAsBadRequest);
     assert_eq!(server.get(&path).0, 400);
-    assert_eq!(told(&server.watch(SERVICES).1), ["ADDED a"], "other watches are served");
+    assert_eq!(event_names(&server.watch(SERVICES).1), ["ADDED a"], "other watches are served");
     server.model.refuse_streaming_lists(StreamingLists::Served);
-    assert_eq!(told(&server.watch(&path).1), ["ADDED a", "BOOKMARK -"]);
+    assert_eq!(event_names(&server.watch(&path).1), ["ADDED a", "BOOKMARK -"]);
 }
 
 #[test]
@@ -138,7 +145,7 @@ fn z1_a_server_that_is_down_refuses_connections_and_keeps_its_history() {
     assert_eq!(server.handle(&Request::new("GET", "/readyz")), Reply::Refused);
     server.service("b");
     server.model.down(false);
-    assert_eq!(told(&server.watch(&format!("{SERVICES}&resourceVersion={rv}")).1), ["ADDED b"]);
+    assert_eq!(event_names(&server.watch(&format!("{SERVICES}&resourceVersion={rv}")).1), ["ADDED b"]);
 }
 
 #[test]
@@ -157,10 +164,10 @@ fn z1_a_lagging_server_tells_watches_late_and_shows_stale_lists() {
     let at_least = format!("/api/v1/services?resourceVersion={fresh}&resourceVersionMatch=NotOlderThan");
     assert_eq!(names(&server.get(&at_least).1), ["a", "b"]);
     let (stale, first) = server.watch(&format!("{SERVICES}&resourceVersion=0"));
-    assert_eq!(told(&first), ["ADDED a"]);
+    assert_eq!(event_names(&first), ["ADDED a"]);
     server.now = 12_000_000;
-    assert_eq!(told(&server.poll(watch)), ["ADDED b"]);
-    assert_eq!(told(&server.poll(stale)), ["ADDED b"]);
+    assert_eq!(event_names(&server.poll(watch)), ["ADDED b"]);
+    assert_eq!(event_names(&server.poll(stale)), ["ADDED b"]);
     assert_eq!(names(&server.get("/api/v1/services?resourceVersion=0").1), ["a", "b"]);
 }
 
@@ -221,7 +228,7 @@ fn z1_a_hidden_kind_is_listed_and_streamed_as_empty() {
     assert!(streamed.iter().all(|event| event["type"] == "BOOKMARK"), "{streamed:?}");
     assert_eq!(server.get("/api/v1/namespaces/demo/services/a").0, 200);
     server.service("b");
-    assert_eq!(told(&server.poll(before)), ["ADDED b"], "running watches go on");
+    assert_eq!(event_names(&server.poll(before)), ["ADDED b"], "running watches go on");
     server.model.hide(Resource::Services, false);
     assert_eq!(names(&server.get("/api/v1/services").1), ["a", "b"]);
 }

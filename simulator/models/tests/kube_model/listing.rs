@@ -184,7 +184,7 @@ fn z1_health_version_discovery_and_reviews_are_answered() {
     let token = "/apis/authentication.k8s.io/v1/tokenreviews";
     assert_eq!(server.post(token, &json!({"spec": {"token": "t"}})).1["status"]["authenticated"], true);
     assert_eq!(server.post(token, &json!({"spec": {}})).1["status"]["authenticated"], false);
-    assert_eq!(server.model.met().token_reviews, 2);
+    assert_eq!(server.model.fault_effects().token_reviews, 2);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Properties: nothing panics, watches tell exactly what happened, and list-then-watch is the final state.
+//! Properties: nothing panics, watches report exactly what happened, and list-then-watch yields the final state.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use simulator_models::kube::{KubeModel, Request, Resource, Settings};
 
 use super::{Server, decode, version_of};
 
-/// One step of a history: slice `index` gets `nodes` endpoints, or goes where that is `None`.
+/// One step of a history: slice `index` gets `nodes` endpoints, or is deleted for `None`.
 #[derive(Debug, Clone)]
 struct Step {
     index: usize,
@@ -40,7 +40,7 @@ fn state_of(model: &KubeModel) -> State {
     slices.map(|slice| (slice["metadata"]["uid"].to_string(), slice)).collect()
 }
 
-/// What an informer makes of events; the version of each must be newer than the one before.
+/// Applies events like an informer; the version of each must be newer than the one before.
 fn follow(state: &mut State, events: &[Value], mut newest: u64) -> Result<u64, TestCaseError> {
     for event in events {
         let object = event["object"].clone();

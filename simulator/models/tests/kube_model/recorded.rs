@@ -1,4 +1,4 @@
-//! Real traffic goes through the model unchanged.
+//! Real traffic passes through the model unchanged.
 
 use std::io::Write;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use simulator_models::kube::{KubeModel, Refused, Settings};
 
-use super::{Server, decode, told};
+use super::{Server, decode, event_names};
 
 const FILE: &str = "../../../shared/data/kubernetes/endpointslice_watch_rollout_1.36.2.jsonl";
 
@@ -53,5 +53,5 @@ fn z1_a_replayed_line_must_be_a_newer_change_of_a_served_kind() {
     assert_eq!(model.replay(line("Pod", "ADDED", 51).as_bytes(), 0), Err(Refused::UnknownKind));
     assert_eq!(model.replay(b"{\"type\"", 0), Err(Refused::NotAnObject));
     let mut server = Server { model, now: 0 };
-    assert_eq!(told(&server.watch("/api/v1/services?watch=1").1), ["ADDED a"]);
+    assert_eq!(event_names(&server.watch("/api/v1/services?watch=1").1), ["ADDED a"]);
 }

@@ -1,11 +1,11 @@
-//! Watches: what they tell, in which order, and how they end.
+//! Watches: their events, the order of these, and their end.
 
 use std::sync::Arc;
 
 use serde_json::json;
 use simulator_models::kube::{Reply, Request, Settings};
 
-use super::{Server, told, version_of};
+use super::{Server, event_names, version_of};
 
 const ALL: &str = "/apis/discovery.k8s.io/v1/endpointslices?watch=true";
 const SERVICES: &str = "/api/v1/services?watch=1";
@@ -17,15 +17,15 @@ fn z1_a_watch_tells_the_changes_after_its_version_and_moves_the_revision() {
     let rv = server.service("a");
     server.service("b");
     let (watch, first) = server.watch(&format!("{SERVICES}&resourceVersion={rv}"));
-    assert_eq!(told(&first), ["ADDED b"]);
+    assert_eq!(event_names(&first), ["ADDED b"]);
     let before = server.model.revision();
-    assert_eq!(told(&server.poll(watch)), [""; 0]);
+    assert_eq!(event_names(&server.poll(watch)), [""; 0]);
     assert_eq!(server.model.revision(), before, "polling changes nothing");
     server.slice(0, &["n1"]);
     server.delete("/api/v1/namespaces/demo/services/a");
     assert!(server.model.revision() > before);
     let events = server.poll(watch);
-    assert_eq!(told(&events), ["MODIFIED a"]);
+    assert_eq!(event_names(&events), ["MODIFIED a"]);
     assert_eq!(version_of(&events[0]["object"]), server.model.resource_version());
     assert!(!server.model.watch_ended(watch));
     server.model.close_watch(watch);
@@ -38,7 +38,11 @@ fn z1_a_watch_without_version_or_for_any_version_begins_with_what_exists() {
         let mut server = Server::new();
         server.service("b");
         server.service("a");
-        assert_eq!(told(&server.watch(&format!("{SERVICES}{query}")).1), ["ADDED a", "ADDED b"], "{query}");
+        assert_eq!(
+            event_names(&server.watch(&format!("{SERVICES}{query}")).1),
+            ["ADDED a", "ADDED b"],
+            "{query}"
+        );
     }
 }
 
@@ -94,15 +98,15 @@ fn z1_bookmarks_come_periodically_and_before_the_end_of_a_watch() {
     server.slice(0, &["n1"]);
     server.now = 60_000_000;
     let events = server.poll(watch);
-    assert_eq!(told(&events), ["BOOKMARK -"]);
+    assert_eq!(event_names(&events), ["BOOKMARK -"]);
     assert_eq!(version_of(&events[0]["object"]), server.model.resource_version());
     assert_eq!(server.model.watch_deadline(watch, server.now), Some(88_000_000));
     server.now = 88_000_000;
-    assert_eq!(told(&server.poll(watch)), ["BOOKMARK -"]);
+    assert_eq!(event_names(&server.poll(watch)), ["BOOKMARK -"]);
     assert_eq!(server.model.watch_deadline(watch, server.now), Some(90_000_000));
     server.now = 90_000_000;
     server.service("b");
-    assert_eq!(told(&server.poll(watch)), ["ADDED b"], "what happened before the end is told");
+    assert_eq!(event_names(&server.poll(watch)), ["ADDED b"], "what happened before the end is told");
     assert!(server.model.watch_ended(watch));
     assert_eq!(server.model.watch_deadline(watch, server.now), None);
 }
@@ -140,7 +144,7 @@ fn z1_a_watch_from_the_future_hangs_silently() {
     server.service("b");
     assert_eq!(server.poll(watch).len(), 0, "b is not after the wanted version");
     server.service("c");
-    assert_eq!(told(&server.poll(watch)), ["ADDED c"]);
+    assert_eq!(event_names(&server.poll(watch)), ["ADDED c"]);
 }
 
 #[test]
@@ -156,7 +160,7 @@ fn z1_an_object_that_enters_or_leaves_a_selector_is_added_or_deleted() {
     server.patch(path, merge, &json!({"spec": {"sessionAffinity": "ClientIP"}}));
     server.patch(path, merge, &label(&json!(null)));
     let events = server.poll(watch);
-    assert_eq!(told(&events), ["ADDED a", "MODIFIED a", "DELETED a"]);
+    assert_eq!(event_names(&events), ["ADDED a", "MODIFIED a", "DELETED a"]);
     assert_eq!(version_of(&events[2]["object"]), server.model.resource_version());
     assert_eq!(events[2]["object"]["metadata"]["labels"]["team"], "x", "the last version that matched");
 }
@@ -172,7 +176,7 @@ fn z1_a_watch_of_one_name_in_one_namespace_hears_nothing_else() {
         assert_eq!(server.post(&path, &json!({"metadata": {"name": name}})).0, 201);
     }
     let events = server.poll(watch);
-    assert_eq!(told(&events), ["ADDED lock"]);
+    assert_eq!(event_names(&events), ["ADDED lock"]);
     assert_eq!(events[0]["object"]["metadata"]["namespace"], "kube-system");
 }
 
@@ -191,10 +195,10 @@ fn z1_a_lease_is_awaited_by_name_until_it_changes_or_times_out() {
     assert_eq!(server.put(&format!("{path}/lock"), &lease).0, 200);
     assert_eq!(server.model.watch_deadline(watch, 0), Some(0));
     let events = server.poll(watch);
-    assert_eq!(told(&events), ["MODIFIED lock"]);
+    assert_eq!(event_names(&events), ["MODIFIED lock"]);
     assert_eq!(events[0]["object"]["spec"]["holderIdentity"], "");
     server.now = 30_000_000;
-    assert_eq!(told(&server.poll(watch)), [""; 0]);
+    assert_eq!(event_names(&server.poll(watch)), [""; 0]);
     assert!(server.model.watch_ended(watch));
 }
 

@@ -372,7 +372,7 @@ fn z1_scenarios_keep_a_given_uid_and_another_uid_is_another_object() {
     assert_eq!(stored["metadata"]["uid"], web["metadata"]["uid"]);
     server.model.apply(web.clone(), 0).expect("the same again");
     server.model.apply(with_uid(web, "11111111-2222-4333-8444-555555555555"), 0).expect("another");
-    assert_eq!(super::told(&server.poll(watch)), ["DELETED web", "ADDED web"]);
+    assert_eq!(super::event_names(&server.poll(watch)), ["DELETED web", "ADDED web"]);
     assert!(
         server.model.apply(json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x"}}), 0).is_err()
     );

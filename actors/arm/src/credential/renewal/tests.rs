@@ -1,4 +1,4 @@
-//! Tokens on the test's clocks: the monotonic one, and a wall clock that operators set.
+//! Tokens on the test's clocks: the monotonic clock, and a wall clock that operators set.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +15,19 @@ const NOON: i64 = 1_767_225_600_000_000;
 struct Bench {
     renewal: Renewal,
     now: Now,
-    /// How far the wall clock was set, in seconds.
+    /// Offset of the wall clock, in seconds.
     set: i64,
     callers: u64,
     asked: Vec<RequestId>,
-    /// The request that is under way.
+    /// The request in flight.
     open: Option<RequestId>,
-    /// When the authority may be asked again.
-    left_alone: Now,
-    /// When each token came, and for how many seconds it is good.
+    /// End of the authority's `Retry-After`.
+    retry_after_ends: Now,
+    /// Arrival of each token, and its lifetime in seconds.
     came: BTreeMap<String, (Now, u64)>,
     given: Vec<(Caller, String)>,
     refused: Vec<(Caller, String)>,
-    begun_anew: u32,
+    rejected_at: u32,
     given_up: u32,
 }
 
@@ -40,16 +40,16 @@ impl Bench {
             callers: 0,
             asked: Vec::new(),
             open: None,
-            left_alone: Now::ZERO,
+            retry_after_ends: Now::ZERO,
             came: BTreeMap::new(),
             given: Vec::new(),
             refused: Vec::new(),
-            begun_anew: 0,
+            rejected_at: 0,
             given_up: 0,
         }
     }
 
-    /// With a token that is good for so many seconds.
+    /// A bench with a token of this lifetime in seconds.
     fn holding(name: &str, seconds: u64) -> Bench {
         let mut bench = Bench::new();
         bench.call();
@@ -63,25 +63,25 @@ impl Bench {
         Wall::from_micros(NOON + passed + self.set * 1_000_000)
     }
 
-    fn tell(&mut self, input: In) {
+    fn handle(&mut self, input: In) {
         let mut out = Vec::new();
         self.renewal.step(self.now, input, &mut out);
-        self.hear(out);
+        self.receive(out);
     }
 
-    fn hear(&mut self, out: Vec<Out>) {
+    fn receive(&mut self, out: Vec<Out>) {
         for said in out {
             match said {
                 Out::Ask(request) => {
                     assert_eq!(self.open.replace(request), None, "one request at a time");
-                    assert!(self.now >= self.left_alone, "it wants to be left alone");
+                    assert!(self.now >= self.retry_after_ends, "it wants to be left alone");
                     self.asked.push(request);
                 }
                 Out::GiveUp(request) => {
                     assert_eq!(self.open.take(), Some(request));
                     self.given_up += 1;
                 }
-                Out::BeginAnew => self.begun_anew += 1,
+                Out::ResetCredential => self.rejected_at += 1,
                 Out::Give(caller, token) => self.give(caller, token.token.secret()),
                 Out::Refuse(caller, why) => self.refused.push((caller, why.to_string())),
             }
@@ -89,11 +89,11 @@ impl Bench {
         assert_eq!(self.renewal.check(), Ok(()));
     }
 
-    /// A call has a token, which is good whatever operators have set the wall clock to.
+    /// A call gets a token, which must be valid whatever the wall clock shows.
     fn give(&mut self, caller: Caller, token: &str) {
         let (came, seconds) = self.came[token];
         let left = Duration::from_secs(seconds).saturating_sub(self.now.since(came));
-        assert!(left > STILL_GOOD || self.now.since(came) < REST, "{token} is good for {left:?}");
+        assert!(left > USABLE_FOR || self.now.since(came) < PAUSE, "{token} is good for {left:?}");
         self.given.push((caller, token.to_owned()));
     }
 
@@ -101,26 +101,26 @@ impl Bench {
     fn call(&mut self) -> &mut Bench {
         self.callers += 1;
         let (caller, wall) = (Caller(self.callers), self.wall());
-        self.tell(In::Wanted { caller, wall });
+        self.handle(In::Wanted { caller, wall });
         self
     }
 
-    /// The last request brings this token, good for so many seconds by the wall clock.
+    /// The last request returns this token, with this lifetime in seconds by the wall clock.
     fn brings(&mut self, name: &str, seconds: u64) {
         let (request, wall) = (*self.asked.last().expect("a request"), self.wall());
         let came = OffsetDateTime::from_unix_timestamp_nanos(i128::from(wall.as_micros()) * 1_000).unwrap();
         let token = AccessToken::new(Secret::new(name.to_owned()), came + Duration::from_secs(seconds));
         self.came.insert(name.to_owned(), (self.now, seconds));
-        (self.open, self.left_alone) = (None, Now::ZERO);
-        self.tell(In::Brought { request, token, wall });
+        (self.open, self.retry_after_ends) = (None, Now::ZERO);
+        self.handle(In::Received { request, token, wall });
     }
 
-    /// The last request is refused.
+    /// The last request fails.
     fn refuses(&mut self, retry_after: Option<Duration>) {
         let request = *self.asked.last().expect("a request");
         self.open = None;
-        self.left_alone = self.now.plus(retry_after.unwrap_or_default().min(LEFT_ALONE_AT_MOST));
-        self.tell(In::Refused { request, why: "no".into(), retry_after });
+        self.retry_after_ends = self.now.plus(retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER));
+        self.handle(In::Refused { request, why: "no".into(), retry_after });
     }
 
     fn pass(&mut self, span: Duration) -> &mut Bench {
@@ -129,18 +129,18 @@ impl Bench {
             self.now = due;
             let mut out = Vec::new();
             self.renewal.tick(due, &mut out);
-            self.hear(out);
+            self.receive(out);
         }
         self.now = until;
         self
     }
 
-    /// The tokens that were given since this was asked last.
+    /// The tokens given to calls since the last call of this function.
     fn given(&mut self) -> Vec<String> {
         std::mem::take(&mut self.given).into_iter().map(|(_, token)| token).collect()
     }
 
-    /// What was told to calls without a token since this was asked last.
+    /// The errors given to calls since the last call of this function.
     fn refused(&mut self) -> Vec<String> {
         std::mem::take(&mut self.refused).into_iter().map(|(_, why)| why).collect()
     }
@@ -213,13 +213,13 @@ fn c3_a_throttled_token_endpoint_is_left_alone_for_up_to_five_minutes() {
         bench.pass(Duration::from_millis(1)).call();
         assert_eq!(bench.requests(), 2, "Retry-After {told}");
     }
-    // Also while the old token is good, and when Azure has refused it meanwhile.
+    // Also while the old token is valid, and when Azure has rejected it meanwhile.
     let mut bench = Bench::holding("old", 300);
     bench.pass(10 * SECOND).call();
     bench.refuses(Some(60 * SECOND));
     bench.pass(30 * SECOND).call();
     assert_eq!((bench.given().len(), bench.requests()), (2, 2));
-    bench.tell(In::Rejected(Secret::new("old")));
+    bench.handle(In::Rejected(Secret::new("old")));
     bench.call();
     assert_eq!((bench.refused(), bench.requests()), (vec!["no".to_owned()], 2));
     bench.pass(30 * SECOND).call();
@@ -255,7 +255,7 @@ fn c3_a_request_without_an_answer_is_given_up_after_30_s() {
     assert!(told.len() == 2 && told.iter().all(|why| why.contains("no token in time")), "{told:?}");
     bench.pass(SECOND).call();
     assert_eq!(bench.requests(), 2);
-    bench.tell(In::Refused { request: late, why: "late".into(), retry_after: None });
+    bench.handle(In::Refused { request: late, why: "late".into(), retry_after: None });
     assert!(bench.refused().is_empty(), "an answer to a request that was given up means nothing");
     bench.brings("token", 3_600);
     assert_eq!(bench.given(), ["token"]);
@@ -270,7 +270,7 @@ fn c3_a_clock_that_is_set_back_makes_no_token_longer() {
     bench.refuses(None);
     bench.pass(331 * SECOND).call();
     assert!(bench.given().is_empty(), "it is over");
-    // A token that comes then is good for as long as it says.
+    // A token that comes then is valid for its stated lifetime.
     bench.brings("new", 3_600);
     assert_eq!(bench.given(), ["new"]);
     assert_eq!(bench.pass(3_000 * SECOND).call().given(), ["new"]);
@@ -323,30 +323,30 @@ fn c3_a_token_that_needs_renewal_on_arrival_is_not_requested_by_each_call() {
 #[test]
 fn w5_a_token_that_azure_has_refused_is_never_given_out_again() {
     let mut bench = Bench::holding("old", 3_600);
-    bench.tell(In::Rejected(Secret::new("old")));
+    bench.handle(In::Rejected(Secret::new("old")));
     bench.call();
-    assert_eq!((bench.begun_anew, bench.requests(), bench.given().len()), (1, 2, 0));
+    assert_eq!((bench.rejected_at, bench.requests(), bench.given().len()), (1, 2, 0));
     bench.refuses(None);
     bench.pass(SECOND).call();
     bench.brings("new", 3_600);
     assert_eq!(bench.given(), ["new"]);
-    bench.tell(In::Rejected(Secret::new("old")));
+    bench.handle(In::Rejected(Secret::new("old")));
     assert_eq!((bench.call().given(), bench.requests()), (vec!["new".to_owned()], 3), "it is long gone");
 }
 
 #[test]
 fn w5_tokens_that_azure_refuses_in_turn_are_renewed_once_in_30_s() {
     let mut bench = Bench::holding("one", 3_600);
-    bench.tell(In::Rejected(Secret::new("one")));
+    bench.handle(In::Rejected(Secret::new("one")));
     bench.call();
     bench.brings("two", 3_600);
     for _ in 0..20 {
-        bench.tell(In::Rejected(Secret::new("two")));
+        bench.handle(In::Rejected(Secret::new("two")));
         bench.call();
     }
     assert_eq!((bench.given(), bench.requests()), (vec!["two".to_owned(); 21], 2));
     bench.pass(30 * SECOND);
-    bench.tell(In::Rejected(Secret::new("two")));
+    bench.handle(In::Rejected(Secret::new("two")));
     bench.call();
     assert_eq!((bench.given().len(), bench.requests()), (0, 3));
 }
@@ -374,10 +374,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Safety: one request at a time, none while the authority wants to be left alone, no token that is over by the
-    /// monotonic clock, and none that Azure has refused, unless that was within half a minute of another. Liveness: each
-    /// call is answered within half a minute, and an authority that gives tokens again is asked within five minutes and
-    /// a half.
+    /// Safety: one request at a time, and none during the authority's `Retry-After`. No call gets a token that has
+    /// expired by the monotonic clock, or one that Azure has rejected, unless that was within half a minute of
+    /// another rejection. Liveness: each call is answered within half a minute. An authority that gives tokens again
+    /// is asked within five minutes and a half.
     #[test]
     fn c3_each_call_is_answered_in_time_by_one_request_at_a_time(steps in steps()) {
         let mut bench = Bench::new();
@@ -394,9 +394,9 @@ proptest! {
                 Step::Set(seconds) => bench.set = seconds,
                 Step::Reject => {
                     let last = bench.renewal.token.as_ref().map(|held| held.token.token.secret().to_owned());
-                    let again = bench.renewal.begun_anew.is_some_and(|at| bench.now.since(at) < BEGUN_ANEW_FOR);
+                    let again = bench.renewal.rejected_at.is_some_and(|at| bench.now.since(at) < REJECTION_PAUSE);
                     if let Some(last) = last {
-                        bench.tell(In::Rejected(Secret::new(last.clone())));
+                        bench.handle(In::Rejected(Secret::new(last.clone())));
                         bench.given.clear();
                         bench.call();
                         prop_assert!(again || bench.given.iter().all(|(_, token)| *token != last));
@@ -406,9 +406,9 @@ proptest! {
             let answered = bench.given.len() + bench.refused.len();
             prop_assert!(answered <= usize::try_from(bench.callers).unwrap());
         }
-        bench.pass(ANSWERED_WITHIN);
+        bench.pass(REQUEST_TIMEOUT);
         prop_assert!(bench.renewal.waiting.is_empty(), "{:?} wait", bench.renewal.waiting);
-        bench.pass(LEFT_ALONE_AT_MOST).call();
+        bench.pass(LONGEST_RETRY_AFTER).call();
         if bench.open.is_some() {
             bench.brings("last", 3_600);
         }
@@ -422,7 +422,7 @@ fn c1_what_the_machine_is_told_can_be_logged_without_a_token() {
     let token = AccessToken::new("planted-token", OffsetDateTime::UNIX_EPOCH);
     let told = [
         In::Rejected(token.token.clone()),
-        In::Brought { request: RequestId(1), token: token.clone(), wall },
+        In::Received { request: RequestId(1), token: token.clone(), wall },
     ];
     let said = [Out::Give(Caller(1), token)];
     assert!(!format!("{told:?} {said:?}").contains("planted"), "{told:?} {said:?}");

@@ -1,5 +1,5 @@
-//! Nodes as they are written to the modelled API server. Their taints and conditions stand there alone: others write
-//! them, too.
+//! The objects of nodes in the modelled API server. Taints and conditions exist only there, because other clients
+//! write them too.
 
 use model::ids::Family;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use super::{Cluster, Node, address, apply};
 use crate::clock::wall;
 use crate::decode::{items, parse_time, text};
 
-/// The type of the condition that tells of events of the virtual machine.
+/// Type of the condition about events of the virtual machine.
 const SCHEDULED: &str = "VMEventScheduled";
 const HEARTBEAT: &str = "simulator/heartbeat";
 
@@ -21,7 +21,7 @@ impl Cluster {
         self.add_node_at(kube, now, name, address);
     }
 
-    /// The same with an address that another node may have had before.
+    /// Adds a node with an address that another node may have had before.
     pub fn add_node_at(&mut self, kube: &mut KubeModel, now: u64, name: &str, address: u64) {
         let life = self.new_life(name);
         self.nodes.insert(name.to_owned(), Node { address, life, excluded: false, ready: true });
@@ -43,19 +43,19 @@ impl Cluster {
         kube.delete(Resource::Nodes, "", name, now);
     }
 
-    /// The UID of a node that exists.
+    /// Returns the UID of an existing node.
     pub fn node_uid(&self, name: &str) -> Option<String> {
         self.nodes.get(name).map(|node| build::uid("Node", "", &format!("{name}#{}", node.life)))
     }
 
-    /// When a node was created, in microseconds of the world; 0: it was not, or at its beginning.
+    /// Returns when a node was created, in microseconds of the world; 0 if it was not, or at the start.
     pub fn began(&self, kube: &KubeModel, name: &str) -> u64 {
         let object = kube.get(Resource::Nodes, "", name).unwrap_or(Value::Null);
         let created = parse_time(text(&object["metadata"]["creationTimestamp"]));
         created.map_or(0, |at| u64::try_from(at - wall(0)).unwrap_or(0))
     }
 
-    /// Writes a node as it is; what others have written of it stays.
+    /// Writes a node's object; changes by other clients stay.
     pub fn write_node(&self, kube: &mut KubeModel, now: u64, name: &str) {
         let (Some(node), Some(uid)) = (self.nodes.get(name), self.node_uid(name)) else { return };
         let ips = [Family::V4, Family::V6].map(|family| address(node.address, family).to_string());
@@ -83,7 +83,7 @@ impl Cluster {
         apply(kube, now, object);
     }
 
-    /// Changes the object of a node that exists.
+    /// Changes the object of an existing node.
     fn edit_node(&self, kube: &mut KubeModel, now: u64, name: &str, edit: impl FnOnce(&mut Value)) {
         if let Some(mut object) = kube.get(Resource::Nodes, "", name) {
             edit(&mut object);
@@ -91,7 +91,7 @@ impl Cluster {
         }
     }
 
-    /// Gives a node a taint, in the place of one with the same key and effect.
+    /// Adds a taint to a node, replacing one with the same key and effect.
     pub fn taint(
         &self,
         kube: &mut KubeModel,
@@ -107,7 +107,7 @@ impl Cluster {
         });
     }
 
-    /// Takes those taints from a node whose keys are wanted; whether there was one.
+    /// Removes the taints with the selected keys from a node; returns whether there was one.
     pub fn untaint(&self, kube: &mut KubeModel, now: u64, name: &str, wanted: impl Fn(&str) -> bool) -> bool {
         let mut found = false;
         self.edit_node(kube, now, name, |object| {
@@ -116,7 +116,7 @@ impl Cluster {
                 before.iter().filter(|taint| !wanted(text(&taint["key"]))).cloned().collect();
             found = left.len() < before.len();
             if left.is_empty() {
-                // The server leaves an empty list out.
+                // The server omits an empty list.
                 if let Some(spec) = object["spec"].as_object_mut() {
                     spec.shift_remove("taints");
                 }
@@ -127,19 +127,19 @@ impl Cluster {
         found
     }
 
-    /// The condition about events of a node's virtual machine says this from now on; `None`: there is none.
-    pub fn announce(&self, kube: &mut KubeModel, now: u64, name: &str, said: Option<(&str, &str)>) {
+    /// Sets the condition about events of a node's virtual machine; `None` removes it.
+    pub fn announce(&self, kube: &mut KubeModel, now: u64, name: &str, message: Option<(&str, &str)>) {
         self.edit_node(kube, now, name, |object| {
             if let Some(conditions) = object["status"]["conditions"].as_array_mut() {
                 conditions.retain(|condition| condition["type"] != SCHEDULED);
                 conditions.extend(
-                    said.map(|(message, since)| build::condition(SCHEDULED, SCHEDULED, message, since)),
+                    message.map(|(message, since)| build::condition(SCHEDULED, SCHEDULED, message, since)),
                 );
             }
         });
     }
 
-    /// An unused field of a node changes.
+    /// Changes an unused field of a node.
     pub fn beat(&self, kube: &mut KubeModel, now: u64, name: &str) {
         self.edit_node(kube, now, name, |object| {
             object["metadata"]["annotations"] = json!({ HEARTBEAT: now.to_string() });

@@ -1,5 +1,5 @@
-//! What all control planes of a world serve, and how it changes: assignments move, drain and empty; clusters go and come
-//! back; resources are wrong for a while, or reported as errors (TP3).
+//! The resources that all control planes of a world serve, and their changes: assignments move, drain and empty;
+//! clusters vanish and return; resources are invalid for a while, or reported as errors (TP3).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,28 +8,28 @@ use model::xds::facts::Code;
 use simulator_models::control_plane::Kind;
 
 use crate::random::Random;
-use crate::served::{Backend, CLUSTER, Fault, Health, Listed, Served, Wants, What};
+use crate::served::{Backend, CLUSTER, Contents, Fault, Health, Listed, Served, Wants};
 
-/// A resource: its kind and name.
+/// Key of a resource: its kind and name.
 pub type Key = (Kind, &'static str);
 
-/// The assignments that there are: `web` by its own name, the others by that of the cluster.
+/// The existing assignments: `web` by its own name, the others by the name in the cluster.
 pub const ASSIGNMENTS: [&str; 3] = ["web", "api-1", "api-2"];
 
-/// A change of what is served.
+/// A change of the served resources.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A resource is so from now on, and no error is in its place.
+    /// Sets a resource and removes its error.
     Set(Key, Served),
-    /// It is gone.
+    /// Removes a resource.
     Remove(Key),
-    /// There is an error in its place.
+    /// Replaces a resource by an error.
     Fail(Key, Code),
-    /// There is none any more.
+    /// Removes the error of a resource.
     ForgetError(Key),
 }
 
-/// What is served.
+/// The served resources.
 pub struct Content {
     random: Random,
     backends: u64,
@@ -39,33 +39,33 @@ pub struct Content {
 }
 
 fn good(backends: Vec<Backend>) -> Served {
-    Served { what: What::Endpoints(backends), fault: None }
+    Served { what: Contents::Endpoints(backends), fault: None }
 }
 
 impl Content {
-    /// Nothing is served at first.
+    /// Creates empty content.
     pub fn new(random: Random) -> Content {
         let (assignments, failing) = Default::default();
         Content { random, backends: 0, assignments, cluster: None, failing }
     }
 
-    /// What a pool is to make of it.
+    /// Returns the expected members of a pool.
     pub fn wants(&self, listed: &Listed) -> Option<Wants> {
         let cluster = self.cluster.as_ref();
         let endpoints = match listed.endpoints() {
             Some(name) => name,
             None => match cluster.filter(|served| served.fault.is_none()).map(|served| &served.what) {
-                Some(What::Cluster(endpoints)) => endpoints.as_str(),
-                Some(What::Endpoints(_)) | None => return None,
+                Some(Contents::Cluster(endpoints)) => endpoints.as_str(),
+                Some(Contents::Endpoints(_)) | None => return None,
             },
         };
         let is_failing = |kind: Kind, name: &str| self.failing.iter().any(|key| *key == (kind, name));
         let assignment = self.assignments.get(endpoints).filter(|served| served.fault.is_none())?;
         match &assignment.what {
-            What::Endpoints(backends) if !is_failing(Kind::Endpoints, endpoints) => {
+            Contents::Endpoints(backends) if !is_failing(Kind::Endpoints, endpoints) => {
                 Some(Wants::of(backends, listed.family))
             }
-            What::Endpoints(_) | What::Cluster(_) => None,
+            Contents::Endpoints(_) | Contents::Cluster(_) => None,
         }
     }
 
@@ -91,7 +91,7 @@ impl Content {
         (0..count).map(|_| self.backend()).collect()
     }
 
-    /// What is served first: now and then not all of it.
+    /// Returns the first resources: sometimes not all of them.
     pub fn first(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         for name in ASSIGNMENTS {
@@ -113,7 +113,7 @@ impl Content {
     }
 
     fn name_endpoints(&mut self, endpoints: &str) -> Change {
-        self.set_cluster(Served { what: What::Cluster(endpoints.to_owned()), fault: None })
+        self.set_cluster(Served { what: Contents::Cluster(endpoints.to_owned()), fault: None })
     }
 
     fn set_cluster(&mut self, served: Served) -> Change {
@@ -122,7 +122,7 @@ impl Content {
         Change::Set((Kind::Clusters, CLUSTER), served)
     }
 
-    /// One thing changes.
+    /// Makes one change.
     pub fn happen(&mut self) -> Change {
         let name = ASSIGNMENTS[self.random.place(ASSIGNMENTS.len())];
         match self.random.below(100) {
@@ -137,7 +137,7 @@ impl Content {
             }
             88..91 => {
                 let fault = Some(if self.random_half() { Fault::Type } else { Fault::Bytes });
-                self.set_cluster(Served { what: What::Cluster("api-1".to_owned()), fault })
+                self.set_cluster(Served { what: Contents::Cluster("api-1".to_owned()), fault })
             }
             _ => {
                 let endpoints = ["api-1", "api-2"][self.random.place(2)];
@@ -150,7 +150,7 @@ impl Content {
         self.random.per_mille(500)
     }
 
-    /// An assignment changes as the endpoints do.
+    /// Changes an assignment as real endpoints change.
     fn moves(&mut self, name: &'static str) -> Change {
         let mut backends = self.backends_of(name);
         let at = self.random.place(backends.len());
@@ -163,9 +163,9 @@ impl Content {
             (65..70, Some(backend)) => backend.health = Health::Degraded,
             (70..75, Some(backend)) => backend.priority = (backend.priority + 1) % 3,
             (75..82, Some(_)) => drop(backends.remove(at)),
-            // Those that drain are gone.
+            // Draining endpoints are removed.
             (82..88, Some(_)) => backends.retain(|backend| backend.health != Health::Draining),
-            // A whole priority does not serve any more, or serves again.
+            // A whole priority becomes unhealthy, or healthy again.
             (88..91, Some(_)) => self.turn(&mut backends, Health::Unhealthy),
             (91..94, Some(_)) => self.turn(&mut backends, Health::Healthy),
             (94..97, Some(_)) => backends.clear(),
@@ -182,12 +182,12 @@ impl Content {
 
     fn backends_of(&self, name: &str) -> Vec<Backend> {
         match self.assignments.get(name).map(|served| &served.what) {
-            Some(What::Endpoints(backends)) => backends.clone(),
-            Some(What::Cluster(_)) | None => Vec::new(),
+            Some(Contents::Endpoints(backends)) => backends.clone(),
+            Some(Contents::Cluster(_)) | None => Vec::new(),
         }
     }
 
-    /// An assignment is not valid, and has addresses that were nowhere before.
+    /// An assignment becomes invalid, with addresses that were never assigned.
     fn is_wrong(&mut self, name: &'static str) -> Change {
         let faults = [Fault::HostName, Fault::Weight, Fault::Gap, Fault::Bytes];
         let mut backends = self.backends_of(name);
@@ -196,9 +196,9 @@ impl Content {
             backends.clear();
         }
         backends.extend(fresh);
-        // The first endpoint of the first priority is the one that is wrong.
+        // The first endpoint of the first priority has the fault.
         let fault = faults[self.random.place(faults.len())];
-        self.set(name, Served { what: What::Endpoints(backends), fault: Some(fault) })
+        self.set(name, Served { what: Contents::Endpoints(backends), fault: Some(fault) })
     }
 
     fn fail(&mut self, name: &'static str) -> Change {
@@ -218,8 +218,8 @@ impl Content {
         self.set(name, good(backends))
     }
 
-    /// Everything changes once, as it is where nothing but a change helps (C2).
-    pub fn stir(&mut self) -> Vec<Change> {
+    /// Changes every resource once, for profiles in which only a change corrects anything (C2).
+    pub fn change_everything(&mut self) -> Vec<Change> {
         let stirred = ASSIGNMENTS.map(|name| {
             let (mut backends, mut fresh) = (self.backends_of(name), self.backend());
             (fresh.health, fresh.only) = (Health::Healthy, None);
@@ -229,8 +229,8 @@ impl Content {
         stirred.into()
     }
 
-    /// Nothing is served any more: the cluster is gone, and errors are in the place of endpoints, of which nothing else
-    /// tells that they do not exist.
+    /// Withdraws all resources: the cluster is removed. Endpoints are replaced by errors, because nothing else
+    /// reports that they do not exist.
     pub fn take_back(&mut self) -> Vec<Change> {
         let fail = |name| {
             self.failing.insert((Kind::Endpoints, name));
@@ -242,9 +242,9 @@ impl Content {
         changes
     }
 
-    /// What the operator would put in order is put in order: nothing is wrong or missing any more, and where endpoints are
-    /// left one of them serves.
-    pub fn settle(&mut self) -> Vec<Change> {
+    /// Repairs what the operator would repair: nothing is invalid or missing, and remaining assignments have a
+    /// healthy endpoint.
+    pub fn repair(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         while let Some(key) = self.failing.pop_first() {
             changes.push(Change::ForgetError(key));
@@ -260,8 +260,8 @@ impl Content {
             changes.push(self.set(name, good(backends)));
         }
         let named = match self.cluster.as_ref().map(|served| &served.what) {
-            Some(What::Cluster(endpoints)) => endpoints.clone(),
-            Some(What::Endpoints(_)) | None => "api-1".to_owned(),
+            Some(Contents::Cluster(endpoints)) => endpoints.clone(),
+            Some(Contents::Endpoints(_)) | None => "api-1".to_owned(),
         };
         changes.push(self.name_endpoints(&named));
         changes

@@ -1,4 +1,4 @@
-//! What happens to control planes, by the seed: what they serve changes, they fail, cut streams and come back.
+//! Events of control planes, by the seed: their resources change, they fail, cut streams and return.
 
 use model::xds::facts::Code;
 
@@ -6,7 +6,7 @@ use super::content::Change;
 use super::{Planes, Sendings, Server, StreamBehaviour};
 
 impl Planes {
-    /// What is served from the beginning; in some worlds a server is not there at first.
+    /// Serves the first resources; in some worlds a server is missing at first.
     pub(super) fn begin(&mut self) {
         let changes = self.content.first();
         changes.iter().for_each(|change| self.carry_out(change));
@@ -23,7 +23,7 @@ impl Planes {
         }
     }
 
-    /// How long until the next thing happens, in microseconds.
+    /// Returns the time until the next event, in microseconds.
     pub fn pause(&mut self) -> u64 {
         if self.lively && self.random.per_mille(800) {
             self.random.between(50_000, 4_000_000)
@@ -32,7 +32,7 @@ impl Planes {
         }
     }
 
-    /// One thing happens; says in words what, and what is sent for it.
+    /// Makes one change; returns a description and the messages that follow.
     pub fn happen(&mut self) -> (String, Sendings) {
         let place = self.random.place(self.servers.len());
         match self.random.below(100) {
@@ -47,8 +47,8 @@ impl Planes {
                 let server = &mut self.servers[place];
                 if self.random.per_mille(500) {
                     (server.responses, server.behaviour) = (0, StreamBehaviour::Answers);
-                    // One that believes a client that claims its version has versions that mean the same in each of its
-                    // lives: else it would leave those alone who have another life's.
+                    // A server that believes a client's version must use versions with the same meaning in each of
+                    // its lives. Otherwise it would send nothing to clients with a version of another life.
                     if !server.trusts {
                         server.catalogue.forget_versions();
                     }
@@ -74,23 +74,23 @@ impl Planes {
         }
     }
 
-    /// Everything changes once.
-    pub fn stir(&mut self) -> Sendings {
-        let changes = self.content.stir();
+    /// Changes everything once.
+    pub fn change_everything(&mut self) -> Sendings {
+        let changes = self.content.change_everything();
         changes.iter().for_each(|change| self.carry_out(change));
         self.push()
     }
 
-    /// Nothing is served any more, and errors say so.
+    /// Withdraws all resources and reports errors.
     pub fn take_back(&mut self) -> Sendings {
         let changes = self.content.take_back();
         changes.iter().for_each(|change| self.carry_out(change));
         self.push()
     }
 
-    /// What the operator would put in order is put in order.
-    pub fn settle(&mut self) -> Sendings {
-        let changes = self.content.settle();
+    /// Repairs what the operator would repair.
+    pub fn repair(&mut self) -> Sendings {
+        let changes = self.content.repair();
         changes.iter().for_each(|change| self.carry_out(change));
         self.servers.iter_mut().for_each(|server| server.behaviour = StreamBehaviour::Answers);
         self.push()

@@ -1,4 +1,4 @@
-//! What planted bugs do to deliveries on their way to an edge.
+//! Applies planted bugs to deliveries on their way to an edge.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,32 +28,32 @@ use crate::cluster::address;
 use crate::random::Random;
 use crate::served::Health;
 
-/// What a planted bug does to deliveries on their way to an edge.
+/// Applies a planted bug to deliveries on their way to an edge.
 pub struct Saboteur {
     plant: Option<Plant>,
     random: Random,
-    /// A delivery that is held back until another one has overtaken it.
+    /// A delivery that waits until another one has overtaken it.
     held: Option<Delivery>,
-    /// How many levels that stop removals were on their way.
+    /// Number of levels that stopped removals so far.
     stopped: u32,
-    /// The first UID of each name, and the last that was told of it.
+    /// First UID of each name, and the last reported one.
     uids: BTreeMap<NodeName, NodeUid>,
     nodes: BTreeMap<NodeName, Arc<NodeFact>>,
-    /// The first that was shown of each resource.
+    /// First dump of each resource.
     dumped: BTreeMap<ResourceKey, Cached<ResourceValue>>,
 }
 
-/// For how many levels a breaker holds that ends by time.
+/// Number of levels after which the planted breaker ends.
 const STOPPED_FOR: u32 = 60;
 
 impl Saboteur {
-    /// One that does nothing without a plant.
+    /// Creates one that does nothing without a planted bug.
     pub fn new(plant: Option<Plant>, random: Random) -> Saboteur {
         let (uids, nodes, dumped) = Default::default();
         Saboteur { plant, random, held: None, stopped: 0, uids, nodes, dumped }
     }
 
-    /// What becomes of a delivery.
+    /// Returns what remains of a delivery.
     pub fn pass(&mut self, delivery: Delivery) -> Vec<Delivery> {
         match self.plant {
             Some(plant) => self.spoil(plant, delivery),
@@ -204,7 +204,7 @@ impl Saboteur {
         if lost { Vec::new() } else { vec![delivery] }
     }
 
-    /// What a planted bug makes of what the guards go by; nothing of it is lost.
+    /// Changes the inputs of the guards; loses nothing.
     fn spoil_guards(&mut self, plant: Plant, delivery: &mut Delivery) -> bool {
         match (plant, delivery) {
             (Plant::DoubtForgotten, Delivery::Directory(directory::In::Service(_, Some(fact)))) => {
@@ -227,7 +227,7 @@ impl Saboteur {
         false
     }
 
-    /// What a planted bug makes of what is shown of resources.
+    /// Changes the dump of resources.
     fn spoil_dump(&mut self, plant: Plant, view: &mut XdsView) {
         if plant == Plant::DumpEmptied {
             view.dump.resources.clear();
@@ -239,7 +239,7 @@ impl Saboteur {
         }
     }
 
-    /// What a planted bug makes of what a writer is told about admin states; whether that is lost.
+    /// Changes an input of the writer about admin states; returns whether it is lost.
     fn spoil_admin(&mut self, plant: Plant, input: &mut writer::In) -> bool {
         match (plant, input) {
             (Plant::DownsRankLast, writer::In::AdminDue(_, due)) => {
@@ -263,7 +263,7 @@ impl Saboteur {
         }
     }
 
-    /// What a planted bug makes of what an admin state is told; whether that is lost.
+    /// Changes an input of the AdminState machine; returns whether it is lost.
     fn spoil_admin_state(&mut self, plant: Plant, input: &mut nodes::In) -> bool {
         match (plant, input) {
             (Plant::UidIgnored, nodes::In::Node(name, Some(fact))) => {
@@ -308,7 +308,7 @@ impl Saboteur {
     }
 }
 
-/// A second read counts as made when it is asked for; whether a delivery is lost.
+/// Treats a second read as done when it is requested; returns whether a delivery is lost.
 fn at_once(delivery: &mut Delivery) -> bool {
     let Delivery::Watcher(kind, watch::In::Reread(read)) = delivery else {
         return false;
@@ -318,7 +318,7 @@ fn at_once(delivery: &mut Delivery) -> bool {
     !is_last
 }
 
-/// What a planted bug makes of what a source says.
+/// Changes a fact about a source.
 fn spoil_source(plant: Plant, fact: &mut SourceFact) {
     let spoilt = match (plant, &fact.assigned, &fact.note) {
         (Plant::AmbientDrops, Assigned::Usable(_), Note::Errors(faults)) => {
@@ -335,7 +335,7 @@ fn spoil_source(plant: Plant, fact: &mut SourceFact) {
     fact.assigned = spoilt.unwrap_or_else(|| fact.assigned.clone());
 }
 
-/// Takes out of an assignment what makes it invalid.
+/// Removes from an assignment what makes it invalid.
 fn mend(resource: &mut Received) {
     let Ok(Body::Endpoints(assignment)) = &mut resource.body else { return };
     let gap = assignment.localities.iter().map(|locality| locality.priority).min().unwrap_or(0);
@@ -345,7 +345,7 @@ fn mend(resource: &mut Received) {
     }
 }
 
-/// Makes what drains serve.
+/// Turns draining endpoints into serving ones.
 fn revive(resource: &mut Received) {
     let Ok(Body::Endpoints(assignment)) = &mut resource.body else { return };
     let endpoints = assignment.localities.iter_mut().flat_map(|locality| &mut locality.endpoints);
@@ -354,7 +354,7 @@ fn revive(resource: &mut Received) {
     });
 }
 
-/// What a planted bug makes of what operators wish.
+/// Changes the policy.
 fn spoil_policy(plant: Plant, delivery: &mut Delivery) {
     match (plant, delivery) {
         (
@@ -372,7 +372,7 @@ fn spoil_policy(plant: Plant, delivery: &mut Delivery) {
     }
 }
 
-/// What a planted bug makes of why Services released addresses.
+/// Changes why Services released addresses.
 fn spoil_losses(plant: Plant, delivery: &mut Delivery) {
     let Delivery::Directory(directory::In::Service(_, Some(fact))) = delivery else { return };
     if plant == Plant::EndpointLossesCounted {
@@ -387,7 +387,7 @@ fn spoil_losses(plant: Plant, delivery: &mut Delivery) {
     }
 }
 
-/// Whether a planted bug loses every delivery of this sort.
+/// Returns whether a planted bug loses every delivery of this kind.
 fn is_lost(plant: Plant, delivery: &Delivery) -> bool {
     matches!(
         (plant, delivery),

@@ -1,10 +1,10 @@
-//! The sorts of worlds in which planted bugs show: what has to coincide for a bug happens there often.
+//! Kinds of worlds in which planted bugs show: the necessary coincidences happen there often.
 
 use super::Plant;
 use crate::story::{Faults, Often, Size};
 
 impl Plant {
-    /// A world whose lists lack objects, and nothing else does.
+    /// A world with incomplete lists and no other faults.
     fn lacking_lists(size: Size, calm: Faults) -> Size {
         let often = Some(Often::LackingLists);
         let faults = Faults { kube: true, arm: false, meddling: false, often, ..calm };
@@ -12,7 +12,7 @@ impl Plant {
     }
 
     /// A large world whose source is broken now and then for longer than a second read takes; in some, terms change
-    /// meanwhile, and operators released what is held back.
+    /// meanwhile, and operators release held removals.
     fn broken_source(self, size: Size, calm: Faults) -> Size {
         let often = Some(Often::BrokenSource);
         let changing = self == Plant::BreakerEndsByTime;
@@ -22,21 +22,21 @@ impl Plant {
         Size { replicas, nodes: 8, services: 20, seconds: 600, faults, ..size }
     }
 
-    /// A world in which much happens at the same time, and nothing else goes wrong. Its Services are few enough for the
-    /// smallest write budget.
+    /// A world with many concurrent events and no other faults. Its Services are few enough for the smallest write
+    /// budget.
     fn much_at_once(often: Often, size: Size, calm: Faults) -> Size {
         let faults = Faults { arm: false, meddling: false, leaving: false, often: Some(often), ..calm };
         Size { replicas: 1, nodes: 5, services: 14, seconds: 400, faults, ..size }
     }
 
     /// A world in which operators pause and resume.
-    fn wishing_world(self, size: Size, calm: Faults) -> Size {
+    fn world_of_pauses(self, size: Size, calm: Faults) -> Size {
         let over =
             [(Plant::PausesUnheard, Often::PausedTakeOver), (Plant::PolicyOfAnyTerm, Often::UnheardPause)];
         let often = over.into_iter().find(|(plant, _)| *plant == self).map(|(_, often)| often);
         let processes = often.is_some();
         let leases = self == Plant::PauseNotWritten;
-        // Who takes over finds much to write.
+        // A new leader has much to write.
         let (meddling, services) =
             if processes { (true, size.services.max(16)) } else { (calm.meddling, size.services) };
         let faults = Faults { policy: true, processes, leases, meddling, often, ..calm };
@@ -44,7 +44,7 @@ impl Plant {
         Size { replicas, services, seconds: 240, faults, ..size }
     }
 
-    /// A world in which nodes leave service.
+    /// A world in which nodes drain.
     fn leaving_world(self, size: Size, calm: Faults) -> Size {
         let meddling = matches!(self, Plant::AllDownsOurs | Plant::ForeignIsOurs) || calm.meddling;
         let processes = self == Plant::RecordsUnread;
@@ -52,12 +52,12 @@ impl Plant {
         let policy = self == Plant::OffUnheard;
         let faults = Faults { leaving: true, meddling, processes, arm, policy, ..calm };
         let replicas = if processes { 2 } else { size.replicas };
-        // So many that a storm takes more than may go Down at the same time, whatever else has gone.
+        // Enough nodes that a storm affects more than may go Down at the same time, whatever else is gone.
         let nodes = if self == Plant::BreakerOfDownsOff { 14 } else { size.nodes.max(6) };
         Size { replicas, nodes, seconds: 240, faults, ..size }
     }
 
-    /// The sort of world in which the bug shows, where not every sort will do.
+    /// Returns the kind of world in which the bug shows, if not every kind will do.
     #[expect(clippy::too_many_lines, reason = "each bug is named once")]
     pub fn world(self, size: Size) -> Size {
         let (faults, calm) = (size.faults, calmed(size.faults));
@@ -84,7 +84,7 @@ impl Plant {
                 Size { balancers: 1, replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
             }
             Plant::PausesUnheard | Plant::PausesUnread | Plant::PolicyOfAnyTerm | Plant::PauseNotWritten => {
-                self.wishing_world(size, calm)
+                self.world_of_pauses(size, calm)
             }
             Plant::SetBackIgnored => {
                 let faults = Faults { restores: true, arm: false, meddling: false, ..calm };
@@ -203,7 +203,7 @@ impl Plant {
     }
 }
 
-/// The same faults without those that hide most.
+/// Returns the faults without those that hide most bugs.
 fn calmed(faults: Faults) -> Faults {
     let (kube, processes, leases, edges) = (false, false, false, false);
     let planes = false;

@@ -1,5 +1,5 @@
-//! Nodes that leave service and come back: taints, notices of eviction that are true or not, and what becomes of the
-//! nodes (docs/design/nodes.md, N1).
+//! Draining nodes that may return: taints, true and false eviction notices, and the fate of the nodes
+//! (docs/design/nodes.md, N1).
 
 use std::collections::BTreeSet;
 
@@ -11,46 +11,46 @@ use crate::clock::{rfc1123, wall};
 use crate::leases::micro_time;
 use crate::random::Random;
 
-/// The taint that says that a node is evicted: key and value.
+/// Taint of an evicted node: key and value.
 pub const SPOT: (&str, &str) = ("cloudprovider.azure.microsoft.com/draining", "spot-eviction");
-/// The taints that say that a node leaves service, each with the effect that it mostly has.
+/// The taints that mark a draining node, each with its usual effect.
 const SIGNALS: [(&str, &str, &str); 4] = [
     ("node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute"),
     ("node.kubernetes.io/out-of-service", "", "NoSchedule"),
     ("node.cloudprovider.kubernetes.io/shutdown", "", "NoSchedule"),
     (SPOT.0, SPOT.1, "NoSchedule"),
 ];
-/// Taints that say nothing of that kind.
+/// Taints without this meaning.
 const OTHERS: [(&str, &str, &str); 4] = [
     (SPOT.0, "maintenance", "NoExecute"),
     ("node.kubernetes.io/unschedulable", "", "NoSchedule"),
     ("node.kubernetes.io/not-ready", "", "NoExecute"),
     ("kubernetes.azure.com/scalesetpriority", "spot", "NoSchedule"),
 ];
-/// How long after its notice a node is evicted, at least and at most, and how long after that its object goes.
+/// Shortest and longest time from a notice to the eviction, and from there to the deletion of the node's object.
 const EVICTED_AFTER_US: (u64, u64) = (20_000_000, 45_000_000);
 const GONE_AFTER_US: u64 = 15_000_000;
-/// How long ago the eviction of an expired notice was due, at least and at most.
+/// Shortest and longest time since the eviction of an expired notice was due.
 const EXPIRED_US: (u64, u64) = (300_000_000, 86_400_000_000);
-/// A notice without a date has passed after so long (N1).
+/// Time after which a notice without a date has passed (N1).
 const PASSES_AFTER_US: u64 = 30_000_000;
 
-/// Something that is to become of a node of this life.
-pub(super) struct Coming {
+/// A future event of a node of this life.
+pub(super) struct Scheduled {
     at: u64,
     name: String,
     life: u64,
     what: Fate,
 }
 
-/// What becomes of a node that is evicted.
+/// Fate of an evicted node.
 enum Fate {
     Fails,
     Goes,
 }
 
-/// An event that says something of a node.
-pub(super) struct Told {
+/// An Event about a node.
+pub(super) struct NodeEvent {
     name: String,
     node: String,
     reason: &'static str,
@@ -58,66 +58,66 @@ pub(super) struct Told {
     count: u64,
 }
 
-/// A notice that is to be believed: who must hear of it has a good reason to think that the node leaves.
+/// A true notice: readers of it have good reason to treat the node as draining.
 #[derive(Clone, Debug)]
 pub struct Notice {
-    /// The UID of the node.
+    /// UID of the node.
     pub uid: String,
-    /// When it says that it was.
+    /// Time in the notice.
     pub at: u64,
-    /// When it has passed.
+    /// Time at which it has passed.
     pub passes: u64,
-    /// Whether it had passed long before it was given: then it is to be believed only of a node that is not Ready (N1).
+    /// Whether it had passed long before it was given: then it counts only for a node that is not Ready (N1).
     pub is_expired: bool,
 }
 
-/// Who tells of something.
+/// Form of a notice.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Teller {
+enum NoticeForm {
     Event,
     EventV1,
     Condition,
 }
 
-/// All that has to do with nodes that leave.
+/// State of draining nodes.
 pub(super) struct Leaving {
     random: Random,
-    coming: Vec<Coming>,
-    told: Vec<Told>,
+    scheduled: Vec<Scheduled>,
+    events: Vec<NodeEvent>,
     notices: Vec<Notice>,
-    /// Names and addresses of nodes that are gone.
+    /// Names and addresses of deleted nodes.
     free: Vec<(String, u64)>,
-    /// How many nodes have got the address of one that went.
+    /// Number of nodes that have got the address of a deleted one.
     heirs: u64,
-    /// Names of nodes that never come back, because another one has their address: a cloud-controller-manager adds a node
-    /// under a name that its pool still has for another address, and is refused forever.
+    /// Names of nodes that never return, because another one has their address: a cloud-controller-manager adds a
+    /// node under a name that its pool still has for another address, and is refused forever.
     pub(super) spent: BTreeSet<String>,
 }
 
 impl Leaving {
     pub(super) fn new(random: Random) -> Leaving {
-        let (coming, told, notices, free, heirs, spent) = Default::default();
-        Leaving { random, coming, told, notices, free, heirs, spent }
+        let (scheduled, events, notices, free, heirs, spent) = Default::default();
+        Leaving { random, scheduled, events, notices, free, heirs, spent }
     }
 }
 
 impl Story {
-    /// How long until the next thing happens to nodes that leave, in microseconds.
+    /// Returns the time until the next event of draining nodes, in microseconds.
     pub fn pause_of_leaving(&mut self, now: u64) -> u64 {
-        let Leaving { random, coming, .. } = &mut self.leaving;
+        let Leaving { random, scheduled, .. } = &mut self.leaving;
         let pause = random.between(300_000, 9_000_000);
-        let next = coming.iter().map(|coming| coming.at.saturating_sub(now)).min();
+        let next = scheduled.iter().map(|scheduled| scheduled.at.saturating_sub(now)).min();
         next.map_or(pause, |next| pause.min(next + 1))
     }
 
-    /// The notices to be believed that have been given since this was last asked.
+    /// Returns the true notices since the last call.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.leaving.notices)
     }
 
-    /// Something happens to nodes that leave or are to leave; says in words what.
+    /// Makes one change to draining nodes; returns a description.
     pub fn leave(&mut self, kube: &mut KubeModel, now: u64) -> String {
-        if let Some(words) = self.come(kube, now) {
+        if let Some(words) = self.make_scheduled_change(kube, now) {
             return words;
         }
         let names: Vec<String> = self.cluster.nodes.keys().cloned().collect();
@@ -136,7 +136,7 @@ impl Story {
             640..670 => self.give_expired_notice(kube, now, &name),
             670..730 => self.give_false_notice(kube, now, &name),
             730..790 => self.replace(kube, now, &name),
-            790..830 => self.hand_on(kube, now, &name),
+            790..830 => self.pass_address_on(kube, now, &name),
             830..900 => self.flip(kube, now, &name),
             900..940 => self.storm(kube, now, &names),
             940..960 => {
@@ -150,17 +150,17 @@ impl Story {
         }
     }
 
-    /// What was to come, if its time has.
-    fn come(&mut self, kube: &mut KubeModel, now: u64) -> Option<String> {
-        let due = self.leaving.coming.iter().position(|coming| coming.at <= now)?;
-        let Coming { name, life, what, .. } = self.leaving.coming.remove(due);
+    /// Makes a scheduled change whose time has come.
+    fn make_scheduled_change(&mut self, kube: &mut KubeModel, now: u64) -> Option<String> {
+        let due = self.leaving.scheduled.iter().position(|scheduled| scheduled.at <= now)?;
+        let Scheduled { name, life, what, .. } = self.leaving.scheduled.remove(due);
         if self.cluster.nodes.get(&name).is_none_or(|node| node.life != life) {
             return Some(format!("{name} is not evicted any more"));
         }
         Some(match what {
             Fate::Fails => {
                 let at = now + GONE_AFTER_US;
-                self.leaving.coming.push(Coming { at, name: name.clone(), life, what: Fate::Goes });
+                self.leaving.scheduled.push(Scheduled { at, name: name.clone(), life, what: Fate::Goes });
                 self.change_node(kube, now, &name, |node| node.ready = false)
             }
             Fate::Goes => {
@@ -192,7 +192,7 @@ impl Story {
         format!("{name} is tainted: {taint:?}")
     }
 
-    /// A client removes taints from a node, all or one sort of them.
+    /// A client removes taints from a node: all or those with one key.
     fn untaint_one(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let all: Vec<&str> = SIGNALS.iter().chain(&OTHERS).map(|(key, _, _)| *key).collect();
         let random = &mut self.leaving.random;
@@ -201,7 +201,7 @@ impl Story {
         format!("{name} loses taints: {found}, {gone:?}")
     }
 
-    /// A notice that is true, which comes once or several times; mostly the node is evicted then.
+    /// A true notice, which is sent once or several times; mostly the node is evicted then.
     fn give_notice(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let (Some(uid), Some(node)) = (self.cluster.node_uid(name), self.cluster.nodes.get(name)) else {
             return String::new();
@@ -217,55 +217,55 @@ impl Story {
         } else {
             ("Preempt Started".to_owned(), now + PASSES_AFTER_US)
         };
-        let teller = [Teller::Event, Teller::EventV1, Teller::Condition][random.place(3)];
+        let form = [NoticeForm::Event, NoticeForm::EventV1, NoticeForm::Condition][random.place(3)];
         if random.per_mille(600) {
-            self.leaving.coming.push(Coming {
+            self.leaving.scheduled.push(Scheduled {
                 at: now + after,
                 name: name.to_owned(),
                 life,
                 what: Fate::Fails,
             });
         }
-        self.tell(kube, now, teller, name, &message, now);
+        self.give(kube, now, form, name, &message, now);
         self.leaving.notices.push(Notice { uid, at: now, passes, is_expired: false });
         format!("{name} is to be evicted: {message}")
     }
 
-    /// An event says that a node is evicted now.
+    /// An Event announces the eviction of a node now.
     pub fn foretell(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
         let Some(uid) = self.cluster.node_uid(name) else { return };
-        self.tell(kube, now, Teller::Event, name, "Preempt Started", now);
+        self.give(kube, now, NoticeForm::Event, name, "Preempt Started", now);
         self.leaving.notices.push(Notice { uid, at: now, passes: now + PASSES_AFTER_US, is_expired: false });
     }
 
-    /// What looks like a notice and is none.
+    /// A message that looks like a notice and is not one.
     fn give_false_notice(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let random = &mut self.leaving.random;
-        let events = [Teller::Event, Teller::EventV1];
-        let teller = events[random.place(2)];
+        let forms = [NoticeForm::Event, NoticeForm::EventV1];
+        let form = forms[random.place(2)];
         let date = rfc1123(wall(now + 30_000_000));
-        let (message, teller, at) = match random.below(4) {
+        let (message, form, at) = match random.below(4) {
             0 => (
                 "IMDS query failed, exit code: 28 / Connection timed out after 24 seconds.".to_owned(),
-                teller,
+                form,
                 now,
             ),
             1 => {
                 let event = ["Freeze", "Reboot", "Redeploy", "Terminate"][random.place(4)];
-                (format!("{event} Scheduled: {date}. DurationInSeconds: 5."), Teller::Condition, now)
+                (format!("{event} Scheduled: {date}. DurationInSeconds: 5."), NoticeForm::Condition, now)
             }
-            2 => ("curl: (28) Operation timed out after 24001 milliseconds".to_owned(), teller, now),
-            // One about a node that had this name before, where there was one.
+            2 => ("curl: (28) Operation timed out after 24001 milliseconds".to_owned(), form, now),
+            // One about an earlier node of this name, if there was one.
             _ => (
                 format!("Preempt Scheduled: {date}."),
-                teller,
+                form,
                 self.cluster.began(kube, name).saturating_sub(2_000_000),
             ),
         };
         if at == 0 {
             return String::new();
         }
-        self.tell(kube, now, teller, name, &message, at);
+        self.give(kube, now, form, name, &message, at);
         format!("{name} is said at {at}: {message}")
     }
 
@@ -274,41 +274,43 @@ impl Story {
         let Some(uid) = self.cluster.node_uid(name) else { return String::new() };
         let random = &mut self.leaving.random;
         let ago = random.between(EXPIRED_US.0, EXPIRED_US.1);
-        let teller = [Teller::Event, Teller::EventV1, Teller::Condition][random.place(3)];
+        let form = [NoticeForm::Event, NoticeForm::EventV1, NoticeForm::Condition][random.place(3)];
         let date = rfc1123(wall(now) - i64::try_from(ago).unwrap_or(0));
-        // Told again only now, so that nothing but the date says how old it is.
+        // Sent only now, so that only the date shows its age.
         let message = format!("Preempt Scheduled: {date}. DurationInSeconds: -1.");
-        self.tell(kube, now, teller, name, &message, now);
+        self.give(kube, now, form, name, &message, now);
         self.leaving.notices.push(Notice { uid, at: now, passes: now, is_expired: true });
         format!("{name} was to be evicted: {message}")
     }
 
-    fn tell(&mut self, kube: &mut KubeModel, now: u64, teller: Teller, node: &str, message: &str, at: u64) {
+    fn give(&mut self, kube: &mut KubeModel, now: u64, form: NoticeForm, node: &str, message: &str, at: u64) {
         let time = micro_time(wall(at));
-        if teller == Teller::Condition {
+        if form == NoticeForm::Condition {
             self.cluster.announce(kube, now, node, Some((message, &time)));
             return;
         }
         let random = &mut self.leaving.random;
         let reason = "PreemptScheduled";
         let again =
-            self.leaving.told.iter_mut().rev().find(|told| told.node == node && random.per_mille(400));
-        if let Some(told) = again.filter(|_| at == now) {
-            told.count += 1;
-            let mut event = build::node_event(&told.name, node, told.reason, message, &time);
-            event["firstTimestamp"] = told.first.as_str().into();
-            event["count"] = told.count.into();
+            self.leaving.events.iter_mut().rev().find(|event| event.node == node && random.per_mille(400));
+        if let Some(earlier) = again.filter(|_| at == now) {
+            earlier.count += 1;
+            let mut event = build::node_event(&earlier.name, node, earlier.reason, message, &time);
+            event["firstTimestamp"] = earlier.first.as_str().into();
+            event["count"] = earlier.count.into();
             kube.apply(event, now).expect("it is an event");
             return;
         }
         let name = format!("{node}.{:x}", now);
-        let mut event = match teller {
-            Teller::EventV1 => build::node_event_v1(&name, node, reason, message, &time),
-            Teller::Event | Teller::Condition => build::node_event(&name, node, reason, message, &time),
+        let mut event = match form {
+            NoticeForm::EventV1 => build::node_event_v1(&name, node, reason, message, &time),
+            NoticeForm::Event | NoticeForm::Condition => {
+                build::node_event(&name, node, reason, message, &time)
+            }
         };
         event["metadata"]["creationTimestamp"] = micro_time(wall(at)).into();
         kube.apply(event, now).expect("it is an event");
-        self.leaving.told.push(Told { name, node: node.to_owned(), reason, first: time, count: 1 });
+        self.leaving.events.push(NodeEvent { name, node: node.to_owned(), reason, first: time, count: 1 });
     }
 
     /// A node is created again under the same name, and gets the same address.
@@ -323,8 +325,8 @@ impl Story {
         format!("{name} is replaced, with the same address")
     }
 
-    /// A node goes, and another one gets the address of one that went.
-    fn hand_on(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
+    /// A node is deleted, and another one gets the address of a deleted one.
+    fn pass_address_on(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         if self.cluster.nodes.len() > 2 {
             self.vanish(kube, now, name);
         }
@@ -345,7 +347,7 @@ impl Story {
         self.change_node(kube, now, name, |node| node.ready = !node.ready)
     }
 
-    /// Several nodes are to leave at once.
+    /// Several nodes drain at the same time.
     fn storm(&mut self, kube: &mut KubeModel, now: u64, names: &[String]) -> String {
         let with_notice = self.leaving.random.per_mille(500);
         let mut words = Vec::new();
@@ -364,14 +366,14 @@ impl Story {
         format!("storm: {words:?}")
     }
 
-    /// The client that has set taints removes them, and conditions are over.
+    /// The client that has set taints removes them, and conditions end.
     pub(super) fn stay(&mut self, kube: &mut KubeModel, now: u64) {
-        self.leaving.coming.clear();
+        self.leaving.scheduled.clear();
         let names: Vec<String> = self.cluster.nodes.keys().cloned().collect();
         for name in names {
             self.cluster.announce(kube, now, &name, None);
             if !self.keeps_leaving {
-                // The taint of an eviction is sometimes left to the client that has set it.
+                // The taint of an eviction is sometimes left for its client to remove.
                 let spot = self.leaving.random.per_mille(500);
                 self.cluster.untaint(kube, now, &name, |key| spot || key != SPOT.0);
             }

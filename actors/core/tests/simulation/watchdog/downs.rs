@@ -1,4 +1,4 @@
-//! The order of lanes as far as it is seen from outside (W1): who is answered, and whom a Down may wait for.
+//! The order of lanes as seen from outside (W1): every part is answered, and whom a Down may wait for.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +10,26 @@ use pool_core::route::{Delivery, Output};
 
 use super::Watchdog;
 
-/// Of so many grants of a lane one goes to what has waited longest (W1).
+/// One in this many grants of a lane goes to the part that has waited longest (W1).
 const FAIR_GRANT: u64 = 4;
 
-/// What the writer of a process was asked about admin states, and what it granted meanwhile.
+/// Admin states that the writer of a process was asked for, and the grants meanwhile.
 #[derive(Default)]
 pub struct Downs {
-    /// How urgent what was asked last is, whatever reaches the writer.
+    /// Intended urgency of the last request, whatever reaches the writer.
     meant: BTreeMap<PoolId, AdminUrgency>,
     due: BTreeMap<PoolId, Waiting>,
     classes: BTreeMap<PoolId, Class>,
-    /// The attempts that pools were asked for and that have not ended, and whether an admin part goes with them.
+    /// Running attempts of pools, and whether each includes an admin part.
     open: BTreeMap<PoolId, (AttemptId, bool)>,
 }
 
-/// An admin part that waits.
+/// A waiting admin part.
 struct Waiting {
     generation: u64,
     /// Whether it may have been granted already.
     granted: bool,
-    /// Grants of its lane since: of less urgent parts of other pools, and of all others.
+    /// Grants of its lane since then: of less urgent parts of other pools, and of all others.
     passed: u64,
     others: u64,
 }
@@ -52,7 +52,7 @@ impl Downs {
         self.due.contains_key(pool) && self.meant.get(pool) == Some(&AdminUrgency::Down)
     }
 
-    /// A lane is granted: whether a Down has waited for less urgent parts for too long.
+    /// Records a grant of a lane; checks whether a Down has waited for less urgent parts for too long.
     fn on_grant(&mut self, lb: &LbName, granted: &PoolId, is_urgent: bool) -> Result<(), String> {
         let (meant, open) = (&self.meant, &self.open);
         for (pool, down) in self.due.iter_mut().filter(|(pool, _)| pool.lb == *lb && *pool != granted) {
@@ -101,22 +101,22 @@ impl Downs {
         pool: &PoolId,
         attempt: AttemptId,
         outcome: &Outcome,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(), String> {
         let Some((_, with_admin)) = self.open.remove(pool).filter(|(open, _)| *open == attempt) else {
             return Err(format!("N3: {pool} is told of {attempt:?}, for which it was not asked"));
         };
-        // The answer, or the PUT that goes on for the admin part alone.
-        let goes_on = |said: &Output| {
-            if let Output::Writer(writer::Out::AdminFinished { pool: of, .. }) = said {
+        // The answer, or the PUT that continues for the admin part alone.
+        let goes_on = |output: &Output| {
+            if let Output::Writer(writer::Out::AdminFinished { pool: of, .. }) = output {
                 of == pool
-            } else if let Output::Writer(writer::Out::Call(call)) = said {
+            } else if let Output::Writer(writer::Out::Call(call)) = output {
                 matches!(&call.request, ArmRequest::PutPool { pool: of, .. } if of == pool)
             } else {
                 false
             }
         };
-        if with_admin && answers_both(outcome) && !said.iter().any(goes_on) {
+        if with_admin && answers_both(outcome) && !outputs.iter().any(goes_on) {
             return Err(format!("W1: {pool} is written, and its admin part is not answered"));
         }
         Ok(())
@@ -129,43 +129,43 @@ impl Downs {
 }
 
 impl Watchdog {
-    /// What an admin state says to its writer: how urgent what is due is meant to be.
-    pub(super) fn asks_for_admin(&mut self, process: usize, said: &nodes::Out) {
+    /// Records the intended urgency of a request from the AdminState machine to its writer.
+    pub(super) fn record_admin_request(&mut self, process: usize, output: &nodes::Out) {
         let meant = &mut self.within[process].downs.meant;
-        if let nodes::Out::Due(pool, due) = said {
+        if let nodes::Out::Due(pool, due) = output {
             meant.insert(pool.clone(), due.urgency);
-        } else if let nodes::Out::Withdraw(pool, _) = said {
+        } else if let nodes::Out::Withdraw(pool, _) = output {
             meant.remove(pool);
         }
     }
 
-    /// W1, N3: judges a step of a writer by the admin parts that it was told of.
+    /// W1, N3: checks a step of a writer against the admin parts that it has received.
     pub(super) fn on_admin_step(
         &mut self,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(), String> {
         let default_profile = self.guarded;
         let downs = &mut self.within[process].downs;
         if let Some(Delivery::Writer(input)) = input {
             downs.on_input(input);
         }
-        for word in said {
-            let Output::Writer(word) = word else { continue };
+        for output in outputs {
+            let Output::Writer(output) = output else { continue };
             let mut passed = Ok(());
-            if let writer::Out::Take(pool, attempt) = word {
+            if let writer::Out::Take(pool, attempt) = output {
                 passed = downs.on_take(pool, *attempt);
-            } else if let writer::Out::Call(call) = word {
+            } else if let writer::Out::Call(call) = output {
                 if let ArmRequest::GetPool(pool) = &call.request {
                     passed = downs.on_read(pool);
                 }
-            } else if let writer::Out::AdminFinished { pool, generation, .. } = word {
+            } else if let writer::Out::AdminFinished { pool, generation, .. } = output {
                 downs.due.retain(|of, waiting| of != pool || waiting.generation > *generation);
-            } else if let writer::Out::Finished(pool, attempt, outcome) = word {
-                downs.on_finished(pool, *attempt, outcome, said)?;
+            } else if let writer::Out::Finished(pool, attempt, outcome) = output {
+                downs.on_finished(pool, *attempt, outcome, outputs)?;
             }
-            // In upstream's profile a part waits for gates without a call that could be seen.
+            // In upstream's profile, a part waits for gates without a visible call.
             if default_profile {
                 passed?;
             }
@@ -174,7 +174,7 @@ impl Watchdog {
     }
 }
 
-/// Whether an outcome ends the whole write, so that its admin part must be answered with it.
+/// Returns whether an outcome ends the whole write, so that its admin part must be answered with it.
 fn answers_both(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Written { .. } | Outcome::Stale | Outcome::Retriable { .. } | Outcome::Terminal { .. } => {

@@ -1,5 +1,5 @@
-//! Admin states (chapter 8): what a PUT may do to them, by what the nodes, the records and the entries are (N1, N2, N4);
-//! and what a machine may ask for.
+//! Admin states (chapter 8): the changes that a PUT may make, by the state of nodes, records and entries (N1, N2,
+//! N4); and the requests that a machine may send.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,26 +18,27 @@ use super::served::is_listed;
 use super::{Put, Watchdog};
 use crate::ccm::EXCLUDED;
 
-/// How long a process may not know that the admin state is switched off: a look each 15 s, some of which fail, and edges
+/// How long a process may not know that the admin state is disabled: a read each 15 s, some of which fail, and edges
 /// that stall.
 const OFF_NOTICED_US: u64 = 150_000_000;
 
-/// What the admin state of a process was told.
+/// Inputs of the AdminState machine of a process.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct AdminInputs {
     policy: Option<Arc<OperatorPolicy>>,
     leads: bool,
 }
 
 impl Watchdog {
-    /// Whether no pool has brought a level to the attempt of a PUT: then it may change admin states and nothing else.
+    /// Returns whether no pool has brought a level to the attempt of a PUT: then it may change admin states and
+    /// nothing else.
     pub(super) fn is_admin_only(&self, put: &Put<'_>) -> bool {
         !self.within[put.process].horizon.knows(put.attempt)
     }
 
-    /// N1-N4: an entry of a node that leaves is Down after each PUT, whichever machine asked for it (W1); no other one
-    /// goes Down; only a Down of ours ends; and where no pool has brought a level nothing else changes (N3).
-    pub(super) fn judge_admin(&mut self, now: u64, put: &Put<'_>) -> Result<(), String> {
+    /// N1-N4: an entry of a draining node is Down after each PUT, whichever machine asked for it (W1); no other entry
+    /// goes Down; only a Down of ours ends; and if no pool has brought a level, nothing else changes (N3).
+    pub(super) fn check_admin(&mut self, now: u64, put: &Put<'_>) -> Result<(), String> {
         let (lb, pool) = (put.pool.lb.as_str(), put.pool.pool.as_str());
         let before = entries_of(put.base);
         let mut changes = 0;
@@ -47,18 +48,18 @@ impl Watchdog {
             let was_down = known == Some(DOWN);
             changes += u64::from(known.is_some_and(|known| known != state));
             if is_listed(put.pool) {
-                self.judge_source(now, put, (&entry, known, state))?;
+                self.check_source(now, put, (&entry, known, state))?;
                 continue;
             }
             if state == DOWN && !was_down {
-                self.judge_down(now, put, &entry)?;
+                self.check_down(now, put, &entry)?;
             } else if state != DOWN && was_down {
-                self.judge_restore(now, put, &entry)?;
+                self.check_restore(now, put, &entry)?;
             } else if known.is_some_and(|known| known != state) || known.is_none() && state == UP {
                 return Err(format!("N4: {entry} was {known:?} and becomes {state}"));
             }
             if state != DOWN {
-                self.judge_not_down(now, put, &entry, state)?;
+                self.check_not_down(now, put, &entry, state)?;
             }
         }
         if changes > 0 {
@@ -78,8 +79,8 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N1, N4: an entry goes Down because its node leaves, and was recorded before.
-    fn judge_down(&self, now: u64, put: &Put<'_>, entry: &EntryId) -> Result<(), String> {
+    /// N1, N4: an entry goes Down only if its node drains and was recorded before.
+    fn check_down(&self, now: u64, put: &Put<'_>, entry: &EntryId) -> Result<(), String> {
         if entry.is_excluded() {
             return Err(format!("N2: {entry} goes Down, which is left out"));
         }
@@ -100,8 +101,8 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N4: a Down ends where it is ours, and its node is there and does not leave.
-    fn judge_restore(&self, now: u64, put: &Put<'_>, entry: &EntryId) -> Result<(), String> {
+    /// N4: a Down ends only if it is ours, and its node exists and does not drain.
+    fn check_restore(&self, now: u64, put: &Put<'_>, entry: &EntryId) -> Result<(), String> {
         if !self.records.may_be_ours(now, entry) || self.records.is_exception(now, entry) {
             return Err(format!("N4: the Down of {entry} is not ours to end"));
         }
@@ -117,8 +118,8 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N4: what leaves and is recorded is Down after each PUT.
-    fn judge_not_down(&self, now: u64, put: &Put<'_>, entry: &EntryId, state: &str) -> Result<(), String> {
+    /// N4: an entry whose node drains and is recorded is Down after each PUT.
+    fn check_not_down(&self, now: u64, put: &Put<'_>, entry: &EntryId, state: &str) -> Result<(), String> {
         let within = &self.within[put.process];
         let may_not_know = within.blind_since.is_some() || within.started_at + NOTICED_US >= now;
         let is_off = self.is_off || self.records.off.lately(now, OFF_NOTICED_US);
@@ -126,7 +127,7 @@ impl Watchdog {
             return Ok(());
         }
         let Some((uid, node)) = self.nodes.owner(&entry.backend) else { return Ok(()) };
-        // Nothing is written over an exception, also where another client has ended its Down (N4).
+        // Exceptions are never written, even after another client has ended its Down (N4).
         if self.records.was_exception(now, entry) {
             return Ok(());
         }
@@ -137,8 +138,8 @@ impl Watchdog {
         Ok(())
     }
 
-    /// Whether a PUT may go without the shared Lease: where that is allowed, a Down alone, with the entity tag of a
-    /// pool at rest (W7).
+    /// Returns whether a PUT may be sent without the shared Lease: if that is allowed, only for a Down, with the
+    /// entity tag of a pool without operations (W7).
     pub(super) fn may_bypass(&self, put: &Put<'_>) -> bool {
         let (before, after) = (entries_of(put.base), entries_of(put.body));
         let goes_down =
@@ -150,7 +151,7 @@ impl Watchdog {
             && put.base["properties"]["provisioningState"] == "Succeeded"
     }
 
-    /// What a PUT does to admin states, in words.
+    /// Returns the changes of admin states in a PUT, as text.
     pub(super) fn admin_changes(&self, put: &Put<'_>) -> String {
         let before = entries_of(put.base);
         let mut after: BTreeMap<String, &str> = entries_of(put.body);
@@ -159,13 +160,13 @@ impl Watchdog {
         format!("{pool} is {state}, admin states alone: {}, {after:?}", self.is_admin_only(put))
     }
 
-    /// C4, G6, N4: judges a step of an admin state: who does not lead, or only observes, writes nothing, and who was told
-    /// that it is switched off sets no node Down.
+    /// C4, G6, N4: checks a step of the AdminState machine: a process that does not lead, or only observes, writes
+    /// nothing. A process that knows that the admin state is disabled sets no node Down.
     pub(super) fn on_admin_state_step(
         &mut self,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(), String> {
         let heard = &mut self.within[process].drains;
         if let Some(Delivery::AdminState(input)) = input {
@@ -180,9 +181,9 @@ impl Watchdog {
         }
         let acts = heard.leads && heard.policy.as_ref().is_some_and(|policy| !policy.only_observes());
         let is_off = heard.policy.as_ref().is_some_and(|policy| policy.admin_state_off);
-        for said in said {
-            let Output::AdminState(said) = said else { continue };
-            let writes = match said {
+        for output in outputs {
+            let Output::AdminState(output) = output else { continue };
+            let writes = match output {
                 nodes::Out::Taint(..) => Some("a taint"),
                 nodes::Out::ConfigMap(_, ConfigMapAsk::Create(_) | ConfigMapAsk::Replace(..)) => {
                     Some("a record")
@@ -216,13 +217,13 @@ impl Watchdog {
             if let Some(what) = writes.filter(|_| !acts) {
                 return Err(format!("G6, N4: process {process} writes {what}, and does not act"));
             }
-            self.asks_for_admin(process, said);
+            self.record_admin_request(process, output);
         }
         Ok(())
     }
 }
 
-/// A pool without the admin states of its addresses.
+/// Returns a pool without the admin states of its addresses.
 pub(super) fn stripped(pool: &Value) -> Value {
     let mut pool = pool.clone();
     if let Some(entries) = pool["properties"][ADDRESSES].as_array_mut() {

@@ -1,4 +1,4 @@
-//! The entries of all pools, and who may have set those Down that are (N4): by what reached ARM.
+//! The entries of all pools, and which clients may have set them Down (N4), by the requests to ARM.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ pub(super) const DOWN: &str = "Down";
 pub(super) const UP: &str = "Up";
 pub(super) const NONE: &str = "None";
 
-/// An entry: its load balancer, pool, and what it sends to.
+/// An entry: its load balancer, its pool, and its address or interface.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct EntryId {
     lb: String,
@@ -28,7 +28,7 @@ impl EntryId {
         EntryId { lb: lb.to_lowercase(), pool: pool.to_lowercase(), backend: backend.to_owned() }
     }
 
-    /// Its pool, as records name it.
+    /// Returns its pool, as records name it.
     pub(super) fn pool_words(&self) -> String {
         format!("{}/{}", self.lb, self.pool)
     }
@@ -44,32 +44,32 @@ impl fmt::Display for EntryId {
     }
 }
 
-/// Who may have made a Down.
+/// Possible makers of a Down.
 #[derive(Clone, Copy, Debug, Default)]
 struct Maker {
     us: bool,
     others: bool,
 }
 
-/// Who may have made the last Down of each entry.
+/// Possible makers of the last Down of each entry.
 #[derive(Default)]
 pub(super) struct Entries {
     makers: BTreeMap<EntryId, Maker>,
 }
 
 impl Entries {
-    /// Whether only others can have made the Down.
+    /// Returns whether only others can have made the Down.
     pub(super) fn is_foreign(&self, entry: &EntryId) -> bool {
         self.makers.get(entry).is_some_and(|maker| maker.others && !maker.us)
     }
 
-    /// Whether only we can have made the Down.
+    /// Returns whether only we can have made the Down.
     pub(super) fn is_ours(&self, entry: &EntryId) -> bool {
         self.makers.get(entry).is_some_and(|maker| maker.us && !maker.others)
     }
 
-    /// Another client sets an entry Down. While something else is being written there, or where it may be Down already,
-    /// the final state is not known.
+    /// Another client sets an entry Down. If another write is in flight, or the entry may be Down already, the final
+    /// state is unknown.
     fn made(&mut self, entry: EntryId, by: Maker, is_certain: bool) {
         let maker = self.makers.entry(entry).or_default();
         let before = if is_certain { Maker::default() } else { *maker };
@@ -77,7 +77,7 @@ impl Entries {
     }
 }
 
-/// What an entry sends to: its address, else the virtual machine whose interface it is.
+/// Returns the address of an entry, or else the virtual machine of its interface.
 fn backend_of(entry: &Value) -> String {
     let ip = text(&entry["properties"]["ipAddress"]);
     if !ip.is_empty() {
@@ -88,7 +88,7 @@ fn backend_of(entry: &Value) -> String {
     interface.map_or_else(String::new, |name| name.strip_suffix("-nic").unwrap_or(name).to_owned())
 }
 
-/// The entries of a pool: what each sends to, and its admin state.
+/// Returns the entries of a pool: address or interface, and admin state.
 pub(super) fn entries_of(pool: &Value) -> BTreeMap<String, &str> {
     let entries = items(&pool["properties"][ADDRESSES]).iter();
     let state = |entry: &'_ Value| match entry["properties"]["adminState"].as_str() {
@@ -103,7 +103,7 @@ pub(super) fn entries_of(pool: &Value) -> BTreeMap<String, &str> {
 }
 
 impl Watchdog {
-    /// A write of ours has reached ARM and may be carried out; `was_busy`: another one was under way there.
+    /// A write of ours has reached ARM and may be carried out; `was_busy`: another one was in flight there.
     pub(super) fn downs_sent(&mut self, lb: &str, pool: &str, before: &Value, body: &Value, was_busy: bool) {
         let before = entries_of(before);
         for (backend, state) in entries_of(body) {
@@ -117,13 +117,13 @@ impl Watchdog {
         }
     }
 
-    /// Another client has set an entry Down; `is_certain`: it was not, and nothing else was under way there.
+    /// Another client has set an entry Down; `is_certain`: it was not Down, and no other write was in flight.
     pub fn set_down_by_others(&mut self, lb: &str, pool: &str, backend: &str, is_certain: bool) {
         let by = Maker { us: false, others: true };
         self.entries.made(EntryId::new(lb, pool, backend), by, is_certain);
     }
 
-    /// Every entry in a pool that is not left out, with its state.
+    /// Returns every entry of pools that are not excluded, with its state.
     pub(super) fn all_entries(arm: &ArmModel) -> Vec<(EntryId, &'static str)> {
         let mut all = Vec::new();
         for lb in arm.load_balancers() {

@@ -1,14 +1,14 @@
-//! What the guards owe, judged by what a process was told and by what its pools heard: what a list has released does not
-//! empty a pool, nor take most of it, before lists that were begun later say the same (G1-G3); and not too many pools
-//! lose most of their members at once (G4). What the operator has released is not held against it.
+//! The duties of the guards, judged by the inputs of a process and its pools. A release by a list does not empty a
+//! pool, nor remove most of its members, before lists that started later confirm it (G1-G3). Not too many pools lose
+//! most of their members at the same time (G4). A release by the operator is exempt.
 //!
-//! The breaker is judged by what pools hear, whichever replica leads: its successor would carry it out. A pool had what
-//! it was required to have once that was seen in it, and what it is to lose until that was seen to be gone; when a
-//! pause ends, what was in it. Which losses count is judged by what the Informer has said of each Service
-//! (`losses.rs`): too many must not pass, and where there are few, removals must not be stopped.
+//! The breaker is judged by the inputs of pools, whichever replica leads, because its successor would carry them out.
+//! A pool had its required members once they were observed, and the members that it must lose until they were
+//! observed to be gone; when a pause ends, the members in it. The Informer's facts about each Service decide which
+//! losses count (`losses.rs`): too many must not pass, and with few, removals must not be stopped.
 //!
-//! It is more lenient than the guards where it knows less: about what other moments a pool was looked at, and which of
-//! several facts came together.
+//! It is more lenient than the guards where it knows less: about the other times at which a pool was observed, and
+//! which of several facts arrived together.
 
 #[path = "losses.rs"]
 mod losses;
@@ -28,97 +28,97 @@ use sources::watch::{self, Ask};
 
 use losses::{Losses, Lost};
 
-/// How much later than a doubt a list must have been begun to resolve it, in microseconds: 30 s, less what clocks may
-/// differ by.
+/// How much later than the doubt a list must have started to resolve it, in microseconds: 30 s, minus possible clock
+/// differences.
 const RESOLVED_AFTER_US: u64 = 25_000_000;
-/// What a pool that had nothing is given is what it had when it has stood for 30 s, and how much longer it may take until
-/// the guard takes it so, which bundles changes.
+/// Time after which the members that an empty pool is given count as its own: 30 s, plus the delay of the guard,
+/// which batches changes.
 const STANDS_US: u64 = 30_000_000 + 20_000_000;
-/// With how far back a pool is compared: five minutes, and by how much less and more the guard may look back, which
-/// bundles changes.
+/// Reference age of a pool's size: five minutes. The guard, which batches changes, may look back by somewhat less or
+/// more.
 const BACK_US: u64 = 300_000_000;
 const BLURRED_US: u64 = 20_000_000;
-/// So many pools more than the guard allows may have been heard of while others that have grown were not.
+/// Number of pools above the guard's limit that may have been reported while others that have grown were not.
 const CROSSING: usize = 2;
 
-/// How long it may take until a pool is seen again.
+/// How long until a pool is observed again.
 const SEEN_AGAIN_US: u64 = 90_000_000;
-/// How long after the operator has released something pools may hear of levels that were said before.
+/// How long after a release by the operator pools may receive earlier levels.
 const UNDER_WAY_US: u64 = 25_000_000;
 
-/// What one process was told.
+/// Inputs of one process.
 #[derive(Default)]
 pub struct Guards {
-    /// What the Informer has said of each Service and the Directory has not heard yet.
-    said: BTreeMap<ServiceUid, Vec<Arc<ServiceFact>>>,
+    /// Facts of the Informer about each Service that the Directory has not received yet.
+    pending_facts: BTreeMap<ServiceUid, Vec<Arc<ServiceFact>>>,
     heard: BTreeMap<ServiceUid, Arc<ServiceFact>>,
-    /// The addresses that a list has released, and when.
+    /// Addresses that a list has released, and when.
     doubts: BTreeMap<(ServiceUid, IpAddr), u64>,
-    /// Since when a list has it that a Service asks for nothing in a family.
+    /// Since when a list shows that a Service asks for nothing in a family.
     listed_empty: BTreeMap<(ServiceUid, Family), u64>,
-    /// When the list under way of each kind was begun, and that of the newest complete one.
+    /// Start of the list in progress of each kind, and of the newest complete one.
     begun: BTreeMap<Kind, u64>,
     listed: BTreeMap<Kind, u64>,
     observed: BTreeMap<PoolId, BTreeSet<IpAddr>>,
-    /// What the Directory has assigned to each pool and the pool has not heard yet, and when.
-    assigned: BTreeMap<PoolId, VecDeque<(u64, Gist)>>,
-    pools: BTreeMap<PoolId, Heard>,
+    /// Levels that the Directory has assigned to each pool and that the pool has not received, and when.
+    assigned: BTreeMap<PoolId, VecDeque<(u64, AssignmentKey)>>,
+    pools: BTreeMap<PoolId, PoolInputs>,
     /// Why Services have released addresses.
     losses: Losses,
-    /// When the operator last released everything.
+    /// Time at which the operator last released everything.
     let_go: Option<u64>,
 }
 
-/// By what an assignment is known again: what it asks for, and from which revisions of its Services.
-type Gist = (BTreeSet<IpAddr>, BTreeSet<IpAddr>, Vec<(ServiceUid, u64)>);
+/// Identity of an assignment: what it asks for, and the revisions of its Services.
+type AssignmentKey = (BTreeSet<IpAddr>, BTreeSet<IpAddr>, Vec<(ServiceUid, u64)>);
 
-fn gist(assignment: &Assignment) -> Gist {
+fn key(assignment: &Assignment) -> AssignmentKey {
     let Level { required, tolerated, .. } = &assignment.level;
     let revisions = assignment.services.iter().map(|(uid, share)| (uid.clone(), share.revision));
     (required.keys().copied().collect(), tolerated.iter().copied().collect(), revisions.collect())
 }
 
-/// What one pool has heard.
-struct Heard {
-    /// Since when each Service has been its own.
+/// Inputs of one pool.
+struct PoolInputs {
+    /// Since when each Service has been its owner.
     since: BTreeMap<ServiceUid, u64>,
-    /// From when on how many members it had.
+    /// Number of members, from each time on.
     had: Vec<(u64, usize)>,
-    /// What it is required to have.
+    /// Required members.
     asked: BTreeSet<IpAddr>,
-    /// What only hosts endpoints of the other family, and was never asked for: it was not had (D4).
+    /// Members that only host endpoints of the other family, and were never required: they do not count as members
+    /// (D4).
     strays: BTreeSet<IpAddr>,
-    /// All that it was ever to have.
+    /// All members that it ever had to have.
     ever: BTreeSet<IpAddr>,
-    /// When each address was last required: until the pool is seen again it may be there.
+    /// Time at which each address was last required: until the pool is observed again it may be a member.
     required: BTreeMap<IpAddr, u64>,
-    /// When each address was last seen in it.
+    /// Time at which each address was last observed.
     seen: BTreeMap<IpAddr, u64>,
-    /// What was in it at first, or when a pause ended, and was not asked for.
+    /// Members at first, or at the end of a pause, that were not required.
     found: BTreeSet<IpAddr>,
-    /// How many it is left with.
+    /// Number of members that remain.
     size: usize,
-    /// How many it has lost for causes that count, as far as that is certain, and as far as it is possible.
+    /// Number of members lost for causes that count: certain and possible losses.
     lost: Lost,
-    /// Whether operators keep it from being written.
+    /// Whether it is paused.
     paused: bool,
-    /// Whether its source leaves it with nothing: that may be because it is configured that data errors end
-    /// what was known, which nothing guards (X3).
+    /// Whether its source leaves it empty: that may be configured for data errors, and is not guarded (X3).
     is_given_up: bool,
-    /// When the operator last released what it held back.
+    /// Time at which the operator last released its held removals.
     let_go: Option<u64>,
 }
 
-impl Heard {
-    /// What hears its first level.
+impl PoolInputs {
+    /// Creates the state of a pool with its first level.
     fn new(
         now: u64,
         paused: bool,
         observed: &BTreeSet<IpAddr>,
         strays: &BTreeSet<IpAddr>,
         asked: &BTreeSet<IpAddr>,
-    ) -> Heard {
-        Heard {
+    ) -> PoolInputs {
+        PoolInputs {
             since: BTreeMap::new(),
             had: vec![(now, (observed - strays).len())],
             asked: BTreeSet::new(),
@@ -135,8 +135,8 @@ impl Heard {
         }
     }
 
-    /// The least that it had about five minutes ago; where that was nothing, the least that it was given then and that has
-    /// stood.
+    /// Returns the smallest size that it had about five minutes ago; if that was zero, the smallest size that it was
+    /// given then and that has lasted.
     fn base(&self, now: u64) -> usize {
         let (less, more) = (BACK_US - BLURRED_US, BACK_US + BLURRED_US);
         let from = self.had.iter().rposition(|(at, _)| at + more <= now).unwrap_or(0);
@@ -151,26 +151,26 @@ impl Heard {
         stood.map(|((_, size), _)| *size).min().unwrap_or(0)
     }
 
-    /// With how many of these members a level leaves it.
+    /// Returns how many of these members a level keeps.
     fn left(&self, level: &Level, members: &BTreeSet<IpAddr>) -> usize {
         let is_had = |ip: &&IpAddr| !self.strays.contains(*ip);
         members.iter().filter(is_had).count() - level.surplus(members).filter(is_had).count()
     }
 
-    /// Whether it loses most of what it had.
+    /// Returns whether it loses most of its members.
     fn is_shrunk(&self, now: u64) -> bool {
         let is_little = 2 * self.size < self.base(now) && self.size < self.lost.surely;
         !self.paused && !self.is_given_up && is_little
     }
 
-    /// Whether a breaker that knows more may count it.
+    /// Returns whether a breaker that knows more may count it.
     fn may_be_shrunk(&self) -> bool {
         self.asked.len() < self.lost.possibly
     }
 
-    /// Counts what its Services have released: it is lost for certain while it is in the pool or was a short while ago. What
-    /// was found there counts for certain until the operator releases anything, unless endpoints have left it.
-    /// Gives those in it that are.
+    /// Counts the members that its Services have released. A loss is certain while the member is in the pool or was
+    /// recently. Members that were found there count as certain until the operator releases anything, unless their
+    /// endpoints have left. Returns the current members among them.
     fn count_losses(
         &mut self,
         now: u64,
@@ -194,8 +194,8 @@ impl Heard {
         surely
     }
 
-    /// These are in it, for all that is known: it had what it is required to have and was seen, and what it is to lose it
-    /// had until now.
+    /// Records an observation: the required and observed members were members, and those that it must lose were so
+    /// until now.
     fn sees(&mut self, now: u64, observed: &BTreeSet<IpAddr>) {
         self.seen.extend(observed.iter().map(|ip| (*ip, now)));
         let observed = &(observed - &self.strays);
@@ -211,7 +211,7 @@ impl Heard {
         }
     }
 
-    /// Whether operators pause it. What is in it when a pause ends is what it had.
+    /// Records whether operators pause it. The members at the end of a pause were members.
     fn pauses(&mut self, now: u64, paused: bool, observed: &BTreeSet<IpAddr>, asked: &BTreeSet<IpAddr>) {
         let observed = &(observed - &self.strays);
         if std::mem::replace(&mut self.paused, paused) && !paused {
@@ -223,9 +223,9 @@ impl Heard {
     }
 }
 
-/// What is in doubt neither empties a pool nor takes most of it (G2, G3); so many go, these of them in doubt. `there` are
-/// the members that were observed, and those that may have been written since.
-fn judge_doubt(
+/// Members in doubt neither empty a pool nor remove most of it (G2, G3). `there` are the observed members, and those
+/// that may have been written since.
+fn check_doubt(
     assignment: &Assignment,
     (observed, there): (&BTreeSet<IpAddr>, &BTreeSet<IpAddr>),
     doubted: &[&IpAddr],
@@ -245,7 +245,8 @@ fn asks(part: &Part) -> BTreeSet<IpAddr> {
     part.required.keys().chain(&part.tolerated).copied().collect()
 }
 
-/// The addresses of nodes that a Service leaves out of a pool because they host endpoints of the other family only.
+/// Returns the addresses of nodes that a Service leaves out of a pool because they only host endpoints of the other
+/// family.
 fn of_other_family(fact: &ServiceFact) -> impl Iterator<Item = IpAddr> {
     let nodes = fact.parts.values().flat_map(|part| part.left_out.values());
     nodes.filter(|node| node.why == LeftOut::OtherFamily).flat_map(|node| node.ips.iter().copied())
@@ -259,9 +260,9 @@ fn is_listed(provenance: Provenance) -> bool {
 }
 
 impl Guards {
-    /// A watcher said something.
-    pub fn watched(&mut self, now: u64, said: &watch::Out) {
-        match said {
+    /// Records an output of a watcher.
+    pub fn watched(&mut self, now: u64, output: &watch::Out) {
+        match output {
             watch::Out::Open { kind, ask: Ask::StreamingList | Ask::List { page: None }, .. } => {
                 self.begun.insert(*kind, now);
             }
@@ -277,15 +278,15 @@ impl Guards {
         }
     }
 
-    /// The Informer said a fact.
-    pub fn said(&mut self, uid: &ServiceUid, fact: &Arc<ServiceFact>) {
-        self.said.entry(uid.clone()).or_default().push(Arc::clone(fact));
+    /// Records a fact of the Informer.
+    pub fn record_fact(&mut self, uid: &ServiceUid, fact: &Arc<ServiceFact>) {
+        self.pending_facts.entry(uid.clone()).or_default().push(Arc::clone(fact));
     }
 
-    /// The Directory was told something.
-    pub fn told(&mut self, now: u64, input: &directory::In) {
+    /// Records an input of the Directory.
+    pub fn record_input(&mut self, now: u64, input: &directory::In) {
         match input {
-            directory::In::Service(uid, Some(fact)) => self.heard(now, uid, fact),
+            directory::In::Service(uid, Some(fact)) => self.apply_fact(now, uid, fact),
             directory::In::Service(uid, None) => {
                 self.heard.remove(uid);
                 self.losses.forget(uid);
@@ -321,7 +322,7 @@ impl Guards {
         }
     }
 
-    /// The operator has released what is held back in these pools, or of everything.
+    /// The operator has released held removals in these pools, or all of them.
     pub fn released(&mut self, now: u64, pools: &[PoolId], everything: bool) {
         if everything {
             self.let_go = Some(now);
@@ -338,24 +339,24 @@ impl Guards {
         }
     }
 
-    /// When the operator last released what a pool held back, or of everything.
+    /// Returns when the operator last released what a pool held, or everything.
     pub fn let_go(&self, pool: &PoolId) -> Option<u64> {
         self.let_go.max(self.pools.get(pool).and_then(|heard| heard.let_go))
     }
 
-    /// How a fact reached us is as the Informer has said it, whatever the Directory is told.
-    fn heard(&mut self, now: u64, uid: &ServiceUid, fact: &Arc<ServiceFact>) {
-        let waiting = self.said.entry(uid.clone()).or_default();
+    /// Uses the provenance of the Informer's fact, whatever the Directory receives.
+    fn apply_fact(&mut self, now: u64, uid: &ServiceUid, fact: &Arc<ServiceFact>) {
+        let waiting = self.pending_facts.entry(uid.clone()).or_default();
         let words = |fact: &ServiceFact| {
             let of = |part: &Part| (asks(part), part.unusable);
             (fact.revision, fact.slices, fact.parts.values().map(of).collect::<Vec<_>>())
         };
-        let is_it = |said: &Arc<ServiceFact>| words(said) == words(fact);
+        let is_it = |other: &Arc<ServiceFact>| words(other) == words(fact);
         let upto = waiting.iter().rposition(is_it).map_or(waiting.len(), |at| at + 1);
         let truth: Vec<Arc<ServiceFact>> = waiting.drain(..upto).collect();
         let listed = truth.iter().any(|fact| is_listed(fact.provenance));
         let before = self.heard.insert(uid.clone(), Arc::clone(fact));
-        self.losses.heard(uid, &truth, fact);
+        self.losses.record_fact(uid, &truth, fact);
         for family in [Family::V4, Family::V6] {
             let part = |fact: &Arc<ServiceFact>| fact.parts.get(&family).cloned().unwrap_or_default();
             let vanished = truth.last().is_some_and(|fact| part(fact).slices == 0);
@@ -378,13 +379,14 @@ impl Guards {
         }
     }
 
-    /// Whether a list has it that a Service asks this pool for nothing, and lists that were begun later said so too.
+    /// Returns whether a list shows that a Service asks this pool for nothing, and lists that started later confirmed
+    /// it.
     pub fn is_listed_twice(&self, pool: &PoolId, uid: &ServiceUid) -> bool {
         let family = if pool.pool.folded().ends_with("-ipv6") { Family::V6 } else { Family::V4 };
         self.listed_empty.get(&(uid.clone(), family)).is_some_and(|since| self.is_resolved(*since))
     }
 
-    /// Whether lists of all kinds that were begun late enough are complete.
+    /// Returns whether lists of all kinds that started late enough are complete.
     fn is_resolved(&self, since: u64) -> bool {
         let oldest = Kind::OF_LEVELS.iter().map(|kind| self.listed.get(kind).copied().unwrap_or(0)).min();
         oldest.is_some_and(|begun| begun >= since + RESOLVED_AFTER_US)
@@ -392,21 +394,20 @@ impl Guards {
 
     /// The Directory assigns a level.
     pub fn assigns(&mut self, now: u64, assignment: &Assignment) {
-        self.assigned.entry(assignment.pool.clone()).or_default().push_back((now, gist(assignment)));
+        self.assigned.entry(assignment.pool.clone()).or_default().push_back((now, key(assignment)));
     }
 
-    /// When the Directory said what a pool hears; now, where it never said so.
+    /// Returns when the Directory assigned the level that a pool receives; now, if it never did.
     fn assigned_at(&mut self, now: u64, assignment: &Assignment) -> u64 {
-        let said = self.assigned.entry(assignment.pool.clone()).or_default();
-        let gist = gist(assignment);
-        let Some(at) = said.iter().position(|(_, said)| *said == gist) else { return now };
-        said.drain(..=at).next_back().map_or(now, |(at, _)| at)
+        let assigned = self.assigned.entry(assignment.pool.clone()).or_default();
+        let key = key(assignment);
+        let Some(at) = assigned.iter().position(|(_, other)| *other == key) else { return now };
+        assigned.drain(..=at).next_back().map_or(now, |(at, _)| at)
     }
 
-    /// A pool hears its level.
+    /// A pool receives its level.
     ///
-    /// # Errors
-    /// What the guards should have held back of it.
+    /// # Errors Removals that the guards should have held.
     pub fn assigned(&mut self, now: u64, assignment: &Assignment) -> Result<(), String> {
         let Assignment { pool, services, level, paused, .. } = assignment;
         let assigned_at = self.assigned_at(now, assignment);
@@ -420,7 +421,7 @@ impl Guards {
             facts.clone().flat_map(|fact| of_other_family(fact)).collect();
         let asked: BTreeSet<IpAddr> = facts.flat_map(|fact| fact.parts.values()).flat_map(asks).collect();
         let is_paused = !paused.is_empty();
-        let new = || Heard::new(now, is_paused, &observed, &of_other_family, &asked);
+        let new = || PoolInputs::new(now, is_paused, &observed, &of_other_family, &asked);
         let heard = self.pools.entry(pool.clone()).or_insert_with(new);
         heard.is_given_up = match assignment.source {
             Source::Kubernetes => false,
@@ -444,7 +445,7 @@ impl Guards {
         heard.required.retain(|_, at| *at + SEEN_AGAIN_US > now);
         heard.required.extend(level.required.keys().map(|ip| (*ip, now)));
         let there: BTreeSet<IpAddr> = observed.iter().chain(heard.required.keys()).copied().collect();
-        // Whether what was required is in it may have been seen since; then a level that keeps the last members keeps others.
+        // A required member may have been observed since; then a level that keeps the last members keeps others.
         heard.size = heard.left(level, &there).max(heard.left(level, &observed));
         let counted = match assignment.source {
             Source::Kubernetes => heard.count_losses(now, &self.losses, &observed, self.let_go.is_some()),
@@ -453,17 +454,17 @@ impl Guards {
                 goes.clone()
             }
         };
-        // One member that takes the place of another is no loss.
+        // A member that replaces another is not a loss.
         let last = heard.had.last().map_or(0, |(_, last)| *last);
         let loses = !goes.is_disjoint(&counted) && (heard.size < last || 2 * heard.size < observed.len());
         let shrinks = loses && heard.is_shrunk(now);
         let (since, let_go) = (heard.since.clone(), heard.let_go);
         if shrinks && !is_new(self.let_go) {
-            self.judge_shrinking(now)?;
+            self.check_shrinking(now)?;
         }
         let is_stopped = assignment.held.as_ref().is_some_and(|held| held.reason == HeldReason::Breaker);
         if is_stopped && !is_new(self.let_go) {
-            self.judge_stop()?;
+            self.check_stop()?;
         }
         let in_doubt = |ip: &&IpAddr| {
             since.iter().any(|(uid, since)| {
@@ -474,11 +475,11 @@ impl Guards {
             })
         };
         let doubted: Vec<&IpAddr> = goes.iter().filter(in_doubt).collect();
-        judge_doubt(assignment, (&observed, &there), &doubted, goes.len())
+        check_doubt(assignment, (&observed, &there), &doubted, goes.len())
     }
 
-    /// Removals are stopped: there must be something that counts in enough pools.
-    fn judge_stop(&self) -> Result<(), String> {
+    /// Removals are stopped: enough pools must have losses that count.
+    fn check_stop(&self) -> Result<(), String> {
         let may_be = self.pools.values().filter(|heard| heard.may_be_shrunk()).count();
         if may_be + CROSSING <= 5 {
             return Err(format!(
@@ -488,7 +489,7 @@ impl Guards {
         Ok(())
     }
 
-    fn judge_shrinking(&self, now: u64) -> Result<(), String> {
+    fn check_shrinking(&self, now: u64) -> Result<(), String> {
         let shrunk = self.pools.values().filter(|heard| heard.is_shrunk(now)).count();
         if shrunk > 5 + CROSSING && (shrunk - CROSSING) * 5 > self.pools.len() {
             return Err(format!("G4: {shrunk} of {} pools lose most of their members", self.pools.len()));

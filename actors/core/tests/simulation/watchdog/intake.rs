@@ -1,4 +1,5 @@
-//! What is read and not taken in: no turn for a pool of whose Service a change has been read that no level holds yet (Q2).
+//! Lines that are read and not applied: a pool gets no turn while a change of its Service has been read that no level
+//! includes yet (Q2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,34 +11,35 @@ use sources::informer;
 
 use super::Watchdog;
 
-/// How long it may take until the writer has heard of a change: a slow edge, and another one before it.
+/// How long the writer may take to receive a change: a slow edge, and another one before it.
 const HEARD_US: u64 = 500_000;
-/// For how long after it has become due a pool waits for such a change at least.
+/// Minimum time that a due pool waits for such a change.
 const WAITS_US: u64 = 1_900_000;
 
-/// What one process has read and not taken in.
+/// Lines that one process has read and not applied.
 #[derive(Default)]
 pub struct Unread {
-    /// Of each Service, by the name of its pool for IPv4: since when, and when the newest change was read by its clock.
+    /// For each Service, by the name of its pool for IPv4: since when, and the process's time at which the newest
+    /// change was read.
     changes: BTreeMap<PoolName, (u64, Now)>,
-    /// Since when pools are due that have no attempt.
+    /// Since when pools without an attempt are due.
     due: BTreeMap<PoolId, u64>,
     attempts: BTreeSet<PoolId>,
-    /// Pools that had something due that does not wait: a node was to be cut out (N3).
+    /// Pools with a due change that does not wait: a node had to be drained (N3).
     drained: BTreeSet<PoolId>,
-    /// Until when the writer has not heard anything.
+    /// Time until which the writer has received nothing.
     deaf_until: u64,
 }
 
 impl Unread {
-    /// The Informer takes something in.
+    /// The Informer applies something.
     fn taken_in(&mut self, input: &informer::In) {
         if let informer::In::Seen(Kind::EndpointSlices, read, _) = input {
             self.changes.retain(|_, (_, newest)| *newest > *read);
         }
     }
 
-    fn told(&mut self, now: u64, input: &writer::In) {
+    fn record_input(&mut self, now: u64, input: &writer::In) {
         if let writer::In::Due(pool, _) = input
             && !self.attempts.contains(pool)
         {
@@ -65,7 +67,7 @@ impl Unread {
 }
 
 impl Watchdog {
-    /// A process has read something.
+    /// A process has read lines.
     pub fn on_lines_read(&mut self, now: u64, process: usize, read: &[Delivery]) {
         let unread = &mut self.within[process].unread;
         for delivery in read {
@@ -75,35 +77,34 @@ impl Watchdog {
         }
     }
 
-    /// The writer of a process hears nothing until then.
-    pub fn deafens(&mut self, process: usize, until: u64) {
+    /// The writer of a process receives nothing until this time.
+    pub fn mute_writer(&mut self, process: usize, until: u64) {
         self.within[process].unread.deaf_until = until;
     }
 
-    /// The Informer of a process takes something in.
+    /// The Informer of a process applies something.
     pub(super) fn on_taken_in(&mut self, process: usize, input: &informer::In) {
         self.within[process].unread.taken_in(input);
     }
 
-    /// Q2: what has been read of a pool's Service is taken in before the pool gets a turn.
+    /// Q2: changes of a pool's Service that are read are applied before the pool gets a turn.
     ///
-    /// # Errors
-    /// The turn that comes too early.
+    /// # Errors A turn that is too early.
     pub(super) fn on_turns(
         &mut self,
         now: u64,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(), String> {
         let unread = &mut self.within[process].unread;
         if let Some(Delivery::Writer(input)) = input {
-            unread.told(now, input);
+            unread.record_input(now, input);
         }
-        for said in said {
-            if let Output::Writer(writer::Out::Take(pool, _)) = said {
+        for output in outputs {
+            if let Output::Writer(writer::Out::Take(pool, _)) = output {
                 unread.grants(now, pool)?;
-            } else if let Output::Writer(writer::Out::Finished(pool, ..)) = said {
+            } else if let Output::Writer(writer::Out::Finished(pool, ..)) = output {
                 unread.attempts.remove(pool);
             }
         }

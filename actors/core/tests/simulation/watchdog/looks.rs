@@ -39,7 +39,7 @@ impl Watchdog {
     ///
     /// # Errors
     /// Names a load balancer that was not read in time.
-    pub fn looks_around(&self, now: u64, process: usize) -> Result<(), String> {
+    pub fn reads_in_time(&self, now: u64, process: usize) -> Result<(), String> {
         let late = self.within[process].looks.by.iter().find(|(_, by)| **by < now);
         late.map_or(Ok(()), |(lb, by)| Err(format!("D3: {lb} was to be read until {by}, and was not")))
     }

@@ -1,4 +1,4 @@
-//! Why Services have released addresses, as the Informer has said it, whatever the Directory is told (G4).
+//! Why Services have released addresses, by the facts of the Informer, whatever the Directory receives (G4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,12 +10,12 @@ use model::services::{Part, ServiceFact};
 
 use super::asks;
 
-/// How many addresses of a pool are lost for causes that count.
+/// Number of a pool's addresses that are lost for causes that count.
 #[derive(Clone, Copy, Default)]
 pub struct Lost {
-    /// Certainly.
+    /// Certain losses.
     pub surely: usize,
-    /// As far as is known here: it may not be known which facts came together.
+    /// Possible losses: it may be unknown which facts arrived together.
     pub possibly: usize,
 }
 
@@ -26,25 +26,25 @@ enum Cause {
     Counts,
     /// Its endpoints left their slices on a running watch.
     Endpoints,
-    /// Its node was deleted, and its endpoints may have left at the same moment; or the operator has released it.
+    /// Its node was deleted, and its endpoints may have left at the same time; or the operator has released it.
     Unclear,
 }
 
-/// What Services have released and not asked for again.
+/// Addresses that Services have released and not required again.
 #[derive(Default)]
 pub struct Losses {
     of: BTreeMap<ServiceUid, BTreeMap<IpAddr, Cause>>,
-    /// What the Informer said last of each Service that the Directory has heard of.
-    said: BTreeMap<ServiceUid, Arc<ServiceFact>>,
+    /// Last fact of the Informer about each Service that the Directory has received.
+    last_facts: BTreeMap<ServiceUid, Arc<ServiceFact>>,
 }
 
 impl Losses {
-    /// The Directory is told of a Service: that stands for all that the Informer has said since it was told before.
-    pub fn heard(&mut self, uid: &ServiceUid, said: &[Arc<ServiceFact>], told: &Arc<ServiceFact>) {
-        let last = said.last().unwrap_or(told);
-        let before = self.said.insert(uid.clone(), Arc::clone(last));
+    /// The Directory receives a fact about a Service, which stands for all facts since the one before.
+    pub fn record_fact(&mut self, uid: &ServiceUid, facts: &[Arc<ServiceFact>], received: &Arc<ServiceFact>) {
+        let last = facts.last().unwrap_or(received);
+        let before = self.last_facts.insert(uid.clone(), Arc::clone(last));
         let causes = self.of.entry(uid.clone()).or_default();
-        let is_watched = said.iter().all(|fact| match fact.provenance {
+        let is_watched = facts.iter().all(|fact| match fact.provenance {
             Provenance::Watch => true,
             Provenance::Reconnect | Provenance::Relist | Provenance::FirstList => false,
         });
@@ -62,10 +62,10 @@ impl Losses {
     /// A Service is gone.
     pub fn forget(&mut self, uid: &ServiceUid) {
         self.of.remove(uid);
-        self.said.remove(uid);
+        self.last_facts.remove(uid);
     }
 
-    /// The operator has released what a Service has released, or all Services have. What would go only later may count still.
+    /// The operator has released a Service's held removals, or those of all Services. Later removals may still count.
     pub fn let_go(&mut self, of: Option<&ServiceUid>) {
         let named = self.of.iter_mut().filter(|(uid, _)| of.is_none_or(|of| of == *uid));
         for cause in
@@ -75,12 +75,13 @@ impl Losses {
         }
     }
 
-    /// Whether endpoints that left their slices on a running watch are why one of these Services does not ask for it.
+    /// Returns whether one of these Services does not require it because its endpoints left their slices on a running
+    /// watch.
     pub fn is_of_endpoints<'a>(&self, mut uids: impl Iterator<Item = &'a ServiceUid>, ip: &IpAddr) -> bool {
         uids.any(|uid| self.of.get(uid).and_then(|causes| causes.get(ip)) == Some(&Cause::Endpoints))
     }
 
-    /// What these Services have released for causes that count: certainly, and possibly.
+    /// Returns the addresses that these Services have released for causes that count: certainly, and possibly.
     pub fn of<'a>(&self, uids: impl Iterator<Item = &'a ServiceUid>) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
         let (mut surely, mut possibly) = (BTreeSet::new(), BTreeSet::new());
         for (ip, cause) in uids.filter_map(|uid| self.of.get(uid)).flatten() {

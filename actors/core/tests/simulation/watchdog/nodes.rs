@@ -1,5 +1,5 @@
-//! The nodes as they are at the API server: which leave service, since when, and by what (N1). What a machine makes of it
-//! is not known here.
+//! The nodes in the API server: which ones drain, since when, and by which signal (N1). The machines' view of them is
+//! not known here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use super::Watchdog;
 use crate::decode::{items, text};
 use crate::story::{Notice, SPOT};
 
-/// Within what time a machine that is not blind knows of a change, and writes that it has not known are over.
+/// Time within which a machine that sees everything knows of a change, and writes without that knowledge have ended.
 pub(super) const NOTICED_US: u64 = 60_000_000;
-/// For how long it must have been noted that we mark a node, for the mark to be missed.
+/// How long the record of our taint must have existed before the taint may be required.
 const NOTED_FOR_US: u64 = 45_000_000;
-/// How long a node is Ready after its notice has passed until our taint goes (N1), less what clocks differ by.
+/// How long a node is Ready after its notice has passed until our taint is removed (N1), minus clock differences.
 const READY_FOR_US: u64 = 599_000_000;
-/// How long that may take, with the way to the API server.
+/// Time limit for the removal, with the way to the API server.
 const UNTAINTED_WITHIN_US: u64 = 720_000_000;
 
-/// Something that is so or not, and since when.
+/// A boolean state, and since when.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flag {
     on: bool,
@@ -38,12 +38,12 @@ impl Flag {
         self.on
     }
 
-    /// Whether it has been so for this span.
+    /// Returns whether it has been true for this time.
     pub(super) fn steadily(&self, now: u64, span: u64) -> bool {
         self.on && self.since + span <= now
     }
 
-    /// Whether it was so at any moment within this span.
+    /// Returns whether it was true at any moment within this time.
     pub(super) fn lately(&self, now: u64, span: u64) -> bool {
         self.on || self.was && now < self.since + span
     }
@@ -54,22 +54,22 @@ impl Flag {
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) there: Flag,
-    /// Whether a taint says that it leaves service.
+    /// Whether a taint marks it as draining.
     pub(super) leaves: Flag,
-    /// Whether it is marked as evicted.
+    /// Whether it has the eviction taint.
     marked: Flag,
     ready: Flag,
     /// Whether it is Ready and not left out (N5).
     pub(super) serves: Flag,
-    /// What entries send to it, or have.
+    /// Its addresses and interfaces in entries.
     pub(super) backends: BTreeMap<String, Flag>,
     notices: Vec<Notice>,
-    /// When another client last took the mark away.
+    /// Last time at which another client removed the taint.
     cleared: Option<u64>,
-    /// Whether one of us has ever set the mark; and whether the one that is there is one of us' for certain.
+    /// Whether one of our processes has ever set the taint; and whether the current one is certainly ours.
     was_ours: bool,
     is_ours: bool,
-    /// When the operator last released it (N5).
+    /// Last release by the operator (N5).
     pub(super) released: Option<u64>,
 }
 
@@ -111,8 +111,8 @@ impl Node {
         self.backends.values_mut().for_each(|has| has.set(now, false));
     }
 
-    /// Whether a notice of its eviction may count for a process that sees everything since `sees`: one that has not
-    /// seen that the node was marked since does not know that the mark was removed.
+    /// Returns whether a notice of its eviction may count for a process that sees everything since `sees`: a process
+    /// that has not seen the taint since then does not know that it was removed.
     pub(super) fn may_be_noticed(&self, now: u64, sees: u64) -> bool {
         self.notices.iter().any(|notice| {
             let is_over =
@@ -123,13 +123,14 @@ impl Node {
         })
     }
 
-    /// Whether a notice that had expired when it was given may count: only who may take the node for NotReady believes it.
+    /// Returns whether a notice that had expired when it was given may count: only for a process that may take the
+    /// node for NotReady.
     fn may_believe(&self, notice: &Notice, sees: u64) -> bool {
         let was_ready = self.ready.is() && self.ready.since + NOTICED_US < notice.at;
         !was_ready || sees >= notice.at
     }
 
-    /// Whether anything may have said lately that it leaves.
+    /// Returns whether anything may have marked it as draining recently.
     fn may_leave(&self, now: u64, sees: u64) -> bool {
         self.there.lately(now, NOTICED_US)
             && (self.leaves.lately(now, NOTICED_US) || self.may_be_noticed(now, sees))
@@ -144,24 +145,24 @@ impl Node {
     }
 }
 
-/// All nodes that ever were, by UID.
+/// All nodes that ever existed, by UID.
 #[derive(Default)]
 pub(super) struct Nodes {
     pub(super) all: BTreeMap<String, Node>,
 }
 
 impl Nodes {
-    /// The nodes that are there.
+    /// Returns the existing nodes.
     pub(super) fn living(&self) -> impl Iterator<Item = (&String, &Node)> {
         self.all.iter().filter(|(_, node)| node.there.is())
     }
 
-    /// The node that is there and has this.
+    /// Returns the existing node with this address or interface.
     pub(super) fn owner(&self, backend: &str) -> Option<(&String, &Node)> {
         self.living().find(|(_, node)| node.has(backend))
     }
 
-    /// The nodes that have, or had lately, what an entry sends to, and may leave.
+    /// Returns the nodes that have, or recently had, the address of an entry, and may drain.
     pub(super) fn leaving<'a>(
         &'a self,
         now: u64,
@@ -173,26 +174,27 @@ impl Nodes {
         leaving.map(|(uid, _)| uid)
     }
 
-    /// How many Ready nodes may be Down: of all that were Ready within the time that a change takes to be known (N5).
+    /// Returns how many Ready nodes may be Down: of all that were Ready within the time that a change takes to be
+    /// known (N5).
     pub(super) fn allowed(&self, now: u64) -> usize {
         let serving = self.all.values().filter(|node| node.serves.lately(now, NOTICED_US)).count();
         (serving / 2).max(2)
     }
 }
 
-/// Whether a taint says that its node leaves service.
+/// Returns whether a taint marks its node as draining.
 fn is_signal(taint: &Value) -> bool {
     let key = text(&taint["key"]);
     ["node.kubernetes.io/out-of-service", "node.cloudprovider.kubernetes.io/shutdown"].contains(&key)
         || is_mark(taint)
 }
 
-/// Whether a taint says that its node is evicted.
+/// Returns whether a taint marks its node as evicted.
 fn is_mark(taint: &Value) -> bool {
     (text(&taint["key"]), text(&taint["value"])) == SPOT
 }
 
-/// A node without its taints and what the server counts.
+/// Returns a node without its taints and the server's counters.
 fn bare(object: &Value) -> Value {
     let mut object = object.clone();
     for (parent, field) in
@@ -206,8 +208,8 @@ fn bare(object: &Value) -> Value {
 }
 
 impl Watchdog {
-    /// Takes in all nodes as they are.
-    pub fn note_nodes(&mut self, now: u64, kube: &KubeModel) {
+    /// Records the current state of all nodes.
+    pub fn record_nodes(&mut self, now: u64, kube: &KubeModel) {
         let mut there = BTreeSet::new();
         for object in kube.list(Resource::Nodes) {
             let uid = text(&object["metadata"]["uid"]).to_owned();
@@ -221,7 +223,7 @@ impl Watchdog {
         }
     }
 
-    /// Notices that are to be believed have been given.
+    /// True notices were given.
     pub fn notices_given(&mut self, notices: Vec<Notice>) {
         self.left.notices += notices.iter().filter(|notice| !notice.is_expired).count() as u64;
         for notice in notices {
@@ -231,18 +233,17 @@ impl Watchdog {
         }
     }
 
-    /// The operator has let nodes of these names go on.
-    pub(super) fn let_nodes_go<'a>(&mut self, now: u64, names: impl Iterator<Item = &'a str>) {
+    /// The operator has released the nodes of these names.
+    pub(super) fn release_nodes<'a>(&mut self, now: u64, names: impl Iterator<Item = &'a str>) {
         let names: BTreeSet<&str> = names.collect();
         for node in self.nodes.all.values_mut().filter(|node| names.contains(node.name.as_str())) {
             node.released = Some(now);
         }
     }
 
-    /// N1: judges a patch of a node by the node before and after it: it adds or takes our taint, and nothing else.
+    /// N1: checks a patch by the node before and after it: it adds or removes our taint, and nothing else.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors A violation.
     pub fn patched(
         &mut self,
         now: u64,
@@ -279,7 +280,7 @@ impl Watchdog {
         if !keeps {
             return Err(format!("N1: a patch of {uid} makes {has:?} of the taints {had:?}"));
         }
-        let noted = self.records.says_ours(now, &uid);
+        let noted = self.records.marks_ours(now, &uid);
         let sees = self.within[process].sees();
         let Some(node) = self.nodes.all.get_mut(&uid) else { return Ok(()) };
         if !added.is_empty() {
@@ -290,7 +291,8 @@ impl Watchdog {
             if !noted {
                 return Err(format!("N1: {} is tainted, and no record says that this is ours", node.name));
             }
-            // A process that does not lead any more may end before it sees it, and its successor may not know in time.
+            // A process that has lost leadership may end before it knows the result, and its successor may not know
+            // in time.
             (node.was_ours, node.is_ours) = (true, leads);
             node.marked.set(now, true);
         }
@@ -310,17 +312,16 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N1: a node of whose eviction was told at that moment has been marked since by who led all the time, saw everything,
-    /// and has noted that it would.
+    /// N1: a node whose eviction was announced at that time has been tainted since, by a process that led all the
+    /// time, saw everything, and has recorded its intention.
     ///
-    /// # Errors
-    /// That it was not.
+    /// # Errors It was not.
     pub fn is_marked(&self, now: u64, process: usize, uid: &str, at: u64) -> Result<(), String> {
         let within = &self.within[process];
         let sees = within.sees() < at;
         let leads = self.tenure.led_since() < at && within.started_at + NOTICED_US < at;
         let is_let = !self.noted.was_stopped(at) && !self.records.off.lately(now, now - at) && !within.is_off;
-        let is_noted = self.records.has_said_ours(now, uid, NOTED_FOR_US);
+        let is_noted = self.records.has_marked_ours(now, uid, NOTED_FOR_US);
         let Some(node) = self.nodes.all.get(uid).filter(|node| node.there.is()) else { return Ok(()) };
         let was_marked = node.marked.lately(now, now - at);
         if sees && leads && is_let && is_noted && !was_marked {
@@ -329,10 +330,9 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N1: when nothing happens any more, no node that is Ready is marked by us.
+    /// N1: after the last event, no Ready node has our taint.
     ///
-    /// # Errors
-    /// One that is.
+    /// # Errors A node that has.
     pub fn marks_at_rest(&self) -> Result<(), String> {
         let marked = |node: &&Node| node.is_ours && node.marked.is() && node.ready.is();
         match self.nodes.living().map(|(_, node)| node).find(marked) {

@@ -63,7 +63,7 @@ impl Watchdog {
     /// A lane waits for an operation that ended long ago.
     pub fn on_read(&mut self, now: u64, process: usize, arm: &ArmModel) -> Result<(), String> {
         let within = &mut self.within[process];
-        if let Some((_, until)) = within.sender.told(GateClass::Reads) {
+        if let Some((_, until)) = within.sender.throttled_until(GateClass::Reads) {
             within.operations.excused(until, None);
         }
         for (lb, operation) in &mut within.operations.0 {

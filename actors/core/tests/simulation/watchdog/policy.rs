@@ -1,5 +1,5 @@
-//! Pauses (G6), judged by the truth of our ConfigMap: what operators are answered, and that nothing is written in what is
-//! paused.
+//! Pauses (G6), judged by the true state of our ConfigMap: the answers to operators, and that nothing is written in a
+//! paused scope.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,47 +14,47 @@ use pool_core::route::{Delivery, Output};
 
 use super::Watchdog;
 
-/// How long a term that has begun before a pause may go on to write in it: a look each 15 s, some of which fail, and
-/// edges that stall.
+/// How long a term that has begun before a pause may write in it: a read each 15 s, some of which fail, and edges
+/// that stall.
 const NOTICED_US: u64 = 150_000_000;
-/// Within what time the operator is answered: 10 s of the process's clock, and its edges.
+/// Time limit for an answer to the operator: 10 s of the process's clock, and its edges.
 const ANSWERED_US: u64 = 40_000_000;
 
-/// What a process has been told of operators' wishes.
+/// Policies that a process has read.
 #[derive(Default)]
-pub struct Heard {
+pub struct PolicyInputs {
     policy: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
-    /// When its terms began.
+    /// Start of its terms.
     terms: BTreeMap<Epoch, u64>,
 }
 
-/// The pauses as they are noted, and who waits for an answer.
+/// The recorded pauses, and operators who wait for an answer.
 #[derive(Default)]
 pub struct Noted {
-    /// Since when each is.
+    /// Start of each pause.
     since: BTreeMap<Scope, u64>,
-    /// When each was last noted, and last not.
+    /// Last time at which each scope was paused, and last time at which it was not.
     last: BTreeMap<Scope, (Option<u64>, Option<u64>)>,
     open: BTreeMap<(usize, RequestId), (Scope, Wish, u64)>,
-    /// How often operators were told that something is paused.
+    /// How often operators were informed of a pause.
     pub paused: u64,
-    /// How often they were told that something that was held back is released.
+    /// How often operators were informed of a release.
     pub released: u64,
 }
 
-/// What an operator asks for.
+/// Request of an operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wish {
-    /// A pause.
+    /// Start a pause.
     Pause,
-    /// The end of one.
+    /// End a pause.
     Resume,
-    /// The end of what guards hold back.
+    /// Release held removals.
     Release,
 }
 
 impl Watchdog {
-    /// The operator asks for something.
+    /// The operator sends a request.
     pub fn asked(&mut self, now: u64, process: usize, id: RequestId, scope: Scope, wish: Wish) {
         let last = self.noted.last.entry(scope.clone()).or_default();
         if self.noted.since.contains_key(&scope) {
@@ -65,8 +65,8 @@ impl Watchdog {
         self.noted.open.insert((process, id), (scope, wish, now));
     }
 
-    /// What is noted now.
-    pub fn noted_pauses(&mut self, now: u64, paused: &BTreeSet<Scope>) {
+    /// Records the current pauses.
+    pub fn record_pauses(&mut self, now: u64, paused: &BTreeSet<Scope>) {
         let noted = &mut self.noted;
         for (scope, _) in noted.since.extract_if(.., |scope, _| !paused.contains(scope)) {
             noted.last.entry(scope).or_default().1 = Some(now);
@@ -77,10 +77,9 @@ impl Watchdog {
         }
     }
 
-    /// G6: what the operator is told has been true since the request.
+    /// G6: an answer to the operator was true at some time since the request.
     ///
-    /// # Errors
-    /// What was not.
+    /// # Errors A wrong answer.
     pub fn answered(
         &mut self,
         now: u64,
@@ -102,7 +101,7 @@ impl Watchdog {
         let holds = match answer {
             Answer::Done(Done::Paused(_)) => wish == Wish::Pause && noted >= Some(from),
             Answer::Done(Done::Resumed { .. }) => wish == Wish::Resume && free >= Some(from),
-            // Only who leads releases anything.
+            // Only a leader releases anything.
             Answer::Done(Done::Released { .. }) => {
                 wish == Wish::Release && self.on_post(now, process).is_ok()
             }
@@ -117,36 +116,36 @@ impl Watchdog {
         if holds { Ok(()) } else { Err(wrong()) }
     }
 
-    /// A term begins in a process.
-    pub(super) fn term_begins(&mut self, now: u64, process: usize, said: &leader::Out) {
-        if let leader::Out::Confirm { epoch, .. } = said {
+    /// A term starts in a process.
+    pub(super) fn term_begins(&mut self, now: u64, process: usize, output: &leader::Out) {
+        if let leader::Out::Confirm { epoch, .. } = output {
             self.within[process].heard.terms.entry(*epoch).or_insert(now);
         }
     }
 
-    /// G6: a writer begins no PUT and takes no shared Lease against what it was told; and none in what has been paused
-    /// since before its term began, or for long.
-    pub(super) fn on_wished_step(
+    /// G6: a writer starts no PUT and takes no shared Lease against the policy that it has received. Nor does it in a
+    /// scope that was paused before its term began, or long ago.
+    pub(super) fn on_policy_step(
         &mut self,
         now: u64,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(), String> {
         let heard = &mut self.within[process].heard;
         if let Some(Delivery::Writer(writer::In::OperatorPolicy { term, policy })) = input {
             heard.policy = Some((*term, Arc::clone(policy)));
         }
         let observes = heard.policy.as_ref().is_none_or(|(_, policy)| policy.only_observes());
-        for said in said {
-            let Output::Writer(said) = said else { continue };
-            if let writer::Out::Lease(_, LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit)) = said
+        for output in outputs {
+            let Output::Writer(output) = output else { continue };
+            if let writer::Out::Lease(_, LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit)) = output
                 && edit.holder.is_some()
                 && observes
             {
                 return Err(format!("G6: the shared Lease is taken or kept, and {:?}", heard.policy));
             }
-            let writer::Out::Call(call) = said else { continue };
+            let writer::Out::Call(call) = output else { continue };
             let ArmRequest::PutPool { pool, edit, permit, .. } = &call.request else { continue };
             let members = !edit.add.is_empty() || !edit.remove.is_empty();
             let epoch = permit.attempt.epoch;
@@ -159,35 +158,35 @@ impl Watchdog {
                 return Err(format!("G6: members of {pool} are written, which is paused"));
             }
             let began = heard.terms.get(&epoch).copied().unwrap_or(0);
-            self.noted.judge(now, began, pool, members)?;
+            self.noted.check(now, began, pool, members)?;
         }
         Ok(())
     }
 
-    /// How often operators were told that something is paused.
+    /// Returns how often operators were informed of a pause.
     pub fn pauses(&self) -> u64 {
         self.noted.paused
     }
 
-    /// How often operators were told that something that was held back is released.
+    /// Returns how often operators were informed of a release.
     pub fn releases(&self) -> u64 {
         self.noted.released
     }
 
-    /// A process is gone: none of its requests is answered.
-    pub(super) fn hangs_up(&mut self, process: usize) {
+    /// A process is gone: its requests are not answered.
+    pub(super) fn process_gone(&mut self, process: usize) {
         self.noted.open.retain(|(asked, _), _| *asked != process);
     }
 }
 
 impl Noted {
-    /// Whether everything was paused at any time since then.
+    /// Returns whether everything was paused at any time since then.
     pub(super) fn was_stopped(&self, since: u64) -> bool {
         let last = self.last.get(&Scope::Everything).and_then(|(noted, _)| *noted);
         self.since.contains_key(&Scope::Everything) || last.is_some_and(|at| at >= since)
     }
 
-    fn judge(&self, now: u64, began: u64, pool: &PoolId, members: bool) -> Result<(), String> {
+    fn check(&self, now: u64, began: u64, pool: &PoolId, members: bool) -> Result<(), String> {
         let scopes = [Some(Scope::Everything), members.then(|| Scope::Pool(pool.clone()))];
         for scope in scopes.into_iter().flatten() {
             let Some(since) = self.since.get(&scope) else { continue };

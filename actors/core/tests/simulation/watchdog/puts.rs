@@ -1,4 +1,4 @@
-//! What must hold for each PUT: when it is sent, when it lands, and how ARM took it.
+//! Rules for each PUT: when it is sent, when it arrives, and its outcome at ARM.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,27 +18,27 @@ pub(super) const ADDRESSES: &str = "loadBalancerBackendAddresses";
 
 /// A PUT.
 pub struct Put<'a> {
-    /// Whose.
+    /// Process that sends it.
     pub process: usize,
-    /// The attempt.
+    /// Attempt.
     pub attempt: AttemptId,
-    /// The pool.
+    /// Pool.
     pub pool: &'a PoolId,
-    /// The entity tag that it carries.
+    /// Entity tag.
     pub if_match: Option<&'a Etag>,
-    /// The document that was edited.
+    /// Document that was edited.
     pub base: &'a Value,
-    /// Its body.
+    /// Body.
     pub body: &'a Value,
 }
 
-/// A PUT that is unanswered.
+/// A PUT in flight.
 struct Window {
     process: usize,
     pool: PoolId,
     attempt: AttemptId,
     until: u64,
-    /// Whether it could have gone without the shared Lease (W7).
+    /// Whether it could be sent without the shared Lease (W7).
     bypasses: bool,
 }
 
@@ -46,17 +46,18 @@ struct Window {
 #[derive(Default)]
 pub struct Puts {
     open: Vec<Window>,
-    /// The operation that a process of ours has begun last: which process, and the entity tag that it gave.
+    /// Last operation that one of our processes has started: the process, and the resulting entity tag.
     own_operation: BTreeMap<LbName, (usize, String)>,
-    /// The entity tag of the load balancer just before the last PUT, the pool then, and whether another client's write was
-    /// under way there.
+    /// Entity tag of the load balancer just before the last PUT, the pool then, and whether another client's write
+    /// was in flight there.
     tag_before: Option<String>,
     pool_before: Value,
     was_busy: bool,
 }
 
 impl Puts {
-    /// Whether a PUT is unanswered, of this process or of any; also one that needs no shared Lease, or not.
+    /// Returns whether a PUT is in flight, of this process or of any; including PUTs that need no shared Lease, or
+    /// not.
     pub fn is_open(&self, now: u64, process: Option<usize>, bypasses: bool) -> bool {
         let mut open = self.open.iter().filter(|put| put.until > now && (bypasses || !put.bypasses));
         open.any(|put| process.is_none_or(|process| process == put.process))
@@ -64,10 +65,9 @@ impl Puts {
 }
 
 impl Watchdog {
-    /// Judges a PUT as it is sent.
+    /// Checks a PUT when it is sent.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors A violation.
     pub fn sends_put(&mut self, now: u64, put: &Put<'_>) -> Result<(), String> {
         self.puts += 1;
         let lb = &put.pool.lb;
@@ -88,15 +88,15 @@ impl Watchdog {
         let (process, pool, attempt) = (put.process, put.pool.clone(), put.attempt);
         let bypasses = self.may_bypass(put);
         self.calls.open.push(Window { process, pool, attempt, until, bypasses });
-        self.judge_permit(now, put)?;
-        self.versions.judge(put.pool, &self.within[put.process].horizon.of(put.attempt))?;
-        judge_unknown_fields(put)?;
-        judge_networks(put)?;
-        self.judge_admin(now, put)
+        self.check_permit(now, put)?;
+        self.versions.check(put.pool, &self.within[put.process].horizon.of(put.attempt))?;
+        check_unknown_fields(put)?;
+        check_networks(put)?;
+        self.check_admin(now, put)
     }
 
-    /// W7, W8: the process that writes leads, and holds the shared Lease unless the PUT may go without.
-    fn judge_permit(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
+    /// W7, W8: the process that writes leads, and holds the shared Lease unless the PUT may be sent without.
+    fn check_permit(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
         let Some(identity) = &self.within[put.process].identity else { return Ok(()) };
         self.tenure.may_lead(now, identity)?;
         match self.tenure.may_hold(now) {
@@ -105,21 +105,19 @@ impl Watchdog {
         }
     }
 
-    /// Judges any call as it is sent.
+    /// Checks any call when it is sent.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors A violation.
     pub fn sends(&mut self, now: u64, process: usize, class: GateClass) -> Result<(), String> {
         self.within[process].sender.sends(now, class)
     }
 
-    /// Judges a PUT as it reaches ARM.
+    /// Checks a PUT when it reaches ARM.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors A violation.
     pub fn before_put(&mut self, arm: &mut ArmModel, now: u64, put: &Put<'_>) -> Result<(), String> {
         arm.tick(now);
-        self.judge_permit(now, put).map_err(|why| format!("{why} (it lands only now)"))?;
+        self.check_permit(now, put).map_err(|why| format!("{why} (it lands only now)"))?;
         let lb = &put.pool.lb;
         let current = arm.etag(lb.as_str());
         self.calls.tag_before.clone_from(&current);
@@ -145,9 +143,9 @@ impl Watchdog {
             return Err(format!("W2: a PUT of {} that is made from what is there no more", put.pool));
         }
         if is_listed(put.pool) {
-            return self.judge_listed(now, put);
+            return self.check_listed(now, put);
         }
-        // Where an attempt has lost its membership part, its admin part goes on alone.
+        // If an attempt has lost its membership part, its admin part continues alone.
         if self.is_admin_only(put) || stripped(put.base) == stripped(put.body) {
             if self.tenure.may_hold(now).is_err() && arm.is_updating(lb.as_str()) {
                 return Err(format!("W7: a Down without the shared Lease while {lb} is being written"));
@@ -155,15 +153,15 @@ impl Watchdog {
             return Ok(()); // It changes nothing that belongs to a Service.
         }
         let owners = self.proof(put.pool, &pool)?;
-        self.judge_pause(now, put, &owners)?;
+        self.check_pause(now, put, &owners)?;
         let before = items(&pool["properties"][ADDRESSES]).len();
         let after = put.body["properties"][ADDRESSES].as_array();
         let after = after.ok_or("W3: a PUT without the address array")?.len();
         let is_emptied = after == 0 && before > 0;
-        if is_emptied && self.guarded { self.judge_emptying(now, put, &owners) } else { Ok(()) }
+        if is_emptied && self.guarded { self.check_emptying(now, put, &owners) } else { Ok(()) }
     }
 
-    /// D2, from the model's own state: gives the Services whose rules use the pool.
+    /// D2, from the model's own state: returns the Services whose rules use the pool.
     fn proof(&self, id: &PoolId, pool: &Value) -> Result<Vec<Known>, String> {
         let properties = &pool["properties"];
         if !properties["outboundRule"].is_null() || !properties["inboundNatRules"].is_null() {
@@ -184,7 +182,7 @@ impl Watchdog {
         Ok(owners)
     }
 
-    fn judge_pause(&self, now: u64, put: &Put<'_>, owners: &[Known]) -> Result<(), String> {
+    fn check_pause(&self, now: u64, put: &Put<'_>, owners: &[Known]) -> Result<(), String> {
         let since = owners.iter().filter_map(|owner| owner.paused).min();
         let noticed = since.is_some_and(|since| since + PAUSE_NOTICED_US < now);
         if noticed && self.within[put.process].blind_since.is_none() {
@@ -193,15 +191,15 @@ impl Watchdog {
         Ok(())
     }
 
-    /// G2: the last member of a live Service's pool goes only after its emptiness has lasted, and never because a
-    /// source broke.
-    fn judge_emptying(&self, now: u64, put: &Put<'_>, owners: &[Known]) -> Result<(), String> {
+    /// G2: the last member of a live Service's pool is removed only after its emptiness has lasted, and never because
+    /// of a broken source.
+    fn check_emptying(&self, now: u64, put: &Put<'_>, owners: &[Known]) -> Result<(), String> {
         let id = put.pool;
         let let_go = self.within[put.process].guards.let_go(id);
         for owner in owners.iter().filter(|owner| owner.candidate) {
             let Some(endpoints) = owner.endpoints.get(id.pool.folded()) else { continue };
             let (has, since) = endpoints.has;
-            // The operator has released what was held back of it since it had any.
+            // The operator has released its held removals since it had any member.
             if !has && let_go.is_some_and(|let_go| let_go >= since) {
                 continue;
             }
@@ -213,10 +211,9 @@ impl Watchdog {
                     }
                 }
                 Some(blind) => {
-                    // What it believes may be from before it went blind, but not from before that.
+                    // Its knowledge may be from before it became blind, but not from earlier.
                     let long = has && since + NOTICED_US + self.empty_confirm_us < blind;
-                    // Lists that say the same wrong thing twice look like the truth; of what many pools would lose
-                    // G4 judges.
+                    // Lists that are wrong twice in the same way look like the truth; G4 judges losses of many pools.
                     if long && !self.within[put.process].guards.is_listed_twice(id, &owner.uid) {
                         return Err(format!("G2: {id} is emptied by a broken source: {owner:?}"));
                     }
@@ -226,12 +223,12 @@ impl Watchdog {
         Ok(())
     }
 
-    /// A PUT ends without an answer: for all that its process can know, it was carried out.
+    /// A PUT ends without an answer: for its process, it may have been carried out.
     pub fn in_doubt(&mut self, process: usize, pool: &PoolId) {
         self.within[process].accepted.insert(pool.clone());
     }
 
-    /// Notes how ARM took a PUT, and when its answer arrives.
+    /// Records the outcome of a PUT at ARM, and when its answer arrives.
     pub fn after_put(&mut self, arm: &ArmModel, now: u64, put: &Put<'_>, reply: &Reply, arrives: u64) {
         let lb = &put.pool.lb;
         if arrives >= now + CLIENT_TIMEOUT_US {
@@ -272,7 +269,7 @@ impl Watchdog {
                 self.versions.accept(put.pool, &within.horizon.of(put.attempt));
             }
         }
-        // An entity tag that moved with the PUT is that of its own operation; a refused one moved none.
+        // An entity tag that changed with the PUT is that of its own operation; a refused PUT changes none.
         let tag = arm.etag(lb.as_str());
         if tag != self.calls.tag_before && arm.is_updating(lb.as_str()) && !is_unknown {
             self.calls.own_operation.insert(lb.clone(), (put.process, tag.unwrap_or_default()));
@@ -280,8 +277,9 @@ impl Watchdog {
     }
 }
 
-/// W3: where entries name their network by a subnet, new ones name one of these subnets, and nothing is added to the pool.
-fn judge_networks(put: &Put<'_>) -> Result<(), String> {
+/// W3: if entries name their network by a subnet, new ones name one of these subnets, and no network is added to the
+/// pool.
+fn check_networks(put: &Put<'_>) -> Result<(), String> {
     let [before, after] = [put.base, put.body].map(|document| items(&document["properties"][ADDRESSES]));
     let subnet = |entry: &Value| entry["properties"]["subnet"]["id"].as_str().map(str::to_owned);
     let subnets: BTreeSet<String> = before.iter().filter_map(subnet).collect();
@@ -301,7 +299,7 @@ fn judge_networks(put: &Put<'_>) -> Result<(), String> {
 }
 
 /// W3: unknown fields survive, at each level of the document.
-fn judge_unknown_fields(put: &Put<'_>) -> Result<(), String> {
+fn check_unknown_fields(put: &Put<'_>) -> Result<(), String> {
     let unknown =
         |value: &Value| [value["fieldOfTheFuture"].clone(), value["properties"]["fieldOfTheFuture"].clone()];
     let mut kept = unknown(put.base) == unknown(put.body);

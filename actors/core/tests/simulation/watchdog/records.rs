@@ -1,5 +1,5 @@
-//! The records of nodes as our ConfigMap holds them (N4), and what must hold when one is made: how many nodes may be Down
-//! (N5), and that it names the Downs that were there before.
+//! The records of nodes in our ConfigMap (N4), and the rules for a new one: how many nodes may be Down (N5), and that
+//! it names the earlier Downs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use super::nodes::{Flag, NOTICED_US};
 use crate::ccm::EXCLUDED;
 use crate::notes;
 
-/// How long ago an observation must have arrived at the latest, for a record that lands now to be made with it: an edge
-/// may stall, and the record may have waited for its answer.
+/// Largest age of an observation on which a new record is based: an edge may stall, and the record may have waited
+/// for its answer.
 const SEEN_US: u64 = 60_000_000;
 
 /// The record of one node.
@@ -22,7 +22,7 @@ const SEEN_US: u64 = 60_000_000;
 pub(super) struct Record {
     pub(super) there: Flag,
     backends: BTreeMap<String, Flag>,
-    /// Pools in which a Down is not ours: in words, and in lower case.
+    /// Pools in which a Down is not ours: by name, in lower case.
     foreign: BTreeMap<String, Flag>,
     /// Whether pools are named by numbers.
     has_numbers: bool,
@@ -52,12 +52,12 @@ impl Record {
         set_all(now, &mut self.foreign, &BTreeSet::new());
     }
 
-    /// Whether it held this, now or lately.
+    /// Returns whether it holds this, or did recently.
     fn held(&self, now: u64, backend: &str) -> bool {
         self.backends.get(backend).is_some_and(|has| has.lately(now, NOTICED_US))
     }
 
-    /// Whether it has held this for long enough for all to know.
+    /// Returns whether it has held this for long enough for all to know.
     fn holds_steadily(&self, now: u64, backend: &str) -> bool {
         self.backends.get(backend).is_some_and(|has| has.steadily(now, NOTICED_US))
     }
@@ -66,7 +66,7 @@ impl Record {
         self.backends.get(backend).is_some_and(Flag::is)
     }
 
-    /// Whether it may name this pool as an exception.
+    /// Returns whether it may name this pool as an exception.
     pub(super) fn may_except(&self, entry: &EntryId) -> bool {
         self.has_numbers || self.foreign.get(&entry.pool_words()).is_some_and(Flag::is)
     }
@@ -79,7 +79,7 @@ fn set_all(now: u64, known: &mut BTreeMap<String, Flag>, there: &BTreeSet<String
     }
 }
 
-/// What a process has seen of the Downs of a load balancer.
+/// Downs of a load balancer that a process has observed.
 #[derive(Clone, Debug)]
 struct Observation {
     arrived: u64,
@@ -92,12 +92,12 @@ struct Observation {
 pub(super) struct Observations(Vec<Observation>);
 
 impl Observations {
-    /// Whether a read of a load balancer has arrived within this time.
+    /// Returns whether a read of a load balancer has arrived within this time.
     pub(super) fn has_read(&self, lb: &str, from: u64, to: u64) -> bool {
         self.0.iter().any(|seen| seen.lb == lb && (from..=to).contains(&seen.arrived))
     }
 
-    /// The Downs that the newest observation that had arrived by then shows, and all since.
+    /// Returns the Downs in the newest observation that had arrived by then, and in all since.
     fn downs(&self, by: u64, lb: &str) -> BTreeSet<EntryId> {
         let of: Vec<&Observation> = self.0.iter().filter(|seen| seen.lb == lb).collect();
         let from = of.iter().rposition(|seen| seen.arrived <= by);
@@ -107,16 +107,16 @@ impl Observations {
     }
 }
 
-/// All records that ever were, by the UID of their node.
+/// All records that ever existed, by the UID of their node.
 #[derive(Default)]
 pub(super) struct Records {
     pub(super) all: BTreeMap<String, Record>,
-    /// Whether the operator has switched the admin state off.
+    /// Whether the operator has disabled the admin state.
     pub(super) off: Flag,
 }
 
 impl Records {
-    /// The records that are there.
+    /// Returns the existing records.
     pub(super) fn standing(&self) -> impl Iterator<Item = (&String, &Record)> {
         self.all.iter().filter(|(_, record)| record.there.is())
     }
@@ -125,23 +125,23 @@ impl Records {
         self.all.get(uid).is_some_and(|record| record.there.is())
     }
 
-    /// Whether a record of this node held this lately.
+    /// Returns whether a record of this node held this recently.
     pub(super) fn held(&self, now: u64, uid: &str, backend: &str) -> bool {
         self.all.get(uid).is_some_and(|record| record.held(now, backend))
     }
 
-    /// Whether a record of this node has held this for long.
+    /// Returns whether a record of this node has held this for long.
     pub(super) fn holds_steadily(&self, now: u64, uid: &str, backend: &str) -> bool {
         self.all.get(uid).is_some_and(|record| record.holds_steadily(now, backend))
     }
 
-    /// Whether a Down may be ours by any record that held it lately.
+    /// Returns whether a Down may be ours by any recent record.
     pub(super) fn may_be_ours(&self, now: u64, entry: &EntryId) -> bool {
         let mut held = self.all.values().filter(|record| record.held(now, &entry.backend));
         held.any(|record| !record.foreign.get(&entry.pool_words()).is_some_and(Flag::is))
     }
 
-    /// Whether a record has named the pool as an exception for long.
+    /// Returns whether a record has named the pool as an exception for long.
     pub(super) fn is_exception(&self, now: u64, entry: &EntryId) -> bool {
         self.all.values().any(|record| {
             let named = record.foreign.get(&entry.pool_words()).copied().unwrap_or_default();
@@ -149,7 +149,7 @@ impl Records {
         })
     }
 
-    /// Whether a record names the pool as an exception, or did lately.
+    /// Returns whether a record names the pool as an exception, or did recently.
     pub(super) fn was_exception(&self, now: u64, entry: &EntryId) -> bool {
         self.all.values().any(|record| {
             let named =
@@ -158,19 +158,19 @@ impl Records {
         })
     }
 
-    /// Whether it has been noted for this span that the taint of a node is ours.
-    pub(super) fn has_said_ours(&self, now: u64, uid: &str, span: u64) -> bool {
+    /// Returns whether the records have marked the taint of a node as ours for this time.
+    pub(super) fn has_marked_ours(&self, now: u64, uid: &str, span: u64) -> bool {
         self.all.get(uid).is_some_and(|record| record.taint_is_ours.steadily(now, span))
     }
 
-    /// Whether it is, or was lately, noted that the taint of a node is ours.
-    pub(super) fn says_ours(&self, now: u64, uid: &str) -> bool {
+    /// Returns whether the records mark the taint of a node as ours, or did recently.
+    pub(super) fn marks_ours(&self, now: u64, uid: &str) -> bool {
         self.all.get(uid).is_some_and(|record| record.taint_is_ours.lately(now, NOTICED_US))
     }
 }
 
 impl Watchdog {
-    /// A load balancer was read by a process, which hears of it at that moment.
+    /// A process reads a load balancer, and receives the answer at this time.
     pub fn saw(&mut self, arrives: u64, process: usize, arm: &ArmModel, lb: &str) {
         let mut downs = BTreeSet::new();
         for pool in arm.pools(lb).filter(|pool| *pool != EXCLUDED) {
@@ -187,9 +187,8 @@ impl Watchdog {
 
     /// Our ConfigMap was written, by a process or by hand.
     ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn note_records(
+    /// # Errors A violation.
+    pub fn record_records(
         &mut self,
         now: u64,
         process: Option<usize>,
@@ -215,15 +214,16 @@ impl Watchdog {
         if let Some(process) = process {
             self.left.recorded += new.len() as u64;
             for uid in &new {
-                self.judge_record(now, process, arm, uid)?;
+                self.check_record(now, process, arm, uid)?;
             }
-            self.judge_breaker(now, process, &new)?;
+            self.check_breaker(now, process, &new)?;
         }
         Ok(new)
     }
 
-    /// N4: a node is recorded because it leaves, with what entries send to it, and with the Downs that were seen before.
-    fn judge_record(&self, now: u64, process: usize, arm: &ArmModel, uid: &str) -> Result<(), String> {
+    /// N4: a record is made because the node drains, with its addresses and interfaces, and with the Downs that were
+    /// observed before.
+    fn check_record(&self, now: u64, process: usize, arm: &ArmModel, uid: &str) -> Result<(), String> {
         let Some(node) = self.nodes.all.get(uid) else {
             return Err(format!("N4: a record of {uid}, which is no node"));
         };
@@ -247,8 +247,8 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N5: Ready nodes go Down while those that are stay within the bound, unless the operator has released them.
-    fn judge_breaker(&self, now: u64, process: usize, new: &[String]) -> Result<(), String> {
+    /// N5: Ready nodes go Down only within the limit, unless the operator has released them.
+    fn check_breaker(&self, now: u64, process: usize, new: &[String]) -> Result<(), String> {
         if self.within[process].blind_since.is_some() {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! E1: the newest report of a condition is posted again while the condition holds, until the API server has accepted it,
-//! whatever becomes of posts.
+//! E1: the newest report of a condition is posted again while the condition holds, until the API server has accepted
+//! it, whatever happens to posts.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,13 @@ use reporting::events::{self, Event};
 
 use super::Watchdog;
 
-/// Within which time after its last failed post a report is accepted: it is posted again after a minute, and edges stall.
+/// Time limit for the acceptance of a report after its last failed post: it is posted again after a minute, and edges
+/// stall.
 const ACCEPTED_US: u64 = 100_000_000;
-/// After so many posts of one reason about one object the next may wait for its budget.
+/// After this many posts with one reason about one object, the next may wait for its budget.
 const WITHIN_BUDGET: u64 = 20;
 
-/// What one process has to have accepted.
+/// Reports that the API server must accept from one process.
 #[derive(Default)]
 pub struct Reports {
     open: BTreeMap<(Condition, Subject), Open>,
@@ -28,7 +29,7 @@ pub struct Reports {
 struct Open {
     reason: &'static str,
     message: String,
-    /// When it was made, or when a post of its kind last failed.
+    /// Time at which it was made, or at which a post of its kind last failed.
     since: u64,
 }
 
@@ -38,8 +39,8 @@ impl Reports {
         self.open.clear();
     }
 
-    /// The process was stopped until now.
-    pub fn wakes(&mut self, now: u64) {
+    /// The process was suspended until now.
+    pub fn resumes(&mut self, now: u64) {
         self.open.values_mut().for_each(|open| open.since = now);
     }
 
@@ -69,23 +70,22 @@ impl Reports {
 }
 
 impl Watchdog {
-    /// Takes in a step of the event emitter.
+    /// Records a step of the event emitter.
     ///
-    /// # Errors
-    /// The report that was not accepted in time.
+    /// # Errors A report that was not accepted in time.
     pub fn on_emitter_step(
         &mut self,
         now: u64,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(), String> {
         let reports = &mut self.within[process].reports;
         if let Some(Delivery::Events(input)) = input {
             reports.hear(now, input);
         }
-        for said in said {
-            if let Output::Events(events::Out::Reporting(term)) = said {
+        for output in outputs {
+            if let Output::Events(events::Out::Reporting(term)) = output {
                 reports.tells = term.is_some();
                 if term.is_none() {
                     reports.open.clear();
@@ -111,8 +111,7 @@ impl Watchdog {
 
     /// E1: every report of a condition that holds is accepted in time.
     ///
-    /// # Errors
-    /// The one that is not.
+    /// # Errors A report that is not.
     pub fn reports_accepted(&self, now: u64, process: usize) -> Result<(), String> {
         let reports = &self.within[process].reports;
         let is_late = |((_, subject), open): &(&(Condition, Subject), &Open)| {

@@ -1,4 +1,4 @@
-//! Admin states when nothing happens any more (N1, N2, N4, N5): what is Down, what is recorded, and what is shown (H3).
+//! Admin states after the last event (N1, N2, N4, N5): Downs, records, and views (H3).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,63 +11,64 @@ use super::Watchdog;
 use super::entries::{DOWN, EntryId, NONE, UP};
 use super::nodes::Node;
 
-/// How a node that is there stands.
+/// Expected state of an existing node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stands {
-    /// It serves whom it can.
+enum ExpectedState {
+    /// It serves.
     Stays,
-    /// It is to be Down wherever it is.
+    /// It must be Down wherever it is a member.
     Leaves,
-    /// It waits, because so many others are Down.
+    /// It waits, because too many others are Down.
     Waits,
 }
 
 impl Watchdog {
-    fn stands(&self, now: u64, uid: &str, node: &Node) -> Stands {
+    fn expected_state(&self, now: u64, uid: &str, node: &Node) -> ExpectedState {
         let recorded = self.records.is_recorded(uid);
         if self.is_off {
-            return Stands::Stays;
+            return ExpectedState::Stays;
         }
         match (node.leaves.is(), recorded) {
-            (true, true) => Stands::Leaves,
-            (true, false) => Stands::Waits,
-            // A notice without a taint stands until the node has been Ready for long.
-            (false, true) if node.may_be_noticed(now, u64::MAX) => Stands::Leaves,
-            (false, _) => Stands::Stays,
+            (true, true) => ExpectedState::Leaves,
+            (true, false) => ExpectedState::Waits,
+            // A notice without a taint counts until the node has been Ready for long.
+            (false, true) if node.may_be_noticed(now, u64::MAX) => ExpectedState::Leaves,
+            (false, _) => ExpectedState::Stays,
         }
     }
 
-    /// Whether the admin state has come to rest, and as it should.
+    /// Checks the final admin states.
     ///
-    /// # Errors
-    /// The first thing that is not so.
+    /// # Errors The first violation.
     pub fn downs_at_rest(&self, now: u64, arm: &ArmModel) -> Result<(), String> {
         let entries = Watchdog::all_entries(arm);
         for (uid, node) in self.nodes.living() {
-            match self.stands(now, uid, node) {
-                Stands::Waits => self.waits_for_others(node)?,
-                Stands::Stays if self.records.is_recorded(uid) => {
+            match self.expected_state(now, uid, node) {
+                ExpectedState::Waits => self.waits_for_others(node)?,
+                ExpectedState::Stays if self.records.is_recorded(uid) => {
                     return Err(format!("N4: there is a record of {}, which stays", node.name));
                 }
-                Stands::Stays | Stands::Leaves => {}
+                ExpectedState::Stays | ExpectedState::Leaves => {}
             }
         }
         for (entry, state) in &entries {
             let Some((uid, node)) = self.nodes.owner(&entry.backend) else { continue };
-            match self.stands(now, uid, node) {
-                Stands::Leaves if *state != DOWN => {
+            match self.expected_state(now, uid, node) {
+                ExpectedState::Leaves if *state != DOWN => {
                     return Err(format!("N2: {entry} is of {}, which leaves, and is {state}", node.name));
                 }
-                Stands::Stays | Stands::Waits if *state == DOWN && self.entries.is_ours(entry) => {
+                ExpectedState::Stays | ExpectedState::Waits
+                    if *state == DOWN && self.entries.is_ours(entry) =>
+                {
                     return Err(format!("N4: {entry} is of {}, which stays, and still Down", node.name));
                 }
-                Stands::Stays | Stands::Waits | Stands::Leaves => {}
+                ExpectedState::Stays | ExpectedState::Waits | ExpectedState::Leaves => {}
             }
         }
         self.records_at_rest(&entries)
     }
 
-    /// N5: a node waits only where as many are Down as may be.
+    /// N5: a node waits only while as many are Down as allowed.
     fn waits_for_others(&self, node: &Node) -> Result<(), String> {
         let down = |(uid, node): &(&String, &Node)| {
             node.serves.is() && node.leaves.is() && self.records.is_recorded(uid)
@@ -80,7 +81,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N4: each record is of a node that leaves, or of one that is gone and of which something of ours is Down.
+    /// N4: each record is of a draining node, or of a deleted one with a Down of ours.
     fn records_at_rest(&self, entries: &[(EntryId, &'static str)]) -> Result<(), String> {
         for (uid, record) in self.records.standing() {
             match self.nodes.all.get(uid).filter(|node| node.there.is()) {
@@ -107,10 +108,9 @@ impl Watchdog {
         Ok(())
     }
 
-    /// H3: what a process shows of nodes is so.
+    /// H3: the view of nodes is correct.
     ///
-    /// # Errors
-    /// What is not.
+    /// # Errors A difference.
     pub fn nodes_shown(
         &self,
         now: u64,
@@ -130,10 +130,10 @@ impl Watchdog {
             }
         }
         for (uid, node) in self.nodes.living() {
-            match self.stands(now, uid, node) {
-                Stands::Leaves => wanted.insert(&node.name, NodeState::Down),
-                Stands::Waits => wanted.insert(&node.name, NodeState::Held),
-                Stands::Stays => continue,
+            match self.expected_state(now, uid, node) {
+                ExpectedState::Leaves => wanted.insert(&node.name, NodeState::Down),
+                ExpectedState::Waits => wanted.insert(&node.name, NodeState::Held),
+                ExpectedState::Stays => continue,
             };
         }
         let shown: BTreeMap<&str, NodeState> =
@@ -151,7 +151,7 @@ impl Watchdog {
         self.foreign_shown(now, &entries, snapshot)
     }
 
-    /// H3: a node is shown with the pools in which it is.
+    /// H3: a node is shown with its pools.
     fn pools_shown(&self, entries: &[(EntryId, &'static str)], view: &NodeView) -> Result<(), String> {
         let record = self.records.all.get(view.uid.as_str());
         let node = self.nodes.all.get(view.uid.as_str());
@@ -179,7 +179,7 @@ impl Watchdog {
         }
     }
 
-    /// H3, N4: what others have set of nodes that stay is shown.
+    /// H3, N4: Downs by others of nodes that stay are shown.
     fn foreign_shown(
         &self,
         now: u64,
@@ -195,7 +195,7 @@ impl Watchdog {
         };
         for (entry, state) in entries.iter().filter(|(_, state)| *state != NONE) {
             let Some((uid, node)) = self.nodes.owner(&entry.backend) else { continue };
-            let stays = self.stands(now, uid, node) == Stands::Stays;
+            let stays = self.expected_state(now, uid, node) == ExpectedState::Stays;
             let known = shown(entry).map(|foreign| foreign.state);
             let wanted = if *state == UP { AdminState::Up } else { AdminState::Down };
             if stays && known != Some(wanted) {

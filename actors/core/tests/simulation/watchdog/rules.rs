@@ -1,4 +1,4 @@
-//! Q4: that a pool is not manageable because of its rules is reported only after its load balancer has been read again.
+//! Q4: a pool is reported as not manageable because of its rules only after its load balancer has been read again.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use pool_core::route::Output;
 
 use super::Watchdog;
 
-/// The attempts of one process that found rules that discovery does not know, by pool.
+/// The attempts of one process that found rules unknown to discovery, by pool.
 #[derive(Default)]
 pub(super) struct Doubts(BTreeMap<PoolId, Doubt>);
 
-/// What attempts found since the pool was last written, or found right.
+/// Findings of attempts since the pool was last written, or found in sync.
 struct Doubt {
     since: u64,
     first: AttemptId,
@@ -21,7 +21,7 @@ struct Doubt {
 }
 
 impl Doubts {
-    /// An attempt ends, by the word of the writer.
+    /// An attempt ends, by the output of the writer.
     fn ends(&mut self, now: u64, pool: &PoolId, attempt: AttemptId, outcome: &Outcome) {
         if let Outcome::NotManageable(NotManageable::NoRule | NotManageable::ForeignRule { .. }) = outcome {
             let doubt = Doubt { since: now, first: attempt, last: attempt };
@@ -33,20 +33,19 @@ impl Doubts {
 }
 
 impl Watchdog {
-    /// Takes in how attempts ended.
-    pub(super) fn on_attempts_ended(&mut self, now: u64, process: usize, said: &[Output]) {
-        for said in said {
-            if let Output::Writer(writer::Out::Finished(pool, attempt, outcome)) = said {
+    /// Records how attempts ended.
+    pub(super) fn on_attempts_ended(&mut self, now: u64, process: usize, outputs: &[Output]) {
+        for output in outputs {
+            if let Output::Writer(writer::Out::Finished(pool, attempt, outcome)) = output {
                 self.within[process].doubts.ends(now, pool, *attempt, outcome);
             }
         }
     }
 
-    /// Judges a report of a pool that an attempt could not manage.
+    /// Checks a report of a pool that an attempt could not manage.
     ///
-    /// # Errors
-    /// That the load balancer was not read since an attempt first found other rules.
-    pub(super) fn judge_unmanageable(
+    /// # Errors The load balancer was not read since an attempt first found other rules.
+    pub(super) fn check_unmanageable(
         &self,
         now: u64,
         process: usize,

@@ -1,4 +1,4 @@
-//! Pools that control planes fill: what a process was handed of their sources, and what a PUT may make of that (X2, X3).
+//! Pools that control planes fill: the resources that a process has received, and the PUTs that may follow (X2, X3).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,38 +13,38 @@ use super::puts::ADDRESSES;
 use super::{Put, Watchdog};
 use crate::decode::{items, text};
 use crate::planes::Answer;
-use crate::served::{BALANCER, CLUSTER, LISTED, Listed, Wants, What};
+use crate::served::{BALANCER, CLUSTER, Contents, LISTED, Listed, Wants};
 
-/// For how long a pool may go by what was in force before: a better priority waits for 30 s, as does a member that
-/// leaves, edges stall, and a write takes its time.
+/// How long a pool may follow an earlier level: a better priority waits for 30 s, as does a member that leaves, edges
+/// stall, and a write takes time.
 const IN_FORCE_US: u64 = 180_000_000;
 
-/// What is wrong, as far as it ends what was known (`fail_on_data_errors`).
+/// Errors, as far as they drop endpoints (`fail_on_data_errors`).
 #[derive(Default)]
 struct Failing {
     now: BTreeSet<(Kind, String)>,
-    /// When nothing was wrong any more.
+    /// Time at which the last error ended.
     mended_at: Option<u64>,
 }
 
-/// A pool's level by its source, from a moment on.
+/// A pool's level by its source, from a time on.
 struct Level {
     from: u64,
     wants: Wants,
-    /// Whether no endpoint is assigned at all.
+    /// Whether no endpoint is assigned.
     is_empty: bool,
 }
 
-/// What a process was handed.
+/// Resources that a process has received.
 #[derive(Default)]
 pub(super) struct Handed {
-    /// The last valid resource of each name.
-    valid: BTreeMap<(Kind, String), What>,
-    /// The endpoints of the cluster that are in use.
+    /// Last valid resource of each name.
+    valid: BTreeMap<(Kind, String), Contents>,
+    /// Endpoints of the cluster that are in use.
     in_use: Option<String>,
     failing: Failing,
     levels: BTreeMap<&'static str, Vec<Level>>,
-    /// All addresses that ever were in a valid assignment, and those that were draining.
+    /// All addresses that were ever in a valid assignment, and those that were draining.
     ever: BTreeSet<IpAddr>,
     drained: BTreeSet<IpAddr>,
 }
@@ -81,10 +81,10 @@ impl Handed {
         LISTED.iter().for_each(|listed| self.level(now, listed));
     }
 
-    /// Where a cluster names other endpoints, the former ones stay in use until the new ones are there; what is not asked
-    /// for any more is forgotten.
+    /// If a cluster names other endpoints, the former ones stay in use until the new ones arrive; resources that are
+    /// no longer requested are forgotten.
     fn use_endpoints(&mut self) {
-        let Some(What::Cluster(named)) = self.valid.get(&(Kind::Clusters, CLUSTER.to_owned())).cloned()
+        let Some(Contents::Cluster(named)) = self.valid.get(&(Kind::Clusters, CLUSTER.to_owned())).cloned()
         else {
             return;
         };
@@ -98,7 +98,7 @@ impl Handed {
         });
     }
 
-    /// What a pool is to be from now on, if that is another thing than before.
+    /// Records the level of a pool from now on, if it differs from the one before.
     fn level(&mut self, now: u64, listed: &Listed) {
         let name = match listed.endpoints() {
             Some(name) => name.to_owned(),
@@ -107,7 +107,7 @@ impl Handed {
                 None => return,
             },
         };
-        let Some(What::Endpoints(backends)) = self.valid.get(&(Kind::Endpoints, name)) else { return };
+        let Some(Contents::Endpoints(backends)) = self.valid.get(&(Kind::Endpoints, name)) else { return };
         let wants = Wants::of(backends, listed.family);
         self.ever.extend(Wants::ever_serving(backends, listed.family));
         self.drained.extend(&wants.draining);
@@ -119,20 +119,20 @@ impl Handed {
         }
     }
 
-    /// What a pool may go by: the newest level, and those that were in force lately.
+    /// Returns the levels that a pool may follow: the newest, and recent ones.
     fn in_force(&self, now: u64, pool: &PoolId) -> impl Iterator<Item = &Level> {
         let levels = self.levels.get(pool.pool.as_str()).map(Vec::as_slice).unwrap_or_default();
         let before = levels.partition_point(|level| level.from + IN_FORCE_US <= now);
         levels.iter().skip(before.saturating_sub(1))
     }
 
-    /// Whether something is wrong, or was lately, that takes members out.
+    /// Returns whether there is, or was recently, an error that removes members.
     fn fails(&self, now: u64) -> bool {
         let lately = self.failing.mended_at.is_some_and(|at| now < at + IN_FORCE_US);
         !self.failing.now.is_empty() || lately
     }
 
-    /// Whether no endpoint at all was assigned for as long as it takes to empty a pool.
+    /// Returns whether no endpoint was assigned for as long as it takes to empty a pool.
     fn was_empty_for(&self, now: u64, pool: &PoolId, confirm_us: u64) -> bool {
         let levels: Vec<&Level> = self.in_force(now, pool).collect();
         let until = |at: usize| levels.get(at + 1).map_or(now, |next| next.from + super::ASSIGNED_US);
@@ -140,7 +140,7 @@ impl Handed {
     }
 }
 
-/// Whether it is such a pool.
+/// Returns whether a control plane fills this pool.
 pub(super) fn is_listed(pool: &PoolId) -> bool {
     pool.lb.as_str() == BALANCER
 }
@@ -151,14 +151,15 @@ fn addresses(pool: &Value) -> BTreeSet<IpAddr> {
 }
 
 impl Watchdog {
-    /// A response is handed to a process; `fails`: data errors end what is known.
+    /// A process receives a response; `fails`: data errors drop endpoints.
     pub fn handed(&mut self, now: u64, process: usize, answer: &Answer, fails: bool) {
         self.within[process].handed.take(now, answer, fails);
     }
 
-    /// X3: nothing is written before something is known, no address becomes a member that was never assigned, none goes
-    /// that is assigned, whatever is wrong with the source, and the last one only when none was for long.
-    pub(super) fn judge_listed(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
+    /// X3: nothing is written before a state is known, no address becomes a member that was never assigned, no
+    /// assigned member is removed, whatever the error of the source, and the last one only after a long time without
+    /// any.
+    pub(super) fn check_listed(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
         let (within, id) = (&self.within[put.process], put.pool);
         let handed = &within.handed;
         if handed.in_force(now, id).next().is_none() {
@@ -187,8 +188,9 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N2: in such a pool an entry goes Down because its source calls it draining, and back because it once did.
-    pub(super) fn judge_source(
+    /// N2: in such a pool, an entry goes Down because its source reports it as draining, and back because it once
+    /// did.
+    pub(super) fn check_source(
         &self,
         now: u64,
         put: &Put<'_>,
@@ -216,7 +218,7 @@ impl Watchdog {
     }
 }
 
-/// The addresses that are Down in a pool.
+/// Returns the addresses that are Down in a pool.
 pub fn downs_of(pool: &Value) -> BTreeSet<IpAddr> {
     let down = entries_of(pool).into_iter().filter(|(_, state)| *state == DOWN);
     down.filter_map(|(backend, _)| backend.parse().ok()).collect()

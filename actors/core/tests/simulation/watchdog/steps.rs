@@ -1,4 +1,4 @@
-//! What must hold for each step of a machine, judged by what it was told and what it said.
+//! Rules for each step of a machine, judged by its inputs and outputs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,10 +19,9 @@ use super::{ASSIGNED_US, MAX_RETRIES, POSTS_US, UNTOLD, Watchdog};
 use crate::replica::Actor;
 
 impl Watchdog {
-    /// Judges one step of a machine by what it was told and said.
+    /// Checks one step of a machine by its inputs and outputs.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors A violation.
     pub fn on_step(
         &mut self,
         now: u64,
@@ -30,31 +29,31 @@ impl Watchdog {
         process: usize,
         who: &Actor,
         input: Option<&Delivery>,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(), String> {
         match who {
-            Actor::Pool(pool, _) => self.on_pool_step(now, local, process, who, pool, input, said),
+            Actor::Pool(pool, _) => self.on_pool_step(now, local, process, who, pool, input, outputs),
             Actor::Writer => {
-                self.on_wished_step(now, process, input, said)?;
-                self.on_admin_step(process, input, said)?;
-                self.on_attempts_ended(now, process, said);
-                self.on_writer_step(now, process, input, said)
+                self.on_policy_step(now, process, input, outputs)?;
+                self.on_admin_step(process, input, outputs)?;
+                self.on_attempts_ended(now, process, outputs);
+                self.on_writer_step(now, process, input, outputs)
             }
-            Actor::Leader => self.on_leader_step(now, local, process, input, said),
+            Actor::Leader => self.on_leader_step(now, local, process, input, outputs),
             Actor::Informer => {
-                self.on_informer_step(process, input, said);
+                self.on_informer_step(process, input, outputs);
                 Ok(())
             }
             Actor::Directory => {
                 if let Some(Delivery::Directory(input)) = input {
-                    self.within[process].guards.told(now, input);
+                    self.within[process].guards.record_input(now, input);
                 }
-                self.on_let_go(now, process, input, said);
-                for said in said {
-                    if let Output::Directory(directory::Out::Report(report)) = said {
+                self.on_release(now, process, input, outputs);
+                for output in outputs {
+                    if let Output::Directory(directory::Out::Report(report)) = output {
                         self.stops += u64::from(matches!(report.what, EventKind::RemovalsStopped { .. }));
                     }
-                    if let Output::Directory(directory::Out::Assign(assignment)) = said {
+                    if let Output::Directory(directory::Out::Assign(assignment)) = output {
                         self.within[process].guards.assigns(now, assignment);
                         let given = self.within[process].given.entry(assignment.pool.clone()).or_default();
                         let services: BTreeSet<ServiceUid> = assignment.services.keys().cloned().collect();
@@ -68,18 +67,18 @@ impl Watchdog {
                 Ok(())
             }
             Actor::Watcher(_) => {
-                for said in said {
-                    if let Output::Watcher(said) = said {
-                        self.within[process].guards.watched(now, said);
+                for output in outputs {
+                    if let Output::Watcher(output) = output {
+                        self.within[process].guards.watched(now, output);
                     }
                 }
                 Ok(())
             }
             Actor::AdminState => {
-                self.on_nodes_let_go(now, said);
-                self.on_admin_state_step(process, input, said)
+                self.on_nodes_released(now, outputs);
+                self.on_admin_state_step(process, input, outputs)
             }
-            Actor::Events => self.on_emitter_step(now, process, input, said),
+            Actor::Events => self.on_emitter_step(now, process, input, outputs),
             Actor::Discovery
             | Actor::Registry
             | Actor::XdsSource
@@ -93,25 +92,25 @@ impl Watchdog {
         }
     }
 
-    fn on_informer_step(&mut self, process: usize, input: Option<&Delivery>, said: &[Output]) {
+    fn on_informer_step(&mut self, process: usize, input: Option<&Delivery>, outputs: &[Output]) {
         if let Some(Delivery::Informer(input)) = input {
-            self.within[process].horizon.heard(input);
+            self.within[process].horizon.record_input(input);
             self.on_taken_in(process, input);
         }
         let within = &mut self.within[process];
-        for said in said {
-            if let Output::Informer(informer::Out::Service(uid, Some(fact))) = said {
-                within.horizon.said(uid, fact, &self.versions);
-                within.guards.said(uid, fact);
+        for output in outputs {
+            if let Output::Informer(informer::Out::Service(uid, Some(fact))) = output {
+                within.horizon.record_fact(uid, fact, &self.versions);
+                within.guards.record_fact(uid, fact);
             }
         }
     }
 
-    /// The operator releases what is held back. What releases everything concerns later leaders as well.
-    fn on_let_go(&mut self, now: u64, process: usize, input: Option<&Delivery>, said: &[Output]) {
-        for said in said {
+    /// The operator releases held removals. A release of everything concerns later leaders as well.
+    fn on_release(&mut self, now: u64, process: usize, input: Option<&Delivery>, outputs: &[Output]) {
+        for output in outputs {
             let Output::Directory(directory::Out::Answer(_, Answer::Done(Done::Released { pools, .. }))) =
-                said
+                output
             else {
                 continue;
             };
@@ -125,15 +124,15 @@ impl Watchdog {
         }
     }
 
-    /// The operator lets nodes go on, of which the breaker held some back.
-    fn on_nodes_let_go(&mut self, now: u64, said: &[Output]) {
-        for said in said {
+    /// The operator releases nodes, some of which the breaker held.
+    fn on_nodes_released(&mut self, now: u64, outputs: &[Output]) {
+        for output in outputs {
             if let Output::AdminState(
                 nodes::Out::Release(_, nodes)
                 | nodes::Out::Answer(_, Answer::Done(Done::Released { nodes, .. })),
-            ) = said
+            ) = output
             {
-                self.let_nodes_go(now, nodes.iter().map(|name| name.as_str()));
+                self.release_nodes(now, nodes.iter().map(|name| name.as_str()));
             }
         }
     }
@@ -144,25 +143,25 @@ impl Watchdog {
         local: Now,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(), String> {
-        self.within[process].lease_known.step(now, input, said);
-        for said in said {
-            if let Output::Leader(said) = said {
-                self.term_begins(now, process, said);
+        self.within[process].lease_known.step(now, input, outputs);
+        for output in outputs {
+            if let Output::Leader(output) = output {
+                self.term_begins(now, process, output);
             }
         }
         let Some(identity) = self.within[process].identity.clone() else { return Ok(()) };
         let is_unmatched =
-            |said: &Output| matches!(said, Output::Leader(leader::Out::Metric(Metric::UnmatchedAnswer)));
+            |output: &Output| matches!(output, Output::Leader(leader::Out::Metric(Metric::UnmatchedAnswer)));
         if let Some(Delivery::Leader(leader::In::Lease(_, LeaseAnswer::Seen(facts)))) = input
             && facts.holder.is_some()
-            && !said.iter().any(is_unmatched)
+            && !outputs.iter().any(is_unmatched)
         {
             self.within[process].lease_seen = Some(Arc::clone(&facts.version.0));
         }
-        for said in said {
-            if let Output::Leader(leader::Out::Standing(Standing::Leading { epoch, until })) = said
+        for output in outputs {
+            if let Output::Leader(leader::Out::Standing(Standing::Leading { epoch, until })) = output
                 && *until > local
             {
                 self.tenure.on_leading(now, process, &identity, epoch.0)?;
@@ -176,16 +175,16 @@ impl Watchdog {
         now: u64,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(), String> {
-        self.on_turns(now, process, input, said)?;
+        self.on_turns(now, process, input, outputs)?;
         let within = &mut self.within[process];
         if let Some(Delivery::Writer(writer::In::Taken(pool, attempt, _))) = input {
             within.takes.remove(&(pool.clone(), *attempt));
         }
-        for said in said {
-            let Output::Writer(said) = said else { continue };
-            match said {
+        for output in outputs {
+            let Output::Writer(output) = output else { continue };
+            match output {
                 writer::Out::Take(pool, attempt) => {
                     within.takes.insert((pool.clone(), *attempt), now);
                     if within.started_at + POSTS_US < now {
@@ -205,7 +204,7 @@ impl Watchdog {
                             within.eligible.insert(pool.clone(), (*attempt, *at));
                         }
                         let untold = within.untold.entry(pool.clone()).or_default();
-                        // Repeats of what was reported as failed are not told again (Q8).
+                        // Repeated failures of a reported pool are not reported again (Q8).
                         *untold += u32::from(!within.given_up.contains(pool));
                         if *untold > UNTOLD {
                             return Err(format!(
@@ -249,13 +248,13 @@ impl Watchdog {
         Ok(())
     }
 
-    /// Takes in what a pool was told: the attempt that ended, and before when another try is useless.
+    /// Records an input of a pool: the attempt that ended, and the time before which another try is useless.
     fn on_pool_input(
         &mut self,
         process: usize,
         pool: &PoolId,
         input: Option<&queue::In>,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(Option<AttemptId>, Option<Now>), String> {
         let within = &mut self.within[process];
         let mut finished = None;
@@ -268,8 +267,8 @@ impl Watchdog {
                 eligible = known.map(|(_, at)| at);
             }
             Some(queue::In::Take(attempt)) => {
-                let answers = |said: &&Output| matches!(said, Output::Pool(queue::Out::Taken(of, id, _)) if of == pool && id == attempt);
-                if said.iter().filter(answers).count() != 1 {
+                let answers = |output: &&Output| matches!(output, Output::Pool(queue::Out::Taken(of, id, _)) if of == pool && id == attempt);
+                if outputs.iter().filter(answers).count() != 1 {
                     return Err(format!("Q3: {pool} does not answer the Take {attempt}"));
                 }
             }
@@ -303,7 +302,7 @@ impl Watchdog {
         who: &Actor,
         pool: &PoolId,
         input: Option<&Delivery>,
-        said: &[Output],
+        outputs: &[Output],
     ) -> Result<(), String> {
         let before = self.within[process].states.get(who).copied();
         let input = match input {
@@ -313,11 +312,11 @@ impl Watchdog {
         if let Some(queue::In::Assigned(assignment)) = input.filter(|_| self.guarded) {
             self.within[process].guards.assigned(now, assignment)?;
         }
-        let (finished, eligible) = self.on_pool_input(process, pool, input, said)?;
+        let (finished, eligible) = self.on_pool_input(process, pool, input, outputs)?;
         let within = &mut self.within[process];
-        for said in said {
-            let Output::Pool(said) = said else { continue };
-            match said {
+        for output in outputs {
+            let Output::Pool(output) = output else { continue };
+            match output {
                 queue::Out::Taken(_, attempt, Some(_)) => {
                     within.horizon.taken(pool, *attempt);
                     if let Some(until) = within.parked.get(pool).filter(|until| **until > local) {
@@ -326,7 +325,7 @@ impl Watchdog {
                         ));
                     }
                 }
-                // A write that has waited goes on without its pool, for its admin part alone, under the same id.
+                // A write that has waited continues without its pool, for its admin part alone, under the same id.
                 queue::Out::Taken(_, attempt, None) => within.horizon.left(*attempt),
                 queue::Out::Report(report) => {
                     if let (EventKind::Retrying { .. }, Some(until)) = (&report.what, eligible) {
@@ -355,28 +354,28 @@ impl Watchdog {
                 | queue::Out::Metric(_) => {}
             }
         }
-        let posts = |said: &Output| matches!(said, Output::Pool(queue::Out::Due(..)));
+        let posts = |output: &Output| matches!(output, Output::Pool(queue::Out::Due(..)));
         if let Some(until) = within.parked.get(pool).filter(|until| **until > local)
             && finished.is_none()
-            && said.iter().any(posts)
+            && outputs.iter().any(posts)
         {
             return Err(format!("Q5: {pool} is due at {local:?} and is parked until {until:?}"));
         }
-        let is_due = said.iter().any(posts);
+        let is_due = outputs.iter().any(posts);
         let state = within.states.get(who).copied();
         if is_due && matches!(state, Some(PoolState::Paused | PoolState::Parked)) {
             return Err(format!("Q5, D1: {pool} is due while it is {state:?}"));
         }
-        for said in said {
-            if let Output::Pool(queue::Out::Report(report)) = said {
+        for output in outputs {
+            if let Output::Pool(queue::Out::Report(report)) = output {
                 self.on_report(now, process, who, pool, before, finished, report)?;
             }
         }
         Ok(())
     }
 
-    /// E1: one event of each reason per Service and attempt, none but for an outcome, and none of a Service that the
-    /// pool is not given any more (Q4).
+    /// E1: one event of each reason per Service and attempt, only for an outcome, and none about a Service that no
+    /// longer belongs to the pool (Q4).
     #[expect(clippy::too_many_arguments, reason = "all of a report")]
     fn on_report(
         &mut self,
@@ -405,7 +404,7 @@ impl Watchdog {
                 "failed"
             }
             EventKind::NotManageable { attempted: true, .. } => {
-                return self.judge_unmanageable(now, process, pool, finished);
+                return self.check_unmanageable(now, process, pool, finished);
             }
             EventKind::NotManageable { attempted: false, .. }
             | EventKind::Shared { .. }

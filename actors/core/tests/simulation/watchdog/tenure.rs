@@ -1,5 +1,5 @@
-//! Who may write, by the truth of the two Lease objects: what a PUT needs when it is sent and when it lands (W7, W8),
-//! and what a write of a Lease may not do.
+//! Which process may write, by the true state of the two Lease objects: the conditions of a PUT when it is sent and
+//! when it arrives (W7, W8), and the limits of a write of a Lease.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::leases::{OURS, renew_time};
 const TERM_US: u64 = 45_000_000;
 /// How long after a hold's end its holder's last PUT may still arrive (W8).
 const SETTLE_US: u64 = 20_000_000;
-/// As how long a foreign hold is read (W7).
+/// Assumed duration of a foreign hold (W7).
 const FOREIGN_US: i64 = 900_000_000;
-/// The most by which clocks of a replica may be wrong, in microseconds.
+/// Largest error of a replica's clocks, in microseconds.
 const CLOCKS_US: u64 = 5_000_000;
-/// The longest hold (W7), and how much later its last renewal may still arrive.
+/// Longest hold (W7), and how much later its last renewal may still arrive.
 const LONGEST_HOLD_US: u64 = 60_000_000 + 35_000_000;
 /// How long a process that has lost leadership may need to notice it.
 const NOTICES_LOSS_US: u64 = 60_000_000;
 
-/// One Lease as it is.
+/// State of one Lease.
 #[derive(Clone, Debug, Default)]
 struct Hold {
     version: String,
@@ -54,48 +54,49 @@ impl Hold {
     }
 }
 
-/// How both Leases were held at a moment.
+/// Holders of both Leases at a moment.
 pub struct Holds {
     own: Hold,
     shared: Hold,
 }
 
-/// The truth about both Leases over time.
+/// True state of both Leases over time.
 #[derive(Default)]
 pub struct Tenure {
     own: Hold,
     shared: Hold,
-    /// Before which moment only the last holder of our Lease may write.
+    /// Time before which only the last holder of our Lease may write.
     settled_at: u64,
-    /// What our Lease was when the operator took it from its holder, until it has a holder again.
+    /// State of our Lease when the operator took it from its holder, until it has a holder again.
     robbed: Option<Hold>,
-    /// Who may not know yet that the operator took our Lease away, and until when its last PUT may arrive.
+    /// Processes that may not know yet that the operator took our Lease away, and until when the last PUT of each may
+    /// arrive.
     unaware: BTreeMap<String, u64>,
-    /// Until when our hold of the shared Lease may be believed that the operator took away.
+    /// Time until which a process may believe in our hold of the shared Lease that the operator took away.
     shared_believed_until: u64,
-    /// Until when other writers cannot be known.
+    /// Time until which other writers cannot be known.
     unknown_until: u64,
-    /// When the operator last touched our Lease, and whether one has ever deleted it: then its terms count again.
+    /// Last time at which the operator changed our Lease, and whether one has ever deleted it: then its terms count
+    /// from the start again.
     touched_at: Option<u64>,
     counts_anew: bool,
-    /// The last term, and whose it is.
+    /// Last term, and its process.
     last_term: Option<(usize, u64)>,
-    /// The last term of each process.
+    /// Last term of each process.
     last_of: BTreeMap<usize, u64>,
-    /// How many terms there were.
+    /// Number of terms.
     pub terms: u64,
-    /// Until when each process was seen to hold our Lease.
+    /// Time until which each process was seen to hold our Lease.
     led_until: BTreeMap<String, u64>,
-    /// Since when the shared Lease has been whose.
+    /// Holders of the shared Lease over time.
     history: Vec<(u64, String)>,
 }
 
 impl Tenure {
-    /// Judges a write of a Lease. `open`: whether a PUT of ours, or of the given holder, is unanswered. `knows`:
-    /// whether a process has been shown this version of our Lease.
+    /// Checks a write of a Lease. `open`: whether a PUT of ours, or of the given holder, is in flight. `knows`:
+    /// whether a process has read this version of our Lease.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors A violation.
     pub fn written(
         &mut self,
         now: u64,
@@ -152,7 +153,7 @@ impl Tenure {
         Ok(())
     }
 
-    /// Our Lease is released: only by a process that has nothing under way, and need not wait for an earlier holder's
+    /// Our Lease is released: only by a process with no call in flight that need not wait for an earlier holder's
     /// last PUT.
     fn let_go(&self, now: u64, holder: &str, open: impl Fn(Option<&str>) -> bool) -> Result<(), String> {
         if now < self.unknown_until {
@@ -193,7 +194,7 @@ impl Tenure {
                     self.robbed = Some(before);
                 }
                 if !self.own.holder.is_empty() {
-                    // The client that takes it waits for the end of that hold, and thereby for all before it.
+                    // The client that takes it waits for the end of that hold, and so for all before it.
                     self.robbed = None;
                 }
             }
@@ -208,12 +209,12 @@ impl Tenure {
         }
     }
 
-    /// How both Leases are held now.
+    /// Returns the current holders of both Leases.
     pub fn holds_now(&self) -> Holds {
         Holds { own: self.own.clone(), shared: self.shared.clone() }
     }
 
-    /// Both Leases are again as they were; their holders since do not know yet.
+    /// Both Leases return to an earlier state; later holders do not know yet.
     pub fn set_back(&mut self, now: u64, holds: Holds) {
         (self.counts_anew, self.touched_at, self.robbed) = (true, Some(now), None);
         let before = std::mem::replace(&mut self.own, holds.own);
@@ -232,8 +233,8 @@ impl Tenure {
         }
     }
 
-    /// The first to take our Lease after the operator took it away: W8 promises that it waits for the last PUT of the
-    /// client that had it if it has seen that one's last renewal. Who has not cannot know of it.
+    /// The first process to take our Lease after the operator took it away. W8 promises that it waits for the last
+    /// PUT of the earlier holder if it has read that holder's last renewal. Otherwise it cannot know of it.
     fn taken_after_a_person(&mut self, knows: impl Fn(&str, &str) -> bool) {
         let Some(robbed) = self.robbed.take().filter(|robbed| robbed.holder != self.own.holder) else {
             return;
@@ -247,15 +248,14 @@ impl Tenure {
         }
     }
 
-    /// Whether other writers cannot be known, because of what the operator has done.
+    /// Returns whether other writers cannot be known, because of the operator's changes.
     pub fn is_unknown(&self, now: u64) -> bool {
         now < self.unknown_until
     }
 
-    /// Whether a PUT of this process may be under way, as far as leadership is concerned.
+    /// Checks whether a PUT of this process may be in flight, with regard to leadership.
     ///
-    /// # Errors
-    /// Why not.
+    /// # Errors Why not.
     pub fn may_lead(&self, now: u64, identity: &str) -> Result<(), String> {
         if now < self.unknown_until {
             return Ok(());
@@ -270,10 +270,9 @@ impl Tenure {
         Ok(())
     }
 
-    /// Whether a PUT may be under way, as far as the shared Lease is concerned.
+    /// Checks whether a PUT may be in flight, with regard to the shared Lease.
     ///
-    /// # Errors
-    /// Why not.
+    /// # Errors Why not.
     pub fn may_hold(&self, now: u64) -> Result<(), String> {
         if now < self.unknown_until.max(self.shared_believed_until) {
             return Ok(());
@@ -287,15 +286,15 @@ impl Tenure {
         Ok(())
     }
 
-    /// Judges that a process says that it leads.
+    /// Checks a process's report that it leads.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors A violation.
     pub fn on_leading(&mut self, now: u64, process: usize, identity: &str, epoch: u64) -> Result<(), String> {
         if self.last_term == Some((process, epoch)) {
             return Ok(());
         }
-        // Where the operator has deleted the Lease, its terms count again; each process still counts upwards.
+        // If the operator has deleted the Lease, its terms count from the start again; each process still counts
+        // upwards.
         let own = self.last_of.insert(process, epoch);
         let is_loose = self.counts_anew || self.touched_at.is_some_and(|at| now < at + TERM_US + SETTLE_US);
         if own.is_some_and(|own| epoch < own || epoch == own && !is_loose) {
@@ -312,7 +311,7 @@ impl Tenure {
         Ok(())
     }
 
-    /// Whether this process has not led for so long that it must know.
+    /// Returns whether this process has not led for so long that it must know.
     pub fn is_bystander(&self, now: u64, identity: &str) -> bool {
         let until = self.led_until.get(identity).copied();
         self.own.holder != identity && until.is_none_or(|until| until + NOTICES_LOSS_US < now)
@@ -328,17 +327,17 @@ impl Tenure {
         }
     }
 
-    /// Since when our Lease has had a holder.
+    /// Returns since when our Lease has had a holder.
     pub fn led_since(&self) -> u64 {
         self.own.taken_at
     }
 
-    /// Who leads.
+    /// Returns the leader.
     pub fn leader(&self) -> &str {
         &self.own.holder
     }
 
-    /// The holds of the shared Lease between two moments: whose, from when to when.
+    /// Returns the holds of the shared Lease between two times: holder, start and end.
     fn holds(&self, from: u64, to: u64) -> impl Iterator<Item = (&str, u64, u64)> {
         let ends = self.history.iter().skip(1).map(|(at, _)| *at).chain([u64::MAX]);
         let holds = self.history.iter().zip(ends);
@@ -347,7 +346,7 @@ impl Tenure {
             .filter(|(_, began, ended)| began < ended)
     }
 
-    /// How long we, and others, held the shared Lease between two moments, in seconds.
+    /// Returns how long we, and others, held the shared Lease between two times, in seconds.
     pub fn held(&self, from: u64, to: u64) -> (u64, u64) {
         let (mut ours, mut theirs) = (0, 0);
         for (holder, began, ended) in self.holds(from, to) {
@@ -360,12 +359,12 @@ impl Tenure {
         (ours / 1_000_000, theirs / 1_000_000)
     }
 
-    /// The pieces of time for which no other client could have the shared Lease because it was ours: from when to when.
+    /// Returns the periods in which no other client could have the shared Lease because we held it: start and end.
     pub fn pieces(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let mut pieces: Vec<(u64, u64)> = Vec::new();
         for (_, began, ended) in self.holds(from, to).filter(|(holder, ..)| *holder == OURS) {
             match pieces.last_mut().filter(|(_, last)| began == *last) {
-                // Taken over without another holder in between.
+                // Taken again without another holder in between.
                 Some((_, last)) => *last = ended,
                 None => pieces.push((began, ended)),
             }
@@ -373,13 +372,13 @@ impl Tenure {
         pieces
     }
 
-    /// When another client first had the shared Lease between two moments.
+    /// Returns when another client first had the shared Lease between two times.
     pub fn first_other(&self, from: u64, to: u64) -> Option<u64> {
         let mut others = self.holds(from, to).filter(|(holder, ..)| *holder != OURS && !holder.is_empty());
         others.next().map(|(_, began, _)| began)
     }
 
-    /// The longest time for which no other client held the shared Lease, in seconds.
+    /// Returns the longest time for which no other client held the shared Lease, in seconds.
     pub fn longest_without_others(&self, from: u64, to: u64) -> u64 {
         let (mut longest, mut since) = (0, from);
         for (holder, began, ended) in self.holds(from, to) {

@@ -1,5 +1,4 @@
-//! How much is sent, and what ARM has said about it: budgets (W9) and throttle gates (W6), by the truth of what ARM
-//! answered.
+//! The number of calls compared with budgets (W9) and throttle gates (W6), by the true answers of ARM.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,20 +7,20 @@ use model::sample::GateClass;
 
 use crate::process::Settings;
 
-/// How long what ARM said may take to reach the per-try policy: a slow edge, a machine that is slow.
+/// How long ARM's answer may take to reach the per-try policy: a slow edge, a slow machine.
 const TOLD_US: u64 = 12_000_000;
-/// What clocks may differ by over the longest closing of a gate.
+/// Clock difference over the longest closing of a gate.
 const CLOCKS_US: u64 = 50_000;
-/// How many writes that wait at different places for what they need may be sent at one moment.
+/// Number of writes that may be sent at one moment after waiting for different things.
 const TOGETHER: u64 = 4;
 const FIVE_MINUTES_US: u64 = 300_000_000;
 
-/// A bucket of calls, as exact as it needs to be: in millionths of a call.
+/// A bucket of calls, in millionths of a call.
 #[derive(Clone, Debug)]
 struct Bucket {
-    /// In five minutes.
+    /// Calls per five minutes.
     calls: u64,
-    /// At once, in millionths.
+    /// Capacity, in millionths.
     most: u64,
     parts: u64,
     at: u64,
@@ -42,19 +41,19 @@ impl Bucket {
     }
 }
 
-/// What one process has sent and was told.
+/// Calls and answers of one process.
 pub struct Sender {
     buckets: BTreeMap<GateClass, Vec<Bucket>>,
-    told: BTreeMap<GateClass, (u64, u64)>,
+    closed: BTreeMap<GateClass, (u64, u64)>,
 }
 
 impl Sender {
-    /// One that has sent nothing.
+    /// Creates one without calls.
     pub fn new(now: u64, settings: &Settings) -> Sender {
         let bucket = |calls: u32| Bucket::new(now, u64::from(calls), u64::from(calls));
-        // Polls and looks at operations go even on credit, so reads are judged with some.
+        // Polls and reads about operations are allowed on credit, so reads have a margin.
         let reads = vec![bucket(settings.reads_per_5_minutes + 30)];
-        // So do writes that are made again because another client has written, twice for each load balancer.
+        // So have writes that are repeated because another client has written, twice for each load balancer.
         let replays = 2 * u32::try_from(settings.balancers).unwrap_or(0);
         let mut writes = vec![bucket(settings.writes_per_5_minutes + replays)];
         // Calls that have their token may be sent together.
@@ -63,24 +62,23 @@ impl Sender {
             Bucket::new(now, (limit.writes_per_second * 300.0).ceil() as u64, at_once)
         }));
         let buckets = [(GateClass::Reads, reads), (GateClass::Writes, writes)];
-        Sender { buckets: buckets.into(), told: BTreeMap::new() }
+        Sender { buckets: buckets.into(), closed: BTreeMap::new() }
     }
 
-    /// ARM's word that a class is throttled reaches it.
+    /// ARM's 429 about a class reaches it.
     pub fn throttled(&mut self, now: u64, class: GateClass, span: Duration) {
         let until = now + u64::try_from(span.as_micros()).unwrap_or(0);
-        let told = self.told.entry(class).or_insert((now, until));
+        let told = self.closed.entry(class).or_insert((now, until));
         if now > told.1 || until > told.1 {
             *told = (now, until);
         }
     }
 
-    /// Judges a request as it is sent.
+    /// Checks a request when it is sent.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors A violation.
     pub fn sends(&mut self, now: u64, class: GateClass) -> Result<(), String> {
-        if let Some((at, until)) = self.told.get(&class)
+        if let Some((at, until)) = self.closed.get(&class)
             && *at + TOLD_US < now
             && now + CLOCKS_US < *until
         {
@@ -96,8 +94,8 @@ impl Sender {
         }
     }
 
-    /// When ARM last closed a class, and until when.
-    pub fn told(&self, class: GateClass) -> Option<(u64, u64)> {
-        self.told.get(&class).copied()
+    /// Returns when ARM last closed a class, and until when.
+    pub fn throttled_until(&self, class: GateClass) -> Option<(u64, u64)> {
+        self.closed.get(&class).copied()
     }
 }

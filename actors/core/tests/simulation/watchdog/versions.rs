@@ -1,8 +1,8 @@
-//! Which state of a Service's EndpointSlices stands behind a write, so that no older level is ever written over a newer
-//! one, by whichever process (W8).
+//! The state of a Service's EndpointSlices behind a write: an older level is never written over a newer one, by any
+//! process (W8).
 //!
-//! A level is stamped with the newest write of a slice of its Service that the Informer had been told of when it said
-//! the Service's part of the level. Between two such writes nothing of the Service's endpoints can differ.
+//! A level is stamped with the newest write of a slice of its Service that the Informer had received when it sent the
+//! Service's part of the level. Between two such writes, the Service's endpoints cannot differ.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use model::services::ServiceFact;
 use model::watch::Seen;
 use sources::informer;
 
-/// The stamp of each Service in a level.
+/// Stamp of each Service in a level.
 pub type Stamp = BTreeMap<ServiceUid, u64>;
 
-/// What one process knows.
+/// Knowledge of one process.
 #[derive(Default)]
 pub struct Horizon {
-    /// The newest write of any slice that the Informer was told of.
+    /// Newest write of any slice that the Informer has received.
     slices: u64,
     facts: BTreeMap<(ServiceUid, u64), u64>,
     assigned: BTreeMap<PoolId, Stamp>,
@@ -32,8 +32,8 @@ fn number(version: &ResourceVersion) -> u64 {
 }
 
 impl Horizon {
-    /// The Informer was told something.
-    pub fn heard(&mut self, input: &informer::In) {
+    /// Records an input of the Informer.
+    pub fn record_input(&mut self, input: &informer::In) {
         let informer::In::Seen(Kind::EndpointSlices, _, seen) = input else { return };
         let version = match seen {
             Seen::Object(Object::Slice(slice)) => number(&slice.resource_version),
@@ -49,7 +49,7 @@ impl Horizon {
         self.slices = self.slices.max(version);
     }
 
-    /// The storage was set back: what was known is of another past, and neither older nor newer than what comes.
+    /// The storage was restored: earlier knowledge is of another history, neither older nor newer than what follows.
     pub fn set_back(&mut self) {
         self.slices = 0;
         self.facts.clear();
@@ -57,13 +57,13 @@ impl Horizon {
         self.attempts.values_mut().for_each(BTreeMap::clear);
     }
 
-    /// The Informer said a Service's part.
-    pub fn said(&mut self, uid: &ServiceUid, fact: &ServiceFact, truth: &Versions) {
+    /// Records the Informer's fact about a Service.
+    pub fn record_fact(&mut self, uid: &ServiceUid, fact: &ServiceFact, truth: &Versions) {
         let stamp = truth.stamp(&fact.key.name, self.slices);
         self.facts.entry((uid.clone(), fact.revision)).or_insert(stamp);
     }
 
-    /// A pool took in its level.
+    /// A pool received its level.
     pub fn assigned(&mut self, assignment: &Assignment) {
         let stamp = assignment.services.iter().map(|(uid, share)| {
             (uid.clone(), self.facts.get(&(uid.clone(), share.revision)).copied().unwrap_or(0))
@@ -76,40 +76,40 @@ impl Horizon {
         self.attempts.insert(attempt, self.assigned.get(pool).cloned().unwrap_or_default());
     }
 
-    /// The pool takes no part in an attempt any more.
+    /// The pool has left an attempt.
     pub fn left(&mut self, attempt: AttemptId) {
         self.attempts.remove(&attempt);
     }
 
-    /// Whether a pool has brought a level to an attempt.
+    /// Returns whether a pool has brought a level to an attempt.
     pub fn knows(&self, attempt: AttemptId) -> bool {
         self.attempts.contains_key(&attempt)
     }
 
-    /// The stamp of an attempt.
+    /// Returns the stamp of an attempt.
     pub fn of(&self, attempt: AttemptId) -> Stamp {
         self.attempts.get(&attempt).cloned().unwrap_or_default()
     }
 }
 
-/// The truth, and what was written.
+/// True versions, and written ones.
 #[derive(Default)]
 pub struct Versions {
-    /// The writes of slices, by the name of their Service.
+    /// Writes of slices, by the name of their Service.
     written: BTreeMap<Arc<str>, Vec<u64>>,
     accepted: BTreeMap<PoolId, Stamp>,
 }
 
 impl Versions {
     /// A slice of a Service was written.
-    pub fn note(&mut self, service: &str, version: u64) {
+    pub fn record(&mut self, service: &str, version: u64) {
         let written = self.written.entry(Arc::from(service)).or_default();
         if written.last().is_none_or(|last| *last < version) {
             written.push(version);
         }
     }
 
-    /// The storage was set back to a version.
+    /// The storage was restored to a version.
     pub fn set_back(&mut self, version: u64) {
         for written in self.written.values_mut() {
             written.retain(|known| *known <= version);
@@ -123,11 +123,10 @@ impl Versions {
         known.checked_sub(1).and_then(|last| written.get(last)).copied().unwrap_or(0)
     }
 
-    /// Judges a PUT by the stamp of its level.
+    /// Checks a PUT by the stamp of its level.
     ///
-    /// # Errors
-    /// What is older in it.
-    pub fn judge(&self, pool: &PoolId, stamp: &Stamp) -> Result<(), String> {
+    /// # Errors An older part.
+    pub fn check(&self, pool: &PoolId, stamp: &Stamp) -> Result<(), String> {
         let Some(accepted) = self.accepted.get(pool) else { return Ok(()) };
         for (uid, version) in stamp {
             if let Some(newest) = accepted.get(uid).filter(|newest| *newest > version) {

@@ -1,43 +1,43 @@
-//! The course of a world: its beginning, the end of its churn and faults, and the last changes where only changes help.
+//! The course of a world: its start, the end of its churn and faults, and the last changes if only changes correct
+//! anything.
 
 use simulator_models::arm::Latency;
 
-use super::{Happening, World};
+use super::{World, WorldEvent};
 use crate::notes;
 use crate::process::{Life, silent};
 use crate::story::Often;
 use crate::weather;
 
-/// How long it takes until everything has been seen again: a look at all load balancers, with some room.
+/// Time until everything has been read again: a read of all load balancers, with some margin.
 const SEEN_AGAIN_US: u64 = 120_000_000;
 
 /// Longer than any world lasts.
 const FOR_GOOD_US: u64 = 24 * 3_600_000_000;
 
 impl World {
-    /// The first state of the cluster, and the first words to the machines.
+    /// Creates the first state of the cluster, and sends the first inputs to the machines.
     ///
-    /// # Errors
-    /// What the watchdog finds.
+    /// # Errors A finding of the watchdog.
     pub fn begin(&mut self) -> Result<(), String> {
         self.story.begin(&mut self.kube);
         if self.keeps_notes {
             notes::touch(&mut self.kube, self.now);
         }
-        self.note_cluster();
-        self.note_nodes();
-        self.furnish()?;
+        self.record_cluster();
+        self.record_nodes();
+        self.create_first_resources()?;
         weather::hang(&mut self.arm, silent(self.settings).map(|lb| lb.to_string()));
         self.add_listed();
         for happening in [
-            Happening::Story,
-            Happening::Leave,
-            Happening::Ccm,
-            Happening::Meddle,
-            Happening::ArmWeather,
-            Happening::KubeWeather,
-            Happening::Fault,
-            Happening::Wish,
+            WorldEvent::Story,
+            WorldEvent::Leave,
+            WorldEvent::Ccm,
+            WorldEvent::Meddle,
+            WorldEvent::ArmWeather,
+            WorldEvent::KubeWeather,
+            WorldEvent::Fault,
+            WorldEvent::ChangePolicy,
         ] {
             let at = self.now + self.delays.between(0, 5_000_000);
             self.at(at, happening);
@@ -47,13 +47,13 @@ impl World {
         }
         for slot in 0..self.size.replicas {
             let later = if slot == 0 { 0 } else { self.fates.below(20_000_000) };
-            self.at(self.now + later, Happening::Start(slot));
+            self.at(self.now + later, WorldEvent::Start(slot));
         }
         Ok(())
     }
 
-    /// The cloud-controller-manager makes what the first Services need, with an ARM that is fast.
-    pub(super) fn furnish(&mut self) -> Result<(), String> {
+    /// The cloud-controller-manager creates the resources of the first Services, with a fast ARM.
+    pub(super) fn create_first_resources(&mut self) -> Result<(), String> {
         let climate = self.arm.settings().clone();
         let fast = Latency::Fixed { us: 1_000 };
         self.arm.reconfigure(|settings| {
@@ -67,17 +67,16 @@ impl World {
         Ok(())
     }
 
-    /// The churn and all faults end; tells when the last process that was stopped goes on.
+    /// Ends the churn and all faults; returns when the last suspended process resumes.
     ///
-    /// # Errors
-    /// What the watchdog finds.
-    pub fn calm(&mut self) -> Result<u64, String> {
+    /// # Errors A finding of the watchdog.
+    pub fn end_faults(&mut self) -> Result<u64, String> {
         self.stormy = false;
-        self.settle_planes()?;
-        self.story.settle(&mut self.kube, self.now);
-        self.ccm.calm();
-        self.note_cluster();
-        self.note_nodes();
+        self.repair_planes()?;
+        self.story.repair(&mut self.kube, self.now);
+        self.ccm.end_faults();
+        self.record_cluster();
+        self.record_nodes();
         weather::clear_kube(&mut self.kube);
         weather::clear_arm(&mut self.arm);
         for process in 0..self.processes.len() {
@@ -92,11 +91,11 @@ impl World {
         }
         let lacked = self.processes.iter().any(|process| process.kubernetes.has_lacked);
         if self.weather.per_mille(400) || lacked {
-            // The last fault of all: all memory is lost, everything is listed again. What lists have lacked is
-            // known only then.
+            // The last fault: the API server loses all memory, and everything is listed again. Only then are the
+            // objects known that lists have lacked.
             self.kube.restart();
         }
-        self.note("calm".to_owned());
+        self.record("calm".to_owned());
         self.answer_alert();
         if self.switches_off && self.size.faults.leaving {
             self.switch_off_for_good();
@@ -106,15 +105,14 @@ impl World {
             Life::Runs | Life::Gone => None,
         });
         let end = stopped.max().unwrap_or(self.now);
-        Ok(end.max(self.people_leave()))
+        Ok(end.max(self.end_operator_changes()))
     }
 
-    /// In `compatibility: upstream` nothing but a change makes anything right (C2): when the cloud-controller-manager
-    /// has done its part and everything has been seen again, each Service's pods move. Tells when, or the moment given.
+    /// In `compatibility: upstream`, only a change corrects anything (C2). When the cloud-controller-manager is done
+    /// and everything has been read again, each Service's pods move. Returns the time of that, or `end`.
     ///
-    /// # Errors
-    /// What the watchdog finds.
-    pub fn stir(&mut self, end: u64) -> Result<u64, String> {
+    /// # Errors A finding of the watchdog.
+    pub fn change_everything(&mut self, end: u64) -> Result<u64, String> {
         if !self.settings.upstream {
             return Ok(end);
         }
@@ -125,10 +123,10 @@ impl World {
             let done = self.now > end && self.ccm.is_done(&self.story.cluster);
             done_since = if done { done_since.or(Some(self.now)) } else { None };
         }
-        self.story.stir(&mut self.kube, self.now);
-        self.stir_planes()?;
-        self.note_cluster();
-        self.note("everything changes".to_owned());
+        self.story.change_everything(&mut self.kube, self.now);
+        self.change_all_planes()?;
+        self.record_cluster();
+        self.record("everything changes".to_owned());
         Ok(self.now)
     }
 }

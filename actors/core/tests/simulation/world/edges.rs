@@ -1,14 +1,14 @@
-//! The edges of processes: what is said departs, arrives after a while, and makes a machine take a turn.
+//! The edges of processes: outputs depart, arrive after a while, and start a turn of a machine.
 
 use model::machine::Now;
-use pool_core::route::{Delivery, HostMessage, PoolMessage, to_nobody};
+use pool_core::route::{Delivery, HostMessage, PoolMessage, reply_for_missing_pool};
 
-use super::{Happening, Inner, World};
+use super::{ProcessEvent, World, WorldEvent};
 use crate::kubernetes::Effect;
 use crate::process::Process;
 use crate::replica::{Actor, EdgeId, routed};
 use crate::trace::Entry;
-use crate::watchdog::is_telling;
+use crate::watchdog::affects_behaviour;
 
 impl World {
     pub(super) fn follow(&mut self, process: usize, effects: Vec<Effect>) -> Result<(), String> {
@@ -33,20 +33,20 @@ impl World {
                         self.depart(process, edge);
                     }
                 }
-                Effect::TellAt(at, delivery) => self.within(at, process, Inner::Tell(delivery)),
+                Effect::TellAt(at, delivery) => self.within(at, process, ProcessEvent::Tell(delivery)),
                 Effect::Later(at, kind, call, step) => {
-                    self.within(at, process, Inner::Kube(kind, call, step))
+                    self.within(at, process, ProcessEvent::Kube(kind, call, step))
                 }
                 Effect::Lease(at, lease, call, step) => {
-                    self.at(at, Happening::Lease(process, lease, call, step));
+                    self.at(at, WorldEvent::Lease(process, lease, call, step));
                 }
                 Effect::LeaseWritten(lease) => self.lease_written(lease)?,
                 Effect::Notes(at, keeper, call, step) => {
-                    self.at(at, Happening::Notes(process, keeper, call, step));
+                    self.at(at, WorldEvent::Notes(process, keeper, call, step));
                 }
                 Effect::NotesWritten => self.notes_written(process)?,
                 Effect::Patch(at, call, ask, fate) => {
-                    self.at(at, Happening::Patch(process, call, ask, fate));
+                    self.at(at, WorldEvent::Patch(process, call, ask, fate));
                 }
             }
         }
@@ -54,7 +54,7 @@ impl World {
     }
 
     pub(super) fn stalled_until(&self, process: usize, actor: &Actor) -> Option<u64> {
-        // A pool's machine stalls with their registry.
+        // A pool's machine stalls with its registry.
         let actor = if let Actor::Pool(..) = actor { &Actor::Registry } else { actor };
         self.processes[process].stalled.get(actor).copied().filter(|until| *until > self.now)
     }
@@ -65,13 +65,13 @@ impl World {
             let delay =
                 if slow { self.delays.between(5_000, 200_000) } else { self.delays.between(0, 5_000) };
             let from = self.stalled_until(process, &edge.1).unwrap_or(self.now);
-            self.within(from + delay, process, Inner::Arrive(edge));
+            self.within(from + delay, process, ProcessEvent::Arrive(edge));
         }
     }
 
     pub(super) fn arrive(&mut self, process: usize, edge: &EdgeId) -> Result<(), String> {
         if let Some(until) = self.stalled_until(process, &edge.1) {
-            self.within(until, process, Inner::Arrive(edge.clone()));
+            self.within(until, process, ProcessEvent::Arrive(edge.clone()));
             return Ok(());
         }
         let batch = self.processes[process].replica.arrive(edge);
@@ -106,7 +106,7 @@ impl World {
                             self.watchdog.answered(self.now, process, id, &answer)?;
                         }
                         HostMessage::Done(free) => {
-                            self.judge_free(process, free)?;
+                            self.check_free(process, free)?;
                             self.done(process)?;
                         }
                         HostMessage::SetBack(set_back) => self.ends_for_set_back(process, &set_back)?,
@@ -141,11 +141,13 @@ impl World {
                     if let Some((actor, last)) = replica.under_way_to(&pool) {
                         self.turn(process, &actor, last)?;
                     }
-                    self.note(format!("forget {pool}"));
+                    self.record(format!("forget {pool}"));
                     self.processes[process].replica.forget(&pool);
                 }
                 PoolMessage::In(input) => {
-                    if let Some(answer) = to_nobody(&input).filter(|_| !replica.pools.contains_key(&pool)) {
+                    if let Some(answer) =
+                        reply_for_missing_pool(&input).filter(|_| !replica.pools.contains_key(&pool))
+                    {
                         let (edge, _) = replica.push(&Actor::Registry, answer);
                         self.depart(process, edge);
                     } else if let Some(actor) = replica.start(&pool, &input) {
@@ -159,18 +161,18 @@ impl World {
         Ok(())
     }
 
-    /// One turn of a machine, and what follows from it.
+    /// Runs one turn of a machine, and handles its effects.
     pub(super) fn turn(&mut self, process: usize, who: &Actor, batch: Vec<Delivery>) -> Result<(), String> {
         let now = self.processes[process].clock.now(self.now);
         let turn = self.processes[process].replica.turn(now, who, batch);
         let bound = 200 + 20 * (self.story.cluster.services.len() + self.story.cluster.nodes.len());
         let mut touched = Vec::new();
-        for (input, said) in turn.steps {
-            self.watchdog.on_step(self.now, now, process, who, input.as_ref(), &said)?;
-            if let Some(input) = input.filter(is_telling) {
-                self.trace.note(self.now, Entry::Heard(process, who.clone(), Box::new(input)));
+        for (input, outputs) in turn.steps {
+            self.watchdog.on_step(self.now, now, process, who, input.as_ref(), &outputs)?;
+            if let Some(input) = input.filter(affects_behaviour) {
+                self.trace.record(self.now, Entry::Heard(process, who.clone(), Box::new(input)));
             }
-            for delivery in said.into_iter().flat_map(routed) {
+            for delivery in outputs.into_iter().flat_map(routed) {
                 for delivery in self.saboteur.pass(delivery) {
                     let (edge, waiting) = self.processes[process].replica.push(who, delivery);
                     if waiting > bound {
@@ -202,6 +204,6 @@ impl World {
         let late =
             if self.delays.per_mille(30) { self.delays.below(20_000) } else { self.delays.below(1_000) };
         let due = self.processes[process].clock.world(at).max(self.now) + late;
-        self.within(due, process, Inner::Timer(who.clone(), at));
+        self.within(due, process, ProcessEvent::Timer(who.clone(), at));
     }
 }

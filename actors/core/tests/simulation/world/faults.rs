@@ -1,4 +1,4 @@
-//! What happens to processes: they start, crash, stop for a while, are cut off, stall, and are told to end.
+//! Events of processes: they start, crash, are suspended, lose their connections, stall, and are told to shut down.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use model::object::Kind;
 use pool_core::route::Delivery;
 use sources::xds_source;
 
-use super::{Happening, World};
+use super::{World, WorldEvent};
 use crate::ccm::lease_object;
 use crate::plant::Plant;
 use crate::process::{Life, Process, used};
@@ -19,21 +19,21 @@ use crate::weather::{self, Spell};
 
 /// How long after a fault a process must see everything again.
 const SIGHT_US: u64 = 90_000_000;
-/// How long a process that was told to end is given, as a Pod is.
+/// Grace period of a process that was told to shut down, like a Pod's.
 const GRACE_US: u64 = 30_000_000;
-/// The longest time for which a process is stopped.
+/// Longest suspension of a process.
 const LONGEST_STOP_US: u64 = 180_000_000;
-/// The longest stall of a receiver.
+/// Longest stall of a receiver.
 const LONGEST_STALL_US: u64 = 8_000_000;
-/// The longest time for which nothing comes through a stream.
+/// Longest stall of a stream.
 const LONGEST_STREAM_STALL_US: u64 = 90_000_000;
-/// In how many of a thousand weathers of ARM reads of a load balancer are not answered.
+/// Cases in a thousand changes of ARM's faults in which reads of a load balancer are not answered.
 const HANGING: u64 = 150;
-/// The longest life of a process that crashes as soon as it has started, and the longest pause until the next one.
+/// Longest life of a process that crashes on startup, and longest pause until the next one.
 const CRASHES_WITHIN_US: u64 = 6_000_000;
 
 impl World {
-    /// A process starts in a place.
+    /// Starts a process in a slot.
     pub(super) fn start(&mut self, slot: usize) -> Result<(), String> {
         let lives = self.processes.iter().filter(|process| process.slot == slot).count();
         let mut random = self.fates.fork();
@@ -45,22 +45,22 @@ impl World {
         }
         let number = self.processes.len();
         let identity = Arc::clone(&process.identity);
-        self.note(format!("{identity} starts as process {number}"));
+        self.record(format!("{identity} starts as process {number}"));
         self.processes.push(process);
         self.watchdog.start(self.now, Some(identity), &self.settings);
         if let Some(left) = self.crashes.get_mut(&slot).filter(|left| **left > 0) {
             *left -= 1;
             let at = self.now + self.fates.between(300_000, CRASHES_WITHIN_US);
-            self.at(at, Happening::Kill(number));
+            self.at(at, WorldEvent::Kill(number));
         }
-        self.at(self.now + SIGHT_US, Happening::Sight(number, self.faults));
-        for (actor, delivery) in Replica::first_words() {
+        self.at(self.now + SIGHT_US, WorldEvent::Sight(number, self.faults));
+        for (actor, delivery) in Replica::first_inputs() {
             self.turn(number, &actor, vec![delivery])?;
         }
         Ok(())
     }
 
-    /// A process vanishes; what it has sent goes on without it.
+    /// Kills a process; its sent messages continue without it.
     pub(super) fn kill(&mut self, number: usize) {
         let process = &mut self.processes[number];
         if !process.is_there() {
@@ -71,20 +71,20 @@ impl World {
         process.leases.close(&mut self.kube);
         let slot = process.slot;
         if let Some(planes) = &mut self.planes {
-            planes.hung_up(number);
+            planes.process_gone(number);
         }
         self.watchdog.end(number);
-        self.note(format!("process {number} is gone"));
+        self.record(format!("process {number} is gone"));
         let pause = match self.crashes.get(&slot) {
             Some(_) => self.fates.below(CRASHES_WITHIN_US),
             None if self.stormy => self.fates.below(60_000_000),
             None => 1_000_000,
         };
-        self.at(self.now + pause, Happening::Start(slot));
+        self.at(self.now + pause, WorldEvent::Start(slot));
     }
 
-    /// What a process says at its end that it has released, it does not hold any more.
-    pub(super) fn judge_free(&self, number: usize, free: Free) -> Result<(), String> {
+    /// Checks at its end that a process does not hold what it reports as released.
+    pub(super) fn check_free(&self, number: usize, free: Free) -> Result<(), String> {
         let identity = &self.processes[number].identity;
         let lease = lease_object(&self.kube, LeaseName::Own);
         if free.own && lease.is_some_and(|lease| lease["spec"]["holderIdentity"] == **identity) {
@@ -105,14 +105,14 @@ impl World {
         Ok(())
     }
 
-    /// A process that was stopped goes on.
+    /// Resumes a suspended process.
     pub(super) fn wake(&mut self, number: usize) {
         if let Life::Stopped(until) = self.processes[number].life
             && until <= self.now
         {
             self.processes[number].life = Life::Runs;
-            self.watchdog.wakes(self.now, number);
-            self.note(format!("process {number} goes on"));
+            self.watchdog.resumes(self.now, number);
+            self.record(format!("process {number} goes on"));
         }
     }
 
@@ -120,30 +120,29 @@ impl World {
         let until = self.now + span;
         if self.processes[number].life == Life::Runs {
             self.processes[number].life = Life::Stopped(until);
-            self.note(format!("process {number} is stopped until {:.6}", until as f64 / 1e6));
+            self.record(format!("process {number} is stopped until {:.6}", until as f64 / 1e6));
             self.blind(number, span);
-            // Before all that waits for it.
-            self.at(until, Happening::Wake(number));
+            // Before everything that waits for it.
+            self.at(until, WorldEvent::Wake(number));
         }
     }
 
     pub(super) fn blind(&mut self, number: usize, span: u64) {
         self.faults += 1;
         self.watchdog.blind(self.now, number, true);
-        self.at(self.now + span + SIGHT_US, Happening::Sight(number, self.faults));
+        self.at(self.now + span + SIGHT_US, WorldEvent::Sight(number, self.faults));
     }
 
     /// From now on, every watch of a process is cut after this time, in microseconds. With 0, it is answered 200 and
     /// closed empty.
     ///
-    /// # Errors
-    /// What the watchdog finds.
+    /// # Errors A finding of the watchdog.
     pub fn cut_watches(&mut self, number: usize, after_us: u64) -> Result<(), String> {
         let effects = self.processes[number].kubernetes.cut_watches(&mut self.kube, after_us);
         self.follow(number, effects)
     }
 
-    /// All faults of a process end.
+    /// Ends all faults of a process.
     pub(super) fn heal(&mut self, number: usize) {
         let process = &mut self.processes[number];
         weather::clear_port(&mut process.kubernetes, &mut process.azure);
@@ -158,15 +157,15 @@ impl World {
         process.stalled.clear();
     }
 
-    /// Something happens to a process.
+    /// Makes a fault in a process.
     pub(super) fn fault(&mut self) -> Result<(), String> {
         let is_slow = self.size.faults.often == Some(Often::SlowIntake);
         let pause = self.fates.between(4_000_000, if is_slow { 8_000_000 } else { 35_000_000 });
-        self.at(self.now + pause, Happening::Fault);
+        self.at(self.now + pause, WorldEvent::Fault);
         let there: Vec<usize> =
             (0..self.processes.len()).filter(|number| self.processes[*number].is_there()).collect();
         let Some(number) = self.fates.pick(&there) else { return Ok(()) };
-        // The leader is the more interesting.
+        // Prefer the leader.
         let leads = |number: &usize| &*self.processes[*number].identity == self.watchdog.tenure.leader();
         let leader = there.iter().copied().find(leads);
         let number = if self.fates.per_mille(500) { leader.unwrap_or(number) } else { number };
@@ -187,7 +186,7 @@ impl World {
         }
         match self.fates.below(17) {
             0..2 if faults.processes => self.kill(number),
-            2..5 if faults.processes => self.tell_to_end(number),
+            2..5 if faults.processes => self.request_shutdown(number),
             5 if faults.processes => {
                 let span = self.fates.between(1_000_000, LONGEST_STOP_US);
                 self.stop(number, span);
@@ -197,7 +196,7 @@ impl World {
                 let lease = LeaseName::ALL[self.fates.place(2)];
                 let until = self.now + self.fates.between(5_000_000, 120_000_000);
                 self.processes[number].leases.refused_until.insert(lease, until);
-                self.note(format!("requests about {lease:?} of process {number} fail"));
+                self.record(format!("requests about {lease:?} of process {number} fail"));
             }
             11..13 if faults.edges => self.stall_receiver(number),
             13..15 if faults.kube => {
@@ -215,7 +214,7 @@ impl World {
         Ok(())
     }
 
-    /// What this world is about, now and then; whether it was that.
+    /// Makes the main fault of this world, now and then; returns whether it did.
     fn happens_often(&mut self, often: Often, leader: Option<usize>, there: &[usize]) -> bool {
         if self.fates.per_mille(500) {
             return false;
@@ -238,19 +237,19 @@ impl World {
         true
     }
 
-    /// A process is told to end.
-    pub(super) fn tell_to_end(&mut self, number: usize) {
+    /// Tells a process to shut down.
+    pub(super) fn request_shutdown(&mut self, number: usize) {
         if !self.processes[number].is_there() || std::mem::replace(&mut self.processes[number].ending, true) {
             return;
         }
-        self.note(format!("process {number} is told to end"));
+        self.record(format!("process {number} is told to end"));
         let shutdowns = [Delivery::Writer(writer::In::Shutdown), Delivery::Leader(leader::In::Shutdown)];
         let follower = self.planes.as_ref().map(|_| Delivery::XdsSource(xds_source::In::Shutdown));
         for delivery in shutdowns.into_iter().chain(follower) {
             let (edge, _) = self.processes[number].replica.push(&Actor::Host, delivery);
             self.depart(number, edge);
         }
-        self.at(self.now + GRACE_US, Happening::Kill(number));
+        self.at(self.now + GRACE_US, WorldEvent::Kill(number));
     }
 
     fn cut(&mut self, number: usize) -> Result<(), String> {
@@ -263,7 +262,7 @@ impl World {
             process.azure.cut_until = until;
         }
         let effects = process.kubernetes.cut(&mut self.kube, until);
-        self.note(format!("process {number} is cut off for {span} us"));
+        self.record(format!("process {number} is cut off for {span} us"));
         self.blind(number, span);
         self.cut_planes(number, until)?;
         self.follow(number, effects)
@@ -289,25 +288,26 @@ impl World {
         }
         let receiver = receivers[self.fates.place(receivers.len())].clone();
         let until = self.now + self.fates.between(500_000, LONGEST_STALL_US);
-        self.note(format!("{receiver:?} of process {number} stalls"));
+        self.record(format!("{receiver:?} of process {number} stalls"));
         if receiver == Actor::Writer {
-            self.watchdog.deafens(number, until);
+            self.watchdog.mute_writer(number, until);
         }
         self.processes[number].stalled.insert(receiver, until);
     }
 
-    /// The leader does not take in what it reads for a while.
+    /// The leader does not apply what it reads for a while.
     fn stall_informer(&mut self, leader: Option<usize>) {
         let Some(leader) = leader else { return };
         let until = self.now + self.fates.between(1_500_000, 5_000_000);
-        self.note(format!("the Informer of process {leader} stalls"));
+        self.record(format!("the Informer of process {leader} stalls"));
         self.processes[leader].stalled.insert(Actor::Informer, until);
     }
 
-    /// All others see no change of endpoints for a while, and in that while the leader is told to end.
+    /// All others see no change of endpoints for a while, during which the leader is told to shut down.
     fn eclipse(&mut self, leader: Option<usize>, there: &[usize]) {
         let Some(leader) = leader else { return };
-        // Where the world is about that, for so long that the leader writes meanwhile, and the next one sees what it wrote.
+        // In worlds that test this, it lasts long enough that the leader writes meanwhile, and the next leader sees
+        // its writes.
         let is_long = self.size.faults.often == Some(Often::Eclipse);
         let (shortest, soonest) = if is_long { (75_000_000, 20_000_000) } else { (5_000_000, 3_000_000) };
         for other in there.iter().filter(|other| **other != leader) {
@@ -315,44 +315,44 @@ impl World {
             self.stall_stream(*other, Kind::EndpointSlices, span);
         }
         let at = self.now + self.fates.between(soonest, 30_000_000);
-        self.at(at, Happening::TellToEnd(leader));
+        self.at(at, WorldEvent::RequestShutdown(leader));
     }
 
-    /// The operator pauses everything, and then the leader is told to end. Unless all are to hear of the pause before,
-    /// what others ask about our ConfigMap fails for a while.
+    /// The operator pauses everything, and then the leader is told to shut down. Unless the others must know of the
+    /// pause before, their requests about our ConfigMap fail for a while.
     fn take_over_in_a_pause(&mut self, leader: Option<usize>, there: &[usize], heard: bool) {
         let Some(leader) = leader else { return };
         for other in there.iter().filter(|other| **other != leader && !heard) {
             let until = self.now + self.fates.between(20_000_000, 90_000_000);
             self.processes[*other].notes.cut_until = until;
         }
-        self.note(format!("everything is paused, the leader ends, and others hear of it: {heard}"));
+        self.record(format!("everything is paused, the leader ends, and others hear of it: {heard}"));
         self.pause_everything();
         let at = self.now + self.fates.between(500_000, 20_000_000);
-        self.at(at, Happening::TellToEnd(leader));
+        self.at(at, WorldEvent::RequestShutdown(leader));
     }
 
     fn stall_stream(&mut self, number: usize, kind: Kind, span: u64) {
         self.processes[number].kubernetes.stall(kind, self.now + span);
-        self.note(format!("stream of {kind:?} of process {number} stalls"));
+        self.record(format!("stream of {kind:?} of process {number} stalls"));
         self.blind(number, span);
     }
 
-    /// A PUT is about to be sent: now and then that is the moment at which a process stops or vanishes.
-    pub(super) fn tempt(&mut self, number: usize) {
+    /// A PUT is about to be sent: now and then a process is suspended or vanishes at that moment.
+    pub(super) fn maybe_interrupt(&mut self, number: usize) {
         if self.stormy && self.size.faults.processes && self.fates.per_mille(50) {
             if self.fates.per_mille(700) {
                 let span = self.fates.between(10_000_000, 150_000_000);
                 self.stop(number, span);
             } else {
                 let at = self.now + self.fates.below(20_000);
-                self.at(at, Happening::Kill(number));
+                self.at(at, WorldEvent::Kill(number));
             }
         }
     }
 
-    /// A planted bug: the shared Lease is released, whatever is unanswered.
-    pub(super) fn let_go_early(&mut self) -> Result<(), String> {
+    /// A planted bug: the shared Lease is released, whatever is in flight.
+    pub(super) fn release_early(&mut self) -> Result<(), String> {
         let Some(mut object) = lease_object(&self.kube, LeaseName::Shared) else { return Ok(()) };
         if object["spec"]["holderIdentity"] == crate::leases::OURS && self.fates.per_mille(100) {
             object["spec"]["holderIdentity"] = "".into();
@@ -362,7 +362,7 @@ impl World {
         Ok(())
     }
 
-    /// The weather of ARM changes.
+    /// Changes the faults of ARM.
     pub(super) fn arm_weather(&mut self) {
         let there: Vec<usize> =
             (0..self.processes.len()).filter(|number| self.processes[*number].is_there()).collect();
@@ -402,16 +402,16 @@ impl World {
         for number in there {
             (self.processes[number].azure.twice, self.processes[number].azure.late) = (twice, late);
         }
-        self.note(format!("weather: {words}, twice {twice}, late {late}"));
+        self.record(format!("weather: {words}, twice {twice}, late {late}"));
         let pause = if long.is_some() {
             self.weather.between(120_000_000, 240_000_000)
         } else {
             self.weather.between(5_000_000, 40_000_000)
         };
-        self.at(self.now + pause, Happening::ArmWeather);
+        self.at(self.now + pause, WorldEvent::ArmWeather);
     }
 
-    /// The weather of the API server changes.
+    /// Changes the faults of the API server.
     pub(super) fn kube_weather(&mut self) -> Result<(), String> {
         let now = self.now;
         weather::clear_kube(&mut self.kube);
@@ -460,9 +460,9 @@ impl World {
                     self.blind(number, pause);
                 }
             }
-            self.note(format!("weather: {words}"));
+            self.record(format!("weather: {words}"));
         }
-        self.at(now + pause, Happening::KubeWeather);
+        self.at(now + pause, WorldEvent::KubeWeather);
         Ok(())
     }
 }

@@ -1,74 +1,74 @@
-//! Nodes that leave service: what happens to them, what is noted of them, and what others do to their entries (N1, N4).
+//! Draining nodes: their changes, what the watchdog records about them, and what others do to their entries (N1, N4).
 
 use model::ids::CallId;
 use model::object::TaintAsk;
 use simulator_models::kube::Resource;
 
-use super::{Happening, World};
+use super::{World, WorldEvent};
 use crate::leases::Fate;
 use crate::process::{Life, Process};
 
-/// Within what time a node is marked after its eviction was told, where nothing is wrong (N1).
+/// Time within which a node is tainted after its eviction was announced, without faults (N1).
 const MARKED_WITHIN_US: u64 = 75_000_000;
-/// Soon after a record or a taint was written its process stops or vanishes, now and then.
+/// Delay after a write of a record or a taint after which its process is suspended or vanishes, now and then.
 const TEMPTING_US: u64 = 50_000;
 
 impl World {
-    /// Something happens to nodes that leave, or are to.
+    /// Makes a change to draining nodes.
     pub(super) fn leave(&mut self) {
         let words = self.story.leave(&mut self.kube, self.now);
-        self.note_cluster();
-        self.note_nodes();
-        self.note_notices();
-        self.note(format!("nodes: {words}"));
+        self.record_cluster();
+        self.record_nodes();
+        self.record_notices();
+        self.record(format!("nodes: {words}"));
         let pause = self.story.pause_of_leaving(self.now);
-        self.at(self.now + pause, Happening::Leave);
+        self.at(self.now + pause, WorldEvent::Leave);
     }
 
-    /// Takes note of the notices that were given.
-    pub(super) fn note_notices(&mut self) {
+    /// Records the notices that were given.
+    pub(super) fn record_notices(&mut self) {
         let notices = self.story.take_notices();
         for notice in notices.iter().filter(|notice| !notice.is_expired) {
-            self.at(self.now + MARKED_WITHIN_US, Happening::IsMarked(notice.uid.clone(), self.now));
+            self.at(self.now + MARKED_WITHIN_US, WorldEvent::CheckMark(notice.uid.clone(), self.now));
         }
         self.watchdog.notices_given(notices);
     }
 
-    pub(super) fn judge_mark(&mut self, uid: &str, at: u64) -> Result<(), String> {
+    pub(super) fn check_mark(&mut self, uid: &str, at: u64) -> Result<(), String> {
         let leads = |process: &Process| *process.identity == *self.watchdog.tenure.leader();
         let runs = |process: &Process| process.life == Life::Runs && !process.ending;
         let leader = self.processes.iter().position(|process| leads(process) && runs(process));
         leader.map_or(Ok(()), |process| self.watchdog.is_marked(self.now, process, uid, at))
     }
 
-    /// Takes note of the nodes as they are now.
-    pub(super) fn note_nodes(&mut self) {
-        self.watchdog.note_nodes(self.now, &self.kube);
+    /// Records the current state of the nodes.
+    pub(super) fn record_nodes(&mut self) {
+        self.watchdog.record_nodes(self.now, &self.kube);
     }
 
-    /// Takes note of the entries that others have set Down.
-    pub(super) fn note_set_down(&mut self) {
+    /// Records the entries that others have set Down.
+    pub(super) fn record_set_down(&mut self) {
         for set in self.ccm.take_set_down() {
             self.watchdog.set_down_by_others(&set.lb, &set.pool, &set.backend, set.is_certain);
         }
     }
 
-    /// Takes note of the records as they are now, which a process has written, or another client.
-    pub(super) fn note_records(&mut self, process: Option<usize>) -> Result<(), String> {
-        let new = self.watchdog.note_records(self.now, process, &self.kube, &self.arm)?;
+    /// Records the current records, which a process or another client has written.
+    pub(super) fn record_records(&mut self, process: Option<usize>) -> Result<(), String> {
+        let new = self.watchdog.record_records(self.now, process, &self.kube, &self.arm)?;
         if let Some(process) = process.filter(|_| !new.is_empty()) {
-            self.note(format!("process {process} records {new:?}"));
-            self.tempt_soon(process);
+            self.record(format!("process {process} records {new:?}"));
+            self.maybe_interrupt_soon(process);
         }
         Ok(())
     }
 
-    /// The same where nothing of it is any process's doing.
-    pub(super) fn note_records_by_hand(&mut self) {
-        self.note_records(None).expect("no process is judged for it");
+    /// Records them after changes that no process made.
+    pub(super) fn record_records_by_hand(&mut self) {
+        self.record_records(None).expect("no process is judged for it");
     }
 
-    /// A patch of a node's taints reaches the API server, whatever has become of the process that sent it.
+    /// A patch of a node's taints reaches the API server, whatever has happened to the process that sent it.
     pub(super) fn patch(
         &mut self,
         process: usize,
@@ -82,39 +82,39 @@ impl World {
         let after = node(self);
         let identity = self.processes[process].identity.clone();
         let leads = self.processes[process].is_there() && *identity == *self.watchdog.tenure.leader();
-        self.note(format!("process {process} patches {ask:?}: {}", before != after));
+        self.record(format!("process {process} patches {ask:?}: {}", before != after));
         if before != after {
             self.watchdog.patched(self.now, process, leads, before.as_ref(), after.as_ref())?;
-            self.tempt_soon(process);
+            self.maybe_interrupt_soon(process);
         }
-        self.note_nodes();
+        self.record_nodes();
         self.follow(process, effects)
     }
 
-    /// Now and then a process vanishes just when it has written something that others go by.
-    fn tempt_soon(&mut self, process: usize) {
+    /// Now and then, a process vanishes just after a write that others depend on.
+    fn maybe_interrupt_soon(&mut self, process: usize) {
         if self.stormy && self.size.faults.processes && self.leaving.per_mille(60) {
             let at = self.now + self.leaving.below(TEMPTING_US);
-            self.at(at, Happening::Kill(process));
+            self.at(at, WorldEvent::Kill(process));
         }
     }
 
-    /// Whether the admin state is switched off in all processes from the beginning.
+    /// Sets whether the admin state is disabled in all processes from the beginning.
     pub fn switch(&mut self, off: bool) {
         self.settings.admin_state_off = off;
         self.watchdog.is_off = off;
     }
 
-    /// The configuration switches the admin state off, and they start again one after the other (N4).
+    /// The configuration disables the admin state, and the processes restart one after the other (N4).
     pub(super) fn switch_off_for_good(&mut self) {
-        self.note("the admin state is switched off".to_owned());
+        self.record("the admin state is switched off".to_owned());
         self.settings.admin_state_off = true;
         self.watchdog.is_off = true;
         let there = (0..self.processes.len()).filter(|number| self.processes[*number].is_there());
         for (place, number) in there.collect::<Vec<usize>>().into_iter().enumerate() {
             if self.processes[number].life == Life::Runs {
                 let at = self.now + 5_000_000 * (place as u64 + 1);
-                self.at(at, Happening::TellToEnd(number));
+                self.at(at, WorldEvent::RequestShutdown(number));
             } else {
                 self.kill(number);
             }

@@ -1,4 +1,4 @@
-//! Control planes and the processes' ports to them at work: what is said on which stream, and when it is heard (X2).
+//! Control planes and the processes' ports to them: the messages on each stream, and when they arrive (X2).
 
 use model::ids::Family;
 use model::machine::Wall;
@@ -7,7 +7,7 @@ use pool_core::route::Delivery;
 use simulator_models::arm::PoolSpec;
 use sources::xds_source;
 
-use super::{Happening, Inner, World};
+use super::{ProcessEvent, World, WorldEvent};
 use crate::planes::{Planes, Sendings};
 use crate::random::Random;
 use crate::replica::Actor;
@@ -15,12 +15,12 @@ use crate::served::{BALANCER, LISTED};
 use crate::xds_port::{Effect, XdsStep};
 
 impl World {
-    /// The control planes of a world that has some.
+    /// Creates the control planes of a world that has some.
     pub(super) fn planes_of(seed: u64) -> Planes {
         Planes::new(Random::new(seed ^ 0x706c_616e))
     }
 
-    /// The pools that they fill are there, with members that another client has put there.
+    /// Adds the pools that they fill, with members of another client.
     pub(super) fn add_listed(&mut self) {
         if self.planes.is_none() {
             return;
@@ -33,25 +33,25 @@ impl World {
             self.arm.add_pool(BALANCER, listed.pool, &spec);
             self.arm.add_rule(BALANCER, &format!("rule-{}", listed.pool), listed.pool, true);
         }
-        self.at(self.now, Happening::Plane);
+        self.at(self.now, WorldEvent::Plane);
     }
 
-    /// Something happens to control planes, or to the pools that they fill.
+    /// Makes a change to control planes, or to the pools that they fill.
     pub(super) fn plane_happens(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
         let pause = planes.pause();
-        self.at(self.now + pause, Happening::Plane);
+        self.at(self.now + pause, WorldEvent::Plane);
         if self.size.faults.meddling && self.planing.per_mille(60) {
             self.meddle_with_listed();
             return Ok(());
         }
         let Some(planes) = &mut self.planes else { return Ok(()) };
         let (words, sendings) = planes.happen();
-        self.note(format!("control planes: {words}"));
+        self.record(format!("control planes: {words}"));
         self.send_all(sendings)
     }
 
-    /// Another client takes members out of such a pool, and puts others in.
+    /// Another client removes members from such a pool, and adds others.
     fn meddle_with_listed(&mut self) {
         let listed = LISTED[self.planing.place(LISTED.len())];
         self.arm.tick(self.now);
@@ -65,10 +65,10 @@ impl World {
             members.iter().map(|ip| (ip.replace(['.', ':'], "-"), ip)).collect();
         let named: Vec<(&str, &str)> = named.iter().map(|(name, ip)| (name.as_str(), ip.as_str())).collect();
         let status = self.arm.foreign_put(BALANCER, listed.pool, &named, self.now);
-        self.note(format!("foreign write of {BALANCER}/{}: {members:?} {status}", listed.pool));
+        self.record(format!("foreign write of {BALANCER}/{}: {members:?} {status}", listed.pool));
     }
 
-    /// What servers send is under way.
+    /// Sends the messages of servers.
     pub(super) fn send_all(&mut self, sendings: Sendings) -> Result<(), String> {
         for ((process, stream), sent) in sendings {
             if self.processes[process].is_there() {
@@ -79,7 +79,7 @@ impl World {
         Ok(())
     }
 
-    /// A process's follower of sources wants something.
+    /// Handles calls of a process's xDS source machine.
     pub(super) fn at_xds_port(&mut self, process: usize, batch: Vec<Delivery>) -> Result<(), String> {
         for delivery in batch {
             if let Delivery::Xds(call) = delivery {
@@ -90,7 +90,7 @@ impl World {
         Ok(())
     }
 
-    /// The port of a process goes on with a stream.
+    /// The port of a process continues with a stream.
     pub(super) fn xds_step(
         &mut self,
         process: usize,
@@ -104,8 +104,8 @@ impl World {
         self.follow_xds(process, effects)
     }
 
-    /// A request reaches its server, whatever has become of the process that sent it.
-    pub(super) fn plane_is_asked(
+    /// A request reaches its server, whatever has happened to the process that sent it.
+    pub(super) fn plane_receives(
         &mut self,
         process: usize,
         stream: StreamId,
@@ -120,17 +120,17 @@ impl World {
         for effect in effects {
             let Some(planes) = &mut self.planes else { return Ok(()) };
             match effect {
-                Effect::Tell(input) => self.tell_follower(process, input),
+                Effect::Tell(input) => self.to_xds_source(process, input),
                 Effect::Hand(stream, answer) => {
                     let fails = planes.features.policy.fail_on_data_errors;
                     self.watchdog.handed(self.now, process, &answer, fails);
                     let wall = Wall::from_micros(self.processes[process].clock.wall(self.now));
-                    self.tell_follower(process, StreamEvent::Response(stream, answer.response, wall));
+                    self.to_xds_source(process, StreamEvent::Response(stream, answer.response, wall));
                 }
-                Effect::Later(at, stream, step) => self.within(at, process, Inner::Xds(stream, step)),
+                Effect::Later(at, stream, step) => self.within(at, process, ProcessEvent::Xds(stream, step)),
                 Effect::Opened(server, stream) => planes.open(server, (process, stream)),
                 Effect::Ask(at, stream, request) => {
-                    self.at(at, Happening::PlaneIsAsked(process, stream, Box::new(request)));
+                    self.at(at, WorldEvent::PlaneReceives(process, stream, Box::new(request)));
                 }
                 Effect::Closed(stream) => planes.closed((process, stream)),
             }
@@ -138,14 +138,14 @@ impl World {
         Ok(())
     }
 
-    fn tell_follower(&mut self, process: usize, heard: StreamEvent) {
+    fn to_xds_source(&mut self, process: usize, heard: StreamEvent) {
         for delivery in self.saboteur.pass(Delivery::XdsSource(xds_source::In::StreamEvent(heard))) {
             let (edge, _) = self.processes[process].replica.push(&Actor::XdsPort, delivery);
             self.depart(process, edge);
         }
     }
 
-    /// A process has no way to any control plane for a while.
+    /// A process cannot reach any control plane for a while.
     pub(super) fn cut_planes(&mut self, process: usize, until: u64) -> Result<(), String> {
         if self.planes.is_none() || self.planing.per_mille(400) {
             return Ok(());
@@ -154,33 +154,32 @@ impl World {
         self.follow_xds(process, effects)
     }
 
-    /// What the operator would put in order of control planes is put in order.
-    pub(super) fn settle_planes(&mut self) -> Result<(), String> {
+    /// Repairs what the operator would repair of control planes.
+    pub(super) fn repair_planes(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
-        let sendings = planes.settle();
+        let sendings = planes.repair();
         self.send_all(sendings)
     }
 
-    /// Everything that they serve is taken back.
+    /// Withdraws all their resources.
     ///
-    /// # Errors
-    /// What the watchdog finds.
+    /// # Errors A finding of the watchdog.
     pub fn take_back(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
         let sendings = planes.take_back();
-        self.note("control planes take everything back".to_owned());
+        self.record("control planes take everything back".to_owned());
         self.send_all(sendings)
     }
 
-    /// Everything that they serve changes once.
-    pub(super) fn stir_planes(&mut self) -> Result<(), String> {
+    /// Changes all their resources once.
+    pub(super) fn change_all_planes(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
-        let sendings = planes.stir();
+        let sendings = planes.change_everything();
         self.send_all(sendings)
     }
 }
 
-/// An address that no control plane has.
+/// Returns an address that no control plane has.
 fn stranger(family: Family, number: u64) -> String {
     match family {
         Family::V4 => format!("10.3.0.{}", number + 1),

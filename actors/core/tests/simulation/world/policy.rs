@@ -1,27 +1,27 @@
-//! Operators who pause and resume, through any process or by editing our ConfigMap (G6), and who released what guards hold
-//! back (G4, G5).
+//! Operators who pause and resume, through any process or by editing our ConfigMap (G6), and who release held
+//! removals (G4, G5).
 
 use model::ids::{LbName, NodeName, PoolId, PoolName, ServiceKey};
 use model::node::NodeState;
 use model::operator_request::{Request, RequestId, Scope, Wanted};
 use pool_core::route::Output;
 
-use super::{Happening, World};
+use super::{World, WorldEvent};
 use crate::notes;
 use crate::plant::Plant;
 use crate::process::{Life, Process};
 use crate::replica::{Actor, routed};
 use crate::watchdog::Wish;
 
-/// How long operators leave things as they are, at least and at most, in microseconds.
+/// Shortest and longest time between changes by operators, in microseconds.
 const BETWEEN_US: (u64, u64) = (2_000_000, 40_000_000);
 
-/// How often the operator looks for alerts when all is to come to rest, in microseconds.
+/// Interval at which the operator checks for alerts at the end, in microseconds.
 const ALERT_US: u64 = 45_000_000;
 
 impl World {
     /// The operator pauses or resumes something.
-    pub(super) fn wish(&mut self) {
+    pub(super) fn change_policy(&mut self) {
         let dice = if self.plant == Some(Plant::OffUnheard) { 150 } else { self.wishing.below(1_000) };
         match dice {
             0..130 => self.edit_by_hand(),
@@ -35,7 +35,7 @@ impl World {
             _ => self.ask_for_one(),
         }
         let pause = self.wishing.between(BETWEEN_US.0, BETWEEN_US.1);
-        self.at(self.now + pause, Happening::Wish);
+        self.at(self.now + pause, WorldEvent::ChangePolicy);
     }
 
     fn scope(&mut self) -> Scope {
@@ -56,7 +56,7 @@ impl World {
         Scope::Pool(pool.unwrap_or_else(unknown))
     }
 
-    /// What the operator releases: what is held back there, or a node that waits (N5).
+    /// Returns the scope of a release: held removals, or a waiting node (N5).
     fn scope_of_release(&mut self) -> Scope {
         let nodes: Vec<String> = self.story.cluster.nodes.keys().cloned().collect();
         if nodes.is_empty() || self.wishing.per_mille(500) {
@@ -66,21 +66,21 @@ impl World {
         Scope::Node(NodeName::new(nodes[place].as_str()))
     }
 
-    /// The operator switches the admin state off by hand, or on again (N4).
+    /// The operator disables the admin state by editing the ConfigMap, or enables it (N4).
     fn switch_by_hand(&mut self) {
         let off = !notes::is_switched_off(&self.kube) || self.plant.is_some();
         self.write_switch(off);
     }
 
     fn write_switch(&mut self, off: bool) {
-        self.note(format!("the operator edits the ConfigMap: admin state off {off}"));
+        self.record(format!("the operator edits the ConfigMap: admin state off {off}"));
         notes::switch_off(&mut self.kube, self.now, off);
-        self.note_records_by_hand();
+        self.record_records_by_hand();
     }
 
     fn ask_for_one(&mut self) {
         let Some(number) = self.any_running() else { return };
-        // Mostly what is paused is resumed, so that something goes on.
+        // Mostly, a paused scope is resumed, so that work continues.
         let paused = notes::paused(&self.kube);
         let resumes = !paused.is_empty() && self.wishing.per_mille(700);
         let scope = if resumes {
@@ -109,7 +109,7 @@ impl World {
     fn ask(&mut self, number: usize, wanted: Wanted, scope: Scope, wish: Wish) {
         self.asks += 1;
         let id = RequestId(self.asks);
-        self.note(format!("the operator asks process {number}: {wanted:?}"));
+        self.record(format!("the operator asks process {number}: {wanted:?}"));
         self.watchdog.asked(self.now, number, id, scope, wish);
         for delivery in routed(Output::Operator(Request { id, wanted })) {
             let (edge, _) = self.processes[number].replica.push(&Actor::Host, delivery);
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// The operator looks for the alert that removals are stopped, and lets them go where it is shown (G4).
+    /// The operator checks for the alert that removals are stopped, and releases them if it is shown (G4).
     pub(super) fn answer_alert(&mut self) {
         let is_stopped = |number: &usize| {
             let Process { life, snapshot, .. } = &self.processes[*number];
@@ -129,13 +129,13 @@ impl World {
             self.ask(number, Wanted::Release(Scope::Everything), Scope::Everything, Wish::Release);
         }
         if self.answers_held {
-            self.let_held_nodes_go();
+            self.release_held_nodes();
         }
-        self.at(self.now + ALERT_US, Happening::AnswerAlert);
+        self.at(self.now + ALERT_US, WorldEvent::AnswerAlert);
     }
 
-    /// The operator looks for nodes that wait, and lets them go on (N5).
-    fn let_held_nodes_go(&mut self) {
+    /// The operator checks for waiting nodes, and releases them (N5).
+    fn release_held_nodes(&mut self) {
         let mut waiting = Vec::new();
         for (number, Process { life, snapshot, .. }) in self.processes.iter().enumerate() {
             let nodes =
@@ -153,7 +153,7 @@ impl World {
         self.write_by_hand(!paused);
     }
 
-    /// The operator pauses everything by hand, unless it is.
+    /// The operator pauses everything by editing the ConfigMap, unless it is paused.
     pub(super) fn pause_everything(&mut self) {
         if !notes::paused(&self.kube).contains(&Scope::Everything) {
             self.write_by_hand(true);
@@ -161,21 +161,21 @@ impl World {
     }
 
     fn write_by_hand(&mut self, paused: bool) {
-        self.note(format!("the operator edits the ConfigMap: everything paused {paused}"));
+        self.record(format!("the operator edits the ConfigMap: everything paused {paused}"));
         notes::pause_by_hand(&mut self.kube, self.now, paused);
-        self.watchdog.noted_pauses(self.now, &notes::paused(&self.kube));
+        self.watchdog.record_pauses(self.now, &notes::paused(&self.kube));
     }
 
-    /// There are no wishes any more.
-    pub(super) fn wish_nothing(&mut self) {
+    /// Ends all pauses.
+    pub(super) fn clear_policy(&mut self) {
         if notes::is_switched_off(&self.kube) {
             self.write_switch(false);
         }
         if notes::paused(&self.kube).is_empty() {
             return;
         }
-        self.note("the operator ends all pauses".to_owned());
+        self.record("the operator ends all pauses".to_owned());
         notes::resume_all(&mut self.kube, self.now);
-        self.watchdog.noted_pauses(self.now, &notes::paused(&self.kube));
+        self.watchdog.record_pauses(self.now, &notes::paused(&self.kube));
     }
 }

@@ -1,4 +1,4 @@
-//! The ports of processes at work: what they are asked, what lands at the API server and at ARM, and when.
+//! The ports of processes: their requests, and when these arrive at the API server and at ARM.
 
 use model::arm::{ArmAnswer, ArmCall, ArmRequest};
 use model::config_map::Keeper;
@@ -11,7 +11,7 @@ use pool_core::route::{ArmMessage, Delivery, KubernetesCall};
 use serde_json::Value;
 use simulator_models::arm::Reply;
 
-use super::{Happening, Inner, World};
+use super::{ProcessEvent, World, WorldEvent};
 use crate::azure::{CLIENT_TIMEOUT_US, Sent, class_of};
 use crate::ccm;
 use crate::kubernetes::Effect;
@@ -22,11 +22,11 @@ use crate::process::{Life, Process};
 use crate::trace::Entry;
 use crate::watchdog::Put;
 
-/// Within which time an answer that is not late arrives.
+/// Time within which an answer that is not late arrives.
 const SOON_US: u64 = 5_000_000;
 
 impl World {
-    /// A request about a Lease lands whatever becomes of its process; all else is the process's own.
+    /// A request about a Lease arrives whatever happens to its process; all other steps belong to the process.
     pub(super) fn lease_step(
         &mut self,
         process: usize,
@@ -37,7 +37,7 @@ impl World {
         match (&step, self.processes[process].life) {
             (LeaseStep::Land(..), _) | (_, Life::Runs) => {}
             (_, Life::Stopped(until)) => {
-                self.at(until, Happening::Lease(process, lease, call, step));
+                self.at(until, WorldEvent::Lease(process, lease, call, step));
                 return Ok(());
             }
             (_, Life::Gone) => return Ok(()),
@@ -58,7 +58,7 @@ impl World {
         match (&step, self.processes[process].life) {
             (NotesStep::Land(..), _) | (NotesStep::Answer(_), Life::Runs) => {}
             (NotesStep::Answer(_), Life::Stopped(until)) => {
-                self.at(until, Happening::Notes(process, keeper, call, step));
+                self.at(until, WorldEvent::Notes(process, keeper, call, step));
                 return Ok(());
             }
             (NotesStep::Answer(_), Life::Gone) => return Ok(()),
@@ -69,14 +69,14 @@ impl World {
         self.follow(process, effects)
     }
 
-    /// Our ConfigMap was written by a process.
+    /// A process has written our ConfigMap.
     pub(super) fn notes_written(&mut self, process: usize) -> Result<(), String> {
-        self.note_records(Some(process))?;
+        self.record_records(Some(process))?;
         if self.keeps_notes && notes::stored(&self.kube).is_none_or(|map| map["data"][notes::KEPT].is_null())
         {
             return Err("A4: a key of another client is gone".to_owned());
         }
-        self.watchdog.noted_pauses(self.now, &notes::paused(&self.kube));
+        self.watchdog.record_pauses(self.now, &notes::paused(&self.kube));
         Ok(())
     }
 
@@ -121,9 +121,9 @@ impl World {
                 ArmMessage::Call(call) => {
                     let is_put = class_of(&call.request) == GateClass::Writes;
                     let preparation = self.processes[process].azure.preparation();
-                    self.within(self.now + preparation, process, Inner::Send(Box::new(call)));
+                    self.within(self.now + preparation, process, ProcessEvent::Send(Box::new(call)));
                     if is_put {
-                        self.tempt(process);
+                        self.maybe_interrupt(process);
                     }
                 }
             }
@@ -131,25 +131,29 @@ impl World {
         Ok(())
     }
 
-    /// A call is sent, unless the per-try policy refuses it at this very moment.
+    /// Sends a call, unless the per-try policy refuses it at this moment.
     pub(super) fn send(&mut self, process: usize, call: ArmCall) -> Result<(), String> {
         let now = self.now;
         let Process { azure, clock, .. } = &mut self.processes[process];
         if let Some(later) = azure.queues(now, &call.request) {
-            self.within(later, process, Inner::Send(Box::new(call)));
+            self.within(later, process, ProcessEvent::Send(Box::new(call)));
             return Ok(());
         }
         if let Some(refusal) = azure.refusal(clock.now(now), &call.request) {
-            self.within(now + 1, process, Inner::Answered(call.id, Box::new(refusal), None));
+            self.within(now + 1, process, ProcessEvent::Answered(call.id, Box::new(refusal), None));
             return Ok(());
         }
         if now < azure.cut_until {
-            let taken = azure.no_way(now);
+            let taken = azure.unreachable_answer(now);
             self.watchdog.excuse(taken.arrives[0], process, None);
             if let ArmRequest::PutPool { pool, .. } = &call.request {
                 self.watchdog.in_doubt(process, pool);
             }
-            self.within(taken.arrives[0], process, Inner::Answered(call.id, Box::new(taken.answer), None));
+            self.within(
+                taken.arrives[0],
+                process,
+                ProcessEvent::Answered(call.id, Box::new(taken.answer), None),
+            );
             return Ok(());
         }
         let sent = azure.send(&self.arm, now, &call);
@@ -158,14 +162,14 @@ impl World {
             self.watchdog.sends_put(now, &put)?;
         }
         let transit = self.processes[process].azure.transit();
-        self.at(now + transit, Happening::Land(process, call.id, Box::new(sent)));
+        self.at(now + transit, WorldEvent::Land(process, call.id, Box::new(sent)));
         if self.plant == Some(Plant::LeaseLetGoEarly) {
-            self.let_go_early()?;
+            self.release_early()?;
         }
         Ok(())
     }
 
-    /// A request reaches ARM, whatever has become of the process that sent it.
+    /// A request reaches ARM, whatever has happened to the process that sent it.
     pub(super) fn land(&mut self, process: usize, call: CallId, sent: &Sent) -> Result<(), String> {
         let now = self.now;
         let put = put_of(process, sent);
@@ -180,7 +184,7 @@ impl World {
             self.watchdog.reads(now, process, lb);
         }
         let taken = self.processes[process].azure.taken(now, sent, &reply);
-        // What arrives after the client has given up is not seen.
+        // An answer after the client's timeout is not seen.
         if let (ArmRequest::GetLoadBalancer(lb), ArmAnswer::LoadBalancer(_)) = (&sent.request, &taken.answer)
             && taken.arrives[0] <= sent.at + CLIENT_TIMEOUT_US
         {
@@ -199,17 +203,17 @@ impl World {
         }
         let entry =
             Entry::Called(Box::new(sent.request.clone()), taken.arrives[0], Box::new(taken.answer.clone()));
-        self.trace.note(now, entry);
+        self.trace.record(now, entry);
         let mut throttled = taken.throttled;
         for at in taken.arrives {
             let answer = Box::new(taken.answer.clone());
-            self.within(at, process, Inner::Answered(call, answer, throttled.take()));
+            self.within(at, process, ProcessEvent::Answered(call, answer, throttled.take()));
         }
         Ok(())
     }
 }
 
-/// A request as the watchdog judges it, when it is a PUT.
+/// Returns a request as the watchdog judges it, if it is a PUT.
 fn put_of(process: usize, sent: &Sent) -> Option<Put<'_>> {
     let (ArmRequest::PutPool { pool, base, if_match, permit, .. }, Some(body)) = (&sent.request, &sent.body)
     else {

@@ -1,28 +1,27 @@
-//! A world in which nothing goes wrong, and what happens in it: Services are made, restarted and touched.
+//! A world without faults, and its events: Services are created, restarted and changed.
 
 use simulator_models::kube::Resource;
 
-use super::{Happening, Latency, World};
+use super::{Latency, World, WorldEvent};
 use crate::cluster::{NAMESPACE, Pod, Service};
 use crate::process::{EMPTY_CONFIRM_US, Settings};
 use crate::watchdog::Watchdog;
 
-/// Within which time all are at rest after the beginning.
+/// Time within which everything is quiet after the start.
 const RESTS_WITHIN_US: u64 = 600_000_000;
-/// For how long nothing has happened then: the cloud-controller-manager looks at changed nodes each 100 seconds.
+/// Time without events that counts as quiet: the cloud-controller-manager checks for changed nodes every 100 seconds.
 const RESTS_FOR_US: u64 = 120_000_000;
 
 impl World {
-    /// The first state: these Services and their pools are there, one process with default settings leads, and the
-    /// cloud-controller-manager has done its first round; ARM was fast meanwhile.
+    /// Creates the first state: these Services and their pools, one leading process with default settings, and a
+    /// cloud-controller-manager that has done its first round with a fast ARM.
     ///
-    /// # Errors
-    /// What the watchdog finds.
+    /// # Errors A finding of the watchdog.
     pub fn begin_well(&mut self, services: Vec<Service>) -> Result<(), String> {
         self.settings = Settings::defaults(self.size);
         self.watchdog = Watchdog::new(true, false, EMPTY_CONFIRM_US);
         (self.stormy, self.slow_edges, self.keeps_notes) = (false, 10, false);
-        self.ccm.be_plain();
+        self.ccm.use_upstream_defaults();
         self.arm.reconfigure(|settings| {
             (settings.get_latency, settings.put_latency) =
                 (Latency::Fixed { us: 1_000 }, Latency::Fixed { us: 1_000 });
@@ -32,10 +31,10 @@ impl World {
         for service in services {
             self.story.cluster.add_service(&mut self.kube, 0, service);
         }
-        self.note_cluster();
-        self.note_nodes();
-        self.furnish()?;
-        self.at(self.now, Happening::Start(0));
+        self.record_cluster();
+        self.record_nodes();
+        self.create_first_resources()?;
+        self.at(self.now, WorldEvent::Start(0));
         let mut rested_since = self.now;
         while self.now < rested_since + RESTS_FOR_US && self.now < RESTS_WITHIN_US {
             self.run_until(self.now + 1_000_000)?;
@@ -46,11 +45,10 @@ impl World {
         Ok(())
     }
 
-    /// A step of a Service's restart: a new pod starts on this node, it is ready and the old one terminates, the old one
-    /// is gone.
+    /// Makes a step of a Service's restart: a new pod starts on this node; it is ready and the old one terminates;
+    /// the old one is gone.
     ///
-    /// # Errors
-    /// What the watchdog finds.
+    /// # Errors A finding of the watchdog.
     pub fn roll(&mut self, name: &str, step: usize, node: &str) -> Result<(), String> {
         if let Some(pods) =
             self.story.cluster.services.get_mut(name).and_then(|service| service.slices.first_mut())
@@ -62,7 +60,7 @@ impl World {
             }
         }
         self.story.cluster.write_slices(&mut self.kube, self.now, name);
-        self.note_cluster();
+        self.record_cluster();
         Ok(())
     }
 
@@ -74,36 +72,35 @@ impl World {
             .into_iter()
             .for_each(|pods| pods.push(pod.clone()));
         self.story.cluster.write_slices(&mut self.kube, self.now, name);
-        self.note_cluster();
+        self.record_cluster();
     }
 
-    /// A node is tainted, or loses its taints.
+    /// Taints a node, or removes its taints.
     pub fn set_taint(&mut self, name: &str, taint: Option<(&str, &str, &str)>) {
         match taint {
             Some(taint) => self.story.cluster.taint(&mut self.kube, self.now, name, taint),
             None => drop(self.story.cluster.untaint(&mut self.kube, self.now, name, |_| true)),
         }
-        self.note_nodes();
+        self.record_nodes();
     }
 
-    /// The object of a node changes without an event, and then it is said to be evicted.
+    /// Changes the object of a node without an event, and then announces its eviction.
     pub fn foretell(&mut self, name: &str) {
         self.story.cluster.beat(&mut self.kube, self.now, name);
         self.story.foretell(&mut self.kube, self.now, name);
-        self.note_nodes();
-        self.note_notices();
+        self.record_nodes();
+        self.record_notices();
     }
 
-    /// Something of a Service changes that is none of our business, and the cloud-controller-manager reconciles it.
+    /// Changes a part of a Service that does not concern us, and the cloud-controller-manager reconciles it.
     ///
-    /// # Errors
-    /// What the watchdog finds.
+    /// # Errors A finding of the watchdog.
     pub fn touch(&mut self, name: &str, number: usize) -> Result<(), String> {
         if let Some(mut service) = self.kube.get(Resource::Services, NAMESPACE, name) {
             service["metadata"]["annotations"]["simulator/changed-at"] = number.to_string().into();
             self.kube.apply(service, self.now).map_err(|refused| format!("{refused:?}"))?;
         }
-        self.note_cluster();
+        self.record_cluster();
         Ok(())
     }
 }

@@ -8,9 +8,9 @@ use sources::watch::{Ask, Line};
 
 use super::*;
 use crate::address_book::End;
-use crate::shell::tests::board_of_sinks;
+use crate::shell::tests::address_book_of_sinks;
 
-/// How long the watcher and the writer take for each message.
+/// Time that the watcher and the writer take for each message.
 const SLOW: Duration = Duration::from_secs(3);
 
 fn line(name: &str, version: usize) -> Result<String, LinesCodecError> {
@@ -25,9 +25,9 @@ fn line(name: &str, version: usize) -> Result<String, LinesCodecError> {
 async fn a_stream_is_read_on_while_its_watcher_is_busy() {
     tokio::time::pause();
     let (clock, kind) = (Clock::of_runtime(), Kind::EndpointSlices);
-    let (address_book, mut hears) = board_of_sinks(SLOW);
+    let (address_book, mut receiver) = address_book_of_sinks(SLOW);
     let recipient = address_book.recipient(End::Watcher(kind)).clone();
-    let watcher = WayBack { kind, recipient, writer: address_book.writer.clone() };
+    let watcher = WatcherRoute { kind, recipient, writer: address_book.writer.clone() };
     let ask = Ask::Watch { from: ResourceVersion("1".into()) };
     let reader = Reader::new(clock, &Request { call: CallId(7), kind, ask }, &watcher);
     let (mut server, lines) = mpsc::channel(0);
@@ -41,13 +41,13 @@ async fn a_stream_is_read_on_while_its_watcher_is_busy() {
     drop(server);
     assert_eq!(reading.await.expect("it ends"), None);
 
-    let (mut told, mut unread) = (Vec::new(), Vec::new());
-    while let Ok(delivery) = hears.try_recv() {
+    let (mut delivered, mut unread) = (Vec::new(), Vec::new());
+    while let Ok(delivery) = receiver.try_recv() {
         if let Delivery::Watcher(_, In::Line { line: Line::Object(Object::Slice(slice)), read, .. }) =
             &delivery
         {
             assert!(read.since(began) < SLOW, "read when it came");
-            told.push((slice.key.name.to_string(), slice.resource_version.0.to_string()));
+            delivered.push((slice.key.name.to_string(), slice.resource_version.0.to_string()));
         } else if let Delivery::Writer(writer::In::Unread(pool, _)) = &delivery {
             unread.push(pool.as_str().to_owned());
         } else {
@@ -56,8 +56,8 @@ async fn a_stream_is_read_on_while_its_watcher_is_busy() {
     }
     let newest =
         [("web-1", "1000"), ("api-1", "1001")].map(|(name, version)| (name.to_owned(), version.to_owned()));
-    assert!(told.ends_with(&newest), "{told:?}");
-    assert!(told.len() <= 6, "what is superseded is not told: {told:?}");
+    assert!(delivered.ends_with(&newest), "{delivered:?}");
+    assert!(delivered.len() <= 6, "what is superseded is not told: {delivered:?}");
     assert!(unread.iter().any(|pool| pool == "shop-web") && unread.len() <= 6, "{unread:?}");
 }
 
@@ -65,20 +65,20 @@ async fn a_stream_is_read_on_while_its_watcher_is_busy() {
 async fn all_that_was_read_is_told_before_a_stream_ends() {
     tokio::time::pause();
     let kind = Kind::EndpointSlices;
-    let (address_book, mut hears) = board_of_sinks(SLOW);
+    let (address_book, mut receiver) = address_book_of_sinks(SLOW);
     let recipient = address_book.recipient(End::Watcher(kind)).clone();
-    let watcher = WayBack { kind, recipient, writer: address_book.writer.clone() };
+    let watcher = WatcherRoute { kind, recipient, writer: address_book.writer.clone() };
     let ask = Ask::Watch { from: ResourceVersion("1".into()) };
     let reader = Reader::new(Clock::of_runtime(), &Request { call: CallId(7), kind, ask }, &watcher);
     let cut = Err(LinesCodecError::MaxLineLengthExceeded);
     let lines = (0..600).map(|n| line(&format!("svc-{n}"), n)).chain([cut, line("late", 9_999)]);
     let failure = reader.read_all(futures::stream::iter(lines), Timestamp::now).await;
     assert!(matches!(failure, Some(WatchFailure::Other(_))), "{failure:?}");
-    let mut told = 0;
-    while let Ok(delivery) = hears.try_recv() {
-        told += usize::from(matches!(delivery, Delivery::Watcher(..)));
+    let mut delivered = 0;
+    while let Ok(delivery) = receiver.try_recv() {
+        delivered += usize::from(matches!(delivery, Delivery::Watcher(..)));
     }
-    assert_eq!(told, 600);
+    assert_eq!(delivered, 600);
 }
 
 #[actix::test]

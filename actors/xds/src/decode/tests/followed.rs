@@ -1,5 +1,4 @@
-//! What becomes of bytes of any kind where they are heard: by the follower of sources, after something good was in use
-//! (X2, X3, A46).
+//! Effects of arbitrary bytes on the xDS source machine, after good resources were in use (X2, X3, A46).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,26 +17,26 @@ use sources::xds_source::{In, Out, Params, XdsSource};
 
 use super::*;
 
-/// The sources, and the endpoints that each of them means at first.
+/// The sources, and the first endpoint resource of each.
 const SOURCES: [(&str, &str); 2] = [("eds:web", "web"), ("cluster:shop", "shop")];
 
-/// The follower of both sources, on one stream.
+/// The machine with both sources, on one stream.
 pub(super) struct Following {
     source: XdsSource,
     now: Now,
     pub stream: StreamId,
-    /// What was told of each source last.
+    /// Last fact about each source.
     facts: BTreeMap<String, SourceFact>,
-    /// The names that were asked for last, of each kind.
+    /// Last requested names of each kind.
     asked: BTreeMap<ResourceKind, Vec<Arc<str>>>,
-    /// All requests that were not looked at, and whether each asks for other names than the one before.
+    /// All requests that were not examined, and whether each differs in names from the one before.
     pub requests: Vec<(XdsRequest, bool)>,
-    /// How many messages may be read.
+    /// Number of messages that may be read.
     reads: usize,
 }
 
 impl Following {
-    /// Both sources have something good.
+    /// Creates a machine with good resources for both sources.
     pub fn new() -> Following {
         let server = Server { uri: Arc::from("server.test:1"), policy: Policy::default() };
         let client = client::Params {
@@ -61,11 +60,11 @@ impl Following {
         following.source.tick(following.now, &mut out);
         following.take(out);
         following.step(StreamEvent::Dispatched(following.stream));
-        following.hear(&good_response(ResourceKind::Cluster, "c1")).expect("good bytes");
+        following.receive(&good_response(ResourceKind::Cluster, "c1")).expect("good bytes");
         for (kind, _) in following.asked.clone() {
             following.step(StreamEvent::Sent(following.stream, kind));
         }
-        following.hear(&good_response(ResourceKind::Endpoints, "e1")).expect("good bytes");
+        following.receive(&good_response(ResourceKind::Endpoints, "e1")).expect("good bytes");
         following.wait();
         for (source, _) in SOURCES {
             assert!(following.facts[source].assignment().is_some(), "{source} has something good");
@@ -80,8 +79,8 @@ impl Following {
         self.take(out);
     }
 
-    /// A message comes, which may be none that can be decoded; what it is decoded to.
-    fn hear(&mut self, bytes: &[u8]) -> Option<Response> {
+    /// Receives a message, which may be undecodable; returns its decoded form.
+    fn receive(&mut self, bytes: &[u8]) -> Option<Response> {
         assert_eq!(self.reads, 1, "there is leave to read one message");
         self.reads = 0;
         let decoded = response(bytes).ok();
@@ -92,7 +91,8 @@ impl Following {
         decoded
     }
 
-    /// The endpoints that a source may use: those that are asked for, but for those that are the other source's alone.
+    /// Returns the endpoint resources that a source may use: the requested ones, without those that only the other
+    /// source uses.
     fn names(&self, source: &str) -> Vec<Arc<str>> {
         let asked = self.asked[&ResourceKind::Endpoints].iter();
         let (first, others): (Vec<Arc<str>>, Vec<Arc<str>>) =
@@ -100,7 +100,7 @@ impl Following {
         if source == SOURCES[0].0 || others.is_empty() { first } else { others }
     }
 
-    /// Lets the transport pull what is sent, and time go on until no answer waits any more.
+    /// Lets the transport pull the requests, and advances time until no answer is pending.
     fn wait(&mut self) {
         for _ in 0..20 {
             for kind in ResourceKind::ALL {
@@ -136,13 +136,14 @@ impl Following {
         self.requests.push((request, differs));
     }
 
-    /// Hears these bytes, and requires that no source loses what it has, that what is new was in these bytes or is what
-    /// the other source has, that nothing is empty that was not sent so, and that the bytes are answered once at most.
+    /// Receives these bytes and checks the result: no source loses its endpoints, new endpoints were in these bytes
+    /// or belong to the other source, nothing is empty that was not sent as empty, and the bytes are answered at most
+    /// once.
     fn stands(&mut self, bytes: &[u8]) -> TestCaseResult {
         let before = self.facts.clone();
         let names = SOURCES.map(|(source, _)| self.names(source));
-        let heard = self.hear(bytes);
-        // What one cluster does not name any more, another response may bring.
+        let heard = self.receive(bytes);
+        // A cluster may drop a name that another response provides.
         self.wait();
         prop_assert_eq!(self.reads, 1, "the next message may be read");
         for ((source, _), names) in SOURCES.into_iter().zip(names) {
@@ -150,7 +151,7 @@ impl Following {
             let Assigned::Usable(assignment) = &fact.assigned else {
                 return Err(TestCaseError::fail(format!("{source} has lost what it had: {fact:?}")));
             };
-            // A cluster may come to name the endpoints of the other source.
+            // A cluster may start to name the endpoints of the other source.
             let is_cluster = source.starts_with("cluster:");
             let mut its = before.iter().filter(|(of, _)| is_cluster || *of == source);
             let is_known = its.any(|(_, fact)| fact.assignment() == Some(assignment));
@@ -174,13 +175,13 @@ impl Following {
     }
 }
 
-/// Whether an assignment is sound, and one of the resources of a response, of one of these names, holds all of its
-/// addresses; where it has none, whether that resource has no endpoints either.
+/// Returns whether an assignment is sound, and a resource of the response with one of these names has all of its
+/// addresses. An assignment without addresses requires a resource without endpoints.
 fn holds(response: &Response, assignment: &LoadAssignment, names: &[Arc<str>]) -> bool {
     let addresses: BTreeSet<IpAddr> =
         assignment.priorities.iter().flat_map(|priority| priority.addresses.keys().copied()).collect();
     let is_for_pools = |ip: &IpAddr| !ip.is_unspecified() && !ip.is_loopback() && !ip.is_multicast();
-    let told = |facts: &AssignmentFacts| {
+    let next_news = |facts: &AssignmentFacts| {
         let endpoints = facts.localities.iter().flat_map(|locality| &locality.endpoints);
         let all =
             endpoints.flat_map(|endpoint| std::iter::once(&endpoint.address).chain(&endpoint.additional));
@@ -198,7 +199,9 @@ fn holds(response: &Response, assignment: &LoadAssignment, names: &[Arc<str>]) -
         && response.resources.iter().any(|received| match &received.body {
             Ok(Body::Endpoints(facts)) => {
                 let is_named = names.iter().any(|name| **name == *facts.cluster_name);
-                is_named && told(facts).is_superset(&addresses) && addresses.is_empty() == is_empty(facts)
+                is_named
+                    && next_news(facts).is_superset(&addresses)
+                    && addresses.is_empty() == is_empty(facts)
             }
             Ok(Body::Cluster(_) | Body::TooLarge { .. } | Body::Other(_)) | Err(_) => false,
         })
@@ -219,7 +222,7 @@ fn empty(name: &str) -> ClusterLoadAssignment {
     ClusterLoadAssignment { cluster_name: name.to_owned(), ..ClusterLoadAssignment::default() }
 }
 
-/// The cluster of the second source, which names these endpoints.
+/// The cluster of the second source, with this service name.
 fn shop(service_name: &str) -> Cluster {
     let mut cluster = eds_cluster(Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())));
     cluster.name = "shop".to_owned();
@@ -315,7 +318,7 @@ fn in_a_response() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![any_bytes, any_assignment().prop_map(|any| of(ResourceKind::Endpoints, "any", vec![any]))]
 }
 
-/// Bytes in the place of a response.
+/// Bytes that are sent instead of a response.
 fn in_place_of_a_response() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         prop::collection::vec(any::<u8>(), 0..512),
@@ -354,10 +357,10 @@ proptest! {
 fn x2_a_good_assignment_after_garbage_is_used_and_both_are_answered() {
     let mut following = Following::new();
     let bad = Any { type_url: ResourceKind::Endpoints.type_url().to_owned(), value: vec![0xff; 3] };
-    following.hear(&of(ResourceKind::Endpoints, "bad", vec![bad])).expect("a response");
+    following.receive(&of(ResourceKind::Endpoints, "bad", vec![bad])).expect("a response");
     following.wait();
     let new = endpoints_of("web", "10.0.0.2");
-    following.hear(&of(ResourceKind::Endpoints, "good", vec![pack_any(new)])).expect("a response");
+    following.receive(&of(ResourceKind::Endpoints, "good", vec![pack_any(new)])).expect("a response");
     following.wait();
     let answers: Vec<(&str, bool)> =
         following.requests.iter().map(|(request, _)| (&*request.nonce, request.error.is_some())).collect();

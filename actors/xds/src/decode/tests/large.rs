@@ -15,16 +15,16 @@ use super::*;
 /// The largest message that the driver receives.
 const MESSAGE: usize = 16 << 20;
 
-/// How much more memory a response may take than [`MOST_ENDPOINTS`] legitimate endpoints, in bytes.
+/// Additional memory that a response may take, compared with [`MOST_ENDPOINTS`] legitimate endpoints, in bytes.
 const ABOVE: usize = 64 << 20;
 
-/// Responses of equal fields have this part of [`MESSAGE`], and may take this part of [`ABOVE`].
+/// Responses of equal fields have this fraction of [`MESSAGE`], and may take this fraction of [`ABOVE`].
 const SHARE: usize = 16;
 
 /// Names the file with the response that [`reads_the_response_of_its_environment`] reads.
 const FILE: &str = "XDS_TEST_RESPONSE";
 
-/// The text before the peak memory of the process, in bytes.
+/// Text before the peak memory of the process, in bytes.
 const PEAK: &str = "peak bytes: ";
 
 fn varint(mut number: usize) -> Vec<u8> {

@@ -12,12 +12,12 @@ use sources::xds::client::{Client, ExponentialBackoff, In, Out, Params, WatcherI
 use super::server::Ads;
 use super::*;
 
-/// A client that is driven as its shell drives it, on a clock that stands until it is moved.
+/// A client, driven as by its shell, on a clock that only the test advances.
 struct Shell {
     client: Client,
     site: Site,
     now: Now,
-    told: Vec<WatcherNotice>,
+    pending_news: Vec<WatcherNotice>,
 }
 
 impl Shell {
@@ -28,13 +28,13 @@ impl Shell {
             nack_pace: ExponentialBackoff::NACKS,
         };
         let client = Client::new(params);
-        Shell { client, site: Site::of(bootstrap), now: Now::from_millis(1), told: Vec::new() }
+        Shell { client, site: Site::of(bootstrap), now: Now::from_millis(1), pending_news: Vec::new() }
     }
 
     fn act(&mut self, out: Vec<Out>) {
         let mut processed = None;
-        for said in out {
-            match said {
+        for event in out {
+            match event {
                 Out::Call(DriverCall::Open { stream, server, first }) => {
                     self.site.driver.open(stream, server, first)
                 }
@@ -42,7 +42,7 @@ impl Shell {
                 Out::Call(DriverCall::Read(stream)) => self.site.driver.read(stream),
                 Out::Call(DriverCall::Close(stream)) => self.site.driver.close(stream),
                 Out::Notice(update, told) => {
-                    self.told.push(told);
+                    self.pending_news.push(told);
                     processed = Some(update);
                 }
                 Out::Metric(_) => {}
@@ -62,13 +62,13 @@ impl Shell {
         self.act(out);
     }
 
-    /// Lets happen what the driver says, until watchers are told something.
-    async fn told(&mut self) -> ResourceChange<()> {
-        while self.told.is_empty() {
-            let said = self.site.next().await;
-            self.step(said);
+    /// Handles events of the driver until watchers get an output.
+    async fn next_news(&mut self) -> ResourceChange<()> {
+        while self.pending_news.is_empty() {
+            let event = self.site.next().await;
+            self.step(event);
         }
-        let news = self.told.remove(0).change;
+        let news = self.pending_news.remove(0).change;
         match news {
             ResourceChange::Changed(Ok(cached)) => {
                 let model::xds::cache::Cached { raw, version, updated, provenance, .. } = cached;
@@ -85,19 +85,19 @@ impl Shell {
         }
     }
 
-    /// Lets happen what the driver says, up to the end of the stream.
+    /// Handles events of the driver up to the end of the stream.
     async fn ended(&mut self) {
         loop {
-            let said = self.site.next().await;
-            let is_end = matches!(said, StreamEvent::Ended { .. });
-            self.step(said);
+            let event = self.site.next().await;
+            let is_end = matches!(event, StreamEvent::Ended { .. });
+            self.step(event);
             if is_end {
                 return;
             }
         }
     }
 
-    /// Waits, on the client's clock, for what is due.
+    /// Advances the client's clock to the next deadline.
     fn wait(&mut self) {
         self.now = self.client.deadline().expect("something is due");
         let mut out = Vec::new();
@@ -131,7 +131,7 @@ async fn x2_a88_a_whole_conversation() {
 
     let good = assignment("web", "10.0.0.1");
     peer.answer(answer("1", vec![good.clone()], Vec::new()));
-    let ResourceChange::Changed(Ok(cached)) = shell.told().await else { panic!("it is there") };
+    let ResourceChange::Changed(Ok(cached)) = shell.next_news().await else { panic!("it is there") };
     assert_eq!((&*cached.version, cached.updated), ("1", AT));
     assert_eq!(*cached.raw.unwrap().bytes, *good.value);
     let ack = peer.request().await;
@@ -139,7 +139,7 @@ async fn x2_a88_a_whole_conversation() {
     assert_eq!((ack.error_detail, ack.node), (None, None));
 
     peer.answer(answer("2", vec![assignment("web", "not an address")], Vec::new()));
-    let ResourceChange::Ambient(Some(error)) = shell.told().await else { panic!("it is wrong") };
+    let ResourceChange::Ambient(Some(error)) = shell.next_news().await else { panic!("it is wrong") };
     assert_eq!((error.code, shell.state()), (Code::InvalidArgument, ResourceState::Nacked));
     let nack = peer.request().await;
     assert_eq!((nack.version_info.as_str(), nack.response_nonce.as_str()), ("1", "n2"));
@@ -152,16 +152,18 @@ async fn x2_a88_a_whole_conversation() {
     );
 
     peer.answer(answer("3", Vec::new(), vec![reported("web", 5)]));
-    let ResourceChange::Ambient(Some(error)) = shell.told().await else { panic!("it is said to be gone") };
+    let ResourceChange::Ambient(Some(error)) = shell.next_news().await else {
+        panic!("it is said to be gone")
+    };
     assert_eq!((error.code, &*error.message), (Code::NotFound, "moved away"));
     assert_eq!(shell.state(), ResourceState::ReceivedError);
     assert_eq!(peer.request().await.version_info, "3");
 
-    // The stream is cut, which is no error after a response; on the next one no version is claimed, so that the error is
-    // said again if it lasts.
+    // The cut is not an error after a response. The next stream claims no version, so that the server repeats the
+    // error if it lasts.
     drop(peer);
     shell.ended().await;
-    assert_eq!(shell.told, []);
+    assert_eq!(shell.pending_news, []);
     shell.wait();
     let mut peer = server.call().await;
     let again = peer.request().await;
@@ -174,7 +176,7 @@ async fn x2_a88_a_whole_conversation() {
         ("", Some("pools-1".to_owned()))
     );
     peer.answer(answer("4", vec![assignment("web", "10.0.0.2")], Vec::new()));
-    let ResourceChange::Changed(Ok(cached)) = shell.told().await else { panic!("it is back") };
+    let ResourceChange::Changed(Ok(cached)) = shell.next_news().await else { panic!("it is back") };
     assert_eq!((&*cached.version, shell.state()), ("4", ResourceState::Acked));
     assert_eq!(peer.request().await.response_nonce, "n4");
 
@@ -196,7 +198,9 @@ async fn x2_messages_are_read_50_at_once_and_then_paced() {
             shell.wait();
             assert_eq!(shell.now.since(before), Duration::from_millis(100));
         }
-        let ResourceChange::Changed(Ok(cached)) = shell.told().await else { panic!("it is used at once") };
+        let ResourceChange::Changed(Ok(cached)) = shell.next_news().await else {
+            panic!("it is used at once")
+        };
         assert_eq!(*cached.version, n.to_string());
         assert_eq!(peer.request().await.response_nonce, format!("n{n}"), "it is answered at once");
     }

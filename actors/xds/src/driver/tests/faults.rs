@@ -1,4 +1,4 @@
-//! How streams end that do not work.
+//! How broken streams end.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Status;
@@ -23,7 +23,7 @@ async fn x2_a_server_that_refuses_connections_is_unavailable() {
     site.driver.read(STREAM);
     site.driver.send(STREAM, &asked(&["more"]));
     site.driver.close(STREAM);
-    assert!(site.told.try_recv().is_err());
+    assert!(site.events.try_recv().is_err());
 }
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn x2_a_status_of_the_server_is_handed_on() {
     let ended = site.ended().await;
     assert_eq!((ended.code, ended.message.as_str()), (Code::PermissionDenied, "not for you"));
 
-    // After a message it comes in the trailers.
+    // After a message, it comes in the trailers.
     site.driver.open(STREAM, SERVER, vec![asked(&["web"])]);
     site.driver.read(STREAM);
     site.dispatched().await;
@@ -74,8 +74,8 @@ async fn c1_the_words_of_a_status_are_short_and_hold_no_secret() {
     let mut server = Ads::start().await;
     let mut site = Site::at(server.addr);
     site.dispatched().await;
-    let words = format!("authorization: Bearer planted-secret {}", "x ".repeat(2_000));
-    server.call().await.fail(Status::unauthenticated(words));
+    let text = format!("authorization: Bearer planted-secret {}", "x ".repeat(2_000));
+    server.call().await.fail(Status::unauthenticated(text));
     let ended = site.ended().await;
     assert_eq!(ended.code, Code::Unauthenticated);
     assert!(ended.message.len() <= LONGEST_WORDS && !ended.message.contains("planted-secret"), "{ended:?}");
@@ -114,14 +114,14 @@ async fn x2_what_is_no_grpc_ends_the_stream() {
         (cut, Code::Internal, "Unexpected EOF"),
         (no_status, Code::Unknown, ""),
     ];
-    for (fixed, code, words) in cases {
+    for (fixed, code, text) in cases {
         let (addr, _server) = fixed.start().await;
         let mut site = Site::at(addr);
         site.driver.read(STREAM);
         site.dispatched().await;
         let ended = site.ended().await;
         assert_eq!(ended.code, code, "{ended:?}");
-        assert!(ended.message.contains(words), "{ended:?}");
+        assert!(ended.message.contains(text), "{ended:?}");
     }
 }
 
@@ -138,7 +138,7 @@ async fn x2_a_silent_peer_is_not_connected() {
 
 #[tokio::test]
 async fn x2_a_peer_without_http2_is_not_connected() {
-    for (said, words) in [
+    for (event, text) in [
         (b"".as_slice(), "the server closed the connection before it spoke HTTP/2"),
         (&SETTINGS[..8], "the server closed the connection before it spoke HTTP/2"),
         (b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n", "HTTP/2"),
@@ -148,11 +148,11 @@ async fn x2_a_peer_without_http2_is_not_connected() {
         let (mut connection, _) = within(listener.accept()).await.unwrap();
         // The preface of the client is read, so that the connection is closed without a reset.
         connection.read_u8().await.unwrap();
-        connection.write_all(said).await.unwrap();
+        connection.write_all(event).await.unwrap();
         connection.shutdown().await.unwrap();
         let ended = site.ended().await;
         assert_eq!(ended.code, Code::Unavailable);
-        assert!(ended.message.contains(words), "{ended:?}");
+        assert!(ended.message.contains(text), "{ended:?}");
     }
 }
 
@@ -162,9 +162,9 @@ async fn x2_a_connection_on_which_nothing_more_is_heard_is_given_up() {
     let mut site = Site::at(addr);
     let (mut connection, _) = listener.accept().await.unwrap();
     connection.write_all(&SETTINGS).await.unwrap();
-    assert!(matches!(site.told.recv().await, Some(StreamEvent::Dispatched(STREAM))));
+    assert!(matches!(site.events.recv().await, Some(StreamEvent::Dispatched(STREAM))));
     let before = tokio::time::Instant::now();
-    let Some(StreamEvent::Ended { stream: STREAM, ended, .. }) = site.told.recv().await else {
+    let Some(StreamEvent::Ended { stream: STREAM, ended, .. }) = site.events.recv().await else {
         panic!("it ends")
     };
     assert_eq!(ended.code, Code::Unavailable);

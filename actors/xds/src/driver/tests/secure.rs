@@ -1,4 +1,4 @@
-//! TLS and tokens: which files are used, and what is said where they are of no use.
+//! TLS and tokens: the files that are used, and the errors about unusable ones.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use super::server::Ads;
 use super::*;
 
-/// An authority.
+/// A certificate authority.
 struct Authority {
     certificate: Made,
     issuer: Issuer<'static, KeyPair>,
@@ -27,7 +27,7 @@ impl Authority {
         Authority { certificate, issuer: Issuer::new(params, key) }
     }
 
-    /// A certificate of this name and its key.
+    /// Issues a certificate of this name; returns it with its key.
     fn issue(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -102,12 +102,12 @@ impl Files {
     }
 }
 
-/// That a stream is not available, with these words and this path.
-async fn unavailable(bootstrap: Arc<Bootstrap>, words: &str, path: &Path) {
+/// Checks that a stream is unavailable, with this text and this path.
+async fn unavailable(bootstrap: Arc<Bootstrap>, text: &str, path: &Path) {
     let ended = Site::asking(bootstrap).ended().await;
     assert_eq!(ended.code, Code::Unavailable, "{ended:?}");
     let path = path.display().to_string();
-    assert!(ended.message.contains(words) && ended.message.contains(&path), "{ended:?}");
+    assert!(ended.message.contains(text) && ended.message.contains(&path), "{ended:?}");
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn x2_a_server_is_trusted_by_the_authority_and_the_name_that_are_given() {
 
     let other = Files::trusting(&Authority::of("another"));
     unavailable(other.tls(port), "invalid peer certificate: UnknownIssuer", &other.path("ca.pem")).await;
-    // Whichever they are: this one is none of them.
+    // The system's authorities do not include this one.
     let system = files.bootstrap(port, &[], "");
     unavailable(system, "trusted: ", Path::new("the authorities of the system")).await;
     let elsewhere = Ads::with_tls(authority.server("elsewhere.test")).await;
@@ -142,7 +142,7 @@ async fn x2_our_own_certificate_is_shown_where_one_is_given() {
     site.dispatched().await;
     assert_eq!(server.call().await.request().await.resource_names, ["web"]);
 
-    // With TLS 1.3 a client learns that it was refused after the handshake.
+    // With TLS 1.3, a client learns of its refusal after the handshake.
     let ended = Site::asking(files.tls(port)).ended().await;
     assert!(ended.message.contains("CertificateRequired"), "{ended:?}");
 }
@@ -181,11 +181,11 @@ async fn x2_a97_all_tokens_go_with_the_call_and_are_read_for_each_stream_anew() 
     let bootstrap = files.with_tokens(server.addr.port(), &["one", "two"]);
     files.write("one", "planted-1.a.b\n");
     unavailable(Arc::clone(&bootstrap), "jwt_token_file ", &files.path("two")).await;
-    for (text, words) in
+    for (text, expected) in
         [("", "holds no token"), ("two words", "holds no token"), ("\u{e9}", "holds no token")]
     {
         files.write("two", text);
-        unavailable(Arc::clone(&bootstrap), words, &files.path("two")).await;
+        unavailable(Arc::clone(&bootstrap), expected, &files.path("two")).await;
     }
     files.write("two", "planted-2");
     let mut site = Site::asking(bootstrap);
@@ -201,7 +201,7 @@ async fn x2_a97_all_tokens_go_with_the_call_and_are_read_for_each_stream_anew() 
     site.dispatched().await;
     let peer = server.call().await;
     assert_eq!(sent(&peer), ["Bearer planted-3", "Bearer planted-2"]);
-    // A server that repeats them is not repeated.
+    // A token that the server repeats is redacted.
     peer.fail(Status::unauthenticated("neither planted-3 nor planted-2 is known"));
     let ended = site.ended().await;
     assert_eq!(ended.message, "neither <redacted> nor <redacted> is known");
@@ -213,7 +213,7 @@ async fn x2_a_peer_silent_during_tls_times_out() {
     let files = Files::trusting(&Authority::of("ours"));
     let mut site = Site::asking(files.tls(addr.port()));
     let before = tokio::time::Instant::now();
-    let Some(StreamEvent::Ended { stream: STREAM, ended, .. }) = site.told.recv().await else {
+    let Some(StreamEvent::Ended { stream: STREAM, ended, .. }) = site.events.recv().await else {
         panic!("it ends")
     };
     assert_eq!(ended.code, Code::Unavailable);
@@ -236,7 +236,7 @@ async fn x2_a_peer_silent_after_tls_times_out() {
     assert_eq!(before.elapsed().as_secs(), 20);
 }
 
-/// Does TLS handshakes and sends nothing more.
+/// Completes TLS handshakes and sends nothing more.
 async fn silent_behind_tls((certificate, key): (String, String)) -> (SocketAddr, impl Drop) {
     use rustls_pki_types::pem::PemObject;
     use rustls_pki_types::{CertificateDer, PrivateKeyDer};

@@ -1,4 +1,4 @@
-//! The smallest server of aggregated streams: it decodes no message, and hands each call to the test.
+//! A minimal server of aggregated streams: it decodes no message, and passes each call to the test.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -33,7 +33,7 @@ impl Drop for Ads {
     }
 }
 
-/// A call, as its server sees it. It is silent until the first answer; without one it ends in good order.
+/// A call, as its server sees it. It is silent until the first answer; without one it ends with status OK.
 pub(super) struct Peer {
     pub(super) headers: HeaderMap,
     requests: Streaming<Bytes>,
@@ -78,7 +78,7 @@ impl Ads {
         Ads { addr, calls: called, task: tokio::spawn(serving.map(drop)) }
     }
 
-    /// One at a socket of the file system.
+    /// Starts a server at a Unix socket.
     pub(super) fn at_path(path: &std::path::Path) -> Ads {
         let listener = tokio::net::UnixListener::bind(path).unwrap();
         let incoming = stream::unfold(listener, |listener| async {
@@ -129,7 +129,7 @@ impl StreamingService<Bytes> for Call {
         let peer = Peer { headers: self.headers.clone(), requests: request.into_inner(), answers };
         self.calls.send(peer).ok().unwrap();
         async move {
-            // As gRPC's servers do: the headers go with the first message.
+            // As in gRPC's servers, the headers go with the first message.
             let first = to_give.recv().await.transpose()?;
             let rest = stream::poll_fn(move |context| to_give.poll_recv(context));
             Ok(Response::new(stream::iter(first.map(Ok)).chain(rest).boxed()))

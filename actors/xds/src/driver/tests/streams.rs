@@ -1,4 +1,4 @@
-//! What is said of a stream that works: requests as they are pulled, messages as they may be read, and its end.
+//! Events of a working stream: requests as they are pulled, messages as they may be read, and its end.
 
 use super::server::Ads;
 use super::*;
@@ -19,7 +19,7 @@ async fn x2_a57_the_first_requests_are_dispatched_to_a_server_that_is_silent() {
     assert_eq!((second.resource_names, second.node), (vec!["web".to_owned()], None));
     let agent = peer.headers["user-agent"].to_str().unwrap();
     assert!(agent.starts_with("azure-backend-pool-controller/1.2.3 "), "{agent}");
-    site.says_nothing_else(&mut peer).await;
+    site.assert_no_other_event(&mut peer).await;
 }
 
 #[tokio::test]
@@ -47,16 +47,16 @@ async fn x2_one_message_is_read_for_each_leave() {
     for version in ["1", "2", "3"] {
         peer.answer(answer(version, vec![assignment("web", "10.0.0.1")], Vec::new()));
     }
-    site.says_nothing_else(&mut peer).await;
+    site.assert_no_other_event(&mut peer).await;
     site.driver.read(STREAM);
     let first = site.response().await;
     assert_eq!((first.version.as_str(), first.nonce.as_str(), first.resources.len()), ("1", "n1", 1));
-    site.says_nothing_else(&mut peer).await;
+    site.assert_no_other_event(&mut peer).await;
     site.driver.read(STREAM);
     site.driver.read(STREAM);
     assert_eq!(site.response().await.version, "2");
     assert_eq!(site.response().await.version, "3");
-    site.says_nothing_else(&mut peer).await;
+    site.assert_no_other_event(&mut peer).await;
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn x2_an_undecodable_message_ends_nothing_and_the_next_one_is_read() {
         peer.answer(message);
     }
     site.illegible().await;
-    site.says_nothing_else(&mut peer).await;
+    site.assert_no_other_event(&mut peer).await;
     site.driver.read(STREAM);
     site.illegible().await;
     site.driver.read(STREAM);
@@ -101,7 +101,7 @@ async fn x2_a_stream_that_is_closed_in_good_order_ends_so() {
     drop(peer);
     site.driver.read(STREAM);
     assert_eq!(site.ended().await, StreamEnd { code: Code::Ok, message: String::new() });
-    // One that ends without a message does too.
+    // So does a stream that ends without a message.
     site.driver.open(STREAM, SERVER, vec![asked(&["web"])]);
     site.driver.read(STREAM);
     site.dispatched().await;
@@ -121,7 +121,7 @@ async fn x2_after_its_close_a_stream_is_silent_and_the_server_sees_it() {
     site.driver.send(STREAM, &asked(&["more"]));
     site.driver.read(STREAM);
     peer.closed().await;
-    assert!(site.told.try_recv().is_err());
+    assert!(site.events.try_recv().is_err());
 }
 
 #[tokio::test]
@@ -130,13 +130,13 @@ async fn x2_all_streams_are_closed_when_the_driver_is_dropped() {
     let mut site = Site::at(server.addr);
     site.driver.open(StreamId(2), SERVER, vec![asked(&["web"])]);
     let peers = [server.call().await, server.call().await];
-    let Site { driver, mut told } = site;
+    let Site { driver, mut events } = site;
     drop(driver);
     for peer in peers {
         peer.closed().await;
     }
-    while let Some(said) = within(told.recv()).await {
-        assert!(matches!(said, StreamEvent::Dispatched(_)), "{said:?}");
+    while let Some(event) = within(events.recv()).await {
+        assert!(matches!(event, StreamEvent::Dispatched(_)), "{event:?}");
     }
 }
 

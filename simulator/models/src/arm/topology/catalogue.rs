@@ -1,4 +1,4 @@
-//! The clusters that every step of a migration is tried on.
+//! The clusters with which every step of a migration is tested.
 
 use super::{Cluster, Frontend, InboundNat, NodeGroup, NodeKind, Service, UpgradePolicy};
 use crate::arm::{ArmModel, Settings, Sku};
@@ -8,15 +8,15 @@ use crate::arm::{ArmModel, Settings, Sku};
 pub enum Topology {
     /// Three machines in an availability set behind an external and an internal load balancer.
     AvailabilitySet,
-    /// A uniform scale set whose instances follow when they are told to.
+    /// A uniform scale set with manual upgrades.
     ScaleSetManual,
-    /// A uniform scale set whose instances follow every write of the model.
+    /// A uniform scale set with automatic upgrades.
     ScaleSetAutomatic,
     /// A scale set without instances, whose model refers to the load balancer.
     ScaleSetEmpty,
-    /// An availability set behind the Basic load balancer, and a flexible scale set that is in no pool yet.
+    /// An availability set behind the Basic load balancer, and a flexible scale set outside of all pools.
     Flexible,
-    /// One machine that stands alone.
+    /// A single machine outside of any set.
     Standalone,
     /// An internal load balancer with a static address and a dynamic one.
     InternalStatic,
@@ -38,9 +38,9 @@ pub enum Topology {
     ScaleSetPublicIp,
     /// Machines with a second IP configuration.
     SecondaryIpConfiguration,
-    /// A lock on the resource group that forbids to delete.
+    /// A lock on the resource group that forbids deletion.
     LockedDelete,
-    /// A lock on the resource group that forbids to write.
+    /// A lock on the resource group that forbids writes.
     LockedReadOnly,
     /// No Standard public IP is left in the subscription.
     QuotaExhausted,
@@ -51,7 +51,7 @@ pub enum Topology {
 }
 
 impl Topology {
-    /// All of them.
+    /// All clusters.
     pub const ALL: [Self; 21] = [
         Self::AvailabilitySet,
         Self::ScaleSetManual,
@@ -76,13 +76,13 @@ impl Topology {
         Self::StandardInterfaces,
     ];
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(self) -> String {
         format!("{self:?}")
     }
 
-    /// The cluster.
+    /// Returns the cluster.
     #[must_use]
     pub fn cluster(self) -> Cluster {
         let both = || vec![Service::external(false), Service::internal(None)];
@@ -143,7 +143,7 @@ impl Topology {
         }
     }
 
-    /// A model of Azure that holds the cluster.
+    /// Creates a model of Azure with the cluster.
     #[must_use]
     pub fn build(self, settings: Settings) -> ArmModel {
         self.cluster().build(settings).expect("Azure takes the clusters of the catalogue")

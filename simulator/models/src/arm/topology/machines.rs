@@ -16,7 +16,7 @@ impl NodeGroup {
         }
     }
 
-    /// The name of a machine of the group.
+    /// Returns the name of a machine of the group.
     #[must_use]
     pub fn machine(&self, at: u32) -> String {
         format!("{}-{at}", self.name)
@@ -68,7 +68,7 @@ impl Cluster {
                 model.seed(&address, &body)?;
                 own["publicIPAddress"] = json!({ "id": address });
             }
-            // The machine first: its place decides who may share a Basic load balancer.
+            // The machine comes first: its group decides which members may share a Basic load balancer.
             let bare = self.interface(ids, &NodeGroup { in_pools: false, ..group.clone() }, &json!({}));
             model.seed(
                 &interface,
@@ -137,7 +137,7 @@ impl Cluster {
         model.seed(&ids.compute(&format!("virtualMachineScaleSets/{}", group.name)), &body)
     }
 
-    /// The IP configurations of a node.
+    /// Returns the IP configurations of a node.
     fn interface(&self, ids: &Ids, group: &NodeGroup, own: &Value) -> Value {
         let balancers = [true, false].into_iter().filter(|external| {
             group.in_pools && self.services.iter().any(|service| service.is_external() == *external)

@@ -74,7 +74,7 @@ fn a_pool_that_is_fine_paused_held_or_contended_is_left() {
     assert_eq!(drive.due, None);
     let mut drive = super::contention::after_contention();
     let later = drive.now.as_micros() / 1_000 + 6_000;
-    drive.at(later).see_failed(&[1]).step(In::Rewrite);
+    drive.at(later).observe_failed(&[1]).step(In::Rewrite);
     assert_eq!(drive.due, None, "another client changes it");
     drive.at(later + 60_000).step(In::Rewrite);
     assert!(drive.due.is_some(), "no longer");

@@ -1,21 +1,21 @@
-//! What operators do by hand: they take Leases from their holders, write another client into them, delete them, and remove
-//! the notes of starts (W7, W8, A4).
+//! Manual changes by operators: they take Leases from their holders, write another client into them, delete them, and
+//! remove the notes of starts (W7, W8, A4).
 
 use model::lease::LeaseName;
 use serde_json::Value;
 use simulator_models::kube::Resource;
 
-use super::{Happening, World};
+use super::{World, WorldEvent};
 use crate::ccm::lease_object;
 use crate::clock::wall;
 use crate::leases::{A_PERSON, NAMESPACE, object_name, renew_time};
 use crate::plant::Plant;
 use crate::process::Process;
 
-/// As how long another client's hold is read (W7), the time for which it is looked at, and what clocks may differ by.
+/// Assumed duration of another client's hold (W7), plus the time of an observation, plus clock differences.
 const FOREIGN_US: i64 = 900_000_000 + 30_000_000 + 10_000_000;
 
-/// How long after the request for a pause it may still be noted: the request, its tries, and a late write.
+/// How long after the request for a pause it may still be recorded: the request, its tries, and a late write.
 const LAST_WISH_US: u64 = 60_000_000;
 
 impl World {
@@ -40,7 +40,7 @@ impl World {
         }
         let left = lease_object(&self.kube, lease);
         let holder = left.as_ref().map(|left| left["spec"]["holderIdentity"].to_string());
-        self.note(format!("the operator takes {lease:?} away: {holder:?}"));
+        self.record(format!("the operator takes {lease:?} away: {holder:?}"));
         self.watchdog.tenure.taken_away(self.now, lease, left.as_ref());
         Ok(())
     }
@@ -50,15 +50,15 @@ impl World {
         self.kube.apply(object, self.now).unwrap_or_else(|_| panic!("{lease:?} is a Lease"));
     }
 
-    /// Operators leave everything as it is from now on, in some worlds after putting it in order; tells until when what
-    /// they leave behind may last.
-    pub(super) fn people_leave(&mut self) -> u64 {
+    /// Operators make no more changes from now on, in some worlds after a repair; returns until when the effects of
+    /// their changes may last.
+    pub(super) fn end_operator_changes(&mut self) -> u64 {
         self.crashes.clear();
         let mut until = self.now;
         if self.size.faults.policy {
             // Until then the last request of an operator may still be carried out.
             until += LAST_WISH_US;
-            self.at(until, Happening::EndPauses);
+            self.at(until, WorldEvent::EndPauses);
         }
         if let Some(object) = lease_object(&self.kube, LeaseName::Shared)
             && object["spec"]["holderIdentity"] == A_PERSON
@@ -75,11 +75,11 @@ impl World {
         until
     }
 
-    /// A place in which each process crashes as soon as it has started.
+    /// Makes a slot in which each process crashes on startup.
     pub(super) fn crash_loop(&mut self, number: usize) {
         let Process { slot, .. } = self.processes[number];
         let times = 3 + u32::from(self.fates.per_mille(500));
-        self.note(format!("processes in place {slot} crash {times} times"));
+        self.record(format!("processes in place {slot} crash {times} times"));
         self.crashes.insert(slot, times);
         self.kill(number);
     }

@@ -1,11 +1,11 @@
-//! The exact words of S0's events (E1), for the Services of the bench.
+//! The exact texts of S0's events (E1), for the Services of the bench.
 
 use crate::profile::Profile;
 
-/// What the bench's ARM says when it refuses.
+/// Message in error answers of the bench's ARM.
 const MESSAGE: &str = "It did not work";
 
-/// An attempt failed and is tried again: this retry is the next of so many.
+/// An attempt failed and is retried: this is the next retry of `max`.
 pub fn retrying(service: &str, retry: u32, max: u32, code: &str) -> String {
     format!(
         "{service} Warning LoadBalancerBackendPoolUpdateRetrying: \
@@ -30,7 +30,7 @@ pub fn exhausted(service: &str, retries: u32, code: &str, afterwards: &str) -> S
     )
 }
 
-/// A failure that is not tried again, and is compared a minute later in the default profile.
+/// A failure that is not retried; in the default profile, the pool is compared a minute later.
 pub fn failed(profile: Profile, code: &str) -> String {
     format!(
         "web Warning LoadBalancerBackendPoolUpdateFailed: \
@@ -39,7 +39,7 @@ pub fn failed(profile: Profile, code: &str) -> String {
     )
 }
 
-/// `lb/shop-web` was updated: what S0 says of it. Names, trigger and correlation id follow, which are not S0's.
+/// S0's part of the update message for `lb/shop-web`. Names, trigger and correlation id follow, which are not S0's.
 pub fn updated(service: &str, members: u8, added: u8, removed: u8) -> String {
     let plural = if members == 1 { "" } else { "s" };
     format!(

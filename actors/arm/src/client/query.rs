@@ -1,5 +1,5 @@
-//! GETs for commands that the operator starts: what stands at Azure, and what we may do there. They go past the writer and
-//! its budget, so the running service makes none of them; nothing but GET can be sent this way.
+//! GETs for commands: the state in Azure, and the caller's permissions there. They bypass the writer and its budget,
+//! so the running service sends none of them. Only GET can be sent this way.
 
 use azure_core::http::RawResponse;
 use azure_core::http::headers::HeaderName;
@@ -15,62 +15,62 @@ const DATE: HeaderName = HeaderName::from_static("date");
 const PERMISSIONS_VERSION: &str = "2022-04-01";
 const LOCKS_VERSION: &str = "2016-09-01";
 
-/// What is looked at. A scope is the id of a subscription, a resource group or a resource.
+/// What to read. A scope is the id of a subscription, a resource group or a resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Look {
+pub enum Query {
     /// A load balancer with all its pools and rules.
     LoadBalancer(LbName),
-    /// What the caller may do at this scope.
+    /// The caller's permissions at this scope.
     Permissions(String),
     /// The management locks at this scope and below it.
     Locks(String),
     /// The management locks at this scope and above it.
     LocksAbove(String),
-    /// The next page of an earlier answer: its `nextLink`.
+    /// The next page of an earlier answer, by its `nextLink`.
     Next(String),
 }
 
-/// What came back.
+/// Result of a read.
 #[derive(Clone, Debug)]
-pub struct Looked {
-    /// The body of a success as ARM sent it, or why there is none.
+pub struct QueryResult {
+    /// The body of a success as ARM sent it, or the failure.
     pub text: Result<String, Failure>,
-    /// The header `Date` of the answer, be it a success or not.
+    /// The header `Date` of the answer, of a success or not.
     pub date: Option<String>,
 }
 
 impl Client {
-    /// Looks at something with one GET; every failure is an answer too.
-    pub async fn look(&self, look: &Look) -> Looked {
-        let response = match self.address(look) {
+    /// Reads with one GET; every failure is an answer too.
+    pub async fn query(&self, query: &Query) -> QueryResult {
+        let response = match self.address(query) {
             Ok(url) => self.get(url).await,
             Err(why) => Err(failure::refused(&why)),
         };
         match response {
             Ok(response) => read(&response),
-            Err(failure) => Looked { text: Err(failure), date: None },
+            Err(failure) => QueryResult { text: Err(failure), date: None },
         }
     }
 
-    fn address(&self, look: &Look) -> Result<Url, AddressError> {
+    fn address(&self, query: &Query) -> Result<Url, AddressError> {
         let about = |scope: &str, what, version| self.addresses.about(scope, what, version);
-        match look {
-            Look::LoadBalancer(lb) => self.addresses.load_balancer(lb),
-            Look::Permissions(scope) => about(scope, "permissions", PERMISSIONS_VERSION),
-            Look::Locks(scope) => about(scope, "locks", LOCKS_VERSION),
-            Look::LocksAbove(scope) => {
+        match query {
+            Query::LoadBalancer(lb) => self.addresses.load_balancer(lb),
+            Query::Permissions(scope) => about(scope, "permissions", PERMISSIONS_VERSION),
+            Query::Locks(scope) => about(scope, "locks", LOCKS_VERSION),
+            Query::LocksAbove(scope) => {
                 let mut url = about(scope, "locks", LOCKS_VERSION)?;
                 url.query_pairs_mut().append_pair("$filter", "atScope()");
                 Ok(url)
             }
-            // The same care as for an operation: a token goes nowhere else.
-            Look::Next(link) => self.addresses.operation(&Operation::new(link.as_str())),
+            // Checked like the URL of an operation: the token must not be sent elsewhere.
+            Query::Next(link) => self.addresses.operation(&Operation::new(link.as_str())),
         }
     }
 }
 
-fn read(response: &RawResponse) -> Looked {
+fn read(response: &RawResponse) -> QueryResult {
     let text = answer::success(response).and_then(answer::text).map(str::to_owned);
     let date = response.headers().get_optional_str(&DATE).map(str::to_owned);
-    Looked { text, date }
+    QueryResult { text, date }
 }

@@ -1,12 +1,12 @@
-//! Who decides about the operator's request (docs/design/surface.md, H3).
+//! Receivers of operator requests (docs/design/surface.md, H3).
 
 use super::Delivery;
 use coordination::pauses;
 use model::operator_request::{Request, Scope, Wanted};
 use pools::{directory, discovery};
 
-/// Who decides about the operator's request.
-pub(super) fn from_person(Request { id, wanted }: Request) -> Delivery {
+/// Addresses an operator request to the machine that decides about it.
+pub(super) fn to_machine(Request { id, wanted }: Request) -> Delivery {
     match wanted {
         Wanted::Attempt(pool) => Delivery::Writer(writer::In::Attempt(id, pool)),
         Wanted::Release(scope) => match scope {
