@@ -114,14 +114,14 @@ fn refused(secret: &SecretName, error: &kube::Error) -> Report {
         Some((401 | 403, message)) => {
             let remedy =
                 "let the service account get this Secret: docs/rbac-cloud-config-secret.yaml has the Role";
-            wrong(secret, format!("none ({})", told(message, &[], LONGEST)), remedy)
+            wrong(secret, format!("none ({})", safe_line(message, &[], LONGEST)), remedy)
         }
         Some(_) | None => {
             // The words about an answer that cannot be read may quote it, and it may be the Secret.
             let why = if matches!(error, kube::Error::SerdeError(_)) {
                 "the answer cannot be read".to_owned()
             } else {
-                told(&error.to_string(), &[], LONGEST)
+                safe_line(&error.to_string(), &[], LONGEST)
             };
             let found = format!("none ({why}), for the API server does not answer as it should");
             wrong(secret, found, "check --kubeconfig and the network")

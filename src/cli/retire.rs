@@ -313,7 +313,7 @@ impl Work<'_> {
         match tokio::time::timeout(within, request).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(kube::Error::Api(status))) => {
-                Err(format!("HTTP {}: {}", status.code, told(&status.message, &[], LONGEST)))
+                Err(format!("HTTP {}: {}", status.code, safe_line(&status.message, &[], LONGEST)))
             }
             Ok(Err(error)) => Err(api_server::chain(&error)),
             Err(_) => Err(format!("no answer within {within:?}")),

@@ -6,7 +6,7 @@
 use model::node::NodeState as LeavingState;
 use model::signals::Signal;
 use model::view::{self, NodePoolState};
-use model::xds::facts::Kind;
+use model::xds::facts::ResourceKind;
 use model::{assignment, guard, object, policy, sample, write_record};
 use serde::{Serialize, Serializer};
 use utoipa::openapi::RefOr;
@@ -130,9 +130,9 @@ words! {
     /// How a node is in a pool; `open`: the node is in service, and its entry is not Down.
     AnyNodeInPoolState: [&NodePoolState::ALL.map(NodePoolState::as_str)[..], &["open"]].concat();
     /// The type of a resource of a control plane.
-    ResourceType: Kind::ALL.map(Kind::resource_type);
+    ResourceType: ResourceKind::ALL.map(ResourceKind::resource_type);
     /// The state of a resource, by gRFC A88.
-    ResourceState: model::xds::cache::State::ALL.map(model::xds::cache::State::as_str);
+    ResourceState: model::xds::cache::ResourceState::ALL.map(model::xds::cache::ResourceState::as_str);
     /// The state, with whether the last good version is in use: the label of grpc_xds_client_resources.
     CacheState: model::xds::cache::CacheState::ALL.map(model::xds::cache::CacheState::as_str);
     /// What kind of fault a resource has.

@@ -64,16 +64,21 @@ fn late() -> Error {
     Error { reason, code, message: "was not received within 30 s".into(), rejected: None }
 }
 
-fn dumped(key: Key, state: State, in_use: Option<Content>, error: Option<Error>) -> ResourceDump {
+fn dumped(
+    key: ResourceKey,
+    state: ResourceState,
+    in_use: Option<Content>,
+    error: Option<Error>,
+) -> ResourceDump {
     ResourceDump { key, state, cached: in_use.map(cached), error, watchers: 1 }
 }
 
-fn cluster(name: &str) -> Key {
-    Key::new(Kind::Cluster, name)
+fn cluster(name: &str) -> ResourceKey {
+    ResourceKey::new(ResourceKind::Cluster, name)
 }
 
-fn endpoints(name: &str) -> Key {
-    Key::new(Kind::Endpoints, name)
+fn endpoints(name: &str) -> ResourceKey {
+    ResourceKey::new(ResourceKind::Endpoints, name)
 }
 
 /// Resources in several states, in the order of their keys.
@@ -81,10 +86,10 @@ fn dumps() -> Vec<ResourceDump> {
     let web = Content::Cluster(Cluster { eds_name: "shop/web".into() });
     let shop = Content::Endpoints(assignment());
     vec![
-        dumped(cluster("api"), State::Requested, None, None),
-        dumped(cluster("web"), State::Acked, Some(web), None),
-        dumped(endpoints("late"), State::Timeout, None, Some(late())),
-        dumped(endpoints("shop/web"), State::Nacked, Some(shop), Some(refused())),
+        dumped(cluster("api"), ResourceState::Requested, None, None),
+        dumped(cluster("web"), ResourceState::Acked, Some(web), None),
+        dumped(endpoints("late"), ResourceState::Timeout, None, Some(late())),
+        dumped(endpoints("shop/web"), ResourceState::Nacked, Some(shop), Some(refused())),
     ]
 }
 
@@ -97,7 +102,7 @@ fn name(text: &str) -> Name {
     Name::parse(text).expect("it names a source")
 }
 
-fn fault(resource: Option<Key>, reason: Reason, message: &str) -> Fault {
+fn fault(resource: Option<ResourceKey>, reason: Reason, message: &str) -> Fault {
     Fault { resource, reason, message: message.into() }
 }
 
@@ -392,7 +397,8 @@ fn h3_what_is_shown_is_as_the_openapi_document_says_in_each_state() {
     fits("Resources", &answered("", &snapshot()));
     let mut view = XdsView::clone(snapshot().xds.as_deref().expect("a view"));
     let mut seen = BTreeSet::new();
-    for (state, is_cached) in State::ALL.into_iter().flat_map(|state| [(state, false), (state, true)]) {
+    for (state, is_cached) in ResourceState::ALL.into_iter().flat_map(|state| [(state, false), (state, true)])
+    {
         let in_use = is_cached.then(|| Content::Endpoints(assignment()));
         let resource = dumped(endpoints("shop/web"), state, in_use, Some(refused()));
         seen.insert(resource.cache_state());

@@ -67,12 +67,12 @@ async fn c1_credentials_of_a_kubeconfig_are_known_when_they_are_sent() {
         (json!({ "exec": exec }), "planted-by-a-program"),
     ];
     for (user, secret) in cases {
-        assert!(told(secret, &[], 90).contains(secret), "{secret} is not known yet");
+        assert!(safe_line(secret, &[], 90).contains(secret), "{secret} is not known yet");
         send_as(folder.path(), &user).await;
-        assert_eq!(told(&format!("it was {secret}!"), &[], 90), "it was <redacted>!", "{user}");
+        assert_eq!(safe_line(&format!("it was {secret}!"), &[], 90), "it was <redacted>!", "{user}");
     }
     // `somebody:planted-password`.
-    assert!(told("c29tZWJvZHk6cGxhbnRlZC1wYXNzd29yZA==", &[], 90).contains(REDACTED));
+    assert!(safe_line("c29tZWJvZHk6cGxhbnRlZC1wYXNzd29yZA==", &[], 90).contains(REDACTED));
 }
 
 #[test]

@@ -431,7 +431,7 @@ fn s0_case_21_a_new_term_has_nothing_of_what_was_parked() {
             Profile::Default => None,
             Profile::Upstream => Some(gated("web", 1)),
         };
-        assert_eq!(bench.told(), met.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
+        assert_eq!(bench.events(), met.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
         assert_eq!((bench.failures(), bench.members(&web())), (vec![false], vec![2]));
     });
 }

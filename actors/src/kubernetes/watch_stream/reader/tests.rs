@@ -91,9 +91,9 @@ async fn e2_the_age_of_what_was_read_is_shown_until_it_is_taken_in() {
         own.handle().render().lines().find_map(|line| line.strip_prefix(start)?.parse::<f64>().ok())
     };
     let kind = Kind::EndpointSlices;
-    let (switchboard, _hears) = board_of_sinks(SLOW);
-    let recipient = switchboard.recipient(End::Watcher(kind)).clone();
-    let watcher = WayBack { kind, recipient, writer: switchboard.writer.clone() };
+    let (address_book, _hears) = address_book_of_sinks(SLOW);
+    let recipient = address_book.recipient(End::Watcher(kind)).clone();
+    let watcher = WatcherRoute { kind, recipient, writer: address_book.writer.clone() };
     let ask = Ask::Watch { from: ResourceVersion("1".into()) };
     let reader = Reader::new(Clock::of_runtime(), &Request { call: CallId(7), kind, ask }, &watcher);
     let (mut server, lines) = mpsc::channel(0);
