@@ -89,18 +89,22 @@ async fn s3_a_migration_shares_the_leases_with_all_who_write() {
     let later = story.azure.writes().await.split_off(ours);
     assert!(later.is_empty(), "there is nothing to change: {later:?}");
 
-    // What needs Standard works: a Service gets a pool of its own, and the controller fills it.
+    works_as_standard(&story, balancer).await;
+    assert_eq!(frontends(&story).await, before, "after a change");
+    standby.terminate().await;
+}
+
+/// What needs Standard works: a Service gets a pool of its own, and the controller fills it.
+async fn works_as_standard(story: &Story<&Cluster>, balancer: String) {
     let local = json!({ "spec": { "externalTrafficPolicy": "Local" } });
     story.api.merge(&story.path("services", NAMES[0]), &local).await;
-    follows(&story, "the first members").await;
+    follows(story, "the first members").await;
     story.scale(NAMES[0], 3).await;
-    follows(&story, "scaling").await;
-    assert_eq!(frontends(&story).await, before, "after a change");
+    follows(story, "scaling").await;
     assert_eq!(
         story.azure.model(move |model| model.json(&balancer).map(|lb| lb["sku"]["name"].clone())).await,
         Some(json!("Standard"))
     );
-    standby.terminate().await;
 }
 
 /// A process that is killed when the story ends before it does.

@@ -68,13 +68,12 @@ fn stale_instances() -> World {
 
 #[test]
 fn m6_clusters_with_stray_references_are_migrated_after_any_crash() {
-    let worlds: [(&str, fn() -> World); 3] = [
-        ("a machine in no pool", machine_in_no_pool),
-        ("a stale model", stale_model),
-        ("stale instances", stale_instances),
+    let worlds = [
+        ("a machine in no pool", machine_in_no_pool()),
+        ("a stale model", stale_model()),
+        ("stale instances", stale_instances()),
     ];
-    for (name, world) in worlds {
-        let mut before = world();
+    for (name, mut before) in worlds {
         before.accept_all();
         assert_eq!(before.plan().blockers, [], "{name}");
         let mut straight = before.clone();

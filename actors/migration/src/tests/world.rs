@@ -276,10 +276,7 @@ impl World {
                 self.watch();
             }
             let now = Now::from_micros(self.now);
-            if let Some((_, id)) = self.leaves_in.take_if(|(stage, _)| *stage == machine.stage()) {
-                self.delete(&id);
-            }
-            if self.stops_in.take_if(|stage| *stage == machine.stage()).is_some() {
+            if self.happens_in(machine.stage()) {
                 coming.insert((self.now, number + 2_000_000), ApplyIn::Stop);
             }
             let mut out = Vec::new();
@@ -328,6 +325,14 @@ impl World {
                 }
             }
         }
+    }
+
+    /// What happens outside in a stage. Says whether the operator asks to stop.
+    fn happens_in(&mut self, stage: Stage) -> bool {
+        if let Some((_, id)) = self.leaves_in.take_if(|(of, _)| *of == stage) {
+            self.delete(&id);
+        }
+        self.stops_in.take_if(|of| *of == stage).is_some()
     }
 
     /// Another client deletes a resource.
