@@ -442,9 +442,7 @@ fn slice(object: &[u8], wall: jiff::Timestamp) -> Result<SliceObject, Arc<str>> 
         Some("IPv4") => AddressType::Ip(Family::V4),
         Some("IPv6") => AddressType::Ip(Family::V6),
         Some("FQDN") => AddressType::Fqdn,
-        Some(other) => {
-            return Err(safe_text(&format!("addressType: {other:?} is none of IPv4, IPv6 and FQDN")));
-        }
+        Some(other) => return Err(unknown_address_type(other)),
     };
     let endpoints = raw.endpoints.unwrap_or_default().into_iter().map(|endpoint| {
         let conditions = endpoint.conditions.unwrap_or_default();
@@ -467,6 +465,10 @@ fn slice(object: &[u8], wall: jiff::Timestamp) -> Result<SliceObject, Arc<str>> 
         endpoints: endpoints.collect(),
         trigger_age: trigger_age(meta, wall),
     })
+}
+
+fn unknown_address_type(found: &str) -> Arc<str> {
+    safe_text(&format!("addressType: {found:?} is none of IPv4, IPv6 and FQDN"))
 }
 
 fn trigger_age(meta: &Meta<'_>, wall: jiff::Timestamp) -> Option<Duration> {

@@ -120,12 +120,12 @@ impl World {
         for effect in effects {
             let Some(planes) = &mut self.planes else { return Ok(()) };
             match effect {
-                Effect::Tell(input) => self.to_xds_source(process, input),
+                Effect::Tell(input) => self.pass_to_xds_source(process, input),
                 Effect::Hand(stream, answer) => {
                     let fails = planes.features.policy.fail_on_data_errors;
                     self.watchdog.handed(self.now, process, &answer, fails);
                     let wall = Wall::from_micros(self.processes[process].clock.wall(self.now));
-                    self.to_xds_source(process, StreamEvent::Response(stream, answer.response, wall));
+                    self.pass_to_xds_source(process, StreamEvent::Response(stream, answer.response, wall));
                 }
                 Effect::Later(at, stream, step) => self.within(at, process, ProcessEvent::Xds(stream, step)),
                 Effect::Opened(server, stream) => planes.open(server, (process, stream)),
@@ -138,7 +138,7 @@ impl World {
         Ok(())
     }
 
-    fn to_xds_source(&mut self, process: usize, heard: StreamEvent) {
+    fn pass_to_xds_source(&mut self, process: usize, heard: StreamEvent) {
         for delivery in self.saboteur.pass(Delivery::XdsSource(xds_source::In::StreamEvent(heard))) {
             let (edge, _) = self.processes[process].replica.push(&Actor::XdsPort, delivery);
             self.depart(process, edge);
