@@ -1,5 +1,5 @@
 //! The initial read: in each term, a load balancer must be seen at rest before its first write
-//! (docs/design/writer.md, W1, W2, W8).
+//! (docs/design/writer.md, W1, W2; W8).
 //!
 //! An operation of an earlier term, of this process or another one, may still run and must not be superseded. A pool
 //! shows only operations on itself. The load balancer shows *Updating* while an operation runs on any of its pools.

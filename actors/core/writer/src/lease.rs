@@ -1,5 +1,5 @@
 //! The Lease that is shared with the cloud-controller-manager: when to take it, how long it is certainly ours, and
-//! when to release it (docs/design/writer.md, W7, W8).
+//! when to release it (docs/design/writer.md, W7; W8).
 //!
 //! This file holds the machine and handles the answers to its requests. The submodules:
 //! - `requests`: the next request, and the delays between requests;

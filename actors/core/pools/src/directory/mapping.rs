@@ -15,14 +15,14 @@ use model::view::{Candidacy, ServiceView};
 /// All Services, indexed by UID and by the prefix of their rules.
 #[derive(Default)]
 pub(super) struct Services {
-    by_uid: BTreeMap<ServiceUid, ServiceEntry>,
+    by_uid: BTreeMap<ServiceUid, MappedService>,
     by_prefix: BTreeMap<Arc<str>, BTreeSet<ServiceUid>>,
     /// Number of prefixes of each length. In a real cluster all have the same length.
     lengths: BTreeMap<usize, usize>,
 }
 
 /// One Service.
-pub(super) struct ServiceEntry {
+pub(super) struct MappedService {
     /// The newest fact.
     pub(super) fact: Arc<ServiceFact>,
     /// The prefix of the names of its rules.
@@ -49,11 +49,11 @@ impl Services {
         let text: Arc<str> = Arc::from(prefix.as_str());
         *self.lengths.entry(text.len()).or_default() += 1;
         self.by_prefix.entry(text).or_default().insert(uid.clone());
-        self.by_uid.insert(uid.clone(), ServiceEntry { fact, prefix, published: None, fresh: true });
+        self.by_uid.insert(uid.clone(), MappedService { fact, prefix, published: None, fresh: true });
     }
 
     /// Removes a Service and returns its entry.
-    pub(super) fn remove(&mut self, uid: &ServiceUid) -> Option<ServiceEntry> {
+    pub(super) fn remove(&mut self, uid: &ServiceUid) -> Option<MappedService> {
         let entry = self.by_uid.remove(uid)?;
         let text = entry.prefix.as_str();
         if let Some(sharing) = self.by_prefix.get_mut(text) {
@@ -71,11 +71,11 @@ impl Services {
         Some(entry)
     }
 
-    pub(super) fn get(&self, uid: &ServiceUid) -> Option<&ServiceEntry> {
+    pub(super) fn get(&self, uid: &ServiceUid) -> Option<&MappedService> {
         self.by_uid.get(uid)
     }
 
-    pub(super) fn get_mut(&mut self, uid: &ServiceUid) -> Option<&mut ServiceEntry> {
+    pub(super) fn get_mut(&mut self, uid: &ServiceUid) -> Option<&mut MappedService> {
         self.by_uid.get_mut(uid)
     }
 

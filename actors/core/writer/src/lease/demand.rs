@@ -1,4 +1,4 @@
-//! What the writer needs of the shared Lease, and what it does with and without it (docs/design/writer.md, W7, W8).
+//! What the writer needs of the shared Lease, and what it does with and without it (docs/design/writer.md, W7; W8).
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! Whether the observed state of the shared Lease is reliable, and which abandoned requests may still be carried out
-//! (docs/design/writer.md, W7, W8).
+//! (docs/design/writer.md, W7; W8).
 
 use std::time::Duration;
 

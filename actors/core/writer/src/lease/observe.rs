@@ -1,5 +1,5 @@
 //! Applies an observed state of the shared Lease: whether it is new, who holds it, and its effect on our hold
-//! (docs/design/writer.md, W7, W8).
+//! (docs/design/writer.md, W7; W8).
 
 use std::sync::Arc;
 
