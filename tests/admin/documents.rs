@@ -36,7 +36,7 @@ fn first_cells(document: &str, heading: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_event_reason_is_explained_and_no_other() {
-    let words = read("actors/core/reporting/src/events/words.rs");
+    let words = read("actors/core/reporting/src/events/messages.rs");
     let body = words.split_once("fn reason(").and_then(|(_, rest)| rest.split_once("\n}\n"));
     let (body, _) = body.expect("words.rs has the function reason");
     let said: BTreeSet<String> = quoted(body).map(str::to_owned).collect();
@@ -96,7 +96,7 @@ fn every_role_and_shared_lease_state_is_explained_and_no_other() {
         quoted(body).map(str::to_owned).collect()
     };
     let mut said = words("actors/core/coordination/src/leader.rs", "let role = match");
-    said.extend(words("actors/core/writer/src/lease/show.rs", "fn state("));
+    said.extend(words("actors/core/writer/src/lease/status.rs", "fn state("));
     assert_eq!(said, first_cells(&read("docs/admin-api.md"), "Fields of `status`"));
     let api = api();
     let of = |part: &str, field: &str| enumerated(&api, &["Status", part, field]);
