@@ -40,9 +40,9 @@ pub use backoff::ExponentialBackoff;
 pub struct Params {
     /// The servers in order of preference (A71). Without servers, nothing is requested.
     pub servers: Vec<Server>,
-    /// The delays between the streams to a server: [`Waits::STREAMS`] (A57).
+    /// The delays between the streams to a server: [`ExponentialBackoff::STREAMS`] (A57).
     pub backoff: ExponentialBackoff,
-    /// The delays before NACKs that repeat the previous one: [`Waits::NACKS`].
+    /// The delays before NACKs that repeat the previous one: [`ExponentialBackoff::NACKS`].
     pub nack_pace: ExponentialBackoff,
 }
 
