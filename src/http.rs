@@ -56,7 +56,7 @@ use tokio::task::JoinHandle;
 
 use crate::telemetry::Levels;
 use crate::wiring::Pulse;
-use answers::{MOST_LARGE, Renderings};
+use answers::{MAX_LARGE, Renderings};
 use door::Door;
 pub use effective::Effective;
 use events::Audience;
@@ -333,7 +333,7 @@ fn listen(
     routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
 ) -> anyhow::Result<(Server, SocketAddr)> {
     let bound = at.local_addr().context("failed to ask for a listener's address")?;
-    let room = Arc::new(Semaphore::new(MOST_LARGE));
+    let room = Arc::new(Semaphore::new(MAX_LARGE));
     let app = move || application(serves, entry.clone(), Arc::clone(&room), routes.clone());
     let builder = Server::build()
         .workers(1)

@@ -19,12 +19,12 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use self::json_lines::JsonLines;
 
-/// Crates that tell what we tell already, in their own way: an unreachable API server as an error of each connection,
-/// listeners and their threads, a failed request to ARM before it is decided what follows from it; and what any client
-/// that reaches a listener can cause: one that does not speak HTTP, as an error.
+/// Filters for crates whose log lines repeat ours (an error per connection while the API server is unreachable,
+/// listener threads, failed ARM requests that are not classified yet) or that any client can trigger, such as by not
+/// speaking HTTP.
 const QUIET: &str = "kube_client=off,actix_http=off,actix_server=warn,typespec_client_core=warn";
 
-/// The form of log lines.
+/// Format of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// One JSON object a line.
@@ -33,22 +33,21 @@ pub enum Form {
     Text,
 }
 
-/// Changes which lines are written, while the process runs.
+/// Changes the log level of the running process.
 #[derive(Clone)]
 pub struct Levels(Arc<dyn Fn(EnvFilter) -> bool + Send + Sync>);
 
 impl Levels {
-    /// The words for levels, from the most important lines to all.
+    /// Names of the levels, from the most severe to the most verbose.
     pub const WORDS: [&'static str; 5] = ["error", "warn", "info", "debug", "trace"];
 
-    /// Those of a process that does not log.
+    /// Returns a handle without effect, for a process that does not log.
     #[must_use]
     pub fn none() -> Levels {
         Levels(Arc::new(|_| false))
     }
 
-    /// Writes lines of this level and more important ones from now on; `RUST_LOG` goes on refining it. Says whether
-    /// that could be done.
+    /// Sets the minimum level; `RUST_LOG` still overrides it for single targets. Returns whether it was set.
     #[must_use]
     pub fn set(&self, level: &str) -> bool {
         (self.0)(filter(level))
@@ -63,7 +62,7 @@ impl std::fmt::Debug for Levels {
 
 fn filter(level: &str) -> EnvFilter {
     let refined = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
-    // The builder's default directive would count only where there is no other, and so never.
+    // The builder's default directive applies only without other directives, so it would never apply.
     EnvFilter::builder().parse_lossy(format!("{level},{QUIET},{refined}"))
 }
 
@@ -83,7 +82,7 @@ impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Lines<M> {
 }
 
 impl<W: io::Write> io::Write for Lines<W> {
-    /// Takes one whole line: each event is written in one call.
+    /// Writes one whole line: the subscriber writes each event with one call.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         let line = text.strip_suffix('\n').unwrap_or(&text);
@@ -102,9 +101,9 @@ impl<W: io::Write> io::Write for Lines<W> {
 
 /// The running log.
 pub struct Log {
-    /// Which lines are written.
+    /// Handle that changes the level.
     pub levels: Levels,
-    /// Lines that wait when it goes are written before.
+    /// Flushes waiting lines when dropped.
     _writer: WorkerGuard,
 }
 
@@ -112,11 +111,11 @@ pub struct Log {
 /// variable `RUST_LOG` refines it by target.
 ///
 /// A second call changes nothing.
-#[must_use = "lines that wait when it is dropped are written, and none after that"]
+#[must_use = "dropping it flushes waiting lines and stops logging"]
 pub fn start(form: Form, level: &str) -> Log {
     let (writer, guard) =
         NonBlockingBuilder::default().lossy(true).thread_name("log").finish(std::io::stderr());
-    // A line about a line that could not be written would be written to the same place, and panic there.
+    // An internal error about a failed write would go to the same stream, and panic there.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter(level))
         .log_internal_errors(false)
@@ -134,7 +133,7 @@ pub fn start(form: Form, level: &str) -> Log {
         }
     };
     if started.is_err() {
-        tracing::debug!("logging was started before");
+        tracing::debug!("logging is already started");
     }
     Log { levels, _writer: guard }
 }
@@ -145,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// What the writer makes of a line.
+    /// Returns a line as the writer writes it.
     fn written(form: Form, line: &str) -> String {
         let mut bytes = Vec::new();
         Lines { inner: &mut bytes, form }.write_all(line.as_bytes()).expect("a vector takes all");

@@ -25,7 +25,7 @@ use crate::admin::stage::{PROGRAM, Stage};
 /// The most lines of a clear error.
 const ONE_SCREEN: usize = 25;
 
-/// How long a controller without writes under way may take to end, on a busy machine.
+/// How long a controller without writes in flight may take to end, on a busy machine.
 const ENDED_WITHIN: Duration = Duration::from_secs(15);
 
 /// A folder with files for a command.

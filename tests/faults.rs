@@ -61,7 +61,7 @@ const SLACK: f64 = 5.0;
 
 /// What may wait at once for each Service: its pool, that pool's place in a lane, and a message or two on their way. Pods
 /// change more often than that, so a queue that only grows is longer in the end.
-const MOST_PER_SERVICE: u64 = 4;
+const MAX_PER_SERVICE: u64 = 4;
 
 /// How long a story may take on a slow and shared machine before it is given up.
 const PATIENCE: Duration = Duration::from_secs(1200);
@@ -131,7 +131,7 @@ fn judge(name: &str, story: &Story, played: &Played) -> Result<(), String> {
     if report["queue_depth_end"] != 0 {
         return Err(format!("{name}: something waits: {}", summary(report)));
     }
-    let most = report["services"].as_u64().unwrap_or(0) * MOST_PER_SERVICE;
+    let most = report["services"].as_u64().unwrap_or(0) * MAX_PER_SERVICE;
     if report["queue_depth_max"].as_u64().is_none_or(|depth| depth > most) {
         return Err(format!("{name}: more than {most} things waited at once: {}", summary(report)));
     }

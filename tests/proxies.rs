@@ -231,7 +231,7 @@ async fn a_proxy_that_cannot_be_used_is_named_with_the_remedy() {
         (
             through("http"),
             vec![("http_proxy", "http://u:hidden@"), ("NO_PROXY", "other.test")],
-            "http_proxy is no address".to_owned(),
+            "http_proxy is not an address".to_owned(),
         ),
         (named("u:hidden@p:3128"), vec![], format!("{field} has no scheme")),
         (named("quic://u:hidden@p"), vec![("NO_PROXY", "*")], format!("{field} has the unknown scheme quic")),

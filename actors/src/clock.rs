@@ -50,7 +50,7 @@ impl Clock {
         Now::ZERO.plus(Clock::OFFSET).plus(elapsed)
     }
 
-    /// Returns the wall time of a machine's time. It does not follow later steps of the wall clock.
+    /// Converts a monotonic time to wall time by the wall clock at startup. Later clock steps have no effect.
     #[must_use]
     pub fn wall_at(&self, at: Now) -> Wall {
         let start = self.wall_start.as_microsecond();
@@ -71,18 +71,18 @@ impl Clock {
         Timestamp::now()
     }
 
-    /// Returns the machine's time of a wall time, by the wall clock as it is now: for times that other processes read
-    /// or have written.
+    /// Converts a monotonic time to wall time by the current wall clock, for times that other processes read
+    /// or wrote.
     #[must_use]
     pub fn timestamp_of(&self, at: Now) -> Timestamp {
         let now = self.now();
         let signed = |span: Duration| SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
-        let (wall, away) = (self.wall(), signed(at.since(now)) - signed(now.since(at)));
-        let end = if away.is_negative() { Timestamp::MIN } else { Timestamp::MAX };
-        wall.checked_add(away).unwrap_or(end)
+        let (wall, offset) = (self.wall(), signed(at.since(now)) - signed(now.since(at)));
+        let end = if offset.is_negative() { Timestamp::MIN } else { Timestamp::MAX };
+        wall.checked_add(offset).unwrap_or(end)
     }
 
-    /// Returns how far a wall time is ahead of now; zero if it has passed.
+    /// Returns the time left until a wall time; zero if it has passed.
     #[must_use]
     pub fn until(&self, at: Timestamp) -> Duration {
         Duration::try_from(at.duration_since(self.wall())).unwrap_or_default()

@@ -1,7 +1,7 @@
 //! The edges from one actor to others. On each edge, one message is in flight at a time; further deliveries wait in
 //! an [`Outbox`], where newer facts replace older ones (docs/design/model-and-mechanisms.md, A3).
 //!
-//! Deliveries that wait for longer than a moment are measured (E2), by the actor that they wait for.
+//! While deliveries wait, their number per receiving actor is reported once a second (E2).
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -17,9 +17,9 @@ use pool_core::route::Delivery;
 use crate::address_book::{Deliver, End};
 use crate::recorder;
 
-/// Most deliveries that one message carries.
+/// Maximum number of deliveries per message.
 const BATCH: usize = 512;
-/// Interval of the measurement while anything waits.
+/// Interval of the measurement while deliveries wait.
 const MEASURED_EVERY: Duration = Duration::from_secs(1);
 
 /// Receiving end of an edge.
@@ -118,7 +118,7 @@ impl Drop for Meter {
 struct Edge {
     outbox: Outbox,
     /// Number of messages in flight, including the last messages of earlier actors at this end.
-    under_way: usize,
+    in_flight: usize,
 }
 
 impl<To> Default for Edges<To> {
@@ -131,7 +131,7 @@ impl<To: Destination> Edges<To> {
     /// Queues a delivery on its edge; [`flush`] sends it.
     pub fn push(&mut self, to: To, delivery: Delivery) {
         let edge = self.edges.entry(to.clone()).or_default();
-        if edge.outbox.is_empty() && edge.under_way == 0 {
+        if edge.outbox.is_empty() && edge.in_flight == 0 {
             self.touched.push(to);
         }
         let before = edge.outbox.len();
@@ -149,19 +149,19 @@ impl<To: Destination> Edges<To> {
     fn hold(&mut self, to: &To) {
         let edge = self.edges.entry(to.clone()).or_default();
         self.meter.waiting -= std::mem::take(&mut edge.outbox).len();
-        edge.under_way += 1;
+        edge.in_flight += 1;
     }
 
     /// Returns whether nothing is in flight on an edge.
     fn is_free(&self, to: &To) -> bool {
-        self.edges.get(to).is_some_and(|edge| edge.under_way == 0)
+        self.edges.get(to).is_some_and(|edge| edge.in_flight == 0)
     }
 
     /// Records the end of one message in flight; returns whether it was the last one.
     fn ended(&mut self, to: &To) -> bool {
         let Some(edge) = self.edges.get_mut(to) else { return false };
-        edge.under_way = edge.under_way.saturating_sub(1);
-        edge.under_way == 0
+        edge.in_flight = edge.in_flight.saturating_sub(1);
+        edge.in_flight == 0
     }
 
     fn next(&mut self, to: &To) -> Option<Vec<Delivery>> {
@@ -170,7 +170,7 @@ impl<To: Destination> Edges<To> {
             self.edges.remove(to);
             return None;
         }
-        edge.under_way += 1;
+        edge.in_flight += 1;
         let batch = edge.outbox.take(BATCH);
         self.meter.waiting -= batch.len();
         Some(batch)
@@ -182,7 +182,7 @@ impl<To: Destination> Edges<To> {
         for (to, edge) in self.edges.iter().filter(|(_, edge)| !edge.outbox.is_empty()) {
             *backlog.entry(to.mailbox()).or_default() += edge.outbox.len();
         }
-        debug_assert_eq!(backlog.values().sum::<usize>(), self.meter.waiting, "what waits is counted");
+        debug_assert_eq!(backlog.values().sum::<usize>(), self.meter.waiting, "the counter is right");
         backlog
     }
 }
@@ -197,7 +197,7 @@ pub fn flush<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>) {
     measure_later(actor, ctx);
 }
 
-/// Schedules measurements until nothing waits. Deliveries that are sent within a moment are never measured.
+/// Schedules a measurement in one second, and repeats it until nothing waits.
 fn measure_later<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>) {
     let meter = &mut actor.edges().meter;
     if meter.running || (meter.waiting == 0 && meter.reported.is_empty()) {
@@ -229,9 +229,9 @@ fn wait_for<A: HasEdges>(
     actor: &mut A,
     ctx: &mut Context<A>,
     to: A::To,
-    under_way: impl Future<Output: 'static> + 'static,
+    in_flight: impl Future<Output: 'static> + 'static,
 ) {
-    ctx.spawn(under_way.into_actor(actor).map(move |_, actor, ctx| {
+    ctx.spawn(in_flight.into_actor(actor).map(move |_, actor, ctx| {
         if actor.edges().ended(&to) {
             send_next(actor, ctx, to);
         }

@@ -91,7 +91,7 @@ struct Patched {
 
 impl KubernetesPort {
     /// Creates a port that calls through this client. `reporter` signs events, and `publisher` passes them to listeners.
-    /// `places` are the places of both Leases; our ConfigMap has the namespace and the name of our own.
+    /// `places` has the namespaces and names of both Leases; our ConfigMap has those of our own Lease.
     #[must_use]
     pub fn new(
         client: Client,
@@ -177,7 +177,7 @@ impl KubernetesPort {
                 machine.send(Deliver(vec![delivery])).await.and(port.send(answered).await)
             };
             if delivered.is_err() {
-                tracing::debug!(lease = lease.as_str(), "an answer about a Lease came after the end");
+                tracing::debug!(lease = lease.as_str(), "dropped a Lease response: the receiver has stopped");
             }
         }));
     }
@@ -195,7 +195,7 @@ impl KubernetesPort {
                 Keeper::AdminState => Delivery::AdminState(nodes::In::ConfigMap(call, answer)),
             };
             if machine.send(Deliver(vec![delivery])).await.is_err() {
-                tracing::debug!("an answer about the ConfigMap came after the end");
+                tracing::debug!("dropped a ConfigMap response: the receiver has stopped");
             }
         }));
     }
@@ -208,7 +208,7 @@ impl KubernetesPort {
             let delivery = Delivery::AdminState(nodes::In::Tainted(call, answer.clone()));
             let delivered = machine.send(Deliver(vec![delivery])).await;
             if delivered.is_err() || port.send(Patched { ask, answer }).await.is_err() {
-                tracing::debug!("an answer about a taint came after the end");
+                tracing::debug!("dropped a taint response: the receiver has stopped");
             }
         }));
     }
@@ -220,7 +220,7 @@ impl KubernetesPort {
             let count = counter.count(since).await;
             let delivery = Delivery::Writer(writer::In::LockFailures(call, count));
             if writer.send(Deliver(vec![delivery])).await.is_err() {
-                tracing::debug!("lock failures were counted after the writer had stopped");
+                tracing::debug!("dropped a count of lock failures: the writer has stopped");
             }
         }));
     }
@@ -247,13 +247,13 @@ impl KubernetesPort {
             post::log(&event, effects == Effects::Carried, answer.as_ref().err());
             let delivery = Delivery::Events(events::In::Posted { call, answer });
             if emitter.send(Deliver(vec![delivery])).await.is_err() {
-                tracing::debug!("an event was posted after the emitter had stopped");
+                tracing::debug!("dropped the result of an Event: the emitter has stopped");
             }
         }));
     }
 }
 
-/// Returns lines from a request's task to its watcher, and changes to the writer, which receives them first.
+/// Sends lines from a watch task to its watcher, and changes to the writer, which receives them first.
 pub(crate) struct WatcherRoute {
     kind: Kind,
     recipient: Recipient<Deliver>,

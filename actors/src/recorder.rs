@@ -216,7 +216,7 @@ fn describe() {
     );
     describe_guards();
     describe_gauge!(NOT_MANAGEABLE, Unit::Count, "Pools whose membership is not written, by reason.");
-    describe_gauge!(LANES_BUSY, Unit::Count, "Load balancers with a write under way.");
+    describe_gauge!(LANES_BUSY, Unit::Count, "Load balancers with a write in flight.");
     describe_gauge!(LANES_WAITING, Unit::Count, "Pools that are due and not granted.");
     describe_gauge!(GATE, "Whether the throttle gate of a verb class is closed: 1 or 0.");
     describe_gauge!(BUDGET, "Share of the request budget that is left, 0 to 1.");

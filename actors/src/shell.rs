@@ -18,7 +18,7 @@ use crate::edges::{Edges, HasEdges, flush};
 /// How often a machine may act on its deadline in one turn before other actors get theirs.
 const TICKS_PER_TURN: usize = 32;
 /// How long a turn continues with due work; the next turn does the rest.
-const LONGEST_TURN: Duration = Duration::from_millis(2);
+const MAX_TURN: Duration = Duration::from_millis(2);
 
 /// Checks that a shell handles messages; any reply counts (H1).
 #[derive(Message, Clone, Copy, Debug)]
@@ -82,7 +82,7 @@ where
                 break;
             }
             self.machine.tick(now, &mut out);
-            if self.clock.now().since(now) > LONGEST_TURN {
+            if self.clock.now().since(now) > MAX_TURN {
                 break;
             }
         }

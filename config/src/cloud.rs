@@ -1,5 +1,5 @@
-//! The cloud configuration (C1): the cloud-controller-manager's own file, as much of it as this product uses, with the
-//! meaning that program gives it. Foreign keys are ignored; wrong values of keys that are read are problems.
+//! The cloud configuration (C1): the keys of the cloud-controller-manager's own file that this controller uses, with
+//! the same meaning. Other keys are ignored; an invalid value of a key that is read is an error.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,21 +30,21 @@ use crate::source::{CloudSource, Source};
 use file::RateLimitFile;
 use reader::Reader;
 
-/// Q7: the retry budget where the file says nothing.
+/// Default retry budget of a change (Q7).
 pub const DEFAULT_MAX_RETRIES: u32 = 3;
-/// The updater's tick where the file says nothing or 0.
+/// Default interval of the updater; also used for 0.
 pub const DEFAULT_UPDATE_INTERVAL: Duration = Duration::from_secs(30);
-/// W4: the retries of one ARM call where backoff is off or says nothing.
+/// Default number of retries of one ARM call, also used if back-off is disabled (W4).
 pub const DEFAULT_CLIENT_RETRIES: u32 = 3;
-/// W9: reads per second are never limited below this.
+/// Lowest limit of reads per second (W9).
 pub const MIN_READS_PER_SECOND: f64 = 10.0;
 
-/// The load balancers' SKU.
+/// SKU of the load balancers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadBalancerSku {
-    /// Without multiple load balancers.
+    /// Basic: no multiple load balancers.
     Basic,
-    /// The default.
+    /// Standard, the default.
     Standard,
 }
 
@@ -53,22 +53,22 @@ pub enum LoadBalancerSku {
 pub enum PoolMembers {
     /// By network interface: `nodeIPConfiguration`, the default.
     NodeIpConfiguration,
-    /// By node IP: `nodeIP`, what multiple load balancers need.
+    /// By node IP: `nodeIP`; required for multiple load balancers.
     NodeIp,
     /// By pod IP: `podIP`.
     PodIp,
 }
 
-/// Token buckets for ARM calls, as the file asks for them (W9).
+/// Configured token buckets for ARM calls (W9).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLimit {
-    /// At least [`MIN_READS_PER_SECOND`].
+    /// Reads per second, at least [`MIN_READS_PER_SECOND`].
     pub reads_per_second: f64,
-    /// Reads at once.
+    /// Burst of reads.
     pub read_burst: u32,
     /// Writes per second, more than 0.
     pub writes_per_second: f64,
-    /// Writes at once.
+    /// Burst of writes.
     pub write_burst: u32,
 }
 
@@ -81,7 +81,7 @@ pub struct CloudConfig {
     resource_group: String,
     arm_endpoint: Url,
     login: Login,
-    /// The keys that a Secret has set, in lower case, with their paths.
+    /// Lower-case paths of the keys that come from the Secret.
     from_secret: BTreeSet<String>,
     cloud: Cloud,
     sku: LoadBalancerSku,
@@ -94,12 +94,12 @@ pub struct CloudConfig {
 }
 
 impl CloudConfig {
-    /// Reads the file from JSON or YAML bytes; `source_name` is how problems call it. All problems come at once.
+    /// Parses JSON or YAML; `source_name` names the file in error messages. Returns all errors, not only the first.
     pub fn parse(bytes: &[u8], source_name: &str) -> Result<(Self, Vec<Warning>), Vec<Problem>> {
         Self::read(&Source::new(source_name, bytes).into())
     }
 
-    /// Reads file, Secret, or both, as `cloudConfigType` of the file says. All problems come at once.
+    /// Reads the file, the Secret, or both, according to `cloudConfigType`. Returns all errors, not only the first.
     pub fn read(source: &CloudSource) -> Result<(Self, Vec<Warning>), Vec<Problem>> {
         let CloudSource { file, secret } = source;
         let Some(secret) = secret else {
@@ -123,7 +123,7 @@ impl CloudConfig {
         }
     }
 
-    /// The cloud; an unknown one counts as public, as upstream has it.
+    /// The cloud; an unknown one is treated as public, as in the cloud-controller-manager.
     pub fn cloud(&self) -> Cloud {
         self.cloud
     }
@@ -133,7 +133,7 @@ impl CloudConfig {
         &self.arm_endpoint
     }
 
-    /// Where tokens for the ARM endpoint come from.
+    /// The login endpoint that issues tokens for ARM.
     pub fn login(&self) -> Login {
         self.login.clone()
     }
@@ -168,12 +168,13 @@ impl CloudConfig {
         self.file.location.as_deref()
     }
 
-    /// What goes into the user agent of ARM calls besides the product's own name.
+    /// Addition to the user agent of ARM calls.
     pub fn user_agent(&self) -> Option<&str> {
         self.file.user_agent.as_deref()
     }
 
-    /// The id that W3 gives to a pool without virtual network; upstream's, in the cluster's subscription.
+    /// The virtual network's id, which is written to pools without one (W3). Like upstream, it is in the cluster's
+    /// subscription.
     pub fn vnet_id(&self) -> Option<String> {
         let vnet = self.file.vnet_name.as_deref()?;
         let group = self.file.vnet_resource_group.as_deref().unwrap_or(&self.resource_group);
@@ -226,7 +227,7 @@ impl CloudConfig {
         names
     }
 
-    /// S0's tick, `loadBalancerBackendPoolUpdateIntervalInSeconds`: absent or 0 is 30 s.
+    /// Upstream's update interval, `loadBalancerBackendPoolUpdateIntervalInSeconds`; 30 s if absent or 0 (S0).
     pub fn update_interval(&self) -> Duration {
         match self.file.update_interval.and_then(|seconds| u64::try_from(seconds).ok()) {
             None | Some(0) => DEFAULT_UPDATE_INTERVAL,
@@ -234,7 +235,7 @@ impl CloudConfig {
         }
     }
 
-    /// The retry budget of a change (Q7): absent 3, 0 none, negative none.
+    /// The retry budget of a change (Q7): 3 if absent, 0 if negative.
     pub fn max_retries(&self) -> u32 {
         match self.configured_max_retries() {
             None => DEFAULT_MAX_RETRIES,
@@ -247,7 +248,7 @@ impl CloudConfig {
         self.file.update_max_retries.or(self.file.update_retry_count)
     }
 
-    /// The retries of one ARM call (W4): `cloudProviderBackoffRetries` where backoff is on and it is more than 0.
+    /// The retries of one ARM call (W4): `cloudProviderBackoffRetries` if back-off is enabled and it is above 0.
     pub fn client_retries(&self) -> u32 {
         match (self.file.cloud_provider_backoff, self.file.cloud_provider_backoff_retries) {
             (Some(true), Some(retries)) if retries > 0 => u32::try_from(retries).unwrap_or(u32::MAX),
@@ -255,13 +256,12 @@ impl CloudConfig {
         }
     }
 
-    /// The reads per second that the file asks for where a limit is enabled and they are fewer than
-    /// [`MIN_READS_PER_SECOND`].
+    /// The configured reads per second, if a limit is enabled and it is below [`MIN_READS_PER_SECOND`].
     pub(crate) fn reads_below_floor(&self) -> Option<f64> {
         self.configured_reads_per_second().filter(|reads| *reads < MIN_READS_PER_SECOND)
     }
 
-    /// The reads per second that the file asks for, where a limit is enabled.
+    /// The configured reads per second, if a limit is enabled.
     fn configured_reads_per_second(&self) -> Option<f64> {
         let general = &self.rate_limit;
         let own = self.load_balancer_rate_limit.as_ref().unwrap_or(general);
@@ -296,12 +296,12 @@ impl CloudConfig {
         self.file.exclude_master_from_standard_lb.unwrap_or(true)
     }
 
-    /// The unknown keys that resemble known ones: no problem, unless something else is one.
+    /// Unknown keys that resemble known ones. They are warnings unless the file also has an error.
     pub(crate) fn misspelt(&self) -> &[Problem] {
         &self.misspelt
     }
 
-    /// The keys as written.
+    /// The keys with their values as configured.
     pub(crate) fn file(&self) -> &CloudFile {
         &self.file
     }
@@ -333,8 +333,8 @@ fn entries(source: &Source) -> Result<Vec<Entry>, Vec<Problem>> {
     }
 }
 
-/// Whether a Secret would count beside this file: it would not where the file says `cloudConfigType: file`. A file
-/// that cannot be read is told of later.
+/// Whether the Secret is read in addition to this file: not with `cloudConfigType: file`. An unreadable file is
+/// reported later.
 pub fn secret_counts(file: &Source) -> bool {
     match entries(file).map(|entries| CloudConfigType::of(&entries)) {
         Ok(CloudConfigType::File) => false,
@@ -342,7 +342,7 @@ pub fn secret_counts(file: &Source) -> bool {
     }
 }
 
-/// A rate that says something.
+/// Returns the rate if it is positive.
 fn decimal(value: Option<f64>) -> Option<f64> {
     value.filter(|value| *value > 0.0)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The units, largest first, with their length in milliseconds.
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Why a text is no duration.
+/// Why a text is not a duration.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0:?} is not a duration such as 500ms, 2s or 1m30s")]
 pub struct BadDuration(String);

@@ -15,7 +15,7 @@ pub struct PoolName {
 }
 
 impl PoolName {
-    /// The pool of these names, whatever their case.
+    /// The pool of these names (case-insensitive).
     #[must_use]
     pub fn new(load_balancer: &str, pool: &str) -> Self {
         Self { load_balancer: load_balancer.to_lowercase(), pool: pool.to_lowercase() }
@@ -78,7 +78,7 @@ pub struct InSync {
 }
 
 /// Steps of the history that are kept; later ones are left out.
-const LONGEST_HISTORY: usize = 200_000;
+const MAX_HISTORY: usize = 200_000;
 
 impl ConvergenceTracker {
     /// Notes that a pool wants something else since `changed_us`; `members` is what it holds.
@@ -136,7 +136,7 @@ impl ConvergenceTracker {
             (true, true) | (false, false) => return,
         }
         self.moves += 1;
-        if self.history.len() < LONGEST_HISTORY {
+        if self.history.len() < MAX_HISTORY {
             self.history.push((at_us, self.wrong));
         }
         self.all_right_since_us = match self.wrong {
@@ -153,7 +153,7 @@ impl ConvergenceTracker {
         }
         self.wrong -= 1;
         self.moves += 1;
-        if self.history.len() < LONGEST_HISTORY {
+        if self.history.len() < MAX_HISTORY {
             self.history.push((at_us, self.wrong));
         }
         if self.wrong == 0 {

@@ -35,7 +35,7 @@ pub(crate) struct Change {
     pub(crate) pool: PoolNumber,
     /// Its address.
     pub(crate) ip: IpAddr,
-    /// Whether it is Down from then on; nothing where it is no member any more.
+    /// Whether it is Down from then on; nothing where it is no longer a member.
     pub(crate) down: Option<bool>,
 }
 

@@ -30,7 +30,7 @@ const NAMED: usize = 20;
 /// What a service that was started has left.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PostRunChecks {
-    /// Lines of the service's log of level ERROR, or that are no log lines, which the story does not expect; nothing
+    /// Lines of the service's log of level ERROR, or that are not log lines, which the story does not expect; nothing
     /// where there is no log to read: it went to a terminal, or to a disk that is full.
     pub log_errors: Option<Vec<String>>,
     /// Errors that the story expects and that are not in the log.
@@ -141,7 +141,7 @@ impl PostRunChecks {
     }
 }
 
-/// The lines of a log of level ERROR, or that are no log lines, such as a panic prints, which no expected text explains;
+/// The lines of a log of level ERROR, or that are not log lines, such as a panic prints, which no expected text explains;
 /// and the expected texts that no such line has.
 #[must_use]
 pub fn log_errors(log: &str, expected: &[String]) -> (Vec<String>, Vec<String>) {

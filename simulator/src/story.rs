@@ -147,7 +147,7 @@ pub struct Story {
     pub errors: Vec<String>,
     /// What the controller's guards must do.
     pub guarded: Guarded,
-    /// How many nodes that leave service must be cut out of traffic in time; nothing where it is not counted.
+    /// How many nodes that leave service must be taken out of traffic in time; nothing where it is not counted.
     pub reached: Option<usize>,
     /// How long pools may take to become right after the last change, and the last happening.
     pub settle: Duration,

@@ -21,7 +21,7 @@ use crate::truth::{self, Addresses, States};
 use crate::world::{Scope, World};
 
 /// How long it may take at most after the last change, in microseconds of its own time.
-const LONGEST_US: u64 = 24 * 3_600 * 1_000_000;
+const MAX_US: u64 = 24 * 3_600 * 1_000_000;
 /// The steps in which an idle stretch is gone through, in microseconds.
 const STEP_US: u64 = 1_000_000;
 
@@ -61,7 +61,7 @@ pub fn play(story: &Story, world: &World, seed: u64) -> Ended {
     stage.run_until(|stage| {
         let since_us = stage.now - last_us;
         let rests = stage.ccm.is_idle() && since_us >= settle_us;
-        stage.azure.convergence.wrong() == 0 || rests || since_us >= LONGEST_US
+        stage.azure.convergence.wrong() == 0 || rests || since_us >= MAX_US
     });
     let wanted = truth::wanted_pools(&stage.cluster.model);
     let wrong = truth::wrong_pools(&stage.azure.model, &wanted);

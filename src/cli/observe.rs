@@ -14,7 +14,7 @@ use crate::wiring::params;
 /// How often the published snapshot is looked at.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The most names that one sentence has.
-const MOST_NAMES: usize = 10;
+const MAX_NAMES: usize = 10;
 
 /// The wait for everything to be compared, at most `within`; members that may have to go have had `removal_delay` then.
 pub(super) fn comparison(config: &Config, removal_delay: Duration, within: Duration) -> Comparison {
@@ -44,8 +44,8 @@ pub(super) fn told(missing: &[Missing]) -> String {
 
 /// The first names of many.
 pub(super) fn named(mut names: Vec<String>) -> String {
-    let more = names.len().saturating_sub(MOST_NAMES);
-    names.truncate(MOST_NAMES);
+    let more = names.len().saturating_sub(MAX_NAMES);
+    names.truncate(MAX_NAMES);
     if more > 0 {
         names.push(format!("and {more} more"));
     }

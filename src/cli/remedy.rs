@@ -1,32 +1,30 @@
-//! What the operator can do about a read that ARM did not answer as it should.
+//! Remedies for failed reads from ARM.
 
 use model::arm::{Failure, FailureKind};
 
-/// The remedy; `grant` is that for a refusal.
+/// Returns the remedy for a failed read; `grant` is the one for 403.
 pub(super) fn of_read<'a>(failure: &Failure, grant: &'a str) -> &'a str {
     match failure.kind {
         FailureKind::Status(429) | FailureKind::GateClosed => {
-            "wait, for ARM throttles the subscription, and run this again; `az monitor` tells who asks so much"
+            "wait until ARM no longer throttles, and run this again; `az monitor` shows who sends the requests"
         }
         FailureKind::Status(401) | FailureKind::Credential => {
             "check the identity's ids, and its secret, certificate or token file"
         }
         FailureKind::Status(403) => grant,
         FailureKind::Status(404) => {
-            "check that it exists, and the names of subscription and resource group in the cloud configuration"
+            "check that the resource exists, and the subscription and resource group in the cloud configuration"
         }
         FailureKind::NotConnected | FailureKind::Connection | FailureKind::Timeout => {
             "check resourceManagerEndpoint, the proxy variables, firewalls and name resolution, and run this again"
         }
-        FailureKind::Undecodable(_) => {
-            "check that ARM answers itself, and no proxy in its place, and run this again"
-        }
+        FailureKind::Undecodable(_) => "check that no proxy answers instead of ARM, and run this again",
         FailureKind::Refused => {
             "check the names in the cloud configuration, and that the addresses in ARM's answers are on \
              resourceManagerEndpoint"
         }
         FailureKind::Status(_) | FailureKind::Operation | FailureKind::PermitExpired => {
-            "run this again; docs/errors.md has the errors of ARM with what to do"
+            "run this again; docs/errors.md lists the errors of ARM with remedies"
         }
     }
 }

@@ -87,7 +87,7 @@ pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
     let stored = read_file(&args.file)?;
     if !args.dry_run && !args.yes && !stdin().is_terminal() {
         bail!(
-            "standard input is no terminal, so no confirmation is possible: pass --yes, or --dry-run to look first"
+            "standard input is not a terminal, so no confirmation is possible: pass --yes, or --dry-run to look first"
         );
     }
     let loaded = files::load_with(&args.files, args.kubeconfig.as_ref())?;

@@ -27,7 +27,7 @@ use crate::wiring::params;
 const DIFFERENT: u8 = 3;
 
 /// How many snapshots our ConfigMap names; older ones are no longer noted.
-const MOST_NOTES: usize = 50;
+const MAX_NOTES: usize = 50;
 
 /// The flags of `snapshot`.
 #[derive(Args, Debug)]
@@ -217,7 +217,7 @@ async fn note_in_config_map(
     let place = params::leases(azure.config).own;
     // A key of a ConfigMap has no colon.
     let name = created.strftime("%Y%m%dT%H%M%SZ").to_string();
-    let note = Note { prefix: "snapshot.", name, text: note.to_owned(), most: MOST_NOTES };
+    let note = Note { prefix: "snapshot.", name, text: note.to_owned(), most: MAX_NOTES };
     let kept = actors::kubernetes::keep(client, place.clone(), azure.clock, &note);
     match kept.await {
         Ok(()) => Ok((place, note.key())),

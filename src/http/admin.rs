@@ -236,7 +236,7 @@ async fn queue(
             let detail = match refused.into_iter().find(|(refused, _)| *refused == id) {
                 Some((_, why)) => format!("{id} is not written, and nothing is known of it here: {why}"),
                 None => format!(
-                    "{id} is no pool of a managed Service, and none that a control plane has said anything of; GET \
+                    "{id} is not a pool of a managed Service, and none that a control plane has said anything of; GET \
                      /api/v1/queues lists those that are, and GET /api/v1/resources all that are to be filled from control \
                      planes"
                 ),

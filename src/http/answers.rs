@@ -24,7 +24,7 @@ use super::problem::problem_until;
 /// A response with a longer body is large, in bytes.
 const LARGE: usize = 64 << 10;
 /// How many large responses of one listener may wait for their clients at a time.
-pub(super) const MOST_LARGE: usize = 16;
+pub(super) const MAX_LARGE: usize = 16;
 /// After so many seconds there may be room for another one.
 const ROOM_AFTER: u64 = 5;
 /// How much of a large body is handed to its connection at a time, in bytes.
@@ -32,7 +32,7 @@ const PIECE: usize = 16 << 10;
 /// How long a rendering of the metrics is shared with those that ask while it is sent.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 /// How many renderings are sent at a time at most; the newest is shared while there are as many.
-const MOST_RENDERINGS: usize = 4;
+const MAX_RENDERINGS: usize = 4;
 
 /// A body that is sent in pieces, and what lasts as long as it.
 pub(super) struct InPieces<K> {
@@ -82,7 +82,7 @@ pub(super) async fn limit(
 
 fn too_many() -> HttpResponse {
     let detail = format!(
-        "{MOST_LARGE} large responses wait for their clients to read them; try again, or ask for less with limit"
+        "{MAX_LARGE} large responses wait for their clients to read them; try again, or ask for less with limit"
     );
     problem_until(StatusCode::SERVICE_UNAVAILABLE, "too many large responses", &detail, ROOM_AFTER)
 }
@@ -107,7 +107,7 @@ impl Renderings {
     fn rendering(&self, now: Instant, render: impl FnOnce() -> String) -> Rc<Rendering> {
         let mut sent = self.0.borrow_mut();
         sent.retain(|rendering| rendering.strong_count() > 0);
-        let is_full = sent.len() >= MOST_RENDERINGS;
+        let is_full = sent.len() >= MAX_RENDERINGS;
         if let Some(newest) = sent.last().and_then(Weak::upgrade)
             && (is_full || now.duration_since(newest.at) < SHARED_FOR)
         {

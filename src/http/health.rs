@@ -91,7 +91,7 @@ fn of_pauses(view: Option<&PolicyView>) -> String {
     }
 }
 
-/// Whether every kind is followed. A broken connection is opened again within seconds, so a short gap is no failure.
+/// Whether every kind is followed. A broken connection is opened again within seconds, so a short gap is not a failure.
 fn check_watches(sources: &BTreeMap<Kind, SourceView>, now: Now) -> Result<String, String> {
     let mut lost = String::new();
     for source in sources.values() {

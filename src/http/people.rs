@@ -25,11 +25,11 @@ const OURS: &str = "/azure-backend-pool-controller";
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
 /// The longest path of which anything is made, in bytes: names of a load balancer and a pool, and much more.
-const LONGEST_PATH: usize = 1024;
+const MAX_PATH: usize = 1024;
 /// The longest method.
-const LONGEST_METHOD: usize = 16;
+const MAX_METHOD: usize = 16;
 /// The longest token. Those of service accounts have about a thousand bytes, those of operators some thousands.
-const LONGEST_TOKEN: usize = 32 << 10;
+const MAX_TOKEN: usize = 32 << 10;
 
 /// Who asks, where they were judged already. It goes with the request.
 struct Judged(Arc<str>);
@@ -124,7 +124,7 @@ fn token_of(request: &HttpRequest) -> Option<&str> {
     let header = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = header.split_once(' ')?;
     let token = token.trim();
-    let may_be_one = scheme.eq_ignore_ascii_case("bearer") && (1..=LONGEST_TOKEN).contains(&token.len());
+    let may_be_one = scheme.eq_ignore_ascii_case("bearer") && (1..=MAX_TOKEN).contains(&token.len());
     may_be_one.then_some(token)
 }
 
@@ -136,9 +136,9 @@ fn token_of(request: &HttpRequest) -> Option<&str> {
 /// right must not pause or release anything from that moment on, and operators ask for such things seldom.
 async fn judge(door: &Door, request: &HttpRequest) -> Result<Arc<str>, HttpResponse> {
     let (path, verb) = (request.match_info().as_str(), verb_of(request.method()));
-    if path.len() > LONGEST_PATH || verb.len() > LONGEST_METHOD {
+    if path.len() > MAX_PATH || verb.len() > MAX_METHOD {
         let detail = format!(
-            "a path has {LONGEST_PATH} bytes at most, and a method {LONGEST_METHOD}; GET /openapi.json lists those \
+            "a path has {MAX_PATH} bytes at most, and a method {MAX_METHOD}; GET /openapi.json lists those \
              that there are"
         );
         return Err(problem(StatusCode::URI_TOO_LONG, "too long", &detail));

@@ -52,7 +52,7 @@ pub(super) struct Released<'a> {
     answer: words::AnswerReleased,
     /// The removals that are no longer held back for what held them.
     released: Vec<ReleasedRemoval>,
-    /// The nodes that waited to be cut out of traffic.
+    /// The nodes that waited to be taken out of traffic.
     nodes: Vec<&'a str>,
 }
 
@@ -351,7 +351,9 @@ fn unknown(wanted: &Wanted) -> &'static str {
         | Wanted::Release(Scope::Everything | Scope::Pool(_))
         | Wanted::OpenGates(_)
         | Wanted::Pause { .. }
-        | Wanted::Resume(_) => "it is no pool of a managed Service; GET /api/v1/queues lists those that are",
+        | Wanted::Resume(_) => {
+            "it is not a pool of a managed Service; GET /api/v1/queues lists those that are"
+        }
     }
 }
 
@@ -426,7 +428,7 @@ fn nothing_released(wanted: &Wanted, stays: Stays) -> (&'static str, String) {
             ("the mode removes nothing", detail.to_owned())
         }
         Stays::NodeNotHeld => {
-            let detail = "the node does not wait to be cut out of traffic: nothing says that it leaves service, or it is cut \
+            let detail = "the node does not wait to be taken out of traffic: nothing says that it leaves service, or it is cut \
                           out already; GET /api/v1/nodes?state=held lists those that wait";
             ("the node is not held", detail.to_owned())
         }

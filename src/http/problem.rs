@@ -12,31 +12,31 @@ use utoipa::ToSchema;
 use super::values::SnapshotAge;
 use super::words;
 
-/// The methods of every path that shows something.
+/// Methods of every read-only path.
 const METHODS: &str = "GET, HEAD";
 
-/// How much of a path an answer repeats, in bytes. The client knows the rest, and each byte costs time.
-const LONGEST_PATH: usize = 200;
+/// Maximum bytes of a request path that a response repeats.
+const MAX_PATH: usize = 200;
 
-/// What a listener serves, for the answer to paths that it does not.
+/// Description of what a listener serves, for its 404 responses.
 #[derive(Clone, Copy)]
 pub(super) struct Serves(pub(super) &'static str);
 
-/// A problem, as RFC 9457 has it.
+/// A problem document as defined by RFC 9457.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Problem<'a> {
-    /// It has no type but its status.
+    /// Always `about:blank`: the status is the only type.
     r#type: words::ProblemType,
-    /// What is wrong, in short.
+    /// Short summary of the problem.
     title: &'a str,
     /// The status of the response.
     #[schema(minimum = 400, maximum = 599)]
     status: u16,
-    /// What is wrong, and what to do about it.
+    /// Explanation of the problem, with a remedy.
     detail: &'a str,
 }
 
-/// A problem with what a snapshot does or does not hold.
+/// A problem that was found in a snapshot, such as an unknown pool.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ProblemAsOf<'a> {
@@ -46,25 +46,25 @@ pub(super) struct ProblemAsOf<'a> {
     snapshot_age_seconds: SnapshotAge,
 }
 
-/// A problem that ends by itself.
+/// A temporary problem.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ProblemUntil<'a> {
     #[serde(flatten)]
     #[schema(inline)]
     problem: Problem<'a>,
-    /// When to try again, in seconds.
+    /// Seconds until a retry makes sense, as in `Retry-After`.
     #[schema(minimum = 1)]
     retry_after_seconds: u64,
 }
 
-/// A problem of a replica that does not lead.
+/// A refusal by a standby.
 #[derive(Serialize, ToSchema)]
 pub(super) struct ProblemOfLeader<'a> {
     #[serde(flatten)]
     #[schema(inline)]
     problem: Problem<'a>,
-    /// The replica that leads. Null: it is not known.
+    /// The leader. Null: unknown.
     leader: Option<&'a str>,
 }
 
@@ -76,7 +76,7 @@ impl<'a> Problem<'a> {
 
 /// A JSON document as it is sent, with unprintable characters escaped and recently sent tokens removed.
 pub(super) fn printable(document: &impl Serialize) -> String {
-    let mut document = serde_json::to_value(document).expect("the keys of answers are texts");
+    let mut document = serde_json::to_value(document).expect("keys of response documents are strings");
     make_printable(&mut document);
     Printable::json(&document.to_string()).to_string()
 }
@@ -95,7 +95,7 @@ pub(super) fn problem(status: StatusCode, title: &str, detail: &str) -> HttpResp
     sent(&mut HttpResponse::build(status), &Problem::new(status, title, detail))
 }
 
-/// A problem that names the replica that does what this one does not; `None`: it is not known.
+/// Returns the refusal of a standby, with the leader if it is known.
 pub(super) fn problem_of_leader(
     status: StatusCode,
     title: &str,
@@ -106,7 +106,7 @@ pub(super) fn problem_of_leader(
     sent(&mut HttpResponse::build(status), &ProblemOfLeader { problem, leader })
 }
 
-/// A problem with what a snapshot of this age does or does not hold.
+/// Returns a problem that was found in a snapshot of this age.
 pub(super) fn problem_as_of(
     snapshot_age_seconds: SnapshotAge,
     status: StatusCode,
@@ -121,22 +121,22 @@ fn sent(answer: &mut HttpResponseBuilder, document: &impl Serialize) -> HttpResp
     answer.content_type("application/problem+json").body(printable(document))
 }
 
-/// A path as an answer repeats it.
+/// Truncates a path for a response.
 fn start_of(path: &str) -> String {
-    match path.get(..path.floor_char_boundary(LONGEST_PATH)) {
+    match path.get(..path.floor_char_boundary(MAX_PATH)) {
         Some(start) if start.len() < path.len() => format!("{start}…"),
         Some(_) | None => path.to_owned(),
     }
 }
 
-/// The answer to a path that is not served.
+/// Responds 404 to an unknown path.
 pub(super) async fn no_such_path(request: HttpRequest, serves: web::Data<Serves>) -> HttpResponse {
     let path = start_of(request.path());
     let detail = format!("{path} is not served here; this listener serves {}", serves.0);
     problem(StatusCode::NOT_FOUND, "no such path", &detail)
 }
 
-/// A problem that ends by itself after so many seconds.
+/// Returns a temporary problem with `Retry-After`.
 pub(super) fn problem_until(status: StatusCode, title: &str, detail: &str, seconds: u64) -> HttpResponse {
     let problem = Problem::new(status, title, detail);
     let mut answer = HttpResponse::build(status);
@@ -144,7 +144,7 @@ pub(super) fn problem_until(status: StatusCode, title: &str, detail: &str, secon
     sent(answer, &ProblemUntil { problem, retry_after_seconds: seconds })
 }
 
-/// A problem with who asks: what it takes to be heard.
+/// Returns 401 with the authentication scheme.
 pub(super) fn unauthorized(detail: &str) -> HttpResponse {
     let status = StatusCode::UNAUTHORIZED;
     let mut answer = HttpResponse::build(status);
@@ -152,27 +152,27 @@ pub(super) fn unauthorized(detail: &str) -> HttpResponse {
     sent(answer, &Problem::new(status, "not authenticated", detail))
 }
 
-/// The answer to a method that a path does not have.
+/// Responds 405 on a read-only path.
 pub(super) async fn not_allowed(request: HttpRequest) -> HttpResponse {
     refused_method(&request, METHODS)
 }
 
-/// The same where there is only POST.
+/// Responds 405 on a path that supports only POST.
 pub(super) async fn not_allowed_but_post(request: HttpRequest) -> HttpResponse {
     refused_method(&request, "POST")
 }
 
 fn refused_method(request: &HttpRequest, methods: &'static str) -> HttpResponse {
-    // A method may be long, too.
+    // A method can be long too.
     let (path, method) = (start_of(request.path()), start_of(request.method().as_str()));
-    let detail = format!("{path} has {methods}, not {method}");
+    let detail = format!("{path} supports {methods}, not {method}");
     let status = StatusCode::METHOD_NOT_ALLOWED;
     let mut answer = HttpResponse::build(status);
     let problem = Problem::new(status, "method not allowed", &detail);
     sent(answer.insert_header((ALLOW, methods)), &problem)
 }
 
-/// The answer to a path whose parts are no text.
+/// Responds 400 to a path with an invalid part.
 pub(super) fn unreadable_path(error: PathError, request: &HttpRequest) -> actix_web::Error {
     let detail = format!("{} cannot be read: {error}", start_of(request.path()));
     let answer = problem(StatusCode::BAD_REQUEST, "unreadable path", &detail);

@@ -164,13 +164,13 @@ fn left_out(service: &ServiceView) -> String {
     };
     let more = match service.left_out.len() {
         1 => String::new(),
-        ServiceView::MOST_LEFT_OUT => "; many more are left out".to_owned(),
+        ServiceView::MAX_LEFT_OUT => "; many more are left out".to_owned(),
         all => format!("; {} more are left out", all - 1),
     };
     format!("; node {node} is left out of its {} pool, because {why}{more}", family(*of))
 }
 
-/// Why it is no candidate (D1).
+/// Why it is not a candidate (D1).
 fn not_managed(candidacy: Candidacy) -> Option<&'static str> {
     match candidacy {
         Candidacy::Candidate => None,

@@ -69,7 +69,7 @@ impl<C: Deref<Target = Cluster>> Pair<C> {
         Self { story, names, leader, standby, way }
     }
 
-    /// Makes every pool change, and waits until the leader's first write of that is under way.
+    /// Makes every pool change, and waits until the leader's first write of that is in flight.
     async fn write_is_in_flight(&self, replicas: u32) {
         self.write_of(self.names.iter(), replicas).await;
     }

@@ -1,5 +1,5 @@
 //! Evictions on a real API server: notices as node problem detectors make them, by either group of events, have their
-//! nodes tainted and cut out of traffic, and nothing that another client has set is lost by it (docs/design/nodes.md,
+//! nodes tainted and taken out of traffic, and nothing that another client has set is lost by it (docs/design/nodes.md,
 //! N1). What that rests on is shown of the API server itself.
 
 use std::collections::BTreeSet;

@@ -145,7 +145,7 @@ async fn s1_check_says_what_is_left_to_do_with_a_single_load_balancer() {
     });
     let findings = check(&bench).await;
     findings.must_have("candidates", "warning", "2 Services have no pool of their own");
-    findings.must_have("configuration", "warning", "only nodes that leave service are cut out of traffic");
+    findings.must_have("configuration", "warning", "only nodes that leave service are taken out of traffic");
     let of_candidates = findings.0.iter().filter(|it| it["check"] == "candidates");
     let means: Vec<&str> = of_candidates.filter_map(|it| it["means"].as_str()).collect();
     assert!(means.iter().any(|text| text.contains("nodes that leave service are cut out")), "{means:?}");

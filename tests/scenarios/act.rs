@@ -80,7 +80,7 @@ impl Stage {
     }
 
     async fn prepare_nodes(&mut self, count: &str, dual: bool) -> Done {
-        let count: u16 = count.parse().map_err(|_| format!("{count:?} is no number of nodes"))?;
+        let count: u16 = count.parse().map_err(|_| format!("{count:?} is not a number of nodes"))?;
         for number in 1..=count {
             let name = format!("node-{number}");
             self.world.place_node(&name, world::node_ips(number, dual));
@@ -413,7 +413,7 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
     };
     let mut planned =
         Fault { target, every: 1, limit: Some(1), load_balancer: None, effect: FaultEffect::Refuse };
-    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is no number"));
+    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is not a number"));
     let mut rest = rest.iter();
     while let Some(word) = rest.next() {
         let value = *rest.next().ok_or_else(|| format!("{word} has no value"))?;
@@ -452,7 +452,7 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
 /// The slice `web` is the first of its Service, `web/2` the second.
 fn slice_target(text: &str) -> Result<(ServiceName, usize), String> {
     let (service, number) = text.split_once('/').unwrap_or((text, "1"));
-    let number: usize = number.parse().map_err(|_| format!("{number:?} is no number of a slice"))?;
+    let number: usize = number.parse().map_err(|_| format!("{number:?} is not a number of a slice"))?;
     let index = number.checked_sub(1).ok_or("slices are counted from 1")?;
     Ok((ServiceName::parse(service), index))
 }

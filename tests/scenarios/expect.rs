@@ -174,7 +174,7 @@ impl Stage {
         self.fakes.azure.ask(look).await
     }
 
-    /// The last expected PUTs of two pools were under way at the same time.
+    /// The last expected PUTs of two pools were in flight at the same time.
     fn expect_overlap(&self, one: &str, other: &str) -> Done {
         let last = |pool: &str| {
             let put = self.puts.iter().rev().find(|put| put.told && put.pool == pool);
@@ -300,7 +300,7 @@ impl Stage {
     async fn expect_gauge(&mut self, series: &str, value: &str) -> Done {
         let wanted: Option<f64> = match value {
             "any" | "absent" => None,
-            number => Some(number.parse().map_err(|_| format!("{number:?} is no number"))?),
+            number => Some(number.parse().map_err(|_| format!("{number:?} is not a number"))?),
         };
         let mut again = Patience::of(self);
         loop {
@@ -376,5 +376,5 @@ fn micros(text: &str) -> Result<u64, String> {
 }
 
 fn number(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("{text:?} is no number"))
+    text.parse().map_err(|_| format!("{text:?} is not a number"))
 }

@@ -20,7 +20,7 @@ pub enum Way {
     Text(u16),
     /// In the ERROR event of a watch that has begun.
     Event(u16),
-    /// As a success that is no object.
+    /// As a success that is not an object.
     Nonsense,
     /// In the reason for which a review refuses a user.
     Reason,

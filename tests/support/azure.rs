@@ -249,7 +249,7 @@ impl Azure {
             balancers.iter().map(|lb| azure.model.max_concurrent_puts(lb)).max().unwrap_or(0)
         };
         let (most, counters) = (self.arm.azure.ask(most).await, self.counters().await);
-        assert!(most <= 1, "{most} writes of one load balancer were under way at the same time");
+        assert!(most <= 1, "{most} writes of one load balancer were in flight at the same time");
         assert_eq!(
             (counters.refused_by_lock, counters.superseded),
             (0, 0),
@@ -302,7 +302,7 @@ pub fn members(exchange: &Exchange) -> Option<BTreeSet<IpAddr>> {
 fn put(exchange: &Exchange) -> Put {
     Put {
         at_us: exchange.arrived_us,
-        // A write whose answer is held back is under way until it is let go.
+        // A write whose answer is held back is in flight until it is let go.
         answered_us: exchange.ended_us.unwrap_or(u64::MAX),
         who: exchange.header("User-Agent").unwrap_or_default().to_owned(),
         pool: exchange.pool().map(|pool| pool.pool).unwrap_or_default(),

@@ -275,7 +275,7 @@ fn listeners(log: &Path, before: usize) -> Option<Listeners> {
     Some(Listeners { health: address("health")?, admin: address("admin")?, admin_tls: address("admin_tls") })
 }
 
-/// The log's lines of level ERROR, and those that are no log lines: what a panic prints.
+/// The log's lines of level ERROR, and those that are not log lines: what a panic prints.
 fn errors(log: &Path) -> Vec<String> {
     let wrong = |line: &Value| line["level"] == "ERROR" || !line.is_object();
     log_lines(log).iter().filter(|line| wrong(line)).map(ToString::to_string).collect()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{before_tests, fail_if_any, files, is_test};
 
 /// The most characters in the name of a test, or of any other function.
-const LONGEST_NAME: usize = 70;
+const MAX_NAME: usize = 70;
 
 /// The types that every machine has.
 const OF_EACH_MACHINE: [&str; 3] = ["In", "Out", "Params"];
@@ -45,7 +45,7 @@ fn names_of_tests_are_short() {
     for (path, text) in files(&[".rs"]) {
         for (number, line) in text.lines().enumerate() {
             let names = line.split("fn ").skip(1).filter_map(|rest| declared(rest, ""));
-            for name in names.filter(|name| name.chars().count() > LONGEST_NAME) {
+            for name in names.filter(|name| name.chars().count() > MAX_NAME) {
                 offences.push(format!("{path}:{}: {name}", number + 1));
             }
         }
@@ -53,7 +53,7 @@ fn names_of_tests_are_short() {
     // A story is a test by the name of its file.
     for path in files(&[".txt"]).into_keys() {
         let story = path.split_once("scenarios/").and_then(|(_, file)| file.strip_suffix(".txt"));
-        if story.is_some_and(|name| name.chars().count() > LONGEST_NAME) {
+        if story.is_some_and(|name| name.chars().count() > MAX_NAME) {
             offences.push(path);
         }
     }

@@ -55,7 +55,7 @@ fn put_accepted(response: &RawResponse) -> Result<ArmAnswer, Failure> {
     let may_be_empty = matches!(u16::from(response.status()), 202 | 204);
     let body = if may_be_empty && text(response)?.is_empty() { Value::Null } else { json(response)? };
     if !body.is_object() && !body.is_null() {
-        return Err(failure::undecodable(response, "the answer is no object"));
+        return Err(failure::undecodable(response, "the answer is not an object"));
     }
     let headers = response.headers();
     Ok(ArmAnswer::Put(PutAccepted {

@@ -18,7 +18,7 @@ use body::ErrorBody;
 pub(crate) use retry_after::retry_after;
 
 /// Longest message, in bytes.
-pub(crate) const LONGEST_MESSAGE: usize = 1024;
+pub(crate) const MAX_MESSAGE: usize = 1024;
 
 const CORRELATION_ID: HeaderName = HeaderName::from_static("x-ms-correlation-request-id");
 
@@ -92,7 +92,7 @@ fn without_answer(kind: FailureKind, retry_after: RetryAfter, message: &str) -> 
     }
 }
 
-/// Returns one line of at most [`LONGEST_MESSAGE`] bytes, without secrets.
+/// Returns one line of at most [`MAX_MESSAGE`] bytes, without secrets.
 fn shorten(text: &str) -> String {
-    safe_line(text, &[], LONGEST_MESSAGE)
+    safe_line(text, &[], MAX_MESSAGE)
 }

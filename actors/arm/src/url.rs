@@ -6,17 +6,17 @@ use url::Url;
 
 use crate::settings::Settings;
 
-/// Why there is no URL.
+/// Reason why a URL was not built.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum AddressError {
     /// A name that would not be one segment of a path.
-    #[error("the name {0:?} cannot stand in an address")]
+    #[error("the name {0:?} is not valid in a URL path")]
     Name(String),
     /// The URL of an operation is invalid.
-    #[error("the operation's address is not readable")]
+    #[error("the operation's URL is invalid")]
     Unreadable,
     /// The URL of an operation is on another server.
-    #[error("the operation's address is not on the endpoint")]
+    #[error("the operation's URL is not on the endpoint")]
     Foreign,
 }
 
@@ -61,13 +61,14 @@ impl Addresses {
         if same && bare { Ok(url) } else { Err(AddressError::Foreign) }
     }
 
-    /// The URL of an authorization resource of a scope: the id of a subscription, a resource group or a resource.
+    /// The URL of a Microsoft.Authorization collection (`permissions`, `locks`) at a scope, which is the id of a
+    /// subscription, a resource group or a resource.
     pub(crate) fn about(&self, scope: &str, what: &str, version: &str) -> Result<Url, AddressError> {
         let tail = ["providers", "Microsoft.Authorization", what];
         self.at(scope.split('/').filter(|segment| !segment.is_empty()).chain(tail), version)
     }
 
-    /// The URL of the resource with this id, whose query may follow a question mark.
+    /// The URL of the resource with this id, which may include a query.
     pub(crate) fn resource(&self, id: &str, version: &str) -> Result<Url, AddressError> {
         let (path, query) = id.split_once('?').unwrap_or((id, ""));
         let mut url = self.at(path.split('/').filter(|segment| !segment.is_empty()), version)?;
@@ -119,13 +120,12 @@ impl Addresses {
     }
 }
 
-/// Returns whether a name stays one segment of a path: names of dots walk up, and control characters vanish.
+/// Returns whether a name stays one path segment: the URL parser resolves `.` and `..` and drops control characters.
 pub(crate) fn is_segment(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.chars().any(char::is_control)
 }
 
-/// Returns whether the URL of an operation returns the resource and not a status (`Location` instead of
-/// `Azure-AsyncOperation`).
+/// Returns whether polling this URL returns the resource (`Location`) instead of a status (`Azure-AsyncOperation`).
 pub(crate) fn answers_with_resource(url: &Url) -> bool {
     url.path_segments().is_some_and(|mut path| path.any(|it| it.eq_ignore_ascii_case("operationResults")))
 }

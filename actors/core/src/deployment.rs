@@ -16,7 +16,7 @@ use model::machine::{Machine, Now};
 /// Wait after the first failure; doubles with each further failure.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(600);
+const MAX_WAIT: Duration = Duration::from_secs(600);
 /// Failures before the machine reports to operators: an API server may be unreachable for a moment.
 const QUIET_FAILURES: u32 = 3;
 
@@ -73,7 +73,7 @@ enum Phase {
 impl Deployment {
     fn on_failure(&mut self, now: Now, failure: Failure, out: &mut Vec<Out>) {
         let factor = 1_u32.checked_shl(self.failures).unwrap_or(u32::MAX);
-        self.phase = Phase::Waiting(now.plus(FIRST_WAIT.saturating_mul(factor).min(LONGEST_WAIT)));
+        self.phase = Phase::Waiting(now.plus(FIRST_WAIT.saturating_mul(factor).min(MAX_WAIT)));
         self.failures = self.failures.saturating_add(1);
         let is_certain = match failure {
             Failure::Absent | Failure::Denied(_) => true,

@@ -13,7 +13,7 @@ use model::object::Kind;
 use sources::watch::{Ask, In, Line};
 
 /// Most deliveries that wait for a watcher before the port stops reading.
-pub const MOST_UNREAD: usize = 16_384;
+pub const MAX_UNREAD: usize = 16_384;
 
 /// Smallest difference between the times of two lines.
 const TICK: Duration = Duration::from_micros(1);

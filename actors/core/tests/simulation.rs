@@ -93,7 +93,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use burst::burst;
-use ccm::LONGEST_RETRY_US;
+use ccm::MAX_RETRY_US;
 use drain::{Quiet, calls};
 use plant::Plant;
 use play::{DrainResults, Failed, Played, duty, play, shrink, size_of, size_of_restored};
@@ -115,7 +115,7 @@ const ROLLOUTS: u64 = 4;
 /// `kubectl rollout restart` and `kubectl rollout status` in a loop.
 const ROLLOUT_APART_S: u64 = 10;
 /// Longest time in seconds for which we may hold the shared Lease without interruption (W7).
-const LONGEST_PIECE_S: u64 = 60;
+const MAX_PIECE_S: u64 = 60;
 /// Longest time of a request about a Lease without faults, in seconds.
 const ON_ITS_WAY_S: u64 = 1;
 /// Number of worlds for each kind of fault.
@@ -256,12 +256,12 @@ fn w7_the_shared_lease_is_ours_for_half_of_the_time_at_most() {
         println!("seed {seed}: {duty:?}");
         // Our share: never longer than this without interruption, then left to others for at least as long as we held
         // it. So never more than half of the time.
-        assert!(duty.longest <= LONGEST_PIECE_S + ON_ITS_WAY_S, "seed {seed}: {duty:?}");
+        assert!(duty.longest <= MAX_PIECE_S + ON_ITS_WAY_S, "seed {seed}: {duty:?}");
         assert!(duty.too_soon <= ON_ITS_WAY_S, "seed {seed}, {:?}: {duty:?}", duty.worst);
         assert!(2 * duty.held.0 <= duty.watched, "seed {seed}: {duty:?}");
         // The share of others: a client that has found the Lease taken returns after its own wait.
-        let its_own_wait = LONGEST_RETRY_US / 1_000_000;
-        assert!(duty.without <= LONGEST_PIECE_S + its_own_wait, "seed {seed}: {duty:?}");
+        let its_own_wait = MAX_RETRY_US / 1_000_000;
+        assert!(duty.without <= MAX_PIECE_S + its_own_wait, "seed {seed}: {duty:?}");
         puts += duty.puts;
     }
     assert!(puts > 10 * share_of(DUTY_SEEDS), "only {puts} PUTs: the Lease was hardly needed");
@@ -510,7 +510,7 @@ fn w7_half_of_the_additions_of_a_rolling_restart_come_in_two_turns() {
         let [median, most, last] = [50, 90, 100].map(|percent| percentile(&rollout.waits, percent));
         println!("seed {seed}: p50 {median:.1} s, p90 {most:.1} s, longest {last:.1} s; {rollout}");
         assert_eq!((rollout.missing, &rollout.wrong), (0, &None), "seed {seed}");
-        assert!(rollout.longest <= LONGEST_PIECE_S + ON_ITS_WAY_S, "seed {seed}: {rollout}");
+        assert!(rollout.longest <= MAX_PIECE_S + ON_ITS_WAY_S, "seed {seed}: {rollout}");
         // The cooldown after the last hold does not belong to the restart.
         assert!(2 * rollout.held <= rollout.watched + rollout.longest, "seed {seed}: {rollout}");
         all.extend(rollout.waits);

@@ -1,5 +1,5 @@
-//! What was read: the cluster's facts, and the bodies of everything at Azure that the migration is about. It is also what
-//! the journal stores, so everything that is written later follows from it.
+//! The inventory: facts about the cluster, and the Azure resources in the scope of the migration. The journal stores
+//! it, and every later write is derived from it.
 
 mod scope;
 mod survey;
@@ -17,12 +17,12 @@ pub use scope::{Frontend, Scope};
 pub(crate) use survey::security_groups;
 pub use survey::{CallId, Survey, SurveyIn, SurveyOut};
 
-/// How nodes are members of the cluster's pools.
+/// How backend pools reference nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Membership {
-    /// By references of their IP configurations: `nodeIPConfiguration`.
+    /// By IP configuration of a network interface: `nodeIPConfiguration`.
     NodeIpConfiguration,
-    /// By their addresses in the pool: `nodeIP`.
+    /// By address: `nodeIP`.
     NodeIp,
 }
 
@@ -35,7 +35,7 @@ pub struct Node {
     pub machine: Option<ResourceId>,
     /// Its internal addresses.
     pub addresses: Vec<IpAddr>,
-    /// Whether it belongs into no pool: a label says so, or it is of the control plane and these are excluded.
+    /// Whether the node is excluded from all pools, by a label or as an excluded control-plane node.
     pub excluded: bool,
 }
 
@@ -48,23 +48,23 @@ pub struct Service {
     pub addresses: Vec<IpAddr>,
 }
 
-/// What is to be done with the cluster's load balancers.
+/// Goal of the migration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Purpose {
-    /// Standard load balancers take the place of Basic ones.
+    /// Replaces Basic load balancers with Standard ones.
     #[default]
     Standard,
-    /// The pools of Standard load balancers name their members by address, and no longer by interface.
+    /// Converts the pools of Standard load balancers from network interfaces to addresses.
     IpPools,
 }
 
-/// What the configuration and the API server say.
+/// Facts from the configuration and the API server.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Cluster {
-    /// What is to be done.
+    /// The goal.
     #[serde(default)]
     pub purpose: Purpose,
-    /// The cluster's name, which its pools have too.
+    /// The cluster's name, which is also the name of its pools.
     pub name: String,
     /// The resource group of the nodes.
     pub resource_group: ResourceId,
@@ -72,10 +72,10 @@ pub struct Cluster {
     pub load_balancer_group: ResourceId,
     /// The virtual network.
     pub network: Option<ResourceId>,
-    /// The names that load balancers of this cluster have, without `-internal`. The first is that of the load balancer
-    /// that Standard has for all nodes.
+    /// Names of the load balancers of this cluster, without `-internal`. The first is the one that has all nodes with
+    /// the Standard SKU.
     pub load_balancers: Vec<String>,
-    /// Whether the cloud configuration says `loadBalancerSku: standard`.
+    /// Whether `loadBalancerSku` is `standard` in the cloud configuration.
     pub says_standard: bool,
     /// How nodes are members.
     pub membership: Membership,
@@ -91,7 +91,7 @@ pub struct Cluster {
     pub webhooks: Vec<String>,
 }
 
-/// What became of a resource that was asked for.
+/// Result of reading a resource.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Found {
     /// Its body.
@@ -102,7 +102,7 @@ pub enum Found {
     Unreadable(String),
 }
 
-/// What became of a list that was asked for.
+/// Result of reading a list.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Listed {
     /// Its items.
@@ -123,7 +123,7 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// An inventory in which nothing was read from Azure yet.
+    /// Creates an inventory without Azure resources.
     #[must_use]
     pub fn of(cluster: Cluster) -> Inventory {
         Inventory { cluster, resources: BTreeMap::new(), lists: BTreeMap::new() }
@@ -155,8 +155,8 @@ impl Inventory {
         })
     }
 
-    /// A hash of everything in scope, and of what the configuration asks for. Two inventories with the same digest give
-    /// the same plan. Entity tags and states of operations do not count.
+    /// Returns a hash of the resources in scope and the relevant configuration. Inventories with the same digest give
+    /// the same plan. Entity tags and provisioning states are ignored.
     #[must_use]
     pub fn digest(&self) -> String {
         let scope = Scope::of(self);
@@ -172,7 +172,7 @@ impl Inventory {
     }
 }
 
-/// A body with its keys in order, without what changes by itself.
+/// Returns a body with sorted keys, without volatile properties.
 fn canonical(body: &Value) -> String {
     match body {
         Value::Object(map) => {

@@ -32,7 +32,7 @@ pub struct Journal {
 /// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// It is no journal, or it is damaged.
+    /// It is not a journal, or it is damaged.
     #[error("the journal is not readable")]
     Unreadable(#[source] serde_json::Error),
     /// Another version of this program wrote it.

@@ -56,7 +56,7 @@ pub struct Work {
     pub members: BTreeMap<ResourceId, Member>,
     /// How many instances the scale sets have.
     pub instances: u64,
-    /// Instances of nodes that belong into no pool.
+    /// Instances of nodes that belong in no pool.
     pub excluded: BTreeSet<ResourceId>,
     /// Pools that are to name their members by address, by load balancer, with the number of members.
     pub pools: BTreeMap<ResourceId, BTreeMap<String, usize>>,
@@ -206,7 +206,7 @@ impl Joined<'_> {
         Member { kind, attachments, probe }
     }
 
-    /// Whether a node of the cluster that belongs into pools runs here.
+    /// Whether a node of the cluster that belongs in pools runs here.
     fn joins(&self, id: &ResourceId, body: &Value) -> bool {
         let machine = ResourceId::new(text(&body["properties"]["virtualMachine"]["id"]));
         let nodes = self.inventory.cluster.nodes.iter().filter(|node| !node.excluded);

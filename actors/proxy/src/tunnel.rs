@@ -12,7 +12,7 @@ use crate::stream::Duplex;
 use crate::url::{Login, bare_host};
 
 /// The longest answer of an HTTP proxy, in bytes.
-const LONGEST_ANSWER: usize = 16 << 10;
+const MAX_ANSWER: usize = 16 << 10;
 
 /// Why a proxy opened no tunnel.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ pub(crate) async fn connect(
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
         answer.push(io.read_u8().await.map_err(TunnelError::Io)?);
-        if answer.len() > LONGEST_ANSWER {
+        if answer.len() > MAX_ANSWER {
             return refused("its answer to CONNECT is too long");
         }
     }

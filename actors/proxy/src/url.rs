@@ -65,14 +65,14 @@ impl Proxy {
 
     fn parse(named_by: &str, value: &str, without_scheme: Option<Kind>) -> Result<Proxy, Unusable> {
         let unusable = |why: &str| Unusable { named_by: named_by.to_owned(), why: why.to_owned() };
-        let parsed: Uri = value.parse().map_err(|_| unusable("is no address"))?;
+        let parsed: Uri = value.parse().map_err(|_| unusable("is not an address"))?;
         let scheme = parsed.scheme_str().map(str::to_ascii_lowercase);
         let kind = match scheme.as_deref() {
             Some("http") => Kind::Http,
             Some("https") => Kind::Https,
             // Either way the proxy resolves names, as with Go.
             Some("socks5" | "socks5h") => Kind::Socks5,
-            Some(other) if other.len() <= LONGEST_SCHEME => {
+            Some(other) if other.len() <= MAX_SCHEME => {
                 return Err(unusable(&format!("has the unknown scheme {other}")));
             }
             Some(_) => return Err(unusable("has an unknown scheme")),
@@ -98,7 +98,7 @@ impl Proxy {
             return Err(unusable("has a user or password of more than 255 bytes"));
         }
         let address = format!("{}://{host}:{port}/", kind.scheme()).parse();
-        let address = address.map_err(|_| unusable("is no address"))?;
+        let address = address.map_err(|_| unusable("is not an address"))?;
         Ok(Proxy { kind, address, login, named_by: Arc::from(named_by) })
     }
 
@@ -133,7 +133,7 @@ impl Proxy {
 }
 
 /// The longest scheme that an error repeats: a longer one may be a secret.
-const LONGEST_SCHEME: usize = 8;
+const MAX_SCHEME: usize = 8;
 
 impl Kind {
     fn scheme(self) -> &'static str {
@@ -199,14 +199,14 @@ mod tests {
         for (value, why) in [
             ("p.example:3128", "has no scheme"),
             ("ftp://user:hidden@p", "has the unknown scheme ftp"),
-            ("http://", "is no address"),
+            ("http://", "is not an address"),
             ("http://p:0", "has no usable port"),
             ("http://p:99999", ""),
             ("http://p:hidden", ""),
             ("http://user:hidden@:3128", ""),
-            ("http://p x", "is no address"),
-            (" http://p", "is no address"),
-            ("", "is no address"),
+            ("http://p x", "is not an address"),
+            (" http://p", "is not an address"),
+            ("", "is not an address"),
             ("/p", ""),
         ] {
             let error = Proxy::of_kubeconfig(value).expect_err(value).to_string();

@@ -102,7 +102,7 @@ async fn e2_what_waits_is_shown_by_receiver_and_returns_to_zero() {
     assert_eq!(shown("writer"), None, "what has just come may be gone in a moment");
     after(2).await;
     assert_eq!(shown("writer").as_deref(), Some("7"));
-    assert_eq!(shown("board"), None, "what is under way does not wait");
+    assert_eq!(shown("board"), None, "what is in flight does not wait");
     other.send(Halt).await.expect("it lives");
     after(1).await;
     assert_eq!(shown("writer").as_deref(), Some("5"), "a sender that ends takes its share with it");

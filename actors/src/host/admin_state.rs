@@ -47,21 +47,21 @@ fn log_nodes(before: &Snapshot, after: &Snapshot) {
 
 fn log_records(was: Option<&AdminView>, now: &AdminView) {
     if was.is_some_and(|was| was.switched_off) != now.switched_off {
-        tracing::info!(off = now.switched_off, "a note switches the admin state off, or ends that");
+        tracing::info!(off = now.switched_off, "the ConfigMap switched the admin state off or on");
     }
     for (key, why) in &now.unreadable {
         if was.is_none_or(|was| was.unreadable.get(key) != Some(why)) {
-            let remedy = "correct or remove this key of the ConfigMap that is named like our Lease; until then what is Down \
-                          of its node is left as it is, and the node is not cut out again";
-            tracing::warn!(%key, why, remedy, "a record of a node cannot be read");
+            let remedy = "correct or remove this key of the ConfigMap that has the name of our Lease; until then, the \
+                          Down entries of its node stay, and the node is not taken out of traffic again";
+            tracing::warn!(%key, why, remedy, "failed to read a node record");
         }
     }
     if let Some(why) = &now.last_error
         && was.is_none_or(|was| was.last_error.is_none())
     {
-        let remedy = "where it is refused (HTTP 401 or 403) let the service account get, create and update the \
-                      ConfigMap that is named like our Lease, else check that the API server is up and reachable; \
-                      until it can be written, no further node is cut out of traffic";
-        tracing::warn!(%why, records = now.records, remedy, "records of nodes cannot be kept");
+        let remedy = "for HTTP 401 or 403, let the service account get, create and update the ConfigMap that has the \
+                      name of our Lease; otherwise check that the API server is reachable; until the write succeeds, \
+                      no further node is taken out of traffic";
+        tracing::warn!(%why, records = now.records, remedy, "failed to write node records");
     }
 }

@@ -42,7 +42,7 @@ const LAG: Duration = Duration::from_secs(2);
 /// A watch that breaks after this time counts as closed: connections are cut now and then.
 const ROUTINE: Duration = Duration::from_secs(10);
 /// Longest accepted line of a watch.
-const LONGEST_LINE: usize = 1 << 20;
+const MAX_LINE: usize = 1 << 20;
 
 /// Places of both Leases.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -120,7 +120,7 @@ impl Requests {
         from: &ResourceVersion,
         bytes: impl AsyncRead + Unpin,
     ) -> Result<LeaseAnswer, RequestFailure> {
-        let mut lines = FramedRead::new(bytes, LinesCodec::new_with_max_length(LONGEST_LINE));
+        let mut lines = FramedRead::new(bytes, LinesCodec::new_with_max_length(MAX_LINE));
         let (began, mut state) = (Instant::now(), WatchState::Nothing);
         loop {
             let line = match &state {

@@ -20,10 +20,10 @@ use crate::clock::Clock;
 /// Time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Most characters of an object's name in the name of an Event.
-const LONGEST_STEM: usize = 230;
+const MAX_STEM: usize = 230;
 
 /// Longest message that the API server accepts, in bytes.
-const LONGEST_MESSAGE: usize = 1024;
+const MAX_MESSAGE: usize = 1024;
 
 /// Identity of this process in Events, and the object that events about the process are attached to.
 #[derive(Clone, Debug)]
@@ -239,7 +239,7 @@ async fn send(
 
 /// client-go's format: the name of the object, a dot and hexadecimal nanoseconds.
 fn name_of(object: &str, start: i128, serial: u64) -> String {
-    let stem: String = object.chars().take(LONGEST_STEM).collect();
+    let stem: String = object.chars().take(MAX_STEM).collect();
     let stem = stem.trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric());
     format!("{stem}.{:x}", start + i128::from(serial))
 }
@@ -262,7 +262,7 @@ fn manifest(event: &Event, involved: Involved, name: &str, reporter: &Reporter, 
 fn change(event: &Event, clock: Clock) -> Value {
     let count = i32::try_from(event.count).unwrap_or(i32::MAX);
     let last = seconds(clock.timestamp_of(event.last));
-    let message = Printable::line_within(&event.message, LONGEST_MESSAGE);
+    let message = Printable::line_within(&event.message, MAX_MESSAGE);
     json!({ "count": count, "lastTimestamp": last, "message": message.as_str() })
 }
 

@@ -143,7 +143,7 @@ fn log_failure(ask: &TaintAsk, failure: &RequestFailure) {
     let (node, change) = (&ask.node, change_text(ask.edit));
     match failure {
         RequestFailure::Denied(why) => {
-            let remedy = "let the service account patch nodes; until then nodes that are evicted are cut out of traffic \
+            let remedy = "let the service account patch nodes; until then nodes that are evicted are taken out of traffic \
                           without the taint";
             tracing::warn!(%node, change, %why, remedy, "the API server refuses to patch the taints of a node");
         }

@@ -29,7 +29,7 @@ use crate::clock::Clock;
 /// Time limit for the start of the answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(45);
 /// Longest accepted line; etcd itself refuses objects over 1.5 MiB.
-const LONGEST_LINE: usize = 8 << 20;
+const MAX_LINE: usize = 8 << 20;
 /// A watch that breaks after this time counts as closed: connections are cut now and then.
 const ROUTINE: Duration = Duration::from_secs(10);
 /// Objects per page of a plain list.
@@ -233,7 +233,7 @@ async fn stream(
         return (None, None);
     }
     let bytes = answer.into_body().into_data_stream().map_err(std::io::Error::other);
-    let lines = FramedRead::new(StreamReader::new(bytes), LinesCodec::new_with_max_length(LONGEST_LINE));
+    let lines = FramedRead::new(StreamReader::new(bytes), LinesCodec::new_with_max_length(MAX_LINE));
     let reader = Reader::new(clock, request, watcher);
     (reader.read_all(lines, || server.at(clock.wall())).await, Some(opened.elapsed()))
 }

@@ -23,16 +23,16 @@ use messages::{
 };
 
 /// Longest text for operators from a control plane, in bytes.
-pub(crate) const LONGEST_WORDS: usize = 1024;
+pub(crate) const MAX_WORDS: usize = 1024;
 
 /// Longest version and longest nonce of a response, in bytes: the request repeats both.
-pub(crate) const LONGEST_VERSION: usize = 64 << 10;
+pub(crate) const MAX_VERSION: usize = 64 << 10;
 
 /// Most resources that are decoded per response.
-pub(crate) const MOST_RESOURCES: usize = 10_000;
+pub(crate) const MAX_RESOURCES: usize = 10_000;
 
 /// Most errors that are decoded per response (TP3).
-pub(crate) const MOST_ERRORS: usize = 10_000;
+pub(crate) const MAX_ERRORS: usize = 10_000;
 
 /// The type URL of the wrapper in which a resource may come.
 const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
@@ -50,9 +50,7 @@ pub enum DecodeError {
     #[error("message is no DiscoveryResponse: resources or resource_errors are of another type")]
     Malformed,
     /// The reply would be too large.
-    #[error(
-        "version_info or nonce of a DiscoveryResponse is longer than {LONGEST_VERSION} bytes: shorten it"
-    )]
+    #[error("version_info or nonce of a DiscoveryResponse is longer than {MAX_VERSION} bytes: shorten it")]
     TooLong,
 }
 
@@ -63,15 +61,15 @@ pub enum DecodeError {
 /// The bytes are not a `DiscoveryResponse` that can be answered.
 pub fn response(bytes: &[u8]) -> Result<Response, DecodeError> {
     let message = DiscoveryResponse::decode(bytes).map_err(|source| DecodeError::Protobuf { source })?;
-    if message.version_info.len().max(message.nonce.len()) > LONGEST_VERSION {
+    if message.version_info.len().max(message.nonce.len()) > MAX_VERSION {
         return Err(DecodeError::TooLong);
     }
     if each(bytes, 2).chain(each(bytes, 7)).any(|field| field.is_err()) {
         return Err(DecodeError::Malformed);
     }
     let mut room = Room::default();
-    let resources = each(bytes, 2).flatten().take(MOST_RESOURCES);
-    let errors = each(bytes, 7).flatten().take(MOST_ERRORS);
+    let resources = each(bytes, 2).flatten().take(MAX_RESOURCES);
+    let errors = each(bytes, 7).flatten().take(MAX_ERRORS);
     Ok(Response {
         type_url: message.type_url,
         version: message.version_info,
@@ -88,8 +86,7 @@ fn excess(bytes: &[u8]) -> Option<String> {
         let count = each(bytes, number).count();
         (count > most).then(|| format!("{what}: are {count}, and only the first {most} are read: send fewer"))
     };
-    let found =
-        [beyond(2, MOST_RESOURCES, "resources"), beyond(7, MOST_ERRORS, "resource_errors")].into_iter();
+    let found = [beyond(2, MAX_RESOURCES, "resources"), beyond(7, MAX_ERRORS, "resource_errors")].into_iter();
     found.flatten().reduce(|one, other| format!("{one}; {other}"))
 }
 
@@ -178,14 +175,14 @@ fn body(part: &Part<'_>, room: &mut Room) -> Result<Body, String> {
 }
 
 fn why(error: &prost::DecodeError) -> String {
-    redact::safe_line(&error.to_string(), &[], LONGEST_WORDS)
+    redact::safe_line(&error.to_string(), &[], MAX_WORDS)
 }
 
 fn reported(error: &[u8]) -> ReportedError {
     // An undecodable error names no resource, and is rejected for that.
     let ResourceError { resource_name, error_detail } = ResourceError::decode(error).unwrap_or_default();
     let (code, message) = match error_detail {
-        Some(status) => (Some(status.code), redact::safe_line(&status.message, &[], LONGEST_WORDS)),
+        Some(status) => (Some(status.code), redact::safe_line(&status.message, &[], MAX_WORDS)),
         None => (None, String::new()),
     };
     ReportedError { name: resource_name.map(|name| name.name), code, message }

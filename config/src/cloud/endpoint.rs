@@ -77,7 +77,7 @@ const US_GOVERNMENT: Addresses = (
 );
 
 impl Cloud {
-    /// The cloud of that name, whatever its case; `None` for an unknown name.
+    /// The cloud of that name (case-insensitive); `None` for an unknown name.
     pub fn named(name: &str) -> Option<Self> {
         match name.to_ascii_uppercase().as_str() {
             "" | "AZURECLOUD" | "AZUREPUBLICCLOUD" => Some(Self::Public),

@@ -141,7 +141,7 @@ impl<'a> Fields<'a> {
                     field: self.path(key),
                     found: spelled.join(" and "),
                     expected: "the key once".to_owned(),
-                    remedy: "remove all but one; keys are the same whatever their case".to_owned(),
+                    remedy: "remove all but one; keys are case-insensitive".to_owned(),
                 };
                 self.problems.push(problem);
                 return None;

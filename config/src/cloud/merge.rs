@@ -17,7 +17,7 @@ pub enum CloudConfigType {
 }
 
 impl CloudConfigType {
-    /// The type of that name, whatever its case.
+    /// The type of that name (case-insensitive).
     pub(crate) fn named(name: &str) -> Option<Self> {
         match name.to_ascii_lowercase().as_str() {
             "file" => Some(Self::File),

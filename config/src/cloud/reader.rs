@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
         let cloud = Cloud::named(name).unwrap_or_else(|| {
             if !is_called_azure_stack {
                 let message =
-                    format!("{} is no known cloud and counts as AzurePublicCloud", document::quoted(name));
+                    format!("{} is not a known cloud and counts as AzurePublicCloud", document::quoted(name));
                 self.warn("cloud", message);
             }
             Cloud::Public
@@ -290,7 +290,7 @@ impl<'a> Reader<'a> {
         }
         if !config.uses_multiple_load_balancers() {
             let what_is_left = if config.admin_state_enabled() {
-                "only nodes that leave service are cut out of traffic (enableLoadBalancerAdminState)"
+                "only nodes that leave service are taken out of traffic (enableLoadBalancerAdminState)"
             } else {
                 "with enableLoadBalancerAdminState false there is nothing to do either"
             };

@@ -65,7 +65,7 @@ fn c1_keys_that_differ_only_in_case_are_refused_with_both_names() {
     assert_eq!(
         refused("tenantID: t-2\n"),
         ["azure.json:9: tenantId: found tenantId (line 1) and tenantID (line 9), expected the key once; \
-          remove all but one; keys are the same whatever their case"]
+          remove all but one; keys are case-insensitive"]
     );
     assert_eq!(
         refused("loadBalancerRateLimit:\n  cloudProviderRateLimit: true\n  cloudProviderRatelimit: false\n"),
@@ -254,7 +254,7 @@ fn s1_the_single_load_balancer_warning_says_whether_nodes_are_cut_out() {
     let single = "tenantId: t\nsubscriptionId: s\nresourceGroup: r\nvnetName: v\n";
     let none =
         "without it and SKU standard no Service has a backend pool of its own, and no members are written";
-    let on = "only nodes that leave service are cut out of traffic (enableLoadBalancerAdminState)";
+    let on = "only nodes that leave service are taken out of traffic (enableLoadBalancerAdminState)";
     let off = "with enableLoadBalancerAdminState false there is nothing to do either";
     let rows = [
         ("", on),
@@ -416,7 +416,7 @@ fn c3_endpoints_are_absolute_and_plain_http_goes_to_loopback_only() {
     }
     assert_eq!(
         warnings("cloud: Moon\n"),
-        ["azure.json:9: cloud: \"Moon\" is no known cloud and counts as AzurePublicCloud"]
+        ["azure.json:9: cloud: \"Moon\" is not a known cloud and counts as AzurePublicCloud"]
     );
 }
 

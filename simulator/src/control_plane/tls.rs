@@ -1,4 +1,4 @@
-//! TLS of the control plane, from PEMs.
+//! TLS settings of the simulated xDS control plane, in PEM.
 
 use std::error::Error;
 use std::io;
@@ -11,14 +11,14 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
-/// Who the control plane is, and whose certificates it takes. All are PEM.
+/// Server certificate of the control plane, and the CAs for client certificates. All values are PEM.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Its certificate, followed by intermediate ones.
+    /// Server certificate, followed by intermediates.
     pub certificates: String,
-    /// The private key of the first.
+    /// Private key of the server certificate.
     pub key: String,
-    /// The roots of clients' certificates; if set, a client without one is refused.
+    /// CA certificates for clients; if set, a client without a certificate is rejected.
     pub client_roots: Option<String>,
 }
 

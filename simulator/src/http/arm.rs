@@ -1,4 +1,5 @@
-//! ARM's side of the wire: each request is taken by its owner, and answered when the model and the hook say so.
+//! HTTP server of the simulated ARM: passes each request to the model's task, and sends the response when the model and
+//! the test hook allow it.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -10,10 +11,10 @@ use crate::clock::Clock;
 use crate::owner::Owner;
 use crate::wire::Verdict;
 
-/// A header with this before a number of seconds is sent as the date that lies so far ahead.
+/// Prefix of a header value in seconds that is sent as an HTTP date that far in the future.
 const FROM_NOW: &str = "date+";
 
-/// Answers one request after the time that the model says, or later when the answer is held back.
+/// Responds after the model's latency, or later if the hook holds the response back.
 pub(super) async fn answer(
     request: HttpRequest,
     body: web::Bytes,
@@ -48,7 +49,7 @@ pub(super) async fn answer(
     }
 }
 
-/// The answer, with the wall time of the server.
+/// Builds the response, with the server's time as `Date`.
 fn written(response: Response, clock: Clock) -> HttpResponse {
     let now_us = clock.now_us();
     let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

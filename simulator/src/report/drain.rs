@@ -1,4 +1,4 @@
-//! How nodes that left service were cut out of traffic, and how many of them could have been in time.
+//! How nodes that left service were taken out of traffic, and how many of them could have been in time.
 //!
 //! A node is cut off at the first moment at which each entry that it has is Down, or it has none any more. That counts
 //! from the taint or the notice, as the API server took it.

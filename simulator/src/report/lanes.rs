@@ -9,7 +9,7 @@ use crate::lanes::{Fate, Write};
 /// The height of a row in the units of the picture.
 const ROW: f64 = 18.0;
 /// Rows that are drawn.
-const MOST_ROWS: usize = 48;
+const MAX_ROWS: usize = 48;
 /// The window of Azure's quotas in seconds (reference: 1000 writes and 10000 reads in 5 minutes).
 const WINDOW_S: f64 = 300.0;
 /// The writes and reads of a window that the controller allows itself by default (W9).
@@ -25,11 +25,11 @@ pub(super) fn lanes(picture: &Picture) -> String {
     for write in &picture.writes {
         rows.entry(&write.load_balancer).or_default().push(write);
     }
-    let left_out = rows.len().saturating_sub(MOST_ROWS);
-    let shown = rows.len().min(MOST_ROWS);
+    let left_out = rows.len().saturating_sub(MAX_ROWS);
+    let shown = rows.len().min(MAX_ROWS);
     let height = 46.0 + ROW * shown as f64;
     let mut chart = Chart::new(Axis::Time(seconds(picture.length_us)), height, 1.0);
-    for (number, (name, writes)) in rows.into_iter().take(MOST_ROWS).enumerate() {
+    for (number, (name, writes)) in rows.into_iter().take(MAX_ROWS).enumerate() {
         let top = 12.0 + ROW * number as f64;
         chart.row_name(name, top + 12.0);
         for (class, from, to, tip) in bars(&chart, &writes) {

@@ -10,7 +10,7 @@ const BOTTOM: f64 = 34.0;
 /// The width of every chart.
 const WIDTH: f64 = 1_040.0;
 /// Ticks that fit onto a time axis.
-const MOST_TICKS: f64 = 8.0;
+const MAX_TICKS: f64 = 8.0;
 
 /// How the horizontal axis is divided.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -175,7 +175,7 @@ fn ticks(axis: Axis) -> Vec<f64> {
                 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_200.0, 1_800.0,
                 3_600.0, 7_200.0, 14_400.0, 28_800.0, 86_400.0,
             ];
-            let step = steps.into_iter().find(|step| end / step <= MOST_TICKS).unwrap_or(end);
+            let step = steps.into_iter().find(|step| end / step <= MAX_TICKS).unwrap_or(end);
             let count = (end / step).floor() as u32;
             (0..=count).map(|number| f64::from(number) * step).collect()
         }

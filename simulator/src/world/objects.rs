@@ -45,7 +45,7 @@ pub(super) fn slice_name(service: &Service, slice: usize, family: Family) -> Str
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A slice with the endpoints that belong into it.
+/// A slice with the endpoints that belong in it.
 pub(super) fn slice(service: &Service, slice: usize, family: Family, trigger_time: &str) -> Value {
     let empty = build::endpoint_slice(&service.namespace, &service.name, slice, &[], family);
     let mut object = build::triggered_at(empty, trigger_time);

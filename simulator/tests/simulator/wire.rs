@@ -69,7 +69,7 @@ async fn z1_a_held_answer_comes_when_it_is_released() {
         };
         let lets = async {
             let hold = soon(held.recv()).await.expect("the hook is there");
-            // It is carried out, others are answered meanwhile, and the journal says that it is under way.
+            // It is carried out, others are answered meanwhile, and the journal says that it is in flight.
             assert_eq!(ips(&fakes).await, ["10.0.0.1"]);
             assert_eq!(get(&client, &fakes).await.status(), 200);
             assert_eq!(journal.borrow()[0].ended_us, None);

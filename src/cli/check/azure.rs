@@ -19,7 +19,7 @@ use crate::cli::remedy;
 use crate::wiring::params;
 
 /// The most pages of one list that are read.
-const MOST_PAGES: usize = 50;
+const MAX_PAGES: usize = 50;
 
 /// Looks at all of it; gives how many managed load balancers were read.
 pub(super) async fn look(
@@ -94,7 +94,7 @@ async fn load_balancers(
                     found.push(balancer.words);
                     ids.push(balancer.id);
                 }
-                None => unreadable(name, &undecodable("it is no load balancer"), findings),
+                None => unreadable(name, &undecodable("it is not a load balancer"), findings),
             },
             Err(failure) if failure.kind == FailureKind::Status(404) && failure.code.is_some() => {
                 absent.push(name.as_str());
@@ -301,10 +301,10 @@ fn undecodable(why: &str) -> Failure {
 /// The entries of a list, over all its pages; a part of it would look like the whole.
 async fn list(client: &Client, first: Query) -> Result<Vec<Value>, Failure> {
     let (mut entries, mut next) = (Vec::new(), Some(first));
-    for _ in 0..MOST_PAGES {
+    for _ in 0..MAX_PAGES {
         let Some(look) = next.take() else { break };
         let text = client.query(&look).await.text?;
-        let (more, link) = page(&text).ok_or_else(|| undecodable("it is no list"))?;
+        let (more, link) = page(&text).ok_or_else(|| undecodable("it is not a list"))?;
         entries.extend(more);
         next = link.map(Query::Next);
         if next.is_none() {

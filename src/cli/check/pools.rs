@@ -39,7 +39,7 @@ fn candidates(snapshot: &Snapshot, complete: bool, found: usize, findings: &mut 
     if let Some(services) = by_candidacy.get(&Candidacy::NotMultiSlb) {
         let what = format!("{} Services have no pool of their own", services.len());
         let means = "the cloud configuration has no multipleStandardLoadBalancerConfigurations, so no members are \
-                     written; nodes that leave service are cut out of traffic all the same, unless \
+                     written; nodes that leave service are taken out of traffic all the same, unless \
                      enableLoadBalancerAdminState is false";
         findings.warning(
             Check::Candidates,

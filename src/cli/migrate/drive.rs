@@ -133,7 +133,7 @@ impl<'a> Run<'a> {
             holder: format!("migrate-basic-lb_{}", uuid::Uuid::new_v4()).into(),
             duration: Duration::from_secs(45),
             renew_every: Duration::from_secs(5),
-            // A leader that has just lost its hold may still have a PUT under way.
+            // A leader that has just lost its hold may still have a PUT in flight.
             foreign_for: Duration::from_secs(45 + 20),
             released_duration: Duration::from_secs(1),
             leaves_name: false,

@@ -17,7 +17,7 @@ use migration::resource_id::ResourceId;
 use super::Outside;
 use crate::service;
 
-/// A node with this label belongs into no pool, whatever the value.
+/// A node with this label belongs in no pool, whatever the value.
 const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 /// Labels of nodes of the control plane.
 const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];

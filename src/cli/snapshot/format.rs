@@ -100,14 +100,14 @@ struct Named {
     name: String,
 }
 
-/// Why a file is no snapshot that can be used.
+/// Why a file is not a snapshot that can be used.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum Unusable {
     /// It cannot be read.
-    #[error("it is no snapshot")]
+    #[error("it is not a snapshot")]
     NoSnapshot(#[source] serde_json::Error),
     /// It is something else.
-    #[error("it is no snapshot: its schema is {0:?}, expected {SCHEMA:?}")]
+    #[error("it is not a snapshot: its schema is {0:?}, expected {SCHEMA:?}")]
     OtherSchema(String),
     /// It comes from a later version.
     #[error(
@@ -145,7 +145,7 @@ impl Balancer {
     /// What ARM has sent, limited to these pools.
     ///
     /// # Errors
-    /// It is no load balancer.
+    /// It is not a load balancer.
     pub(in crate::cli) fn read(
         name: &str,
         text: &str,
@@ -277,8 +277,8 @@ mod tests {
             ("pool-snapshot", "report", "its schema is"),
             ("\"schemaVersion\": 1", "\"schemaVersion\": 2", "its schemaVersion is 2"),
             ("\"name\": \"shop-web\"", "\"name\": \"shop-api\"", "that of another pool"),
-            ("\"absent\": []", "\"absent\": [], \"more\": 1", "it is no snapshot"),
-            ("{", "[", "it is no snapshot"),
+            ("\"absent\": []", "\"absent\": [], \"more\": 1", "it is not a snapshot"),
+            ("{", "[", "it is not a snapshot"),
         ] {
             assert!(text.contains(from), "{from}");
             let refused = Snapshot::read(&text.replacen(from, to, 1)).expect_err(from);

@@ -1,5 +1,5 @@
-//! The headers of every response (docs/design/surface.md, H1-H5), also of those that no handler writes: the server's
-//! own answers to an incomplete or invalid request, and to one whose head is too large.
+//! Adds headers to every response (docs/design/surface.md, H1-H5), including those that the HTTP server itself sends to
+//! incomplete, invalid or oversized requests.
 
 use std::io;
 use std::pin::Pin;
@@ -8,26 +8,26 @@ use std::task::{Context, Poll, ready};
 use actix_web::web::BytesMut;
 use tokio::io::AsyncWrite;
 
-/// They follow the status line.
+/// Headers that are inserted after the status line.
 const HEADERS: &[u8] = b"x-content-type-options: nosniff\r\ncache-control: no-store\r\n";
-/// The start of the status line of an interim response, as in `100 Continue`. It has no headers.
+/// Start of the status line of an interim response such as `100 Continue`, which gets no headers.
 const INTERIM: &[u8] = b"HTTP/1.1 1";
-/// How many bytes are kept at once until the status line is complete.
+/// Maximum bytes accepted per write until the status line is complete.
 const AT_ONCE: usize = 4 << 10;
 
-/// The start of a response.
+/// Buffers a response until its status line is complete, and inserts the headers.
 #[derive(Default)]
 pub(super) struct ResponseStart {
-    /// Bytes that were taken and are not written yet.
+    /// Buffered bytes.
     unwritten: BytesMut,
-    /// Where in `unwritten` the line begins that is not complete yet: what stands before it can be written.
+    /// Offset in `unwritten` of the first incomplete line. The bytes before it can be written.
     line: usize,
-    /// Whether the headers follow or are written.
+    /// Whether the headers have been inserted.
     has_headers: bool,
 }
 
 impl ResponseStart {
-    /// Writes what was taken, and then the next bytes of the response.
+    /// Writes the buffered bytes, then the next bytes of the response.
     pub(super) fn poll_write<S: AsyncWrite + Unpin>(
         &mut self,
         stream: &mut S,
@@ -48,7 +48,7 @@ impl ResponseStart {
         Poll::Ready(Ok(taken.len()))
     }
 
-    /// Writes what was taken, except an incomplete status line.
+    /// Writes the buffered bytes, except an incomplete status line.
     pub(super) fn poll_flush<S: AsyncWrite + Unpin>(
         &mut self,
         stream: &mut S,
@@ -69,7 +69,7 @@ impl ResponseStart {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes the next bytes, and adds the headers behind the status line.
+    /// Buffers the next bytes, and inserts the headers after the status line.
     fn take(&mut self, bytes: &[u8]) {
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.unwritten.extend_from_slice(line);

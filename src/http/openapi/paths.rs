@@ -197,7 +197,7 @@ fn requests(schemas: &mut Schemas) -> [Named; 7] {
             "/api/v1/held/release",
             (
                 "release",
-                "Lets removals go that a guard holds back, and nodes that wait to be cut out of traffic.",
+                "Lets removals go that a guard holds back, and nodes that wait to be taken out of traffic.",
             ),
             body(Required::True, "ReleaseScope"),
             json(DONE, schemas.of::<Released>()),

@@ -81,7 +81,7 @@ pub(in crate::http) struct Pool<'a> {
     members: Members<'a>,
     /// When it was last read. Null: it was not.
     observed_at: Option<Time>,
-    /// The attempt under way. Null: none is.
+    /// The attempt in flight. Null: none is.
     attempt: Option<String>,
     /// The retry counts of the changes that wait, by the UID of the Service.
     retries: BTreeMap<String, &'a [u32]>,

@@ -18,7 +18,7 @@ use super::leadership::{Leadership, Pauses, SharedLease};
 use super::pools::{Guards, Held, PoolLine, differs};
 
 /// How many of the pools that are out of sync are shown.
-const MOST_OUT_OF_SYNC: usize = 10;
+const MAX_OUT_OF_SYNC: usize = 10;
 
 /// Everything at a glance.
 #[derive(Serialize, ToSchema)]
@@ -107,7 +107,7 @@ struct WouldChange {
     add: usize,
     /// The members that would be removed from them.
     remove: usize,
-    /// What would be held back. It is no part of `remove`.
+    /// What would be held back. It is not part of `remove`.
     held: WouldHold,
 }
 
@@ -195,7 +195,7 @@ fn out_of_sync<'a>(snapshot: &'a Snapshot, show: &Show) -> OutOfSync<'a> {
     all.sort_by_key(|pool| {
         (pool.late_since().is_none(), pool.out_of_sync.map_or(Now::NEVER, |out| out.since), &pool.pool)
     });
-    let items = all.into_iter().take(MOST_OUT_OF_SYNC).map(|pool| show.pool_line(pool, snapshot));
+    let items = all.into_iter().take(MAX_OUT_OF_SYNC).map(|pool| show.pool_line(pool, snapshot));
     OutOfSync {
         pools: late().count(),
         longest: longest.map(|pool| pool.pool.to_string()),

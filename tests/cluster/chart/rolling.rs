@@ -1,4 +1,4 @@
-//! A rolling update of the chart's Deployment while endpoints change all the time, and writes are under way: no change is
+//! A rolling update of the chart's Deployment while endpoints change all the time, and writes are in flight: no change is
 //! lost, there are never two writers, and how long each hand-over takes is printed.
 //!
 //! Pools are read for drift so seldom that none of these reads falls into the story: a change that is lost stays so.
@@ -81,7 +81,7 @@ async fn written_since(story: &Story<&Cluster>, at_us: u64, writes: usize) {
     .await;
 }
 
-/// Waits until a write of a process is under way that will not be answered at once.
+/// Waits until a write of a process is in flight that will not be answered at once.
 async fn write_is_in_flight(story: &Story<&Cluster>, name: &str) {
     eventually("a write is in flight", PATIENCE, || async {
         let (puts, now_us) = (story.azure.puts().await, story.azure.now_us());

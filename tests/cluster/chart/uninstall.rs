@@ -37,7 +37,7 @@ fn is_free(lease: &Value) -> bool {
     lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty()
 }
 
-/// Gives the Service a second endpoint, and waits until the write of that is under way.
+/// Gives the Service a second endpoint, and waits until the write of that is in flight.
 async fn begin_a_write(story: &Story<&Cluster>) {
     let before = story.azure.puts().await.len();
     let nodes = [1, 2].map(|number| story.node(number));

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::support::{PATIENCE, eventually};
 
-/// How long a process may take to end while nothing is under way, on a busy machine.
+/// How long a process may take to end while nothing is in flight, on a busy machine.
 const ENDED_WITHIN: Duration = Duration::from_secs(20);
 const BLOCKED: &str = "a finding blocks the migration from Basic load balancers";
 const MIGRATED: &str = "migrated from Basic to Standard load balancers, and all addresses are as they were";

@@ -42,7 +42,7 @@ impl Stage {
     }
 
     fn place_node(&mut self, name: &str, ips: &[&str]) -> Done {
-        let ips = ips.iter().map(|ip| ip.parse().map_err(|_| format!("{ip:?} is no address")));
+        let ips = ips.iter().map(|ip| ip.parse().map_err(|_| format!("{ip:?} is not an address")));
         self.world.place_node(name, ips.collect::<Result<_, _>>()?);
         Ok(())
     }

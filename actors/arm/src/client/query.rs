@@ -35,12 +35,12 @@ pub enum Query {
 pub struct QueryResult {
     /// The body of a success as ARM sent it, or the failure.
     pub text: Result<String, Failure>,
-    /// The header `Date` of the answer, of a success or not.
+    /// The `Date` header of the response, also of an error status.
     pub date: Option<String>,
 }
 
 impl Client {
-    /// Reads with one GET; every failure is an answer too.
+    /// Sends one GET. Failures are part of the result.
     pub async fn query(&self, query: &Query) -> QueryResult {
         let response = match self.address(query) {
             Ok(url) => self.get(url).await,

@@ -1,6 +1,5 @@
-//! Calls about any resource, for commands that change more than pools: a path or a URL that Azure gave, one try, and
-//! the unread answer. The caller interprets the answer. Like every other call, one that changes something needs a
-//! permit.
+//! Calls to any Azure resource, for commands that change more than pools. Each call is sent once, to a path or to a URL
+//! from an earlier response; the caller interprets the response. As everywhere, a change needs a permit.
 
 use std::time::Duration;
 
@@ -30,7 +29,7 @@ pub enum ResourceMethod {
 pub enum ResourceAddress {
     /// A path with its query, below the endpoint of the cloud.
     Path(String),
-    /// A URL that Azure gave; refused unless it is on the endpoint.
+    /// A URL from an earlier response; rejected unless it is on the endpoint.
     Url(String),
 }
 
@@ -67,9 +66,9 @@ impl Client {
         self.addresses.network_version()
     }
 
-    /// Makes one call with one try.
+    /// Sends one call without retries.
     ///
-    /// # Errors Nothing was sent, or there was no answer. An unsuccessful status is an answer.
+    /// # Errors Nothing was sent, or no response arrived. An error status is a response, not an error.
     pub async fn resource(
         &self,
         call: ResourceCall,

@@ -175,8 +175,8 @@ impl Explainer {
 
 const AGAIN: &str = "it is asked again by itself";
 const FOREIGN: &str =
-    "whatever answered is no login endpoint: check cloud, AZURE_AUTHORITY_HOST and the proxy variables";
-const FOREIGN_NEAR: &str = "whatever answered is no instance metadata service: check what takes the place of \
+    "whatever answered is not a login endpoint: check cloud, AZURE_AUTHORITY_HOST and the proxy variables";
+const FOREIGN_NEAR: &str = "whatever answered is not the instance metadata service: check what takes the place of \
                             169.254.169.254 for the pod";
 const UNREACHED: &str = "check the network, the proxy variables, and cloud or AZURE_AUTHORITY_HOST";
 const UNREACHED_NEAR: &str = "check that the pod reaches the instance metadata service, 169.254.169.254";

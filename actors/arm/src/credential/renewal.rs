@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// Pause after a refusal while there is no token: doubles from the first to the second.
 const REFUSAL_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Longest `Retry-After` of an authority that is honoured.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// Time after a rejected token in which another rejection does not cause a request: Azure rejects tokens for another
 /// reason than their age, and each call would cost a token.
 const REJECTION_PAUSE: Duration = Duration::from_secs(30);
@@ -195,7 +195,7 @@ impl Renewal {
         let callers = std::mem::take(&mut self.waiting);
         out.extend(callers.into_iter().map(|caller| Out::Refuse(caller, Arc::clone(&why))));
         let times = self.refused.as_ref().map_or(0, |before| before.times).saturating_add(1);
-        let retry_after_ends = now.plus(retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER));
+        let retry_after_ends = now.plus(retry_after.unwrap_or_default().min(MAX_RETRY_AFTER));
         self.refused = Some(Refused { at: now, times, retry_after_ends, why });
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 const LOOKED_AT: usize = 64 << 10;
 
 /// Most codes that are kept.
-const MOST_CODES: usize = 16;
+const MAX_CODES: usize = 16;
 
 /// Contents of an error's body.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -77,7 +77,7 @@ fn collect(error: &Map<String, Value>, read: &mut ErrorBody) {
         read.message.push_str(&message);
     }
     if let Some(code) = code
-        && read.codes.len() < MOST_CODES
+        && read.codes.len() < MAX_CODES
     {
         read.codes.push(code);
     }
@@ -146,7 +146,7 @@ fn of_fragment(text: &str) -> ErrorBody {
         rest = after;
         match key.take() {
             Some(key) if is_value && key.eq_ignore_ascii_case("code") => {
-                if read.codes.len() < MOST_CODES {
+                if read.codes.len() < MAX_CODES {
                     read.codes.push(string);
                 }
             }

@@ -238,8 +238,8 @@ async fn c3_what_an_authority_refuses_names_the_key_that_is_wrong() {
             "check cloud and resourceManagerEndpoint",
         ),
         (secret(), entra(1, "Something else."), "check tenantId, aadClientId and the credential"),
-        (secret(), reply(404, "", "<html>not found</html>"), "whatever answered is no login endpoint"),
-        (secret(), reply(200, "", "welcome"), "whatever answered is no login endpoint"),
+        (secret(), reply(404, "", "<html>not found</html>"), "whatever answered is not a login endpoint"),
+        (secret(), reply(200, "", "welcome"), "whatever answered is not a login endpoint"),
         (
             managed(),
             reply(400, "", r#"{"error":"invalid_request"}"#),

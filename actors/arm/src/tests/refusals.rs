@@ -43,10 +43,10 @@ async fn c3_a_refusing_metadata_service_is_told_with_its_status() {
         (reply(500, "", "<html>"), again),
         (reply(503, "", ""), again),
         (reply(302, "location: https://elsewhere.test/\r\n", ""), "status 302; check that the pod reaches"),
-        (reply(200, "", "welcome"), "cannot be read; whatever answered is no instance metadata service"),
+        (reply(200, "", "welcome"), "cannot be read; whatever answered is not the instance metadata service"),
         (
             reply(200, "", r#"{"access_token":"planted","resource":"x","token_type":"Bearer"}"#),
-            "cannot be read; whatever answered is no instance metadata service",
+            "cannot be read; whatever answered is not the instance metadata service",
         ),
         (Reply::Hangup, "check that the pod reaches the instance metadata service"),
     ];
@@ -94,7 +94,7 @@ async fn c3_an_answer_without_a_token_is_no_token() {
     for answer in ["{}", r#"{"access_token":"","expires_in":3600,"token_type":"Bearer"}"#] {
         let (error, requests) = error_of(secret(), reply(200, "", answer)).await;
         assert!(
-            error.contains("the answer holds no token; whatever answered is no login endpoint"),
+            error.contains("the answer holds no token; whatever answered is not a login endpoint"),
             "{error}"
         );
         assert_eq!(requests, 1, "nothing is sent to the endpoint");

@@ -1,5 +1,5 @@
 //! Requests to the kubernetes port about our ConfigMap, and their answers. The ConfigMap stores data that must outlive
-//! a process and does not belong into a Lease, with one key for each item (docs/design/model-and-mechanisms.md, A4).
+//! a process and does not belong in a Lease, with one key for each item (docs/design/model-and-mechanisms.md, A4).
 //!
 //! The port reads and writes the object; the machine that writes a key defines its meaning: pauses or the admin state.
 //! Each of them leaves the other's keys unchanged. Both use the same client (`mechanisms::config_map_client`).

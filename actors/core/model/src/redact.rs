@@ -27,7 +27,7 @@ pub use sent::{Recipient, sent};
 pub const REDACTED: &str = "<redacted>";
 
 /// The number of bytes of a text that are searched. Longer texts are cut there.
-pub const LONGEST_TEXT: usize = 64 << 10;
+pub const MAX_TEXT: usize = 64 << 10;
 
 /// Marks the end of a text that was cut.
 const CUT: &str = "\u{2026}";
@@ -60,7 +60,7 @@ pub fn redacted_of<'t>(text: &'t str, known: &[&str]) -> Cow<'t, str> {
     without(text, secrets_in(text, text, known).ranges)
 }
 
-/// The start of a text, up to [`LONGEST_TEXT`], without secrets and without the `known` ones; and whether it was cut.
+/// The start of a text, up to [`MAX_TEXT`], without secrets and without the `known` ones; and whether it was cut.
 #[must_use]
 pub fn start_redacted_of<'t>(text: &'t str, known: &[&str]) -> (Cow<'t, str>, bool) {
     let (start, is_cut) = bounded(text);
@@ -148,10 +148,10 @@ fn cut(line: &mut String, longest: usize) {
 
 /// The part of the text that is searched, up to the end of a word, and whether it was cut.
 fn bounded(text: &str) -> (&str, bool) {
-    if text.len() <= LONGEST_TEXT {
+    if text.len() <= MAX_TEXT {
         return (text, false);
     }
-    let start = &text[..text.floor_char_boundary(LONGEST_TEXT)];
+    let start = &text[..text.floor_char_boundary(MAX_TEXT)];
     let end = start.rfind(char::is_whitespace).unwrap_or(0);
     (&start[..end], true)
 }

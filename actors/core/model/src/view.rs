@@ -433,7 +433,7 @@ pub struct ServiceView {
     /// The cache state of its EndpointSlices, by A88's states (X5); `None` unless the Service is a candidate.
     pub resource: Option<ResourceView>,
     /// The nodes with endpoints of the Service that are left out of a pool, in order; at most
-    /// [`ServiceView::MOST_LEFT_OUT`].
+    /// [`ServiceView::MAX_LEFT_OUT`].
     pub left_out: Vec<LeftOutView>,
     /// The pools that its load-balancing rules use.
     pub pools: Vec<PoolId>,
@@ -443,7 +443,7 @@ pub struct ServiceView {
 
 impl ServiceView {
     /// The maximum number of left-out nodes in a view.
-    pub const MOST_LEFT_OUT: usize = 100;
+    pub const MAX_LEFT_OUT: usize = 100;
 }
 
 /// A node with endpoints of a Service that is left out of a pool of that Service (D4, D5).

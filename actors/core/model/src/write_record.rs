@@ -9,10 +9,10 @@ use crate::ids::ServiceKey;
 use crate::redact::Printable;
 
 /// The maximum number of members in each list, and of Services, that a record names. Its counts are always complete.
-pub const MOST_NAMED: usize = 200;
+pub const MAX_NAMED: usize = 200;
 
 /// The longest node name in a record, in bytes.
-const LONGEST_NAME: usize = 80;
+const MAX_NAME: usize = 80;
 
 /// The reason for an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -66,7 +66,7 @@ impl MemberRecord {
     /// Creates a record of a member. The name may come from another writer of the pool.
     #[must_use]
     pub fn new(name: &Arc<str>, backend: Option<Backend>) -> MemberRecord {
-        let printable = Printable::line_within(name, LONGEST_NAME);
+        let printable = Printable::line_within(name, MAX_NAME);
         let node = if printable.as_str() == &**name { Arc::clone(name) } else { printable.as_str().into() };
         MemberRecord { node, backend }
     }
@@ -86,7 +86,7 @@ impl MemberRecord {
 pub struct MemberList {
     /// Number of members.
     pub count: usize,
-    /// The first [`MOST_NAMED`] of them.
+    /// The first [`MAX_NAMED`] of them.
     pub named: Vec<MemberRecord>,
 }
 
@@ -94,7 +94,7 @@ impl MemberList {
     /// Adds a member.
     pub fn push(&mut self, name: &Arc<str>, backend: Option<Backend>) {
         self.count += 1;
-        if self.named.len() < MOST_NAMED {
+        if self.named.len() < MAX_NAMED {
             self.named.push(MemberRecord::new(name, backend));
         }
     }
@@ -141,7 +141,7 @@ impl WriteRecord {
         services: impl Iterator<Item = &'a ServiceKey>,
         correlation_id: Option<Arc<str>>,
     ) -> WriteRecord {
-        let services = services.filter(|key| key.is_service()).take(MOST_NAMED).cloned().collect();
+        let services = services.filter(|key| key.is_service()).take(MAX_NAMED).cloned().collect();
         WriteRecord { trigger: Some(trigger), services, correlation_id, ..WriteRecord::default() }
     }
 }
@@ -155,7 +155,7 @@ mod tests {
         let name: Arc<str> = format!("a\u{1b}[2J\n{}", "x".repeat(500)).into();
         let member = MemberRecord::new(&name, None);
         assert!(member.node.starts_with("a\\u{1b}[2J\\u{a}xxx"), "{}", member.node);
-        assert!(member.node.len() <= LONGEST_NAME, "{}", member.node.len());
+        assert!(member.node.len() <= MAX_NAME, "{}", member.node.len());
         let plain: Arc<str> = "aks-pool-1".into();
         assert!(Arc::ptr_eq(&MemberRecord::new(&plain, None).node, &plain), "nothing is copied");
     }
@@ -167,7 +167,7 @@ mod tests {
             let [high, low] = n.to_be_bytes();
             list.push(&format!("n{n}").into(), Some(IpAddr::from([10, 0, high, low]).into()));
         }
-        assert_eq!((list.count, list.named.len()), (300, MOST_NAMED));
+        assert_eq!((list.count, list.named.len()), (300, MAX_NAMED));
         assert_eq!(list.nodes()[1], "n1");
         assert_eq!(list.addresses()[1], "10.0.0.1");
     }

@@ -16,11 +16,11 @@ use model::machine::{Now, Wall};
 /// Prefix of the keys of records.
 const PREFIX: &str = "down.";
 /// Longest UID that can be part of a key.
-const LONGEST_UID: usize = 100;
+const MAX_UID: usize = 100;
 /// Largest size of one record in bytes.
 pub(super) const LONGEST: usize = 16 * 1024;
 /// Largest size of all records in bytes, of the mebibyte that a ConfigMap may have.
-pub(super) const LONGEST_OF_ALL: usize = 384 * 1024;
+pub(super) const MAX_OF_ALL: usize = 384 * 1024;
 /// Number of exceptions that are written by name. Further ones take less room.
 const NAMED: usize = 8;
 /// Number of hexadecimal digits of an exception that is not written by name.
@@ -135,7 +135,7 @@ pub(crate) fn of(facts: &ConfigMapFacts, now: Now) -> (Vec<Record>, BTreeMap<Arc
         }
     }
     for key in facts.binary.iter().filter(|key| key.starts_with(PREFIX)) {
-        unreadable.insert(Arc::clone(key), "its value is no text");
+        unreadable.insert(Arc::clone(key), "its value is not text");
     }
     (records, unreadable)
 }
@@ -155,7 +155,7 @@ pub(super) fn key(uid: &NodeUid) -> Option<Arc<str>> {
 
 fn is_uid(uid: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
-    (1..=LONGEST_UID).contains(&uid.len()) && uid.chars().all(fits)
+    (1..=MAX_UID).contains(&uid.len()) && uid.chars().all(fits)
 }
 
 impl Record {
@@ -241,7 +241,7 @@ impl Record {
     fn parse_line(&mut self, line: &str) -> Result<(), &'static str> {
         if let Some(ips) = line.strip_prefix("ips:") {
             for word in ips.split_whitespace() {
-                self.ips.insert(word.parse().map_err(|_| "a word of the line `ips:` is no address")?);
+                self.ips.insert(word.parse().map_err(|_| "a word of the line `ips:` is not an address")?);
             }
         } else if let Some(instance) = line.strip_prefix("instance:") {
             self.instance = Some(instance.trim()).filter(|name| !name.is_empty()).map(InstanceId::new);

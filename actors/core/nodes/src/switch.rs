@@ -11,7 +11,7 @@ use model::machine::Now;
 /// First line of the key.
 const BY: &str = "by: retire";
 /// Most shown characters of a node's name.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME: usize = 253;
 
 /// The nodes that are recorded as Down by the controller.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -43,7 +43,7 @@ impl DownNodes {
 
 /// Any client that may write the ConfigMap chooses the characters.
 fn plain(name: &str) -> String {
-    name.chars().filter(|letter| !letter.is_control()).take(LONGEST_NAME).collect()
+    name.chars().filter(|letter| !letter.is_control()).take(MAX_NAME).collect()
 }
 
 /// Whether the admin state is switched off.

@@ -192,9 +192,9 @@ enum Phase {
     Open,
     /// Posted to the lane; the writer has not sent Take.
     Due(Due),
-    /// An attempt is under way.
+    /// An attempt is in flight.
     Attempting(Attempt),
-    /// An attempt is under way, and the pool has no owner any more.
+    /// An attempt is in flight, and the pool has no owner any more.
     Retiring(Attempt),
     /// An invariant of the pool is broken: the queue does nothing until the pool has no owner (A4).
     Quarantined(Quarantine),

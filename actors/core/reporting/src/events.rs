@@ -36,7 +36,7 @@ const IN_FLIGHT: usize = 8;
 /// Delays before the second, third and fourth try of a post.
 const RETRY_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(15)];
 /// The longest `Retry-After` that is honoured.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Time after which a post without an answer counts as failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// Time after its last try at which the report of a lasting condition is posted again.

@@ -25,7 +25,7 @@ use model::view::{
 use model::xds::dump::XdsView;
 
 /// Number of out-of-sync pools that our Lease records.
-const MOST_RECORDED: usize = 20;
+const MAX_RECORDED: usize = 20;
 /// Least time between two snapshots.
 const INTERVAL: Duration = Duration::from_millis(250);
 
@@ -195,7 +195,7 @@ impl Board {
 impl Board {
     /// Sends the pools that have been out of sync longest to the Leader, when they change.
     fn send_out_of_sync(&mut self, out: &mut Vec<Out>) {
-        let longest = self.newest.longest_out_of_sync(MOST_RECORDED);
+        let longest = self.newest.longest_out_of_sync(MAX_RECORDED);
         let longest: BTreeMap<PoolId, Now> =
             longest.into_iter().map(|(since, view)| (view.pool.clone(), since)).collect();
         if longest != *self.out_of_sync {

@@ -39,7 +39,7 @@ struct Field {
     writer: Writer,
     events: Emitter,
     board: Board,
-    under_way: VecDeque<Delivery>,
+    in_flight: VecDeque<Delivery>,
     /// Answers of ARM in flight.
     answers: BTreeMap<(Now, CallId), ArmAnswer>,
     /// Members of each pool.
@@ -133,7 +133,7 @@ impl Field {
             writer: Writer::new(lease_free),
             events: Emitter::new(events::Params { capacity: 100, per_second: 10, burst: 100 }),
             board: Board::new(),
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             answers: BTreeMap::new(),
             held: pools.iter().map(|pool| (pool.clone(), ips(&[1]))).collect(),
             failing: None,
@@ -211,8 +211,8 @@ impl Field {
 
     /// Delivers a message, and everything that follows from it at this moment.
     fn dispatch(&mut self, delivery: Delivery) {
-        self.under_way.push_back(delivery);
-        while let Some(delivery) = self.under_way.pop_front() {
+        self.in_flight.push_back(delivery);
+        while let Some(delivery) = self.in_flight.pop_front() {
             self.deliver(delivery);
         }
     }
@@ -247,7 +247,7 @@ impl Field {
             Delivery::Kubernetes(KubernetesCall::Post { call, event }) => {
                 self.posted.push(event);
                 let answer = Ok(format!("event-{}", call.0).into());
-                self.under_way.push_back(Delivery::Events(events::In::Posted { call, answer }));
+                self.in_flight.push_back(Delivery::Events(events::In::Posted { call, answer }));
             }
             Delivery::Metrics(Metric::PoolState { from, to }) => {
                 from.into_iter().for_each(|state| *self.gauge.entry(state).or_default() -= 1);
@@ -289,7 +289,7 @@ impl Field {
 
     fn pass_on<T>(&mut self, out: Vec<T>, said: fn(T) -> Output) {
         for out in out {
-            route(said(out), &mut |delivery| self.under_way.push_back(delivery));
+            route(said(out), &mut |delivery| self.in_flight.push_back(delivery));
         }
     }
 
@@ -360,7 +360,7 @@ impl Field {
                 self.board.tick(now, &mut out);
             }
             self.pass_on(out, Output::Board);
-            while let Some(delivery) = self.under_way.pop_front() {
+            while let Some(delivery) = self.in_flight.pop_front() {
                 self.deliver(delivery);
             }
         }

@@ -40,7 +40,7 @@ const DISCOVERED_AFTER: u64 = 2_000_000;
 /// Interval of the reads of every load balancer (D3).
 const DISCOVERED_EVERY: u64 = 60_000_000;
 /// Limit of steps at one moment, which detects endless loops.
-const MOST_AT_ONCE: usize = 10_000;
+const MAX_AT_ONCE: usize = 10_000;
 
 /// A simulated controller without its Informer, and its ARM.
 pub struct Bench {
@@ -341,7 +341,7 @@ impl Bench {
     /// Handles the next moment up to `end`, completely. Stops before a selected delivery.
     fn step_until(&mut self, end: u64, picks: impl Fn(&Delivery) -> bool) -> Progress {
         let mut began = None;
-        for _ in 0..MOST_AT_ONCE {
+        for _ in 0..MAX_AT_ONCE {
             let deadline = self.deadline().map(|at| at.as_micros().max(self.now));
             let arrival = self.agenda.first_key_value().map(|((at, _), _)| *at);
             let next = deadline.into_iter().chain(arrival).min();

@@ -20,7 +20,7 @@ use crate::random::Random;
 pub const NETWORK: &str = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/vnet";
 
 /// Longest wait of the cloud-controller-manager between two tries of one Service, except in some worlds.
-pub const LONGEST_RETRY_US: u64 = 40_000_000;
+pub const MAX_RETRY_US: u64 = 40_000_000;
 /// Prefix of the names of other clients' rules.
 pub const FOREIGN: &str = "somebody";
 
@@ -90,7 +90,7 @@ impl Ccm {
             linger_per_mille: if lingers { 100 } else { 0 },
             linger_us: random.between(1_000_000, 60_000_000),
             crash_per_mille: if random.per_mille(150) { 20 } else { 0 },
-            max_retry_us: if random.per_mille(200) { 300_000_000 } else { LONGEST_RETRY_US },
+            max_retry_us: if random.per_mille(200) { 300_000_000 } else { MAX_RETRY_US },
             ..Settings::default()
         };
         let (feeds, placed, foreign, seen) = Default::default();
@@ -131,7 +131,7 @@ impl Ccm {
         self.model.reconfigure(|settings| {
             settings.linger_per_mille = 0;
             settings.crash_per_mille = 0;
-            settings.max_retry_us = settings.max_retry_us.min(LONGEST_RETRY_US);
+            settings.max_retry_us = settings.max_retry_us.min(MAX_RETRY_US);
         });
     }
 

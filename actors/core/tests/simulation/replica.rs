@@ -128,7 +128,7 @@ pub struct Params {
 #[derive(Default)]
 struct Edge {
     outbox: Outbox,
-    under_way: Option<Vec<Delivery>>,
+    in_flight: Option<Vec<Delivery>>,
 }
 
 /// One turn of a machine.
@@ -218,20 +218,20 @@ impl Replica {
     /// Sends the next batch of an edge, if one waits and none is in flight.
     pub fn depart(&mut self, id: &EdgeId) -> bool {
         let Some(edge) = self.edges.get_mut(id) else { return false };
-        if edge.under_way.is_some() {
+        if edge.in_flight.is_some() {
             return false;
         }
         if edge.outbox.is_empty() {
             self.edges.remove(id);
             return false;
         }
-        edge.under_way = Some(edge.outbox.take(BATCH));
+        edge.in_flight = Some(edge.outbox.take(BATCH));
         true
     }
 
     /// Handles the arrival of the batch in flight on an edge.
     pub fn arrive(&mut self, id: &EdgeId) -> Vec<Delivery> {
-        self.edges.get_mut(id).and_then(|edge| edge.under_way.take()).unwrap_or_default()
+        self.edges.get_mut(id).and_then(|edge| edge.in_flight.take()).unwrap_or_default()
     }
 
     /// Returns the machine of a pool. An assignment starts it; a late verdict or observation about a forgotten pool
@@ -271,7 +271,7 @@ impl Replica {
     pub fn under_way_to(&mut self, pool: &PoolId) -> Option<(Actor, Vec<Delivery>)> {
         let number = self.pools.get(pool).map(|(number, _)| *number)?;
         let actor = Actor::Pool(pool.clone(), number);
-        let batch = self.edges.get_mut(&(Actor::Registry, actor.clone()))?.under_way.as_mut()?;
+        let batch = self.edges.get_mut(&(Actor::Registry, actor.clone()))?.in_flight.as_mut()?;
         Some((actor, std::mem::take(batch)))
     }
 

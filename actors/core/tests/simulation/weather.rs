@@ -179,7 +179,7 @@ pub fn clear_port(kubernetes: &mut KubernetesPort, azure: &mut ArmPort) {
 
 /// Longest time for which lists are incomplete, in microseconds: less than the 30 s after which a second read starts
 /// (G2). A source that is broken for longer cannot be distinguished from a correct one.
-const LONGEST_LACK_US: u64 = 20_000_000;
+const MAX_LACK_US: u64 = 20_000_000;
 
 /// Shortest and longest time for which lists are incomplete if a second read must return the same.
 const LONG_LACK_US: (u64, u64) = (100_000_000, 200_000_000);
@@ -252,8 +252,7 @@ pub fn change_kube(
             format!("watches are cut after {after_us} us")
         }
         10..12 => {
-            let (kept, lasts) =
-                ([0, 0, 500, 900][random.place(4)], random.between(2_000_000, LONGEST_LACK_US));
+            let (kept, lasts) = ([0, 0, 500, 900][random.place(4)], random.between(2_000_000, MAX_LACK_US));
             // Other planted bugs need complete lists, unless the world tests lists.
             let kept = if port.is_planted() { 1_000 } else { kept };
             return lack(kube, port, now, Lacking { kind, until: now + lasts, kept });
@@ -274,7 +273,7 @@ pub fn break_lists(
     let lasts = if for_long {
         random.between(LONG_LACK_US.0, LONG_LACK_US.1)
     } else {
-        random.between(2_000_000, LONGEST_LACK_US)
+        random.between(2_000_000, MAX_LACK_US)
     };
     let kept = [0, 300, 500][random.place(3)];
     lack(kube, port, now, Lacking { kind: Kind::EndpointSlices, until: now + lasts, kept })

@@ -27,7 +27,7 @@ use super::{BATCH, TICKS, world};
 /// How long the shell continues with due work in one turn.
 const LONGEST: Duration = Duration::from_millis(2);
 /// The goals: the limit for 99 of 100 turns, and the time after which all pools of 333 tainted nodes are due.
-const LONGEST_TURN: Duration = Duration::from_millis(5);
+const MAX_TURN: Duration = Duration::from_millis(5);
 const ALL_DUE_WITHIN: Duration = Duration::from_secs(1);
 
 /// A leading AdminState machine with all its peers.
@@ -258,7 +258,7 @@ impl Bench {
     fn assert_short_turns(&mut self) {
         self.turns.sort_by(|one, other| other.cmp(one));
         let (p99, what) = &self.turns[self.turns.len() / 100];
-        assert!(!is_quiet() || *p99 <= LONGEST_TURN, "p99 of the turns is {p99:?}: {what}");
+        assert!(!is_quiet() || *p99 <= MAX_TURN, "p99 of the turns is {p99:?}: {what}");
     }
 
     /// Returns the durations of the turns, and the longest ones, as text.

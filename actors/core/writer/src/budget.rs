@@ -42,7 +42,7 @@ const RESERVE: i128 = 5;
 const DISCOVERY: (u32, u32) = (2, 5);
 
 /// Longest interval between a pool's attempts, when only the reserve of writes is left (Q2).
-const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
+const MAX_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Lowest configurable rate of reads per second (W9).
 const LEAST_READS: f64 = 10.0;
@@ -51,7 +51,7 @@ const LEAST_READS: f64 = 10.0;
 const LEAST_RATE: f64 = 1.0 / 300.0;
 
 /// Upper bound of any configured rate per second.
-const MOST_RATE: f64 = 1_000_000.0;
+const MAX_RATE: f64 = 1_000_000.0;
 
 /// A token bucket.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +110,7 @@ impl Bucket {
         #[expect(clippy::cast_precision_loss, reason = "a million is exact")]
         let whole = WHOLE as f64;
         let per_second =
-            if per_second.is_nan() { LEAST_RATE } else { per_second.clamp(LEAST_RATE, MOST_RATE) };
+            if per_second.is_nan() { LEAST_RATE } else { per_second.clamp(LEAST_RATE, MAX_RATE) };
         Bucket::full((per_second * 300.0 * whole).round() as i128, i128::from(at_once.max(1)) * TOKEN)
     }
 
@@ -400,7 +400,7 @@ impl Budget {
     pub(super) fn stretched(&self, now: Now, min_interval: Duration) -> Option<Duration> {
         let writes = self.writes.budget.at_time(now);
         let (limit, left) = (writes.limit(), writes.parts.max(0));
-        let more = LONGEST_INTERVAL.saturating_sub(min_interval);
+        let more = MAX_INTERVAL.saturating_sub(min_interval);
         if more.is_zero() || (limit > 0 && left * 2 >= limit) {
             return None;
         }

@@ -17,11 +17,11 @@ const LOCK_DELAY: Duration = Duration::from_secs(10);
 
 /// Longest time for which ARM can close a gate. `Retry-After` may contain any span or date. A faulty proxy or clock
 /// must not keep this process from ARM until a restart. ARM's quotas last minutes, at most an hour.
-const LONGEST_GATE: Duration = Duration::from_secs(60 * 60);
+const MAX_GATE: Duration = Duration::from_secs(60 * 60);
 
 /// Longest time for which a lock closes a lane, for the same reason. A lock ends with its operation, which takes
 /// minutes. A call that comes too early costs one more answer.
-const LONGEST_DELAY: Duration = Duration::from_secs(10 * 60);
+const MAX_DELAY: Duration = Duration::from_secs(10 * 60);
 
 /// What a 429 closes, and for how long. In any case, its pool is parked until its `Retry-After` (W6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,7 +36,7 @@ pub enum Throttling {
 impl Throttling {
     fn longest_gate(self) -> Duration {
         match self {
-            Throttling::Bounded => LONGEST_GATE,
+            Throttling::Bounded => MAX_GATE,
             Throttling::Upstream => Duration::MAX,
         }
     }
@@ -135,7 +135,7 @@ pub(super) fn named_until(now: Now, failure: &Failure) -> Option<Now> {
 /// (W6).
 pub(super) fn lock_delay(failure: &Failure) -> Duration {
     match failure.retry_after {
-        RetryAfter::In(span) => span.min(LONGEST_DELAY),
+        RetryAfter::In(span) => span.min(MAX_DELAY),
         RetryAfter::Absent | RetryAfter::Invalid => {
             seconds_in(&failure.message).map_or(LOCK_DELAY, Duration::from_secs)
         }

@@ -48,7 +48,7 @@ use requests::{OpenRequest, OpenWatch, RequestDelays, SharedLeaseRequest, Watch}
 const HOLD: Duration = Duration::from_secs(60);
 
 /// Time after taking at which the Lease is released, whether operations run or not (W7).
-const LONGEST_HOLD: Duration = Duration::from_secs(60);
+const MAX_HOLD: Duration = Duration::from_secs(60);
 
 /// Time for which a process that shuts down tries to release the Lease.
 pub(super) const RELEASE_LIMIT: Duration = Duration::from_secs(3);
@@ -125,7 +125,7 @@ impl Hold {
 
     /// Latest time of its release.
     fn forced_end(&self) -> Now {
-        self.taken.plus(LONGEST_HOLD)
+        self.taken.plus(MAX_HOLD)
     }
 
     /// Time until which a PUT may be sent under it. `None`: no PUT may (W8).

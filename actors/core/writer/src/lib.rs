@@ -538,7 +538,7 @@ impl Writer {
         rule(self.breaker.is_consistent(), "a load balancer is stopped twice")?;
         let mut puts = BTreeSet::new();
         let single = self.calls.open_puts().all(|pool| puts.insert(&pool.lb));
-        rule(single, "two PUTs are under way on one load balancer")
+        rule(single, "two PUTs are in flight on one load balancer")
     }
 }
 

@@ -189,7 +189,7 @@ impl Writer {
             if !slot.resume.as_ref().is_some_and(ready) {
                 return;
             }
-            // Membership that is no part of the write stays in the slot.
+            // Membership that is not part of the write stays in the slot.
             let apart = slot.membership.filter(|_| slot.resume.as_ref().is_some_and(|resume| !resume.taken));
             let granted = slot.take_granted();
             let Some(resume) = granted.resume else { return };

@@ -1136,7 +1136,7 @@ fn n4_a_discovery_answer_contains_the_times_of_the_puts() {
     };
     let sent = BTreeMap::from([(web.pool.clone(), at(0))]);
     let output = |puts: OurPuts| (BTreeMap::clone(&puts.sent), puts.oldest);
-    assert_eq!(output(read(&mut bench, 1)), (sent.clone(), Some(0)), "a PUT of that set is under way");
+    assert_eq!(output(read(&mut bench, 1)), (sent.clone(), Some(0)), "a PUT of that set is in flight");
     bench.until(700);
     bench.answer(write, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert_eq!(

@@ -16,7 +16,7 @@ use super::Writer;
 use super::slot::Slot;
 
 /// Longest wait of a due pool for unprocessed changes.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// Suffix of the name of a Service's IPv6 pool (D2).
 const IPV6: &str = "-ipv6";
@@ -92,7 +92,7 @@ impl Writer {
 
     fn wait_for_unread(&mut self, now: Now, pool: &PoolId) {
         if let Some(lane) = self.lanes.get_mut(&pool.lb) {
-            lane.edit(&pool.pool, |slot| slot.wait_for_unread(now.plus(LONGEST_WAIT)));
+            lane.edit(&pool.pool, |slot| slot.wait_for_unread(now.plus(MAX_WAIT)));
             self.unread.waiting.insert(pool.clone());
         }
         self.touch(&pool.lb);

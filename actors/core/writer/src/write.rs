@@ -25,7 +25,7 @@ pub(super) const TAKE_LIMIT: Duration = Duration::from_secs(10);
 const POLL_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Number of consecutive failed polls after which the load balancer is read.
-const MOST_FAILED_POLLS: u32 = 3;
+const MAX_FAILED_POLLS: u32 = 3;
 
 /// Time for which an operation is polled before its load balancer is read, and interval between such reads.
 const READ_BACK_EVERY: Duration = Duration::from_secs(30);
@@ -337,7 +337,7 @@ impl Polling {
             PollTarget::Url(_) | PollTarget::Pool => false,
             PollTarget::LoadBalancer => self.is_poll_due(now),
         };
-        instead_of_poll || self.failed >= MOST_FAILED_POLLS || now >= self.read_back_at()
+        instead_of_poll || self.failed >= MAX_FAILED_POLLS || now >= self.read_back_at()
     }
 
     /// Schedules the next poll: as long as ARM says, within bounds, else 1, 2, 4, 5, 5 … s (W2).

@@ -99,7 +99,7 @@ impl Task {
         }
     }
 
-    /// The call that is under way.
+    /// The call that is in flight.
     pub(super) fn call(&self) -> Option<CallId> {
         match self.progress {
             Progress::Reading(id) | Progress::Writing(id) | Progress::Asking(id, _) => Some(id),

@@ -116,7 +116,7 @@ fn gates(annotations: &Value, clock: Clock) -> GateTimes {
     let read = |key: &str| {
         let text = annotations[key].as_str()?;
         let Ok(until) = text.parse::<Timestamp>() else {
-            tracing::info!(annotation = key, value = %safe_text(text), "an annotation of our Lease is no time");
+            tracing::info!(annotation = key, value = %safe_text(text), "an annotation of our Lease is not a time");
             return None;
         };
         let left = clock.until(until);

@@ -11,7 +11,7 @@ use futures::{Stream, StreamExt};
 use jiff::Timestamp;
 use model::machine::Now;
 use model::object::Kind;
-use pool_core::intake::{Intake, MOST_UNREAD};
+use pool_core::intake::{Intake, MAX_UNREAD};
 use pool_core::outbox::Outbox;
 use pool_core::route::Delivery;
 use sources::watch::{In, WatchFailure};
@@ -67,7 +67,7 @@ impl Reader {
         measured.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !(is_over && self.watcher.is_idle()) {
             tokio::select! {
-                run = runs.next(), if !is_over && self.watcher.waiting.len() < MOST_UNREAD => match run {
+                run = runs.next(), if !is_over && self.watcher.waiting.len() < MAX_UNREAD => match run {
                     Some(run) => {
                         failure = self.take_in(run, wall());
                         is_over = failure.is_some();
@@ -126,36 +126,36 @@ impl Reader {
 struct Sender {
     to: Recipient<Deliver>,
     waiting: Outbox,
-    under_way: Option<BoxFuture<'static, bool>>,
+    in_flight: Option<BoxFuture<'static, bool>>,
     /// Time at which the first line of the message in flight was read.
     oldest: Option<Now>,
 }
 
 impl Sender {
     fn to(to: Recipient<Deliver>) -> Sender {
-        Sender { to, waiting: Outbox::default(), under_way: None, oldest: None }
+        Sender { to, waiting: Outbox::default(), in_flight: None, oldest: None }
     }
 
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.under_way.is_none()
+        self.waiting.is_empty() && self.in_flight.is_none()
     }
 
     /// Sends the waiting deliveries, unless a message is in flight.
     fn send(&mut self) {
-        if self.under_way.is_some() || self.waiting.is_empty() {
+        if self.in_flight.is_some() || self.waiting.is_empty() {
             return;
         }
         let batch = self.waiting.take(BATCH);
         self.oldest = batch.first().and_then(read_at);
         let sending = self.to.send(Deliver(batch));
-        self.under_way = Some(async move { sending.await.is_ok() }.boxed());
+        self.in_flight = Some(async move { sending.await.is_ok() }.boxed());
     }
 
     /// Waits until the message in flight is handled, forever if there is none; returns false if the receiver is gone.
     async fn delivered(&mut self) -> bool {
-        let Some(under_way) = &mut self.under_way else { return std::future::pending().await };
-        let is_there = under_way.await;
-        (self.under_way, self.oldest) = (None, None);
+        let Some(in_flight) = &mut self.in_flight else { return std::future::pending().await };
+        let is_there = in_flight.await;
+        (self.in_flight, self.oldest) = (None, None);
         is_there
     }
 }

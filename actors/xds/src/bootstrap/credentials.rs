@@ -63,7 +63,7 @@ impl TlsFiles {
         // The files are read again for each stream, so the interval has no effect; it must be valid.
         let interval = config.field("refresh_interval")?;
         if let Some(interval) = interval.filter(|interval| !interval.value().as_str().is_some_and(is_span)) {
-            return Err(interval.fault("is no duration in seconds: write one such as \"600s\""));
+            return Err(interval.fault("is not a duration in seconds: write one such as \"600s\""));
         }
         Ok(TlsFiles { ca: path("ca_certificate_file")?, identity })
     }

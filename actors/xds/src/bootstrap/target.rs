@@ -85,7 +85,7 @@ fn tcp(text: &str) -> Result<Target, String> {
             .parse::<u16>()
             .ok()
             .filter(|port| *port > 0)
-            .ok_or_else(|| format!("its port is no number from 1 to 65535: {FORMS}"))?,
+            .ok_or_else(|| format!("its port is not a number from 1 to 65535: {FORMS}"))?,
     };
     Ok(Target::Tcp { authority: format!("{host}:{port}") })
 }

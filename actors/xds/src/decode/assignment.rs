@@ -13,13 +13,13 @@ use super::messages::{
 use super::{malformed, why};
 
 /// Most localities of one assignment.
-pub(crate) const MOST_LOCALITIES: usize = 10_000;
+pub(crate) const MAX_LOCALITIES: usize = 10_000;
 
 /// Most endpoints of one assignment.
-pub(crate) const MOST_ENDPOINTS: usize = 100_000;
+pub(crate) const MAX_ENDPOINTS: usize = 100_000;
 
 /// Most localities, endpoints and additional addresses of a whole response.
-pub(crate) const MOST_IN_RESPONSE: usize = 400_000;
+pub(crate) const MAX_IN_RESPONSE: usize = 400_000;
 
 /// How much of a response has been read.
 #[derive(Default)]
@@ -75,8 +75,8 @@ impl Reading {
     /// Counts these elements before they are decoded.
     fn take(&mut self, count: usize) -> Result<(), Unread> {
         self.used = self.used.saturating_add(count);
-        if self.used > MOST_IN_RESPONSE {
-            let fault = format!("make more than {MOST_IN_RESPONSE} in one response: send fewer at once");
+        if self.used > MAX_IN_RESPONSE {
+            let fault = format!("make more than {MAX_IN_RESPONSE} in one response: send fewer at once");
             return Err(Unread::TooLarge(fault));
         }
         Ok(())
@@ -84,8 +84,8 @@ impl Reading {
 
     fn localities(&mut self, assignment: &[u8]) -> Result<Vec<LocalityFacts>, Unread> {
         let count = each(assignment, 2).count();
-        if count > MOST_LOCALITIES {
-            let fault = format!("are {count} localities, at most {MOST_LOCALITIES} are read: merge some");
+        if count > MAX_LOCALITIES {
+            let fault = format!("are {count} localities, at most {MAX_LOCALITIES} are read: merge some");
             return Err(Unread::TooLarge(fault));
         }
         self.take(count)?;
@@ -109,8 +109,8 @@ impl Reading {
     fn endpoints(&mut self, locality: &[u8]) -> Result<Vec<EndpointFacts>, Unread> {
         let count = each(locality, 2).count();
         self.endpoints = self.endpoints.saturating_add(count);
-        if self.endpoints > MOST_ENDPOINTS {
-            let fault = format!("are more than {MOST_ENDPOINTS}: split the cluster over several ones");
+        if self.endpoints > MAX_ENDPOINTS {
+            let fault = format!("are more than {MAX_ENDPOINTS}: split the cluster over several ones");
             return Err(Unread::TooLarge(fault));
         }
         self.take(count)?;

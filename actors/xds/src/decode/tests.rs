@@ -29,8 +29,8 @@ use model::xds::validate;
 use proptest::prelude::*;
 
 use super::{
-    Arc, Body, ClusterFacts, EdsFacts, EdsSource, LONGEST_WORDS, Message, Received, ReportedError,
-    ResourceKind, WRAPPER, response,
+    Arc, Body, ClusterFacts, EdsFacts, EdsSource, MAX_WORDS, Message, Received, ReportedError, ResourceKind,
+    WRAPPER, response,
 };
 
 fn socket(host: &str, port: PortSpecifier) -> core::Address {
@@ -313,7 +313,7 @@ fn c1_the_words_of_errors_are_short_and_hold_no_secret() {
     let error = ResourceError { resource_name: None, error_detail: Some(status) };
     let decoded = response(&message(Vec::new(), vec![error])).unwrap();
     let words = &decoded.errors[0].message;
-    assert!(words.len() <= LONGEST_WORDS && !words.contains("planted-secret"), "{words}");
+    assert!(words.len() <= MAX_WORDS && !words.contains("planted-secret"), "{words}");
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn x2_messages_in_messages_without_end_overflow_nothing() {
     // Groups, which protobuf must parse to skip them.
     let groups = Any { type_url: ResourceKind::Cluster.type_url().to_owned(), value: vec![0x0b; 100_000] };
     let words = one(groups).body.unwrap_err();
-    assert!(words.starts_with("failed to decode") && words.len() <= LONGEST_WORDS, "{words}");
+    assert!(words.starts_with("failed to decode") && words.len() <= MAX_WORDS, "{words}");
 }
 
 /// A valid message with some bytes changed, removed or inserted.
@@ -365,7 +365,7 @@ fn mutated(valid: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
 fn decodes(bytes: &[u8]) -> bool {
     let short = |received: &Received| match &received.body {
         Ok(_) => true,
-        Err(words) => !words.is_empty() && words.len() <= LONGEST_WORDS,
+        Err(words) => !words.is_empty() && words.len() <= MAX_WORDS,
     };
     let in_a_response = response(bytes).is_ok_and(|decoded| decoded.resources.iter().all(short));
     let types = ResourceKind::ALL.map(ResourceKind::type_url).into_iter().chain([WRAPPER, "type.test/newer"]);

@@ -18,7 +18,7 @@ use super::outbound::{Outbound, Pulled};
 use super::wire::{RawCodec, WithoutDetails};
 use super::{Jitter, WallClock};
 use crate::bootstrap::ServerConfig;
-use crate::decode::{self, LONGEST_WORDS};
+use crate::decode::{self, MAX_WORDS};
 
 /// The method of aggregated streams.
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
@@ -66,7 +66,7 @@ impl Stream {
         };
         report_pulled(self.id, &self.events, &mut self.pulled);
         let known: Vec<&str> = secrets.iter().map(String::as_str).collect();
-        let message = redact::safe_line(&ended.message, &known, LONGEST_WORDS);
+        let message = redact::safe_line(&ended.message, &known, MAX_WORDS);
         let ended = StreamEnd { code: ended.code, message };
         if self.has_response && ended.code != Code::Ok {
             let (server, stream, code) = (&self.config.uri, self.id.0, ended.code);
@@ -129,7 +129,7 @@ impl Stream {
     /// Logs an undecodable message: the first in a row at a higher level.
     fn log(&self, error: &decode::DecodeError, length: usize, is_first: bool) {
         let (server, stream) = (&self.config.uri, self.id.0);
-        let error = redact::safe_line(&redact::chain(error), &[], LONGEST_WORDS);
+        let error = redact::safe_line(&redact::chain(error), &[], MAX_WORDS);
         if is_first {
             tracing::warn!(%server, stream, length, error, "passed over an xDS message that cannot be decoded");
         } else {

@@ -33,7 +33,7 @@ impl Verb {
         }
     }
 
-    /// Value of the headers without a modelled quota: the first values in recordings.
+    /// Header value if no quota is modelled: the first value in recordings of real ARM.
     fn unlimited(self) -> u64 {
         match self {
             Self::Read => 16_499,
@@ -82,7 +82,7 @@ impl Bucket {
         Self { capacity, refill_per_s, tokens: capacity, filled_at: 0 }
     }
 
-    /// Takes one token; returns how many are left, or in how many seconds there is one.
+    /// Takes one token; returns the number left, or the seconds until the next one.
     fn take(&mut self, now: u64) -> Result<u64, u64> {
         let refill = now.saturating_sub(self.filled_at).saturating_mul(self.refill_per_s);
         self.tokens = self.tokens.saturating_add(refill).min(self.capacity);

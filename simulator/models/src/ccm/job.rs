@@ -1,4 +1,4 @@
-//! The model's work under the lock, one job at a time: lock, work, unlock, and the following writes to Kubernetes.
+//! The jobs of the modelled cloud-controller-manager, one at a time: lock, work, unlock, then write to Kubernetes.
 //!
 //! Upstream serialises reconciles and drains by `serviceReconcileLock`; here there is one `Job` or none.
 
@@ -22,9 +22,9 @@ pub(super) struct Job {
     task: Task,
     stage: Stage,
     holds: bool,
-    /// Whether this hold is a long one.
+    /// Whether this job keeps the lock longer than necessary.
     lingers: bool,
-    /// Number of answers of Azure after which it crashes, at the latest instead of unlocking.
+    /// Number of Azure responses after which the process crashes; at the latest, it crashes instead of unlocking.
     doomed: Option<u64>,
     result: Result<(), String>,
 }
@@ -45,7 +45,7 @@ enum Stage {
 }
 
 impl Job {
-    /// Returns when it continues by time alone.
+    /// Returns the time at which it continues without an event.
     pub(super) fn wakes(&self) -> Option<u64> {
         match &self.stage {
             Stage::Working(operation) => operation.sleeps_until,
@@ -284,7 +284,7 @@ impl Ccm {
         }
     }
 
-    /// Passes the outcome of its last action to the program, and starts the next one.
+    /// Passes the outcome of the last action to the task, and starts the next action.
     fn resume_task(&mut self, mut job: Job, outcome: Option<Outcome>, calls: &mut Vec<Call>) {
         let mut context =
             Context { now: self.now, facts: &self.facts, settings: &self.settings, cache: &mut self.cache };

@@ -9,7 +9,7 @@ use crate::arm::random::Random;
 const SECOND: u64 = 1_000_000;
 const MAX_RETRIES: u32 = 3;
 /// Above this many seconds a Retry-After ends the tries immediately.
-const LONGEST_RETRY_AFTER_S: u64 = 60;
+const MAX_RETRY_AFTER_S: u64 = 60;
 /// Poll interval without Retry-After, in microseconds.
 const POLL_US: u64 = 5 * SECOND;
 
@@ -204,7 +204,7 @@ impl Operation {
             0 | 408 | 500 | 502 | 503 | 504 => {
                 let failure = failure(&code_of(answer));
                 match retry_after {
-                    Some(seconds) if seconds > LONGEST_RETRY_AFTER_S => Turn::Done(Err(failure)),
+                    Some(seconds) if seconds > MAX_RETRY_AFTER_S => Turn::Done(Err(failure)),
                     Some(_) | None => self.again(now, retry_after, failure, random),
                 }
             }

@@ -233,8 +233,7 @@ impl KubeModel {
         self.watches.get(&id).is_none_or(|watch| watch.ended && watch.queue.is_empty())
     }
 
-    /// Returns when time alone gives this watch something new; `now_us` if something waits already, `None` after its
-    /// end.
+    /// Returns the time of the next line or end without a write; `now_us` if lines are waiting, `None` after the end.
     pub fn watch_deadline(&self, id: WatchId, now_us: u64) -> Option<u64> {
         let watch = self.watches.get(&id)?;
         if !watch.queue.is_empty() {

@@ -188,7 +188,7 @@ proptest! {
         let replayed = server.model.replay(&body, 0);
         let value: Value = serde_json::from_slice(&body).unwrap_or_default();
         let applied = server.model.apply(value, 0);
-        prop_assert!(replayed.is_err() || applied.is_err(), "an event is no object");
+        prop_assert!(replayed.is_err() || applied.is_err(), "an event is not an object");
         let (status, list) = server.get("/apis/discovery.k8s.io/v1/endpointslices");
         prop_assert!(status == 200 && list["items"].is_array(), "and it still serves");
     }

@@ -22,7 +22,7 @@ const PAUSE: &str = "azure-backend-pool-controller.io/pause";
 /// How long the cloud-controller-manager may take to make a load balancer, and the controller to write a pool.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// Most nodes that tests use.
-const MOST_NODES: usize = 3;
+const MAX_NODES: usize = 3;
 
 /// What the tests take place in.
 pub(super) struct Stage<'a> {
@@ -42,7 +42,7 @@ impl<'a> Stage<'a> {
         let client = client(environment).await?;
         let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await;
         let nodes = nodes.context("the nodes cannot be listed; check KUBECONFIG and its rights")?;
-        let nodes: Vec<_> = nodes.iter().filter_map(objects::usable).take(MOST_NODES).collect();
+        let nodes: Vec<_> = nodes.iter().filter_map(objects::usable).take(MAX_NODES).collect();
         ensure!(!nodes.is_empty(), "no node is Ready, has an IPv4 InternalIP and may be a member of a pool");
         let id = uuid::Uuid::new_v4().simple().to_string();
         let own = format!("e2e-{}", &id[..8]);

@@ -107,7 +107,7 @@ async fn retry_after(stage: &Stage<'_>) -> anyhow::Result<Finding> {
             Ok(seconds) => {
                 turns("operationRetryAfterS", seconds, format!("{seconds} s; the first poll: {poll:?}"))
             }
-            Err(_) => answered(format!("{text:?}, which is no number of seconds")),
+            Err(_) => answered(format!("{text:?}, which is not a number of seconds")),
         },
     }
 }

@@ -119,7 +119,7 @@ impl Bench {
     fn refuses(&mut self, retry_after: Option<Duration>) {
         let request = *self.asked.last().expect("a request");
         self.open = None;
-        self.retry_after_ends = self.now.plus(retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER));
+        self.retry_after_ends = self.now.plus(retry_after.unwrap_or_default().min(MAX_RETRY_AFTER));
         self.handle(In::Refused { request, why: "no".into(), retry_after });
     }
 
@@ -408,7 +408,7 @@ proptest! {
         }
         bench.pass(REQUEST_TIMEOUT);
         prop_assert!(bench.renewal.waiting.is_empty(), "{:?} wait", bench.renewal.waiting);
-        bench.pass(LONGEST_RETRY_AFTER).call();
+        bench.pass(MAX_RETRY_AFTER).call();
         if bench.open.is_some() {
             bench.brings("last", 3_600);
         }

@@ -12,7 +12,7 @@ use super::{SetBack, Times};
 
 /// Longest hold of another process that is respected. Ours last 45 s, and a value written by the operator must not keep
 /// all replicas out permanently.
-const LONGEST_HOLD: Duration = Duration::from_secs(15 * 60);
+const MAX_HOLD: Duration = Duration::from_secs(15 * 60);
 
 /// The known state of the Lease.
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl ObservedLease {
             LeaseState::Unknown | LeaseState::Absent => None,
             LeaseState::Known(facts, first_seen) => {
                 let holder = facts.holder.as_ref()?;
-                let lasts = facts.duration.unwrap_or_default().clamp(times.duration, LONGEST_HOLD);
+                let lasts = facts.duration.unwrap_or_default().clamp(times.duration, MAX_HOLD);
                 (*holder != self.identity).then_some(ForeignHold { first_seen: *first_seen, lasts })
             }
         }

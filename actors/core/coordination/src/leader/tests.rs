@@ -507,7 +507,7 @@ fn w8_a_deleted_lease_of_a_living_holder_is_no_release() {
 }
 
 /// The request in flight.
-fn under_way(drive: &Drive) -> Option<&LeaseAsk> {
+fn in_flight(drive: &Drive) -> Option<&LeaseAsk> {
     drive.asked.back().map(|(_, ask)| ask)
 }
 
@@ -537,7 +537,7 @@ fn w8_an_older_state_from_a_lagging_watch_extends_no_hold() {
     for second in [20, 30, 40, 49] {
         two.at(at(second));
         awaited(&mut two, LeaseAnswer::Seen(Arc::clone(&older)));
-        assert!(matches!(under_way(&two), Some(LeaseAsk::Get)), "the Lease is looked at");
+        assert!(matches!(in_flight(&two), Some(LeaseAsk::Get)), "the Lease is looked at");
         two.served(&mut server);
     }
     two.at(at(50));
@@ -563,7 +563,7 @@ fn w8_an_older_release_or_deletion_from_a_watch_frees_no_held_lease() {
         two.served(&mut server);
         two.at(at(20));
         awaited(&mut two, old);
-        assert!(matches!(under_way(&two), Some(LeaseAsk::Get)));
+        assert!(matches!(in_flight(&two), Some(LeaseAsk::Get)));
         assert_eq!(two.leader.observed.holder().as_deref(), Some("one"));
         // A read that fails changes nothing.
         two.at(at(27));
@@ -581,7 +581,7 @@ fn w8_a_state_whose_version_is_no_number_is_read_before_it_is_believed() {
     let version = ResourceVersion("later".into());
     two.at(at(20));
     awaited(&mut two, LeaseAnswer::Seen(Arc::new(LeaseFacts { version, ..LeaseFacts::clone(&first) })));
-    assert!(matches!(under_way(&two), Some(LeaseAsk::Get)));
+    assert!(matches!(in_flight(&two), Some(LeaseAsk::Get)));
     two.served(&mut server);
     two.at(at(50));
     two.served(&mut server);
@@ -595,7 +595,7 @@ fn w8_a_watch_that_goes_on_lagging_is_asked_once_a_second() {
     let mut looks = 0;
     for tenth in 60..150 {
         two.at(Now::from_millis(tenth * 100));
-        match under_way(&two) {
+        match in_flight(&two) {
             Some(LeaseAsk::Await(..)) => awaited(&mut two, LeaseAnswer::Seen(Arc::clone(&older))),
             Some(LeaseAsk::Get) => {
                 looks += 1;
@@ -1149,20 +1149,20 @@ fn a4_a_process_that_ends_before_it_has_begun_ends_at_once() {
 fn w8_after_three_lost_renewals_writes_pause_and_after_five_it_stands_by() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
-    let (mut sent, mut under_way, mut stood_by) = (Vec::new(), Vec::new(), None);
+    let (mut sent, mut in_flight, mut stood_by) = (Vec::new(), Vec::new(), None);
     for second in 1..=40 {
         one.at(at(second));
         // What the port reports of a request without an answer.
-        for (call, since) in std::mem::take(&mut under_way) {
+        for (call, since) in std::mem::take(&mut in_flight) {
             if at(since).plus(ANSWER_WITHIN) > one.now {
-                under_way.push((call, since));
+                in_flight.push((call, since));
                 continue;
             }
             one.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))));
             one.at(at(second));
         }
         sent.extend(one.asked.drain(..).map(|(call, _)| {
-            under_way.push((call, second));
+            in_flight.push((call, second));
             second
         }));
         stood_by = stood_by.or((!one.leads()).then_some(second));

@@ -1,8 +1,8 @@
 //! The format of pauses and of the admin state's switch in our ConfigMap, and how a pause is written there
 //! (docs/design/pools.md, G6; D1, N4).
 //!
-//! A key cannot hold every name, so the first line of its text names the target. Unreadable notes are reported with
-//! their key and interpreted safely: what looks like a pause of everything is one.
+//! ConfigMap keys cannot hold every name, so the first line of the value names the target. Unreadable keys are
+//! reported. An unreadable key that looks like a pause of everything is treated as one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,14 +19,14 @@ const EVERYTHING: &str = "pause.everything";
 const POOL: &str = "pause.pool.";
 /// Prefix of the keys of the pauses of Services.
 const SERVICE: &str = "pause.service.";
-/// Prefix of all of them.
+/// Prefix of the keys of all pauses.
 const ANY: &str = "pause.";
 /// Maximum number of characters of names in a key, which has at most 253.
-const LONGEST_NAMES: usize = 200;
+const MAX_NAMES: usize = 200;
 /// Maximum number of characters of a stored reason.
-const LONGEST_REASON: usize = 500;
+const MAX_REASON: usize = 500;
 /// Maximum number of characters of a stored user name.
-const LONGEST_NAME: usize = 200;
+const MAX_NAME: usize = 200;
 
 /// The pauses in a state of the ConfigMap.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -84,7 +84,7 @@ impl PauseNotes {
         ConfigMapEdit { remove, ..ConfigMapEdit::default() }
     }
 
-    /// Returns the edit that makes the pause, in the key that names the target already, or else in a free one.
+    /// Returns the edit that sets the pause, in the existing key of the target or in a free one.
     pub(super) fn pausing(
         &self,
         facts: Option<&ConfigMapFacts>,
@@ -109,7 +109,7 @@ impl PauseNotes {
             Scope::Node(node) => node.to_string(),
         };
         let mut tail = String::new();
-        for (name, said, most) in [("by", by, LONGEST_NAME), ("reason", reason, LONGEST_REASON)] {
+        for (name, said, most) in [("by", by, MAX_NAME), ("reason", reason, MAX_REASON)] {
             if let Some(said) = said.map(|said| one_line(said, most)).filter(|said| !said.is_empty()) {
                 tail.push_str(&format!("{name}: {said}\n"));
             }
@@ -119,10 +119,10 @@ impl PauseNotes {
     }
 }
 
-/// Returns the key of a pause, if it is free: it has only letters, digits, `-`, `_` and `.`.
+/// Returns the preferred key of a pause. It has only letters, digits, `-`, `_` and `.`.
 fn key_of(scope: &Scope) -> Arc<str> {
     let plain = |names: String| -> String {
-        let letters = names.chars().take(LONGEST_NAMES);
+        let letters = names.chars().take(MAX_NAMES);
         letters.map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') { c } else { '-' }).collect()
     };
     match scope {
@@ -142,7 +142,7 @@ fn one_line(text: &str, most: usize) -> String {
     plain.trim().to_owned()
 }
 
-/// A pause, and the problem of its note if it is valid all the same.
+/// A pause, with the warning about its key if it is valid despite an error.
 type ReadPause = (Scope, Pause, Option<&'static str>);
 
 /// Reads a key; returns `None` if it is not a pause.
@@ -153,7 +153,7 @@ fn read(key: &str, text: Option<&Text>) -> Option<Result<ReadPause, &'static str
     }
     if folded == EVERYTHING {
         let Some(text) = text else {
-            let why = "its value is no text; everything is paused by it";
+            let why = "its value is not text; it pauses everything";
             return Some(Ok((Scope::Everything, Pause::default(), Some(why))));
         };
         let lines = lines_of(text).skip_while(|line| line.eq_ignore_ascii_case("everything"));
@@ -161,9 +161,9 @@ fn read(key: &str, text: Option<&Text>) -> Option<Result<ReadPause, &'static str
     }
     let is_pool = folded.starts_with(POOL);
     if !is_pool && !folded.starts_with(SERVICE) {
-        return Some(Err("no pause has such a key"));
+        return Some(Err("unknown kind of pause"));
     }
-    let Some(text) = text else { return Some(Err("its value is no text")) };
+    let Some(text) = text else { return Some(Err("its value is not text")) };
     let mut lines = lines_of(text);
     let halves = lines.next().and_then(|line| line.split_once('/'));
     let whole = |half: &str| !half.is_empty() && !half.contains('/') && !half.contains(char::is_whitespace);
@@ -191,13 +191,13 @@ fn pause<'a>(text: &Text, lines: impl Iterator<Item = &'a str>) -> Pause {
     let (mut by, mut reason) = (None, Vec::new());
     for line in lines {
         if let Some(said) = line.strip_prefix("by:") {
-            by = Some(Arc::from(one_line(said, LONGEST_NAME)));
+            by = Some(Arc::from(one_line(said, MAX_NAME)));
         } else if let Some(said) = line.strip_prefix("reason:") {
             reason.push(said.trim());
         } else if !line.starts_with("since:") {
             reason.push(line);
         }
     }
-    let reason = one_line(&reason.join(" "), LONGEST_REASON);
+    let reason = one_line(&reason.join(" "), MAX_REASON);
     Pause { since: text.time, by, reason: (!reason.is_empty()).then(|| reason.into()) }
 }

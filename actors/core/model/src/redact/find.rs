@@ -6,7 +6,7 @@ use super::Found;
 const SHORTEST_TOKEN: usize = 32;
 
 /// The maximum number of base64 letters that are decoded, in whole groups of four. A user name ends within them.
-const MOST_DECODED: usize = 512;
+const MAX_DECODED: usize = 512;
 
 /// The words that follow "bearer" where operators write about bearer tokens, and the parameters of a server's
 /// challenge.
@@ -106,7 +106,7 @@ fn after(text: &str, lower: &str, scheme: &str, is_secret: impl Fn(&str) -> bool
             found.looked_at(run.end - start);
         }
         let bare = &text[start..run.bare.max(start)];
-        found.looked_at(bare.len().min(MOST_DECODED));
+        found.looked_at(bare.len().min(MAX_DECODED));
         if start < run.word && is_secret(bare) {
             end = run.word;
             found.push(start..end);
@@ -121,10 +121,10 @@ fn is_of_credential(c: char) -> bool {
 /// Returns true if base64 encodes text with a colon, as in HTTP's basic authentication. Only the start of a long text
 /// is decoded, because text of that length is not sent as base64 for any other reason.
 fn is_user_and_password(word: &str) -> bool {
-    let is_cut = word.len() > MOST_DECODED;
-    let mut bytes = Vec::with_capacity(word.len().min(MOST_DECODED));
+    let is_cut = word.len() > MAX_DECODED;
+    let mut bytes = Vec::with_capacity(word.len().min(MAX_DECODED));
     let (mut held, mut bits) = (0_u32, 0_u32);
-    for letter in word.bytes().take(MOST_DECODED) {
+    for letter in word.bytes().take(MAX_DECODED) {
         let six = match letter {
             b'A'..=b'Z' => letter - b'A',
             b'a'..=b'z' => letter - b'a' + 26,

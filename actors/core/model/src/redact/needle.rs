@@ -5,10 +5,10 @@ use super::Found;
 use super::part::{Blocks, SHORTEST};
 
 /// The longest encoding of one byte, as in `\u002b`, in bytes.
-const LONGEST_ENCODING: usize = 6;
+const MAX_ENCODING: usize = 6;
 
 /// The maximum number of backslashes before a letter: JSON in JSON in JSON has seven.
-const MOST_BACKSLASHES: usize = 7;
+const MAX_BACKSLASHES: usize = 7;
 
 /// The secrets, and the bytes that they may begin with.
 #[derive(Default)]
@@ -86,7 +86,7 @@ impl Needles {
     /// How far a secret that begins in a text may extend beyond its end, in bytes.
     pub(super) fn reach(&self) -> usize {
         let longest = self.all.iter().map(Vec::len).max().unwrap_or_default();
-        longest.saturating_mul(LONGEST_ENCODING)
+        longest.saturating_mul(MAX_ENCODING)
     }
 
     /// Finds the secrets in the text.
@@ -146,7 +146,7 @@ pub(super) fn decode_byte(text: &[u8], at: usize) -> Option<(u8, usize)> {
         [b'%', ..] => rest.get(1..3).and_then(hex).map(|byte| (byte, at + 3)),
         // JSON in JSON has more backslashes.
         [b'\\', ..] => {
-            let run = rest.iter().take(MOST_BACKSLASHES).take_while(|byte| **byte == b'\\');
+            let run = rest.iter().take(MAX_BACKSLASHES).take_while(|byte| **byte == b'\\');
             let letter = at + run.count();
             match text.get(letter) {
                 Some(b'u') => {

@@ -103,7 +103,7 @@ fn c1_what_is_known_is_taken_out_however_it_is_written() {
 #[test]
 fn c1_no_half_of_a_secret_is_left_wherever_a_text_is_cut() {
     let known = "planted-secret";
-    for before in (0..60).chain(LONGEST_TEXT - 40..LONGEST_TEXT + 5) {
+    for before in (0..60).chain(MAX_TEXT - 40..MAX_TEXT + 5) {
         for filler in ["x", " ", "x "] {
             let filler: String = filler.chars().cycle().take(before).collect();
             // Secrets that cross the end of the searched text, and the end of the line.
@@ -118,7 +118,7 @@ fn c1_no_half_of_a_secret_is_left_wherever_a_text_is_cut() {
         }
     }
     // A secret with white space, at which the text is cut.
-    for before in LONGEST_TEXT - 40..LONGEST_TEXT + 5 {
+    for before in MAX_TEXT - 40..MAX_TEXT + 5 {
         let said = format!("{}planted  secret\twith-gaps", " ".repeat(before));
         let line = safe_line(&said, &["planted  secret\twith-gaps"], 50);
         assert!(!line.contains("pla") && !line.contains("secret"), "{before}: {line}");
@@ -149,7 +149,7 @@ fn c1_a_text_that_is_made_to_cost_time_costs_little() {
         "\"token\": {\"",
         "Authorization: null,",
     ] {
-        for length in [LONGEST_TEXT, 4 * LONGEST_TEXT] {
+        for length in [MAX_TEXT, 4 * MAX_TEXT] {
             let text = part.repeat(length / part.len());
             // Each word that may be base64 is decoded, but no more of it than this.
             let most = text.len() * 128;

@@ -116,7 +116,7 @@ pub struct AdminView {
     pub unreadable: BTreeMap<Arc<str>, &'static str>,
     /// Number of nodes that wait for a record that our ConfigMap cannot take.
     pub refused: usize,
-    /// Admin states of known nodes that are not ours, in order; at most [`AdminView::MOST_FOREIGN`]. Entries that
+    /// Admin states of known nodes that are not ours, in order; at most [`AdminView::MAX_FOREIGN`]. Entries that
     /// belong to no known node are not included.
     pub foreign: Vec<ForeignState>,
     /// True if the last read or write of our ConfigMap succeeded.
@@ -127,7 +127,7 @@ pub struct AdminView {
 
 impl AdminView {
     /// The maximum number of foreign admin states in the view, over all nodes.
-    pub const MOST_FOREIGN: usize = 100;
+    pub const MAX_FOREIGN: usize = 100;
 }
 
 /// An admin state that another client has set.

@@ -142,11 +142,11 @@ pub(super) struct Faults {
 
 impl Faults {
     /// The maximum number of reported faults.
-    const MOST_LISTED: usize = 5;
+    const MAX_LISTED: usize = 5;
 
     /// Adds a fault of the field with this path.
     pub(super) fn add(&mut self, path: impl fmt::Display, fault: impl fmt::Display) {
-        if self.listed.len() < Faults::MOST_LISTED {
+        if self.listed.len() < Faults::MAX_LISTED {
             self.listed.push(format!("{path}: {fault}"));
         } else {
             self.omitted += 1;

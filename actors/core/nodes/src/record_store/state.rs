@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::records::{self, LONGEST, LONGEST_OF_ALL, Record};
+use crate::records::{self, LONGEST, MAX_OF_ALL, Record};
 use model::config_map::{ConfigMapEdit, ConfigMapFacts};
 use model::ids::NodeUid;
 use model::machine::Now;
@@ -123,6 +123,6 @@ impl RecordsState {
         }
         let before = self.record(&record.uid).map_or(0, Record::size);
         let next = size.saturating_sub(before) + long;
-        if next > LONGEST_OF_ALL { Err(NO_ROOM) } else { Ok((key, next)) }
+        if next > MAX_OF_ALL { Err(NO_ROOM) } else { Ok((key, next)) }
     }
 }

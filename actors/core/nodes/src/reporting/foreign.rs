@@ -77,7 +77,7 @@ impl ForeignStates {
             theirs.push((pool, backend, state, owner));
         }
         theirs.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
-        let shown = theirs.into_iter().take(AdminView::MOST_FOREIGN);
+        let shown = theirs.into_iter().take(AdminView::MAX_FOREIGN);
         let shown = shown.map(|(pool, backend, state, owner)| ForeignState {
             pool: pool.clone(),
             backend,

@@ -478,7 +478,7 @@ fn n4_a_record_without_room_waits_in_the_order_of_signals() {
     for n in 0..23 {
         bench.server.put(&format!("down.filler-{n}"), &filler);
     }
-    let left = super::records::LONGEST_OF_ALL
+    let left = super::records::MAX_OF_ALL
         - bench.server.data.iter().flatten().map(|(key, text)| key.len() + text.text.len()).sum::<usize>();
     bench.server.put("down.filler-last", &format!("node\nips: nonsense {}", "x".repeat(left - 135)));
     bench.deliver(node(1, &[SHUTDOWN]));

@@ -15,7 +15,7 @@ const FIRST_DELAY: Duration = Duration::from_secs(600);
 /// Time until the next try if no pool of the load balancer may be written.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Longest time between two such writes.
-const LONGEST_DELAY: Duration = Duration::from_secs(6 * 3600);
+const MAX_DELAY: Duration = Duration::from_secs(6 * 3600);
 
 /// The load balancers that were last observed as failed.
 #[derive(Default, Debug)]
@@ -78,7 +78,7 @@ impl Directory {
             }
             let pool = pools[rewrite.chosen % pools.len()].clone();
             rewrite.chosen += 1;
-            rewrite.delay = rewrite.delay.saturating_mul(2).min(LONGEST_DELAY);
+            rewrite.delay = rewrite.delay.saturating_mul(2).min(MAX_DELAY);
             rewrite.at = now.plus(rewrite.delay);
             out.push(Out::Rewrite(pool));
         }

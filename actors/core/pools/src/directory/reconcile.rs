@@ -204,7 +204,7 @@ impl Directory {
     pub(super) fn publish_guards(&mut self, out: &mut Vec<Out>) {
         let (pools, of) = self.breaker.counted();
         let stopped = self.breaker.tripped().map(|since| StoppedView { since, pools, of });
-        let reading_since = self.second_read.under_way();
+        let reading_since = self.second_read.in_flight();
         let view = GuardsView { mode: self.params.guards, stopped, reading_since };
         if self.is_running() && self.published.replace(view) != Some(view) {
             out.push(Out::Guards(view));
@@ -261,7 +261,7 @@ fn left_out(fact: &ServiceFact) -> Vec<LeftOutView> {
     });
     let mut all: Vec<LeftOutView> = all.collect();
     all.sort_unstable();
-    all.truncate(ServiceView::MOST_LEFT_OUT);
+    all.truncate(ServiceView::MAX_LEFT_OUT);
     all
 }
 

@@ -19,8 +19,8 @@ pub(super) struct SecondRead {
     needed: BTreeSet<(Now, PoolId)>,
     /// The newest request and its time.
     requested: Option<(ReadId, Now)>,
-    /// Whether that read is under way.
-    under_way: bool,
+    /// Whether that read is in flight.
+    in_flight: bool,
     /// When the newest read in force was requested.
     in_force: Option<Now>,
 }
@@ -41,7 +41,7 @@ impl SecondRead {
 
     /// Returns when the next read is to be requested.
     pub(super) fn deadline(&self) -> Option<Now> {
-        let (first, _) = self.needed.first().filter(|_| !self.under_way)?;
+        let (first, _) = self.needed.first().filter(|_| !self.in_flight)?;
         let apart = self.requested.map(|(_, at)| at.plus(DOUBTFUL_FOR));
         Some(apart.map_or(*first, |apart| apart.max(*first)))
     }
@@ -50,13 +50,13 @@ impl SecondRead {
     pub(super) fn request_due(&mut self, now: Now) -> Option<ReadId> {
         self.deadline().filter(|at| *at <= now)?;
         let read = ReadId(self.requested.map_or(1, |(ReadId(last), _)| last + 1));
-        (self.requested, self.under_way) = (Some((read, now)), true);
+        (self.requested, self.in_flight) = (Some((read, now)), true);
         Some(read)
     }
 
-    /// Returns since when a read is under way.
-    pub(super) fn under_way(&self) -> Option<Now> {
-        self.requested.map(|(_, at)| at).filter(|_| self.under_way)
+    /// Returns since when a read is in flight.
+    pub(super) fn in_flight(&self) -> Option<Now> {
+        self.requested.map(|(_, at)| at).filter(|_| self.in_flight)
     }
 
     /// Returns when the newest read in force was requested: it resolves the doubts that were old enough then.
@@ -67,8 +67,8 @@ impl SecondRead {
     /// Records that a read is complete. Returns whether it was expected.
     fn complete(&mut self, read: ReadId) -> bool {
         match self.requested {
-            Some((requested, at)) if requested == read && self.under_way => {
-                (self.in_force, self.under_way) = (Some(at), false);
+            Some((requested, at)) if requested == read && self.in_flight => {
+                (self.in_force, self.in_flight) = (Some(at), false);
                 true
             }
             Some(_) | None => false,

@@ -22,7 +22,7 @@ const AFTER: [Duration; 5] = [
 pub(super) enum ExpectedRules {
     /// A candidate has a rule that sends to a pool of its own name.
     OwnPool,
-    /// A Service that is no candidate has no such rule.
+    /// A Service that is not a candidate has no such rule.
     NoOwnPool,
 }
 

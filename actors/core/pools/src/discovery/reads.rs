@@ -18,7 +18,7 @@ pub(super) const PLACES: usize = 8;
 pub(super) const SLOW_PLACES: usize = 2;
 /// Maximum number of reads in flight, including those without a place: fewer than the 100 streams of an HTTP/2
 /// connection to ARM, which writes share.
-pub(super) const MOST_UNANSWERED: usize = 64;
+pub(super) const MAX_UNANSWERED: usize = 64;
 /// Time after which a read without an answer is late, counted from when it was sent.
 const LATE_AFTER: Duration = Duration::from_secs(1);
 /// Time after which a read without an answer has failed.
@@ -93,7 +93,7 @@ impl Reads {
     /// Reports whether a read may begin. `slow` is set for a load balancer whose last read failed late.
     pub(super) fn has_room(&self, slow: bool) -> bool {
         let taken = self.open.values().filter(|reading| reading.has_place()).count();
-        let room = taken < PLACES && self.open.len() < MOST_UNANSWERED;
+        let room = taken < PLACES && self.open.len() < MAX_UNANSWERED;
         room && (!slow || self.slow() < SLOW_PLACES)
     }
 
@@ -154,6 +154,6 @@ impl Reads {
     /// Checks the invariants: the limits of concurrent reads hold.
     pub(super) fn check(&self) -> bool {
         let taken = self.open.values().filter(|reading| reading.has_place()).count();
-        taken <= PLACES && self.slow() <= SLOW_PLACES && self.open.len() <= MOST_UNANSWERED
+        taken <= PLACES && self.slow() <= SLOW_PLACES && self.open.len() <= MAX_UNANSWERED
     }
 }

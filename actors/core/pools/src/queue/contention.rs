@@ -9,7 +9,7 @@ use model::level::{Keeps, Level};
 use model::machine::Now;
 
 /// Upper limit of every doubling delay.
-pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(600);
+pub(super) const MAX_DELAY: Duration = Duration::from_secs(600);
 
 /// Period within which three times are too many (W2, W11).
 const WITHIN: Duration = Duration::from_secs(600);
@@ -21,7 +21,7 @@ const RESTORED_APART: Duration = Duration::from_secs(60);
 
 /// Doubles a delay, up to the limit.
 pub(super) fn doubled(delay: Duration) -> Duration {
-    delay.saturating_mul(2).min(LONGEST_DELAY)
+    delay.saturating_mul(2).min(MAX_DELAY)
 }
 
 /// Counts an event that should be rare.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::queue::contention::{LONGEST_DELAY, RepeatCounter, doubled};
+use crate::queue::contention::{MAX_DELAY, RepeatCounter, doubled};
 use model::arm::{Failure, FailureKind};
 use model::machine::Now;
 
@@ -93,7 +93,7 @@ impl LastResult {
             | LastResult::LeftAlone(_)
             | LastResult::Failed(_)
             | LastResult::NotFound
-            | LastResult::Withheld { .. } => first.min(LONGEST_DELAY),
+            | LastResult::Withheld { .. } => first.min(MAX_DELAY),
         };
         LastResult::Backoff(ComparisonBackoff { until: now.plus(delay), delay })
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::correlator::{EventClass, SeriesKey};
 use super::{
-    AGAIN_AFTER, DropReason, Emitter, Event, IN_FLIGHT, LONGEST_RETRY_AFTER, Out, Place, PostFailure,
-    PostStage, RETRY_AFTER, drop_event, overdue_at,
+    AGAIN_AFTER, DropReason, Emitter, Event, IN_FLIGHT, MAX_RETRY_AFTER, Out, Place, PostFailure, PostStage,
+    RETRY_AFTER, drop_event, overdue_at,
 };
 use model::ids::CallId;
 use model::machine::Now;
@@ -47,7 +47,7 @@ impl Emitter {
                 self.retry(now, key, Some(Duration::ZERO), out);
             }
             Err(PostFailure::Transient(asked)) => {
-                let asked = asked.map(|asked| asked.min(LONGEST_RETRY_AFTER));
+                let asked = asked.map(|asked| asked.min(MAX_RETRY_AFTER));
                 self.delay(now, key, asked, out);
             }
         }

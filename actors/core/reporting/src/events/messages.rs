@@ -25,10 +25,10 @@ const NAMED: usize = 3;
 /// Number of added and of removed members that a message names.
 const NAMED_MEMBERS: usize = 5;
 /// Longest name of a node in the list of changed members, in bytes.
-const LONGEST_NODE: usize = 63;
+const MAX_NODE: usize = 63;
 const CUT: &str = "…";
 /// Longest text about a source, in bytes.
-const LONGEST_NOTE: usize = 320;
+const MAX_NOTE: usize = 320;
 /// Length of the end of a message that is never cut for that text: it says what operators can do.
 const END: usize = 320;
 const GUIDANCE: &str =
@@ -103,7 +103,7 @@ pub(super) fn combined(newest: &str) -> String {
 pub(super) fn full_message(report: &Report) -> String {
     let message = message(&report.what, report.note.is_some());
     let Some(note) = &report.note else { return message };
-    let note = format!(" [{}]", cut_to(note.to_string(), LONGEST_NOTE));
+    let note = format!(" [{}]", cut_to(note.to_string(), MAX_NOTE));
     let room = LONGEST.saturating_sub(note.len());
     format!("{}{note}", cut_inside(message, room))
 }
@@ -219,7 +219,7 @@ fn first_members(list: &MemberList) -> String {
 
 /// Returns the node with its address, as far as both are known.
 fn member(member: &MemberRecord) -> String {
-    let node = cut_to(member.node.to_string(), LONGEST_NODE);
+    let node = cut_to(member.node.to_string(), MAX_NODE);
     match &member.backend {
         Some(backend) if node.is_empty() || node == backend.to_string() => backend.to_string(),
         Some(backend) => format!("{node} ({backend})"),

@@ -21,7 +21,7 @@ const FOREIGN_US: i64 = 900_000_000;
 /// Largest error of a replica's clocks, in microseconds.
 const CLOCKS_US: u64 = 5_000_000;
 /// Longest hold (W7), and how much later its last renewal may still arrive.
-const LONGEST_HOLD_US: u64 = 60_000_000 + 35_000_000;
+const MAX_HOLD_US: u64 = 60_000_000 + 35_000_000;
 /// How long a process that has lost leadership may need to notice it.
 const NOTICES_LOSS_US: u64 = 60_000_000;
 
@@ -145,7 +145,7 @@ impl Tenure {
                 if before.holder == OURS && self.shared.holder.is_empty() && open(None) {
                     return Err("W7: the shared Lease is released while a PUT is unanswered".to_owned());
                 }
-                if ours && before.holder == OURS && now > self.shared.taken_at + LONGEST_HOLD_US {
+                if ours && before.holder == OURS && now > self.shared.taken_at + MAX_HOLD_US {
                     return Err(format!("W7: the shared Lease is held since {}", self.shared.taken_at));
                 }
             }

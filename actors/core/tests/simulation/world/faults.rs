@@ -22,11 +22,11 @@ const SIGHT_US: u64 = 90_000_000;
 /// Grace period of a process that was told to shut down, like a Pod's.
 const GRACE_US: u64 = 30_000_000;
 /// Longest suspension of a process.
-const LONGEST_STOP_US: u64 = 180_000_000;
+const MAX_STOP_US: u64 = 180_000_000;
 /// Longest stall of a receiver.
-const LONGEST_STALL_US: u64 = 8_000_000;
+const MAX_STALL_US: u64 = 8_000_000;
 /// Longest stall of a stream.
-const LONGEST_STREAM_STALL_US: u64 = 90_000_000;
+const MAX_STREAM_STALL_US: u64 = 90_000_000;
 /// Cases in a thousand changes of ARM's faults in which reads of a load balancer are not answered.
 const HANGING: u64 = 150;
 /// Longest life of a process that crashes on startup, and longest pause until the next one.
@@ -188,7 +188,7 @@ impl World {
             0..2 if faults.processes => self.kill(number),
             2..5 if faults.processes => self.request_shutdown(number),
             5 if faults.processes => {
-                let span = self.fates.between(1_000_000, LONGEST_STOP_US);
+                let span = self.fates.between(1_000_000, MAX_STOP_US);
                 self.stop(number, span);
             }
             6..8 if faults.processes => return self.cut(number),
@@ -201,7 +201,7 @@ impl World {
             11..13 if faults.edges => self.stall_receiver(number),
             13..15 if faults.kube => {
                 let kind = Kind::ALL[self.fates.place(4)];
-                let span = self.fates.between(5_000_000, LONGEST_STREAM_STALL_US);
+                let span = self.fates.between(5_000_000, MAX_STREAM_STALL_US);
                 self.stall_stream(number, kind, span);
             }
             15 if faults.kube && faults.processes => self.eclipse(leader, &there),
@@ -287,7 +287,7 @@ impl World {
             receivers.extend([Actor::XdsSource, Actor::XdsPort, Actor::Directory]);
         }
         let receiver = receivers[self.fates.place(receivers.len())].clone();
-        let until = self.now + self.fates.between(500_000, LONGEST_STALL_US);
+        let until = self.now + self.fates.between(500_000, MAX_STALL_US);
         self.record(format!("{receiver:?} of process {number} stalls"));
         if receiver == Actor::Writer {
             self.watchdog.mute_writer(number, until);
@@ -311,7 +311,7 @@ impl World {
         let is_long = self.size.faults.often == Some(Often::Eclipse);
         let (shortest, soonest) = if is_long { (75_000_000, 20_000_000) } else { (5_000_000, 3_000_000) };
         for other in there.iter().filter(|other| **other != leader) {
-            let span = self.fates.between(shortest, LONGEST_STREAM_STALL_US);
+            let span = self.fates.between(shortest, MAX_STREAM_STALL_US);
             self.stall_stream(*other, Kind::EndpointSlices, span);
         }
         let at = self.now + self.fates.between(soonest, 30_000_000);

@@ -242,7 +242,7 @@ mod tests {
         }
         let ours = ObservedSharedLease::State(named(Some("ours"), LeaseAuthor::Us, 1));
         let namesake = named(Some("ours"), LeaseAuthor::Stranger, 5).follows(&ours, "ours");
-        assert_eq!(namesake.held_since, namesake.since, "our own hold is no part of a namesake's");
+        assert_eq!(namesake.held_since, namesake.since, "our own hold is not part of a namesake's");
     }
 
     #[test]

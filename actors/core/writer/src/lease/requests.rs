@@ -44,7 +44,7 @@ const FAILURE_DELAYS: [Duration; 6] = [
 /// Most lost races in a row before the next request is delayed.
 const MAX_LOST_RACES: u32 = 3;
 
-/// Delays of the next take after more lost races than that. The last one repeats (W7). A lost race is no failure:
+/// Delays of the next take after more lost races than that. The last one repeats (W7). A lost race is not a failure:
 /// between the holds of a client that takes and releases the Lease all the time there are gaps to use.
 const LOST_RACE_DELAYS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 

@@ -27,7 +27,7 @@ const CLIENT_RETRIES: u32 = 3;
 
 /// Most grants of one attempt: the first one, the client's retries of its GET and of its PUT, and the waits for a
 /// foreign operation.
-const MOST_GRANTS: u32 = 1 + 2 * CLIENT_RETRIES + 6;
+const MAX_GRANTS: u32 = 1 + 2 * CLIENT_RETRIES + 6;
 
 /// Something that happens.
 #[derive(Clone, Copy, Debug)]
@@ -212,7 +212,7 @@ impl World {
                     assert!(self.leads && attempt.epoch.0 == self.epoch, "a grant outside the term");
                     let grants = self.grants.entry(attempt).or_default();
                     *grants += 1;
-                    assert!(*grants <= MOST_GRANTS, "{attempt} is tried without end");
+                    assert!(*grants <= MAX_GRANTS, "{attempt} is tried without end");
                     self.mail(&pool.clone(), output);
                 }
                 Out::Finished(ref pool, attempt, ref outcome) => {
@@ -300,12 +300,12 @@ impl World {
 
     fn send(&mut self, call: ArmCall) {
         if let ArmRequest::PutPool { pool, edit, if_match, permit, .. } = &call.request {
-            let under_way = self.calls.values().filter_map(|(_, request, _)| match request {
+            let in_flight = self.calls.values().filter_map(|(_, request, _)| match request {
                 ArmRequest::PutPool { pool, .. } => Some(&pool.lb),
                 ArmRequest::GetLoadBalancer(_) | ArmRequest::GetPool(_) | ArmRequest::Poll(_) => None,
             });
-            let lbs: Vec<&LbName> = under_way.collect();
-            assert!(!lbs.contains(&&pool.lb), "two PUTs under way on {}", pool.lb);
+            let lbs: Vec<&LbName> = in_flight.collect();
+            assert!(!lbs.contains(&&pool.lb), "two PUTs in flight on {}", pool.lb);
             assert!(!self.arm.runs_ours(&pool.lb), "a PUT while our own operation runs on {}", pool.lb);
             assert!(lbs.len() < TURNS, "more PUTs than turns");
             assert!(self.leads && permit.attempt.epoch.0 == self.epoch && permit.send_before >= self.now);

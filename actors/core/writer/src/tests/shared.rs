@@ -29,7 +29,7 @@ const OURS: &str = "azure-backend-pool-controller";
 const CCM: &str = "cloud-controller-manager";
 const SOMEBODY: &str = "stranger";
 /// Most requests about the Lease in one second. More are a storm.
-const MOST_REQUESTS: usize = 40;
+const MAX_REQUESTS: usize = 40;
 const POOLS: usize = 4;
 const SETTLE: Duration = Duration::from_secs(20);
 const TERM: Duration = Duration::from_secs(45);
@@ -319,7 +319,7 @@ impl World {
                     let sent = self.now;
                     self.requests.push_back(sent);
                     self.requests.retain(|at| sent < at.plus(secs(1)));
-                    assert!(self.requests.len() <= MOST_REQUESTS, "a storm of requests");
+                    assert!(self.requests.len() <= MAX_REQUESTS, "a storm of requests");
                     self.later(latency, Event::Lease(number, life, call, ask, sent, trouble));
                     if trouble == Some(Trouble::Late) {
                         let lost = LeaseAnswer::Failed(RequestFailure::Other("lost".into()));
@@ -391,7 +391,7 @@ impl World {
         for process in self.processes.iter().filter(|_| !self.meddled) {
             assert!(
                 process.puts.values().all(|ends| *ends < self.now),
-                "a PUT is under way without the Lease"
+                "a PUT is in flight without the Lease"
             );
         }
     }

@@ -5,8 +5,8 @@ use std::process::Command;
 use model::machine::Wall;
 use model::xds::stream::StreamEvent;
 
-use super::super::assignment::{MOST_ENDPOINTS, MOST_IN_RESPONSE, MOST_LOCALITIES};
-use super::super::{LONGEST_VERSION, MOST_ERRORS, MOST_RESOURCES};
+use super::super::assignment::{MAX_ENDPOINTS, MAX_IN_RESPONSE, MAX_LOCALITIES};
+use super::super::{MAX_ERRORS, MAX_RESOURCES, MAX_VERSION};
 use model::xds::{Invalid, ResourceValue};
 
 use super::followed::Following;
@@ -15,7 +15,7 @@ use super::*;
 /// The largest message that the driver receives.
 const MESSAGE: usize = 16 << 20;
 
-/// Additional memory that a response may take, compared with [`MOST_ENDPOINTS`] legitimate endpoints, in bytes.
+/// Additional memory that a response may take, compared with [`MAX_ENDPOINTS`] legitimate endpoints, in bytes.
 const ABOVE: usize = 64 << 20;
 
 /// Responses of equal fields have this fraction of [`MESSAGE`], and may take this fraction of [`ABOVE`].
@@ -134,18 +134,18 @@ fn of_full_size(legitimate: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let many = |one: Vec<u8>| of_kind(ResourceKind::Endpoints, one.repeat(FULL / one.len()));
     // More than the limit of a response; the rest is only counted.
     let some =
-        |one: Vec<u8>, each: usize| of_kind(ResourceKind::Endpoints, one.repeat(2 * MOST_IN_RESPONSE / each));
+        |one: Vec<u8>, each: usize| of_kind(ResourceKind::Endpoints, one.repeat(2 * MAX_IN_RESPONSE / each));
     let status = |message: &[u8]| [vec![0x08, 0x05], field(2, message)].concat();
     let long = vec![b'x'; FULL];
     let invalid = field(1, field(1, field(1, field(2, "\u{1}"))));
     vec![
         ("endpoints of many localities", assigned(fill(FULL, 2, fill(200, 2, [])))),
-        ("invalid endpoints", assigned(field(2, fill(MOST_ENDPOINTS * invalid.len(), 2, invalid)))),
+        ("invalid endpoints", assigned(field(2, fill(MAX_ENDPOINTS * invalid.len(), 2, invalid)))),
         (
             "endpoints of many assignments",
-            some(other(field(2, fill(2 * MOST_ENDPOINTS, 2, []))), MOST_ENDPOINTS),
+            some(other(field(2, fill(2 * MAX_ENDPOINTS, 2, []))), MAX_ENDPOINTS),
         ),
-        ("localities of many assignments", some(other(fill(2 * MOST_LOCALITIES, 2, [])), MOST_LOCALITIES)),
+        ("localities of many assignments", some(other(fill(2 * MAX_LOCALITIES, 2, [])), MAX_LOCALITIES)),
         ("valid endpoints of many assignments", many(other(legitimate))),
         ("small assignments", many(other([]))),
         (
@@ -165,11 +165,11 @@ fn of_full_size(legitimate: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         ("a long version", [of_kind(ResourceKind::Endpoints, []), field(1, &long)].concat()),
         ("a long nonce", [of_kind(ResourceKind::Endpoints, []), field(5, &long)].concat()),
         ("long versions of errors", {
-            let version = field(1, &long[..LONGEST_VERSION]);
+            let version = field(1, &long[..MAX_VERSION]);
             [
                 of_kind(ResourceKind::Endpoints, []),
                 version,
-                field(7, field(1, field(1, "web"))).repeat(10 * MOST_ERRORS),
+                field(7, field(1, field(1, "web"))).repeat(10 * MAX_ERRORS),
             ]
             .concat()
         }),
@@ -215,7 +215,7 @@ fn peak(bytes: &[u8]) -> usize {
 
 #[test]
 fn c1_no_response_costs_more_than_64_mib_above_100_000_endpoints() {
-    let legitimate = legitimate(MOST_ENDPOINTS);
+    let legitimate = legitimate(MAX_ENDPOINTS);
     let empty = peak(&of_kind(ResourceKind::Endpoints, []));
     let most = peak(&assigned(&legitimate)) + ABOVE;
     // The memory of the process without a response does not grow with the response.
@@ -243,24 +243,24 @@ fn refused(bytes: &[u8]) -> Invalid {
 
 #[test]
 fn x2_as_many_endpoints_as_are_read_are_valid() {
-    let bytes = assigned(legitimate(MOST_ENDPOINTS));
+    let bytes = assigned(legitimate(MAX_ENDPOINTS));
     let resources = response(&bytes).unwrap().resources;
     let (_, ResourceValue::Endpoints(assignment)) = validate(ResourceKind::Endpoints, &resources[0]).unwrap()
     else {
         panic!("it is not an assignment")
     };
     let addresses = assignment.priorities.iter().map(|priority| priority.addresses.len());
-    assert_eq!(addresses.sum::<usize>(), MOST_ENDPOINTS);
+    assert_eq!(addresses.sum::<usize>(), MAX_ENDPOINTS);
 }
 
 #[test]
 fn x2_an_assignment_with_more_than_is_read_is_refused_by_its_name() {
     let endpoints = |count: usize| field(2, fill(2 * count, 2, []));
-    let more_addresses = field(2, field(2, field(1, fill(2 * MOST_IN_RESPONSE, 4, []))));
+    let more_addresses = field(2, field(2, field(1, fill(2 * MAX_IN_RESPONSE, 4, []))));
     for (bytes, fault) in [
-        (assigned(fill(2 * MOST_LOCALITIES + 2, 2, [])), "are 10001 localities"),
-        (assigned(endpoints(MOST_ENDPOINTS + 1)), "are more than 100000"),
-        (assigned([endpoints(MOST_ENDPOINTS), endpoints(1)].concat()), "are more than 100000"),
+        (assigned(fill(2 * MAX_LOCALITIES + 2, 2, [])), "are 10001 localities"),
+        (assigned(endpoints(MAX_ENDPOINTS + 1)), "are more than 100000"),
+        (assigned([endpoints(MAX_ENDPOINTS), endpoints(1)].concat()), "are more than 100000"),
         (assigned(more_addresses), "make more than 400000 in one response"),
     ] {
         let Invalid { name, message } = refused(&bytes);
@@ -275,8 +275,8 @@ fn x2_what_is_too_large_takes_no_room_from_what_is_not() {
         let assignment = [field(1, name), field(2, fill(2 * endpoints, 2, []))].concat();
         field(2, any(ResourceKind::Endpoints.type_url(), assignment))
     };
-    let large: Vec<u8> = (0..9).flat_map(|_| of("large", MOST_ENDPOINTS + 1)).collect();
-    let fitting: Vec<u8> = (0..3).flat_map(|_| of("fits", MOST_ENDPOINTS)).collect();
+    let large: Vec<u8> = (0..9).flat_map(|_| of("large", MAX_ENDPOINTS + 1)).collect();
+    let fitting: Vec<u8> = (0..3).flat_map(|_| of("fits", MAX_ENDPOINTS)).collect();
     let bytes = of_kind(ResourceKind::Endpoints, [large, fitting].concat());
     let resources = response(&bytes).unwrap().resources;
     let is_read = |received: &Received| matches!(received.body, Ok(Body::Endpoints(_)));
@@ -289,11 +289,11 @@ fn x2_resources_and_errors_beyond_what_is_read_are_told() {
     let small = field(2, any(ResourceKind::Endpoints.type_url(), field(1, "x")));
     let all = of_kind(
         ResourceKind::Endpoints,
-        [small.repeat(MOST_RESOURCES), field(7, []).repeat(MOST_ERRORS)].concat(),
+        [small.repeat(MAX_RESOURCES), field(7, []).repeat(MAX_ERRORS)].concat(),
     );
     assert_eq!(response(&all).unwrap().excess, None);
     let more = response(&[all, small, field(7, [])].concat()).unwrap();
-    assert_eq!((more.resources.len(), more.errors.len()), (MOST_RESOURCES, MOST_ERRORS));
+    assert_eq!((more.resources.len(), more.errors.len()), (MAX_RESOURCES, MAX_ERRORS));
     let words = more.excess.unwrap();
     assert!(
         words.contains("resources: are 10001") && words.contains("resource_errors: are 10001"),
@@ -307,8 +307,8 @@ fn x2_a_response_whose_answer_would_be_too_large_is_passed_over() {
         let of = |length: usize| {
             [of_kind(ResourceKind::Endpoints, []), field(number, vec![b'x'; length])].concat()
         };
-        assert!(response(&of(LONGEST_VERSION)).is_ok());
-        let error = response(&of(LONGEST_VERSION + 1)).unwrap_err();
+        assert!(response(&of(MAX_VERSION)).is_ok());
+        let error = response(&of(MAX_VERSION + 1)).unwrap_err();
         assert!(error.to_string().contains("longer than 65536 bytes"), "{error}");
     }
 }

@@ -5,7 +5,7 @@ use tonic::Status;
 
 use super::server::{Ads, Fixed};
 use super::*;
-use crate::decode::LONGEST_WORDS;
+use crate::decode::MAX_WORDS;
 use crate::driver::connection::{CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 
 /// The first frame of a server, without settings.
@@ -78,7 +78,7 @@ async fn c1_the_words_of_a_status_are_short_and_hold_no_secret() {
     server.call().await.fail(Status::unauthenticated(text));
     let ended = site.ended().await;
     assert_eq!(ended.code, Code::Unauthenticated);
-    assert!(ended.message.len() <= LONGEST_WORDS && !ended.message.contains("planted-secret"), "{ended:?}");
+    assert!(ended.message.len() <= MAX_WORDS && !ended.message.contains("planted-secret"), "{ended:?}");
 }
 
 #[tokio::test]

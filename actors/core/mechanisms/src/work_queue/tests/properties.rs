@@ -11,7 +11,7 @@ const ITEMS: u8 = 5;
 /// The maximum number of operations in a history.
 const LENGTH: usize = 120;
 /// The longest requested delay, in milliseconds.
-const LONGEST_WAIT: u64 = 500;
+const MAX_WAIT: u64 = 500;
 /// The refill time of one token, in microseconds.
 const TOKEN: i64 = 100_000;
 const BURST: u32 = 3;
@@ -19,7 +19,7 @@ const BURST: u32 = 3;
 const CAP: Duration = Duration::from_millis(300);
 /// The time within which every item must have run when nothing new is added: the longest delay, and a token for each
 /// retry.
-const BOUND: Duration = Duration::from_millis(LONGEST_WAIT + 100 * LENGTH as u64);
+const BOUND: Duration = Duration::from_millis(MAX_WAIT + 100 * LENGTH as u64);
 
 const PARAMS: Params =
     Params { base: Duration::from_millis(5), max_backoff: CAP, per_second: 10, burst: BURST };
@@ -70,7 +70,7 @@ impl Plant {
 }
 
 fn result() -> impl Strategy<Value = Result<Done, Failed>> {
-    let after = (0..=LONGEST_WAIT).prop_map(|wait| Done::RequeueAfter(millis(wait)));
+    let after = (0..=MAX_WAIT).prop_map(|wait| Done::RequeueAfter(millis(wait)));
     prop_oneof![
         4 => Just(ERROR),
         1 => after.clone().prop_map(|asked| Err(Failed { asked })),
@@ -81,7 +81,7 @@ fn result() -> impl Strategy<Value = Result<Done, Failed>> {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let wait = prop_oneof![1 => Just(0_u64), 9 => 1..=LONGEST_WAIT];
+    let wait = prop_oneof![1 => Just(0_u64), 9 => 1..=MAX_WAIT];
     prop_oneof![
         8 => (0..ITEMS).prop_map(Op::Add),
         4 => (0..ITEMS, wait).prop_map(|(item, wait)| Op::AddAfter(item, wait)),
@@ -91,7 +91,7 @@ fn op() -> impl Strategy<Value = Op> {
         12 => Just(Op::Take),
         8 => (any::<usize>(), result()).prop_map(|(n, result)| Op::Finish(n, result)),
         1 => any::<usize>().prop_map(Op::Done),
-        6 => (1..=LONGEST_WAIT).prop_map(Op::Wait),
+        6 => (1..=MAX_WAIT).prop_map(Op::Wait),
     ]
 }
 

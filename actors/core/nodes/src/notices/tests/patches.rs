@@ -179,7 +179,7 @@ fn n1_a_taint_that_another_client_adds_first_is_not_ours() {
         bench.event(event("a"));
         if fact_first {
             bench.deliver(&marked(&node("a"), 2));
-            assert_eq!(bench.statuses("a"), (true, true), "it may be the one under way");
+            assert_eq!(bench.statuses("a"), (true, true), "it may be the one in flight");
             bench.answer(refusal);
         } else {
             bench.answer(refusal);

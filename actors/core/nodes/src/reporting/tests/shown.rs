@@ -151,7 +151,7 @@ fn n4_the_first_hundred_foreign_admin_states_are_shown_in_order() {
         let state = &view.foreign[at];
         (state.pool.pool.as_str(), state.node.as_str(), state.state)
     };
-    assert_eq!(view.foreign.len(), AdminView::MOST_FOREIGN);
+    assert_eq!(view.foreign.len(), AdminView::MAX_FOREIGN);
     assert_eq!(shown(0), ("pool-00", "node-1", State::Down));
     assert_eq!(shown(99), ("pool-49", "node-2", State::Up));
     assert_eq!(output.samples, [Metric::DownEntries { foreign: true, entries: 60 }]);

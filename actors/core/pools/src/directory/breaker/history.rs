@@ -124,7 +124,7 @@ impl History {
     }
 
     /// Returns how the pool counts in the tally. A pool that is paused alone loses nothing more, but members already
-    /// gone still count. A member that replaces another is no loss.
+    /// gone still count. A member that replaces another is not a loss.
     pub(super) fn weight(&self) -> Weight {
         let is_gone = self.is_little(self.size.seen);
         let counts = self.size.paused != PauseScope::Alone || self.counted || is_gone;

@@ -612,7 +612,7 @@ proptest! {
             cluster.step(seconds, if later % 2 == 0 { pools } else { pools & others }, members);
             prop_assert!(cluster.lost(seconds) <= POOLS_ALLOWED, "at {} s", seconds);
         }
-        // Afterwards it does not hold a removal that is no loss.
+        // Afterwards it does not hold a removal that is not a loss.
         cluster.step(seconds + 1, u32::MAX, 30);
         prop_assert!(cluster.breaker.tripped().is_none());
     }

@@ -233,9 +233,9 @@ impl World {
             Event::Term(n) => self.bench.send(In::Confirmed(Epoch(n))),
             Event::Reporting(term) => self.bench.reporting(term),
             Event::Reread => {
-                let asked_at = self.bench.machine.second_read.under_way();
+                let asked_at = self.bench.machine.second_read.in_flight();
                 if self.bench.reread() > 0 {
-                    let asked_at = asked_at.expect("it was under way");
+                    let asked_at = asked_at.expect("it was in flight");
                     self.doubts.retain(|_, since| since.plus(Duration::from_secs(30)) > asked_at);
                 }
             }

@@ -178,7 +178,7 @@ fn x2_a71_a_server_that_comes_back_is_told_no_version() {
     run.respond_from(0, eds("1", "a", vec![good(&x(), 1)]));
     run.fail(0);
     assert_eq!(run.wait(), 1_000);
-    assert_eq!(run.requests(), ["eds 1/ x node"], "a stream that ended after a response is no failure");
+    assert_eq!(run.requests(), ["eds 1/ x node"], "a stream that ended after a response is not a failure");
     run.fail(0);
     assert_eq!(run.notices(), ["x ambient: UNAVAILABLE"]);
     run.wait();
