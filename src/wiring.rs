@@ -1,4 +1,4 @@
-//! The only place that starts actors: it creates every address first, then runs each actor with the full switchboard.
+//! The only place that starts actors: it creates every address first, then runs each actor with the full address book.
 //!
 //! The Leader runs on the main thread of the process, with the ports, one of which renews its Lease. All other machines
 //! share a second thread, so that none of them can delay a renewal (W8).

@@ -140,7 +140,7 @@ fn mentions(line: &str, word: &str) -> bool {
     })
 }
 
-/// The crates of machines: they know only `model` and `mechanisms`, and only `pool-core` knows them.
+/// The crates of machines: they know only `model` and `mechanisms`, and no other machine.
 const MACHINES: [&str; 6] = ["sources", "pools", "writer", "nodes", "coordination", "reporting"];
 
 #[test]

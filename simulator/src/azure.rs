@@ -1,4 +1,4 @@
-//! ARM's model as an owner task has it, together with the ledger that watches its pools.
+//! ARM's model as an owner task has it, together with the convergence tracker that watches its pools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ pub(crate) const FOREIGN_AGENT: &str = "kubernetes-cloudprovider";
 
 /// The state of the simulated Azure.
 pub struct Azure {
-    /// The model. Writes that go past [`Azure::handle`] and [`Azure::foreign_put`] are not seen by the ledger.
+    /// The model. Writes that go past [`Azure::handle`] and [`Azure::foreign_put`] are not seen by the convergence tracker.
     pub model: ArmModel,
     /// What the pools must hold, and since when they do.
     pub convergence: ConvergenceTracker,
@@ -121,7 +121,7 @@ impl Azure {
         self.lanes.wrote(write, runs);
     }
 
-    /// Tells the ledger what pools want since `changed_us`.
+    /// Tells the convergence tracker what pools want since `changed_us`.
     pub(crate) fn want(&mut self, wanted: Vec<(PoolName, Wanted)>, changed_us: u64) {
         for (pool, wanted) in wanted {
             let members = truth::members(&self.model, &pool.load_balancer, &pool.pool);

@@ -157,7 +157,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Lets the next thing happen, and tells the ledger what pools want afterwards.
+    /// Lets the next thing happen, and tells the convergence tracker what pools want afterwards.
     async fn happen(&mut self) {
         let Some(happening) = self.happenings.pop_front() else { return };
         if let Act::ClocksJump(seconds) = happening.act {
@@ -194,7 +194,7 @@ impl<'a> Play<'a> {
             .await;
     }
 
-    /// Makes the changes that are due, and tells the ledger what they ask for.
+    /// Makes the changes that are due, and tells the convergence tracker what they ask for.
     async fn make(&mut self, elapsed_us: u64) {
         let trigger_time = self.trigger_time();
         let (mut objects, mut touched) = (Vec::new(), Vec::new());

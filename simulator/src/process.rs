@@ -26,7 +26,7 @@ pub struct Process {
     child: Child,
     /// How it is started again.
     begin: Begin,
-    /// Its number, for those who hold its reins.
+    /// Its number, for process control.
     pid: watch::Sender<Option<Pid>>,
     /// They ask here; the other end is kept, so that there is always one.
     asked: (mpsc::UnboundedSender<Asked>, mpsc::UnboundedReceiver<Asked>),
@@ -110,7 +110,7 @@ impl Process {
     }
 
     /// Waits until the controller ends by itself, and says how. Meanwhile it is killed and started again whenever a
-    /// holder of its reins asks for that, and started again after an end that was asked about before.
+    /// process control requests it, and started again after an end that was asked about before.
     pub async fn ended(&mut self) -> Ended {
         loop {
             let done = tokio::select! {
@@ -338,7 +338,7 @@ mod tests {
         }
         let status = process.stop(Duration::from_secs(60)).await.expect("it ends");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::TERM.as_raw()));
-        // The reins of a process that has ended move nothing.
+        // Control of a process that has ended has no effect.
         control.stand_still(true);
     }
 

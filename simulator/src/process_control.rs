@@ -23,7 +23,7 @@ pub struct ProcessControl {
 }
 
 impl ProcessControl {
-    /// The reins of the process that has this number, and that the receiver of these requests can start again.
+    /// Control of the process that has this number, and that the receiver of these requests can start again.
     pub(crate) fn of(pid: watch::Receiver<Option<Pid>>, starter: mpsc::UnboundedSender<Asked>) -> Self {
         Self { pid, starter }
     }

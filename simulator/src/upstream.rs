@@ -27,7 +27,7 @@ const STEP_US: u64 = 1_000_000;
 
 /// How it ended.
 pub struct Ended {
-    /// Azure with its ledger and lanes.
+    /// Azure with its convergence tracker and lanes.
     pub azure: Azure,
     /// The cluster with its holds.
     pub cluster: Cluster,

@@ -192,7 +192,7 @@ impl World {
         self.families().iter().map(|family| objects::slice(service, slice, *family, trigger_time)).collect()
     }
 
-    /// Writes the world into both fakes and begins the ledger.
+    /// Writes the world into both fakes and begins the convergence tracker.
     pub async fn populate(&self, fakes: &Fakes, vnet_id: &str) {
         let clock = fakes.clock();
         let trigger_time = clock.rfc3339(clock.now_us());
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// Makes load balancers and pools that are right, and begins the ledger.
+    /// Makes load balancers and pools that are right, and begins the convergence tracker.
     pub(crate) fn fill_azure(&self, azure: &mut Azure, wanted: &BTreeMap<String, Wanted>, vnet_id: &str) {
         self.build(&mut azure.model, wanted, vnet_id);
         azure.begin_downs();

@@ -428,8 +428,8 @@ fn nothing_released(wanted: &Wanted, stays: Stays) -> (&'static str, String) {
             ("the mode removes nothing", detail.to_owned())
         }
         Stays::NodeNotHeld => {
-            let detail = "the node does not wait to be taken out of traffic: nothing says that it leaves service, or it is cut \
-                          out already; GET /api/v1/nodes?state=held lists those that wait";
+            let detail = "the node does not wait to be taken out of traffic: nothing says that it leaves service, or it has been \
+                          taken out already; GET /api/v1/nodes?state=held lists those that wait";
             ("the node is not held", detail.to_owned())
         }
     }

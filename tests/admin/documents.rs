@@ -161,8 +161,8 @@ fn every_resource_state_and_pool_remark_is_explained() {
     assert!(states.iter().all(|state| xds.contains(&format!("`{state}`"))), "docs/xds.md names each state");
 
     let source = read("actors/core/model/src/xds/remark.rs");
-    let body = source.split_once("\nimpl Remark {").and_then(|(_, rest)| rest.split_once("\n}\n"));
-    let (body, _) = body.expect("membership.rs has the words of remarks");
+    let body = source.split_once("\nimpl Diagnostic {").and_then(|(_, rest)| rest.split_once("\n}\n"));
+    let (body, _) = body.expect("remark.rs has the words of remarks");
     let remarks: BTreeSet<String> = quoted(body).map(str::to_owned).collect();
     assert!(remarks.len() >= 8, "{remarks:?}");
     assert_eq!(remarks, enumerated(&api, &["Remark", "reason"]));

@@ -148,7 +148,10 @@ async fn s1_check_says_what_is_left_to_do_with_a_single_load_balancer() {
     findings.must_have("configuration", "warning", "only nodes that leave service are taken out of traffic");
     let of_candidates = findings.0.iter().filter(|it| it["check"] == "candidates");
     let means: Vec<&str> = of_candidates.filter_map(|it| it["means"].as_str()).collect();
-    assert!(means.iter().any(|text| text.contains("nodes that leave service are cut out")), "{means:?}");
+    assert!(
+        means.iter().any(|text| text.contains("nodes that leave service are taken out of traffic")),
+        "{means:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

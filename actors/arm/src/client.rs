@@ -58,7 +58,8 @@ struct ForeignDocument;
 impl Client {
     /// Creates a client with these settings.
     ///
-    /// # Errors A setting cannot be used; the error names it and the remedy.
+    /// # Errors
+    /// A setting cannot be used; the error names it and the remedy.
     pub fn new(settings: Settings) -> Result<Client, SetUpError> {
         settings.check()?;
         let transport = Transport::new(Arc::new(HttpTransport::new(&settings)?));

@@ -74,7 +74,8 @@ pub struct RawClient {
 impl RawClient {
     /// Creates a client with these settings.
     ///
-    /// # Errors A setting cannot be used; the error names it and the remedy.
+    /// # Errors
+    /// A setting cannot be used; the error names it and the remedy.
     pub fn new(settings: Settings) -> Result<RawClient, SetUpError> {
         settings.check()?;
         let transport = Transport::new(Arc::new(HttpTransport::new(&settings)?));
@@ -85,7 +86,8 @@ impl RawClient {
 
     /// Sends one request with one try.
     ///
-    /// # Errors There was no answer, or the target is not a valid URL.
+    /// # Errors
+    /// There was no answer, or the target is not a valid URL.
     pub async fn send(&self, request: &RawRequest) -> Result<RawAnswer, Failure> {
         let url = self.address(request).map_err(|why| failure::refused(&why))?;
         let mut sent = Request::new(url, method(request.method));

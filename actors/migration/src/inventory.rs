@@ -162,8 +162,8 @@ impl Inventory {
         let scope = Scope::of(self);
         let mut hasher = Sha256::new();
         let cluster = &self.cluster;
-        let policy = (&cluster.name, &cluster.load_balancers, cluster.says_standard, cluster.membership);
-        hasher.update(serde_json::to_vec(&policy).unwrap_or_default());
+        let settings = (&cluster.name, &cluster.load_balancers, cluster.says_standard, cluster.membership);
+        hasher.update(serde_json::to_vec(&settings).unwrap_or_default());
         for id in scope.changing() {
             hasher.update(id.as_str().to_ascii_lowercase());
             hasher.update(self.body(id).map(canonical).unwrap_or_default());

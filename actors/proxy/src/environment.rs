@@ -63,7 +63,8 @@ impl Proxies {
 
     /// Checks the variable for https, for a client whose targets are not known yet.
     ///
-    /// # Errors It has no valid proxy address.
+    /// # Errors
+    /// It has no valid proxy address.
     pub fn check_https(&self) -> Result<(), Unusable> {
         self.https.as_ref().map_or(Ok(()), |proxy| proxy.as_ref().map(|_| ()).map_err(Clone::clone))
     }

@@ -103,7 +103,8 @@ impl Note {
 
 /// Adds a note to a ConfigMap, for a command. Other keys stay unchanged, and a missing ConfigMap is created.
 ///
-/// # Errors The API server refuses or does not answer, or other clients write the ConfigMap on every try.
+/// # Errors
+/// The API server refuses or does not answer, or other clients write the ConfigMap on every try.
 pub async fn keep(client: Client, place: Place, clock: Clock, note: &Note) -> Result<(), RequestFailure> {
     let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::ConfigMap, place };
     let requests = Requests { exchange, clock };
@@ -129,7 +130,8 @@ pub async fn keep(client: Client, place: Place, clock: Clock, note: &Note) -> Re
 
 /// Returns the facts about a state of a ConfigMap; refuses only what cannot be understood at all.
 ///
-/// # Errors The value is not an object, or has no version.
+/// # Errors
+/// The value is not an object, or has no version.
 pub fn facts(value: Value, clock: Clock) -> Result<ConfigMapFacts, &'static str> {
     let Value::Object(document) = value else { return Err("expected an object") };
     let version = document.get("metadata").and_then(|metadata| metadata["resourceVersion"].as_str());

@@ -163,7 +163,8 @@ impl LooseMeta<'_> {
 
 /// Decodes a page of a plain list of this kind. `wall` is the time of arrival by the API server's clock.
 ///
-/// # Errors The body is not a list, or has no resourceVersion.
+/// # Errors
+/// The body is not a list, or has no resourceVersion.
 pub fn page(kind: Kind, body: &[u8], wall: jiff::Timestamp) -> Result<Page, Arc<str>> {
     let list: RawList<'_> =
         serde_json::from_slice(body).map_err(|error| safe_text(&format!("unreadable list: {error}")))?;

@@ -50,7 +50,8 @@ impl Source {
     /// Chooses the configured file, or else the source in gRPC's variables: the file before the text. An empty
     /// variable counts as unset.
     ///
-    /// # Errors There is no source, or the text is not UTF-8.
+    /// # Errors
+    /// There is no source, or the text is not UTF-8.
     pub fn choose(
         configured: Option<&Path>,
         env: impl Fn(&str) -> Option<OsString>,
@@ -167,14 +168,16 @@ pub(crate) struct ServerConfig {
 impl Bootstrap {
     /// Reads and parses the bootstrap of this source.
     ///
-    /// # Errors The bootstrap cannot be read or is invalid.
+    /// # Errors
+    /// The bootstrap cannot be read or is invalid.
     pub fn load(source: &Source) -> Result<Bootstrap, BootstrapError> {
         Bootstrap::parse(&source.read()?)
     }
 
     /// Parses a bootstrap.
     ///
-    /// # Errors It is not JSON, or a field is missing or has the wrong type.
+    /// # Errors
+    /// It is not JSON, or a field is missing or has the wrong type.
     pub fn parse(text: &str) -> Result<Bootstrap, BootstrapError> {
         let value: Value = serde_json::from_str(text).map_err(|source| BootstrapError::Syntax { source })?;
         let root = At::root(&value);

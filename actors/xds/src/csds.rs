@@ -49,7 +49,8 @@ pub struct Status {
 /// Serves CSDS on this listener until `shutdown`, and then for at most two seconds more. Calls `state` for each
 /// request; `None`, before anything is published, is answered with `UNAVAILABLE`.
 ///
-/// # Errors The listener is broken.
+/// # Errors
+/// The listener is broken.
 pub async fn serve(
     listener: TcpListener,
     state: impl Fn() -> Option<Status> + Send + Sync + 'static,

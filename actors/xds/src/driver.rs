@@ -76,7 +76,8 @@ impl Driver {
     /// later one, [`StreamEvent::Response`] for each message that may be read, and at last [`StreamEvent::Ended`], once, unless
     /// the stream is closed before.
     ///
-    /// # Panics Outside of a tokio runtime.
+    /// # Panics
+    /// Outside of a tokio runtime.
     pub fn open(&mut self, stream: StreamId, server: ServerId, first: Vec<XdsRequest>) {
         self.streams.retain(|_, handle| !handle.task.is_finished());
         let Some(config) = self.bootstrap.configs().get(server.0).cloned() else {

@@ -183,7 +183,7 @@ pub struct ArmModel {
     /// Private addresses in cleanup, by the key of their subnet, with the end of the cleanup.
     held_addresses: BTreeMap<(String, IpAddr), u64>,
     /// How long after they have become free another client takes private addresses.
-    live_ccms: BTreeMap<IpAddr, u64>,
+    address_takers: BTreeMap<IpAddr, u64>,
     /// Number of assigned public addresses.
     public_addresses: u32,
     /// Number of instances that were restarted by upgrades.
@@ -233,7 +233,7 @@ impl ArmModel {
             resources: Resources::default(),
             schedule: Schedule::default(),
             held_addresses: BTreeMap::new(),
-            live_ccms: BTreeMap::new(),
+            address_takers: BTreeMap::new(),
             public_addresses: 0,
             restarts: 0,
             is_seeding: false,

@@ -231,7 +231,7 @@ impl Act {
 #[derive(Clone, Debug)]
 pub struct Scene {
     act: Act,
-    /// What an upheaval does.
+    /// What an disruption does.
     shift: Shift,
     /// A Service that changes: its namespace, its name, and the time.
     touched: Option<(String, String, String)>,

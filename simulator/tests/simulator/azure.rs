@@ -52,7 +52,7 @@ pub async fn ips(fakes: &Fakes) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_a_pool_is_read_written_and_read_again_and_the_ledger_sees_it() {
+async fn z1_a_pool_is_read_written_and_read_again_and_its_convergence_is_tracked() {
     let (fakes, client) = start(quick()).await;
     let wanted = Wanted {
         required: ["10.0.0.1".parse().expect("an address")].into(),
@@ -142,7 +142,7 @@ async fn z1_an_operation_is_polled_at_the_address_that_the_answer_gives() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_the_ledger_sees_an_operation_that_ends_badly_take_its_write_back() {
+async fn z1_convergence_follows_an_operation_that_fails_and_undoes_its_write() {
     let operation = Some(Latency::Fixed { us: 30_000 });
     let effect = arm::FaultEffect::FailOperation {
         end: arm::BadEnd::Canceled,

@@ -74,7 +74,7 @@ pub(in crate::http) struct Pool<'a> {
     /// such source.
     note: Option<&'a str>,
     /// What there is to know of how members were chosen of what the xDS source assigns. Null: it has no such source.
-    remarks: Option<Vec<Diagnostic>>,
+    remarks: Option<Vec<Remark>>,
     /// How what it must hold has reached the controller.
     provenance: words::Provenance,
     /// Its members.
@@ -264,7 +264,7 @@ pub(super) struct LeftOut<'a> {
 
 /// Something to know of how the members of a pool were chosen.
 #[derive(Serialize, ToSchema)]
-struct Diagnostic {
+struct Remark {
     /// What it is about.
     reason: words::RemarkReason,
     /// What there is to know, in words.
@@ -424,15 +424,14 @@ fn filled_from(source: &Source) -> String {
 }
 
 /// What there is to know of how the members of a pool were chosen; `None` where they come from Services.
-fn remarks(source: &Source) -> Option<Vec<Diagnostic>> {
+fn remarks(source: &Source) -> Option<Vec<Remark>> {
     let remarks = match source {
         Source::Kubernetes => return None,
         Source::Xds { remarks, .. } => remarks,
     };
-    let shown = remarks.iter().map(|remark| Diagnostic {
-        reason: words::RemarkReason(remark.as_str()),
-        detail: remark.to_string(),
-    });
+    let shown = remarks
+        .iter()
+        .map(|remark| Remark { reason: words::RemarkReason(remark.as_str()), detail: remark.to_string() });
     Some(shown.collect())
 }
 

@@ -289,7 +289,7 @@ async fn an_address_that_is_in_use_is_logged_and_the_next_start_tries_again() {
     let bench = bench(scale_set(), json!({})).await;
     let address = internal_address(&bench).await.expect("the internal load balancer is there");
     let ip = address.parse().expect("an address");
-    bench.fakes.azure.ask(move |azure, _| azure.model.plan_live_ccm(ip, 0)).await;
+    bench.fakes.azure.ask(move |azure, _| azure.model.plan_address_taker(ip, 0)).await;
     let running = start(&bench);
     running.leads().await;
     let lacking = lines(&running, "a frontend is not served after the migration from Basic load balancers");

@@ -68,7 +68,8 @@ impl Client {
 
     /// Sends one call without retries.
     ///
-    /// # Errors Nothing was sent, or no response arrived. An error status is a response, not an error.
+    /// # Errors
+    /// Nothing was sent, or no response arrived. An error status is a response, not an error.
     pub async fn resource(
         &self,
         call: ResourceCall,

@@ -219,7 +219,8 @@ impl Renewal {
 
     /// Checks the invariants between two steps.
     ///
-    /// # Errors The violated invariant.
+    /// # Errors
+    /// The violated invariant.
     fn check(&self) -> Result<(), &'static str> {
         if self.waiting.is_empty() || self.request.is_some() {
             Ok(())

@@ -11,7 +11,7 @@ use model::machine::Now;
 
 use crate::abort_reason::Stop;
 
-/// Closing time of each verb class; zero is open.
+/// Time until which each verb class is closed; zero is open.
 #[derive(Default, Debug)]
 pub(crate) struct Gates {
     reads_until: AtomicU64,

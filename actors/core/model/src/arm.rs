@@ -229,6 +229,7 @@ pub struct PoolFacts {
 
 impl PoolFacts {
     /// A pool with these entries, without a running operation and without rules.
+    #[doc(hidden)]
     #[must_use]
     pub fn at_rest(id: PoolId, entries: Vec<Entry>) -> PoolFacts {
         PoolFacts {

@@ -118,7 +118,7 @@ pub enum In {
         /// The set that was applied, or the failure.
         result: Result<Arc<Draining>, Arc<Failure>>,
     },
-    /// Nothing of a pool's admin part is left after it was withdrawn in this generation.
+    /// Nothing of a pool's admin part is left or in flight after it was withdrawn in this generation.
     Withdrawn(PoolId, u64),
     /// The Directory is ready for this term.
     Opened(Epoch),
@@ -559,7 +559,8 @@ impl AdminState {
 
     /// Checks the invariants that hold between any two steps.
     ///
-    /// # Errors The invariant that does not hold.
+    /// # Errors
+    /// The invariant that does not hold.
     pub fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         let mut drains = self.set.addresses.iter();

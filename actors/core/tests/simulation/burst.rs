@@ -52,7 +52,8 @@ fn service(number: usize) -> Service {
 
 /// Plays a burst. If the intake is late, the Informer applies nothing for most of it.
 ///
-/// # Errors A finding of the watchdog.
+/// # Errors
+/// A finding of the watchdog.
 pub fn burst(seed: u64, is_late: bool) -> Result<Burst, String> {
     let faults = Faults::default();
     let size = Size { services: 0, nodes: NODES, balancers: BALANCERS, seconds: 0, replicas: 1, faults };

@@ -50,14 +50,16 @@ fn service(number: usize, random: &mut Random) -> Service {
 impl Quiet {
     /// Creates a quiet cluster by the seed.
     ///
-    /// # Errors A finding of the watchdog.
+    /// # Errors
+    /// A finding of the watchdog.
     pub fn new(seed: u64) -> Result<Quiet, String> {
         Quiet::with(seed, None)
     }
 
     /// Creates a quiet cluster with a planted bug.
     ///
-    /// # Errors A finding of the watchdog.
+    /// # Errors
+    /// A finding of the watchdog.
     pub fn with(seed: u64, plant: Option<Plant>) -> Result<Quiet, String> {
         let faults = Faults::default();
         let size = Size { services: 0, nodes: NODES, balancers: BALANCERS, seconds: 0, replicas: 1, faults };
@@ -73,7 +75,8 @@ impl Quiet {
 
     /// Makes a change that does not concern nodes, and advances by this many microseconds.
     ///
-    /// # Errors A finding of the watchdog.
+    /// # Errors
+    /// A finding of the watchdog.
     pub fn pass(
         &mut self,
         span: u64,
@@ -87,7 +90,8 @@ impl Quiet {
     /// Sets the state of every load balancer to `Failed`; returns how many are in that state after this many
     /// microseconds, and the number of sent PUTs.
     ///
-    /// # Errors A finding of the watchdog.
+    /// # Errors
+    /// A finding of the watchdog.
     pub fn fail_balancers(&mut self, span: u64) -> Result<(usize, u64), String> {
         let Quiet(world) = self;
         let all: Vec<String> = world.arm.load_balancers().map(str::to_owned).collect();
@@ -100,7 +104,8 @@ impl Quiet {
 
     /// Changes nodes, and waits until everything is quiet again.
     ///
-    /// # Errors A finding of the watchdog, or what is still wrong after this time, in microseconds.
+    /// # Errors
+    /// A finding of the watchdog, or what is still wrong after this time, in microseconds.
     pub fn change(&mut self, within: u64, change: impl FnOnce(&mut World)) -> Result<Came, String> {
         let Quiet(world) = self;
         world.watchdog.admin_puts.clear();
@@ -123,7 +128,8 @@ impl Quiet {
 
     /// Waits until no node has our taint, and for the effects; returns the PUTs of each pool.
     ///
-    /// # Errors A finding of the watchdog, a node that still has the taint after `within` microseconds, or what is
+    /// # Errors
+    /// A finding of the watchdog, a node that still has the taint after `within` microseconds, or what is
     /// wrong `follows` microseconds later.
     pub fn wait_for_marks(&mut self, within: u64, follows: u64) -> Result<BTreeMap<PoolId, u64>, String> {
         let Quiet(world) = self;
@@ -143,7 +149,8 @@ impl Quiet {
 
 /// Returns every request to ARM, as text, in a stormy world in which no node drains.
 ///
-/// # Errors A finding of the watchdog.
+/// # Errors
+/// A finding of the watchdog.
 pub fn calls(seed: u64, size: Size, admin_state_off: bool) -> Result<Vec<String>, String> {
     let faults = Faults { leaving: false, policy: false, planes: false, ..size.faults };
     let mut world = World::new(seed, Size { faults, ..size }, None);

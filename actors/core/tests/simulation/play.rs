@@ -138,7 +138,8 @@ pub fn size_of_restored(seed: u64) -> Size {
 
 /// Plays a seed.
 ///
-/// # Errors The failure.
+/// # Errors
+/// The failure.
 pub fn play(seed: u64, size: Size, plant: Option<Plant>) -> Result<Played, Failed> {
     let mut world = World::new(seed, size, plant);
     let outcome = catch_unwind(AssertUnwindSafe(|| through(&mut world, size)));
@@ -370,7 +371,8 @@ pub struct Duty {
 
 /// Runs a churning cluster while the cloud-controller-manager reconciles everything again and again.
 ///
-/// # Errors A finding of the watchdog.
+/// # Errors
+/// A finding of the watchdog.
 pub fn duty(seed: u64) -> Result<Duty, String> {
     let faults = Faults::default();
     let size = Size { services: 12, nodes: 8, balancers: 3, seconds: 600, replicas: 2, faults };

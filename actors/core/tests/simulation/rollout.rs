@@ -126,7 +126,8 @@ fn arrived(world: &World, waiting: &mut Waiting) -> Vec<u64> {
 
 /// Restarts everything; a Service starts `apart_us` microseconds after the one before.
 ///
-/// # Errors A finding of the watchdog.
+/// # Errors
+/// A finding of the watchdog.
 pub fn roll_out(seed: u64, apart_us: u64) -> Result<Rollout, String> {
     let faults = Faults::default();
     let size = Size { services: 0, nodes: NODES, balancers: BALANCERS, seconds: 0, replicas: 1, faults };

@@ -29,7 +29,8 @@ const LOOK_US: u64 = 5_000_000;
 /// Control planes withdraw all resources, after everything is in sync. If data errors drop endpoints, every pool that
 /// they fill is emptied, past every guard; otherwise nothing changes (X3).
 ///
-/// # Errors A finding of the watchdog, or a pool that violates this.
+/// # Errors
+/// A finding of the watchdog, or a pool that violates this.
 pub fn taken_back(world: &mut World) -> Result<(), String> {
     let Some(planes) = &world.planes else { return Ok(()) };
     let drops = planes.features.policy.fail_on_data_errors;
@@ -56,7 +57,8 @@ pub fn taken_back(world: &mut World) -> Result<(), String> {
 
 /// Returns the expected members of these pools.
 ///
-/// # Errors A source without resources, or with a fault.
+/// # Errors
+/// A source without resources, or with a fault.
 pub fn wanted_pools(world: &World) -> Result<BTreeMap<String, Wanted>, String> {
     let wanted = |(listed, wants): (&Listed, Wants)| {
         let draining = if world.watchdog.is_off { BTreeSet::new() } else { wants.draining };
@@ -78,7 +80,8 @@ fn wants(world: &World) -> Result<Vec<(&'static Listed, Wants)>, String> {
 /// Checks that in these pools the draining members are Down, and otherwise only entries that another client has set
 /// Down.
 ///
-/// # Errors The first pool that violates this.
+/// # Errors
+/// The first pool that violates this.
 pub fn downs_at_rest(world: &World) -> Result<(), String> {
     for (listed, wants) in wants(world)? {
         let pool = world.arm.pool_json(BALANCER, listed.pool).unwrap_or_default();
@@ -122,7 +125,8 @@ fn remarks(pool: &PoolView) -> BTreeSet<Diagnostic> {
 /// Checks that a process shows the true state of these pools, their sources and resources, and that CSDS matches the
 /// pools (H5).
 ///
-/// # Errors The difference.
+/// # Errors
+/// The difference.
 pub fn shown(world: &World, snapshot: &Snapshot) -> Result<(), String> {
     let wants = wants(world)?;
     if wants.is_empty() {

@@ -351,7 +351,8 @@ impl Watchdog {
 
     /// A Lease was written.
     ///
-    /// # Errors A violated rule.
+    /// # Errors
+    /// A violated rule.
     pub fn lease_written(&mut self, now: u64, lease: LeaseName, object: &Value) -> Result<(), String> {
         let (calls, within) = (&self.calls, &self.within);
         let open = |holder: Option<&str>| {
@@ -379,7 +380,8 @@ impl Watchdog {
 
     /// W8: a process that has read an older state of our Lease than before ends.
     ///
-    /// # Errors It continues.
+    /// # Errors
+    /// It continues.
     pub fn ends_when_set_back(&self, now: u64, process: usize) -> Result<(), String> {
         match self.within[process].lease_known.set_back_at.filter(|at| at + SET_BACK_US < now) {
             Some(at) => Err(format!(
@@ -413,7 +415,8 @@ impl Watchdog {
 
     /// W6: a gate is closed only because of an answer of ARM, and only for the class of that answer.
     ///
-    /// # Errors A gate that must not be closed.
+    /// # Errors
+    /// A gate that must not be closed.
     pub fn on_gate(&self, now: u64, class: GateClass, until: Option<u64>) -> Result<(), String> {
         let Some(until) = until.filter(|until| *until > now) else { return Ok(()) };
         match self.throttled.get(&class) {
@@ -426,7 +429,8 @@ impl Watchdog {
 
     /// E1: only the leader creates events.
     ///
-    /// # Errors Another process does.
+    /// # Errors
+    /// Another process does.
     pub fn on_post(&self, now: u64, process: usize) -> Result<(), String> {
         let within = &self.within[process];
         let Some(identity) = &within.identity else { return Ok(()) };
@@ -480,7 +484,8 @@ impl Watchdog {
 
     /// Checks that every Take of a process was answered in time.
     ///
-    /// # Errors The unanswered one.
+    /// # Errors
+    /// The unanswered one.
     pub fn takes_answered(&self, now: u64, process: usize) -> Result<(), String> {
         let late = self.within[process].takes.iter().find(|(_, since)| **since + TAKE_US < now);
         late.map_or(Ok(()), |(take, since)| Err(format!("Q3: the Take {take:?} of {since} is not answered")))

@@ -268,7 +268,8 @@ impl World {
 
     /// Advances to this time.
     ///
-    /// # Errors A finding of the watchdog.
+    /// # Errors
+    /// A finding of the watchdog.
     pub fn run_until(&mut self, end: u64) -> Result<(), String> {
         while let Some((&(at, number), _)) = self.calendar.first_key_value().filter(|((at, _), _)| *at <= end)
         {

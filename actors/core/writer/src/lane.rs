@@ -394,9 +394,9 @@ impl Lane {
         let write = self.write.as_ref().and_then(Write::deadline);
         let deferred = self.deferred.first().map(|(at, _)| *at);
         // A lane without slots needs no read, and nothing must keep it alive.
-        let apply_read = self.initial_read.deadline().filter(|_| !self.slots.is_empty());
-        let lease_required_count = self.lease_required_until.filter(|_| !self.slots.is_empty());
-        let closed = earliest(earliest(self.closed.deadline(), apply_read), lease_required_count);
+        let read_at = self.initial_read.deadline().filter(|_| !self.slots.is_empty());
+        let lease_required_until = self.lease_required_until.filter(|_| !self.slots.is_empty());
+        let closed = earliest(earliest(self.closed.deadline(), read_at), lease_required_until);
         earliest(earliest(write, deferred), closed)
     }
 

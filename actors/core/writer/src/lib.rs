@@ -515,7 +515,8 @@ impl Writer {
 
     /// Checks the invariants that hold between any two steps.
     ///
-    /// # Errors The invariant that does not hold.
+    /// # Errors
+    /// The invariant that does not hold.
     pub fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         let busy = self.lanes.values().filter(|lane| lane.write.is_some()).count();

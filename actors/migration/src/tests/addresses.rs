@@ -31,7 +31,7 @@ fn rival(world: &World, address: IpAddr) -> String {
 fn taken() -> (World, IpAddr) {
     let mut world = World::of(Topology::AvailabilitySet);
     let (_, address) = internal(&world)[0].clone();
-    world.arm.plan_live_ccm(address, 0);
+    world.arm.plan_address_taker(address, 0);
     (world, address)
 }
 
@@ -47,7 +47,7 @@ fn a_taken_private_address_is_named_and_retried_and_others_are_served() {
     let mut world = World::of(Topology::AvailabilitySet);
     let internal = world.frontends().into_iter().find(|((lb, _), _)| lb == "kubernetes-internal").unwrap();
     let ((_, name), address) = internal;
-    world.arm.plan_live_ccm(address.parse().unwrap(), 0);
+    world.arm.plan_address_taker(address.parse().unwrap(), 0);
     let Outcome::Incomplete(problems) = world.finish() else { panic!("it was not noticed") };
     assert_eq!(problems.len(), 1);
     assert!(problems[0].contains(&name) && problems[0].contains(&address), "{problems:?}");
@@ -107,8 +107,8 @@ fn an_address_that_is_taken_after_the_check_holds_up_no_other() {
     let mut world = World::new(cluster.build(quick()).unwrap());
     let all = internal(&world);
     // The check of the first takes a while, and meanwhile the second goes.
-    world.arm.plan_live_ccm(all[0].1, 0);
-    world.arm.plan_live_ccm(all[1].1, 5 * SECOND_US);
+    world.arm.plan_address_taker(all[0].1, 0);
+    world.arm.plan_address_taker(all[1].1, 5 * SECOND_US);
     let problems = lacking(world.finish());
     assert_eq!(problems.len(), 2, "{problems:?}");
     world.settle();

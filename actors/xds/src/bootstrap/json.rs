@@ -55,14 +55,16 @@ impl<'a> At<'a> {
 
     /// Returns the fields of an object.
     ///
-    /// # Errors The value is not an object.
+    /// # Errors
+    /// The value is not an object.
     pub fn fields(&self) -> Result<&'a Map<String, Value>, BootstrapError> {
         self.value.as_object().ok_or_else(|| self.is_no("an object"))
     }
 
     /// Returns the field of this name; null counts as missing.
     ///
-    /// # Errors The value is not an object.
+    /// # Errors
+    /// The value is not an object.
     pub fn field(&self, name: &str) -> Result<Option<At<'a>>, BootstrapError> {
         let value = self.fields()?.get(name).filter(|value| !value.is_null());
         Ok(value.map(|value| At { path: self.path_of(name), value }))
@@ -70,14 +72,16 @@ impl<'a> At<'a> {
 
     /// Returns the field of this name.
     ///
-    /// # Errors The value is not an object, or the field is missing, with this remedy.
+    /// # Errors
+    /// The value is not an object, or the field is missing, with this remedy.
     pub fn required(&self, name: &str, remedy: &str) -> Result<At<'a>, BootstrapError> {
         self.field(name)?.ok_or_else(|| self.fault_of(name, remedy))
     }
 
     /// Returns the items of a list.
     ///
-    /// # Errors The value is not a list.
+    /// # Errors
+    /// The value is not a list.
     pub fn items(&self) -> Result<Vec<At<'a>>, BootstrapError> {
         let items = self.value.as_array().ok_or_else(|| self.is_no("a list"))?;
         let item = |(n, value)| At { path: format!("{}[{n}]", self.path), value };
@@ -86,14 +90,16 @@ impl<'a> At<'a> {
 
     /// Returns a string.
     ///
-    /// # Errors The value is not a string.
+    /// # Errors
+    /// The value is not a string.
     pub fn text(&self) -> Result<&'a str, BootstrapError> {
         self.value.as_str().ok_or_else(|| self.is_no("a string"))
     }
 
     /// Returns the string in the field of this name. An empty one counts as missing.
     ///
-    /// # Errors The value is not an object, or the field is not a string.
+    /// # Errors
+    /// The value is not an object, or the field is not a string.
     pub fn text_of(&self, name: &str) -> Result<Option<&'a str>, BootstrapError> {
         let text = self.field(name)?.map(|field| field.text()).transpose()?;
         Ok(text.filter(|text| !text.is_empty()))

@@ -24,7 +24,8 @@ pub(crate) enum Target {
 impl Target {
     /// Parses a target.
     ///
-    /// # Errors The target cannot be reached; with the reason and the remedy.
+    /// # Errors
+    /// The target cannot be reached; with the reason and the remedy.
     pub(super) fn parse(uri: &str) -> Result<Target, String> {
         if uri.is_empty() {
             return Err(format!("is empty: {FORMS}"));

@@ -25,7 +25,8 @@ pub(super) struct Token {
 
 /// Reads the token for this server.
 ///
-/// # Errors There is no valid token; with the path and the remedy.
+/// # Errors
+/// There is no valid token; with the path and the remedy.
 pub(super) async fn token(path: &Path, server: &Arc<str>) -> Result<Token, String> {
     const FIELD: &str = "jwt_token_file";
     let bytes = read(FIELD, path).await?;
@@ -43,7 +44,8 @@ pub(super) async fn token(path: &Path, server: &Arc<str>) -> Result<Token, Strin
 
 /// Reads the files of TLS.
 ///
-/// # Errors A file cannot be used; with its path and the remedy.
+/// # Errors
+/// A file cannot be used; with its path and the remedy.
 pub(super) async fn tls(files: &TlsFiles) -> Result<Arc<ClientConfig>, String> {
     let failed = |error: tokio_rustls::rustls::Error| format!("{} ({})", chain(&error), described(files));
     let mut roots = RootCertStore::empty();

@@ -152,7 +152,7 @@ impl ArmModel {
             let until = self.now.saturating_add(self.settings.address_hold_us);
             self.held_addresses.insert((subnet.clone(), address), until);
         }
-        if let Some(after_us) = self.live_ccms.get(&address).copied() {
+        if let Some(after_us) = self.address_takers.get(&address).copied() {
             self.schedule.plan(self.now.saturating_add(after_us), Event::TakeAddress { subnet, address });
         }
     }

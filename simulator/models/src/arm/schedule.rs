@@ -45,8 +45,8 @@ impl Schedule {
 impl ArmModel {
     /// Plans that another client takes a private address this long after it has become free; a request before that
     /// gets it.
-    pub fn plan_live_ccm(&mut self, address: IpAddr, after_us: u64) {
-        self.live_ccms.insert(address, after_us);
+    pub fn plan_address_taker(&mut self, address: IpAddr, after_us: u64) {
+        self.address_takers.insert(address, after_us);
     }
 
     pub(super) fn happen(&mut self, event: Event) {

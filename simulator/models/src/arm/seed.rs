@@ -15,7 +15,8 @@ use super::{ArmModel, Call, Kind, Method, Request};
 impl ArmModel {
     /// PUTs a resource by its id: immediately, without permission checks, and even if its SKU is retired.
     ///
-    /// # Errors The refusal.
+    /// # Errors
+    /// The refusal.
     pub fn seed(&mut self, id: &str, body: &Value) -> Result<(), String> {
         let request = Request {
             method: Method::Put,
@@ -144,7 +145,8 @@ impl ArmModel {
 
     /// Checks that both sides of every reference agree, and that no machine uses both SKUs.
     ///
-    /// # Errors The first disagreement.
+    /// # Errors
+    /// The first disagreement.
     pub fn check_references(&self) -> Result<(), String> {
         if self.resources.is_empty() {
             return Ok(());

@@ -196,7 +196,8 @@ pub fn public_ip_name(service: usize) -> String {
 impl Cluster {
     /// Creates a model of Azure with the cluster.
     ///
-    /// # Errors The refusal, if Azure would refuse such a cluster.
+    /// # Errors
+    /// The refusal, if Azure would refuse such a cluster.
     pub fn build(&self, mut settings: Settings) -> Result<ArmModel, String> {
         if let Some(level) = self.lock {
             let scope = settings.resource_group_id();

@@ -242,7 +242,7 @@ fn a_rival_takes_the_address_of_an_internal_frontend_in_the_gap() {
     let ip = "10.240.0.100";
     for (after_s, taken) in [(1, true), (3600, false)] {
         let mut azure = Azure::of(Topology::InternalStatic);
-        azure.model.plan_live_ccm(ip.parse().expect("an address"), after_s * 1_000_000);
+        azure.model.plan_address_taker(ip.parse().expect("an address"), after_s * 1_000_000);
         let body = standard(&azure.get(&balancer("kubernetes-internal")));
         detach(&mut azure);
         assert_eq!(azure.delete(&balancer("kubernetes-internal")).status, 200);

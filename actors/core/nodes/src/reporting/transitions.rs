@@ -43,7 +43,7 @@ struct Transition {
     way: Direction,
     state: NodeState,
     since: Option<Now>,
-    /// Whether the transition began while this process led, so that its duration is transition here.
+    /// Whether the transition began while this process led, so that its duration is known here.
     fresh: bool,
     work: PoolWork,
     /// Whether its Down was reported.

@@ -74,6 +74,7 @@ impl PoolQueue {
 
     /// Breaks an invariant on purpose, so that a test can watch the other pools: a change waits whose Service was never
     /// assigned.
+    #[doc(hidden)]
     pub fn break_on_purpose(&mut self, now: Now) {
         self.broken_on_purpose = true;
         self.waiting.add(ChangeOwner::Service(ServiceUid::new("unknown")), now);

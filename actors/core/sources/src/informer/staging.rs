@@ -77,8 +77,8 @@ impl KindStream {
         decision
     }
 
-    /// Records a committed list that serves `serves`. A `has_unnamed` list contained an object without a readable name, and
-    /// does not resolve doubt.
+    /// Records a committed list that serves `serves`. If `has_unnamed`, it contained an object without a readable
+    /// name, and does not resolve doubt.
     pub(super) fn on_listed(&mut self, now: Now, has_unnamed: bool, serves: Serves) {
         self.synced = true;
         self.confirmed = self.confirmed.max(serves.term).max(self.any_list);

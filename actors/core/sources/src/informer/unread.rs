@@ -93,8 +93,8 @@ impl UnreadObjects {
         }
     }
 
-    /// Handles a complete list of this kind; `unread` are its objects without a known state. A `unnamed` list, which
-    /// contains an object without a readable name, removes none. Returns the affected Services.
+    /// Handles a complete list of this kind; `unread` are its objects without a known state. If `unnamed`, the
+    /// list contains an object without a readable name, and removes none. Returns the affected Services.
     pub(super) fn listed(
         &mut self,
         kind: Kind,

@@ -407,7 +407,8 @@ impl Guards {
 
     /// A pool receives its level.
     ///
-    /// # Errors Removals that the guards should have held.
+    /// # Errors
+    /// Removals that the guards should have held.
     pub fn assigned(&mut self, now: u64, assignment: &Assignment) -> Result<(), String> {
         let Assignment { pool, services, level, paused, .. } = assignment;
         let assigned_at = self.assigned_at(now, assignment);

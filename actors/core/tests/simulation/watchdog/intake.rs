@@ -89,7 +89,8 @@ impl Watchdog {
 
     /// Q2: changes of a pool's Service that are read are applied before the pool gets a turn.
     ///
-    /// # Errors A turn that is too early.
+    /// # Errors
+    /// A turn that is too early.
     pub(super) fn on_turns(
         &mut self,
         now: u64,

@@ -243,7 +243,8 @@ impl Watchdog {
 
     /// N1: checks a patch by the node before and after it: it adds or removes our taint, and nothing else.
     ///
-    /// # Errors A violation.
+    /// # Errors
+    /// A violation.
     pub fn patched(
         &mut self,
         now: u64,
@@ -315,7 +316,8 @@ impl Watchdog {
     /// N1: a node whose eviction was announced at that time has been tainted since, by a process that led all the
     /// time, saw everything, and has recorded its intention.
     ///
-    /// # Errors It was not.
+    /// # Errors
+    /// It was not.
     pub fn is_marked(&self, now: u64, process: usize, uid: &str, at: u64) -> Result<(), String> {
         let within = &self.within[process];
         let sees = within.sees() < at;
@@ -332,7 +334,8 @@ impl Watchdog {
 
     /// N1: after the last event, no Ready node has our taint.
     ///
-    /// # Errors A node that has.
+    /// # Errors
+    /// A node that has.
     pub fn marks_at_rest(&self) -> Result<(), String> {
         let marked = |node: &&Node| node.is_ours && node.marked.is() && node.ready.is();
         match self.nodes.living().map(|(_, node)| node).find(marked) {

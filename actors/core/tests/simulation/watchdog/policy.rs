@@ -79,7 +79,8 @@ impl Watchdog {
 
     /// G6: an answer to the operator was true at some time since the request.
     ///
-    /// # Errors A wrong answer.
+    /// # Errors
+    /// A wrong answer.
     pub fn answered(
         &mut self,
         now: u64,

@@ -67,7 +67,8 @@ impl Puts {
 impl Watchdog {
     /// Checks a PUT when it is sent.
     ///
-    /// # Errors A violation.
+    /// # Errors
+    /// A violation.
     pub fn sends_put(&mut self, now: u64, put: &Put<'_>) -> Result<(), String> {
         self.puts += 1;
         let lb = &put.pool.lb;
@@ -107,14 +108,16 @@ impl Watchdog {
 
     /// Checks any call when it is sent.
     ///
-    /// # Errors A violation.
+    /// # Errors
+    /// A violation.
     pub fn sends(&mut self, now: u64, process: usize, class: GateClass) -> Result<(), String> {
         self.within[process].sender.sends(now, class)
     }
 
     /// Checks a PUT when it reaches ARM.
     ///
-    /// # Errors A violation.
+    /// # Errors
+    /// A violation.
     pub fn before_put(&mut self, arm: &mut ArmModel, now: u64, put: &Put<'_>) -> Result<(), String> {
         arm.tick(now);
         self.check_permit(now, put).map_err(|why| format!("{why} (it lands only now)"))?;

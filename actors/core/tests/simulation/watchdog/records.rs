@@ -187,7 +187,8 @@ impl Watchdog {
 
     /// Our ConfigMap was written, by a process or by hand.
     ///
-    /// # Errors A violation.
+    /// # Errors
+    /// A violation.
     pub fn record_records(
         &mut self,
         now: u64,

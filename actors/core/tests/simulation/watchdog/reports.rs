@@ -72,7 +72,8 @@ impl Reports {
 impl Watchdog {
     /// Records a step of the event emitter.
     ///
-    /// # Errors A report that was not accepted in time.
+    /// # Errors
+    /// A report that was not accepted in time.
     pub fn on_emitter_step(
         &mut self,
         now: u64,
@@ -111,7 +112,8 @@ impl Watchdog {
 
     /// E1: every report of a condition that holds is accepted in time.
     ///
-    /// # Errors A report that is not.
+    /// # Errors
+    /// A report that is not.
     pub fn reports_accepted(&self, now: u64, process: usize) -> Result<(), String> {
         let reports = &self.within[process].reports;
         let is_late = |((_, subject), open): &(&(Condition, Subject), &Open)| {

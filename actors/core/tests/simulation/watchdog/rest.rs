@@ -39,7 +39,8 @@ impl Watchdog {
 
     /// Checks the final admin states.
     ///
-    /// # Errors The first violation.
+    /// # Errors
+    /// The first violation.
     pub fn downs_at_rest(&self, now: u64, arm: &ArmModel) -> Result<(), String> {
         let entries = Watchdog::all_entries(arm);
         for (uid, node) in self.nodes.living() {
@@ -110,7 +111,8 @@ impl Watchdog {
 
     /// H3: the view of nodes is correct.
     ///
-    /// # Errors A difference.
+    /// # Errors
+    /// A difference.
     pub fn nodes_shown(
         &self,
         now: u64,

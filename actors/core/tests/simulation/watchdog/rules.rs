@@ -44,7 +44,8 @@ impl Watchdog {
 
     /// Checks a report of a pool that an attempt could not manage.
     ///
-    /// # Errors The load balancer was not read since an attempt first found other rules.
+    /// # Errors
+    /// The load balancer was not read since an attempt first found other rules.
     pub(super) fn check_unmanageable(
         &self,
         now: u64,

@@ -21,7 +21,8 @@ use crate::replica::Actor;
 impl Watchdog {
     /// Checks one step of a machine by its inputs and outputs.
     ///
-    /// # Errors A violation.
+    /// # Errors
+    /// A violation.
     pub fn on_step(
         &mut self,
         now: u64,

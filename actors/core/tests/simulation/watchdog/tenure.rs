@@ -96,7 +96,8 @@ impl Tenure {
     /// Checks a write of a Lease. `open`: whether a PUT of ours, or of the given holder, is in flight. `knows`:
     /// whether a process has read this version of our Lease.
     ///
-    /// # Errors A violation.
+    /// # Errors
+    /// A violation.
     pub fn written(
         &mut self,
         now: u64,
@@ -255,7 +256,8 @@ impl Tenure {
 
     /// Checks whether a PUT of this process may be in flight, with regard to leadership.
     ///
-    /// # Errors Why not.
+    /// # Errors
+    /// Why not.
     pub fn may_lead(&self, now: u64, identity: &str) -> Result<(), String> {
         if now < self.unknown_until {
             return Ok(());
@@ -272,7 +274,8 @@ impl Tenure {
 
     /// Checks whether a PUT may be in flight, with regard to the shared Lease.
     ///
-    /// # Errors Why not.
+    /// # Errors
+    /// Why not.
     pub fn may_hold(&self, now: u64) -> Result<(), String> {
         if now < self.unknown_until.max(self.shared_believed_until) {
             return Ok(());
@@ -288,7 +291,8 @@ impl Tenure {
 
     /// Checks a process's report that it leads.
     ///
-    /// # Errors A violation.
+    /// # Errors
+    /// A violation.
     pub fn on_leading(&mut self, now: u64, process: usize, identity: &str, epoch: u64) -> Result<(), String> {
         if self.last_term == Some((process, epoch)) {
             return Ok(());

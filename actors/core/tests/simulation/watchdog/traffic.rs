@@ -76,7 +76,8 @@ impl Sender {
 
     /// Checks a request when it is sent.
     ///
-    /// # Errors A violation.
+    /// # Errors
+    /// A violation.
     pub fn sends(&mut self, now: u64, class: GateClass) -> Result<(), String> {
         if let Some((at, until)) = self.closed.get(&class)
             && *at + TOLD_US < now

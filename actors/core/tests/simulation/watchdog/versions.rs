@@ -125,7 +125,8 @@ impl Versions {
 
     /// Checks a PUT by the stamp of its level.
     ///
-    /// # Errors An older part.
+    /// # Errors
+    /// An older part.
     pub fn check(&self, pool: &PoolId, stamp: &Stamp) -> Result<(), String> {
         let Some(accepted) = self.accepted.get(pool) else { return Ok(()) };
         for (uid, version) in stamp {

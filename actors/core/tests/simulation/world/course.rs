@@ -18,7 +18,8 @@ const FOR_GOOD_US: u64 = 24 * 3_600_000_000;
 impl World {
     /// Creates the first state of the cluster, and sends the first inputs to the machines.
     ///
-    /// # Errors A finding of the watchdog.
+    /// # Errors
+    /// A finding of the watchdog.
     pub fn begin(&mut self) -> Result<(), String> {
         self.story.begin(&mut self.kube);
         if self.keeps_notes {
@@ -69,7 +70,8 @@ impl World {
 
     /// Ends the churn and all faults; returns when the last suspended process resumes.
     ///
-    /// # Errors A finding of the watchdog.
+    /// # Errors
+    /// A finding of the watchdog.
     pub fn end_faults(&mut self) -> Result<u64, String> {
         self.stormy = false;
         self.repair_planes()?;
@@ -111,7 +113,8 @@ impl World {
     /// In `compatibility: upstream`, only a change corrects anything (C2). When the cloud-controller-manager is done
     /// and everything has been read again, each Service's pods move. Returns the time of that, or `end`.
     ///
-    /// # Errors A finding of the watchdog.
+    /// # Errors
+    /// A finding of the watchdog.
     pub fn change_everything(&mut self, end: u64) -> Result<u64, String> {
         if !self.settings.upstream {
             return Ok(end);

@@ -136,7 +136,8 @@ impl World {
     /// From now on, every watch of a process is cut after this time, in microseconds. With 0, it is answered 200 and
     /// closed empty.
     ///
-    /// # Errors A finding of the watchdog.
+    /// # Errors
+    /// A finding of the watchdog.
     pub fn cut_watches(&mut self, number: usize, after_us: u64) -> Result<(), String> {
         let effects = self.processes[number].kubernetes.cut_watches(&mut self.kube, after_us);
         self.follow(number, effects)

@@ -163,7 +163,8 @@ impl World {
 
     /// Withdraws all their resources.
     ///
-    /// # Errors A finding of the watchdog.
+    /// # Errors
+    /// A finding of the watchdog.
     pub fn take_back(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
         let sendings = planes.take_back();

@@ -16,7 +16,8 @@ impl World {
     /// Creates the first state: these Services and their pools, one leading process with default settings, and a
     /// cloud-controller-manager that has done its first round with a fast ARM.
     ///
-    /// # Errors A finding of the watchdog.
+    /// # Errors
+    /// A finding of the watchdog.
     pub fn begin_well(&mut self, services: Vec<Service>) -> Result<(), String> {
         self.settings = Settings::defaults(self.size);
         self.watchdog = Watchdog::new(true, false, EMPTY_CONFIRM_US);
@@ -48,7 +49,8 @@ impl World {
     /// Makes a step of a Service's restart: a new pod starts on this node; it is ready and the old one terminates;
     /// the old one is gone.
     ///
-    /// # Errors A finding of the watchdog.
+    /// # Errors
+    /// A finding of the watchdog.
     pub fn roll(&mut self, name: &str, step: usize, node: &str) -> Result<(), String> {
         if let Some(pods) =
             self.story.cluster.services.get_mut(name).and_then(|service| service.slices.first_mut())
@@ -94,7 +96,8 @@ impl World {
 
     /// Changes a part of a Service that does not concern us, and the cloud-controller-manager reconciles it.
     ///
-    /// # Errors A finding of the watchdog.
+    /// # Errors
+    /// A finding of the watchdog.
     pub fn touch(&mut self, name: &str, number: usize) -> Result<(), String> {
         if let Some(mut service) = self.kube.get(Resource::Services, NAMESPACE, name) {
             service["metadata"]["annotations"]["simulator/changed-at"] = number.to_string().into();

@@ -162,12 +162,12 @@ impl LeaseState {
     /// Time at which a foreign hold ends without a release. Either it was observed unchanged for the duration of a
     /// hold, or its own time is as old as that and it was observed for a while.
     pub(super) fn foreign_hold_ends(&self) -> Now {
-        let apply_read = self.since.plus(FOREIGN_HOLD);
+        let by_observation = self.since.plus(FOREIGN_HOLD);
         match self.facts.renewed_ago {
-            None => apply_read,
+            None => by_observation,
             Some(ago) => {
                 let by_its_account = self.seen.plus(FOREIGN_HOLD.saturating_sub(ago));
-                apply_read.min(by_its_account.max(self.since.plus(MIN_OBSERVED)))
+                by_observation.min(by_its_account.max(self.since.plus(MIN_OBSERVED)))
             }
         }
     }
