@@ -268,7 +268,7 @@ impl Setting for LabelSelector {
 pub(crate) enum Names {
     /// Namespaces; an empty list is for all.
     Namespaces,
-    /// Backend pools, whose names are the same whatever their case; an empty list is for none.
+    /// Backend pools, whose names are case-insensitive; an empty list is for none.
     BackendPools,
     /// What a migration may change: addresses and names; an empty list is for nothing.
     Accepted,

@@ -71,8 +71,8 @@ fn c1_keys_that_differ_only_in_case_are_refused_with_both_names() {
         refused("loadBalancerRateLimit:\n  cloudProviderRateLimit: true\n  cloudProviderRatelimit: false\n"),
         [
             "azure.json:11: loadBalancerRateLimit.cloudProviderRateLimit: found cloudProviderRateLimit (line 10) and \
-          cloudProviderRatelimit (line 11), expected the key once; remove all but one; keys are the same whatever \
-          their case"
+          cloudProviderRatelimit (line 11), expected the key once; remove all but one; keys are \
+          case-insensitive"
         ]
     );
 }

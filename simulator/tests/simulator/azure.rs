@@ -52,7 +52,7 @@ pub async fn ips(fakes: &Fakes) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_a_pool_is_read_written_and_read_again_and_its_convergence_is_tracked() {
+async fn z1_a_pool_is_read_and_written_and_its_convergence_is_tracked() {
     let (fakes, client) = start(quick()).await;
     let wanted = Wanted {
         required: ["10.0.0.1".parse().expect("an address")].into(),
