@@ -1,6 +1,6 @@
 //! Opens the aggregated streams that the client's machine requests, and reports the events on them, in order (X2).
 //!
-//! It owns connections, their credentials and the transport. [`sources::xds::client`] decides when to open a stream,
+//! It owns connections, their credentials and the transport. `sources::xds::client` decides when to open a stream,
 //! what to send, when to read a message, and what follows from one. Each stream has its own task and connection, so
 //! that streams do not affect each other.
 

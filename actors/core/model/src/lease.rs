@@ -1,7 +1,7 @@
 //! Requests to the kubernetes port about the two Leases that decide which process may write, and their answers
 //! (docs/design/writer.md, W7; W8).
 //!
-//! The port reads and writes the objects. [`coordination::leader`] interprets our own Lease, and the writer's lock
+//! The port reads and writes the objects. `coordination::leader` interprets our own Lease, and the writer's lock
 //! interprets the Lease shared with the cloud-controller-manager.
 
 use std::collections::BTreeMap;

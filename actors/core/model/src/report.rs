@@ -1,4 +1,4 @@
-//! Reports to operators, posted as Kubernetes Events: typed facts here, texts in [`reporting::events`] (E1).
+//! Reports to operators, posted as Kubernetes Events: typed facts here, texts in `reporting::events` (E1).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -119,7 +119,7 @@ pub struct Params {
     pub throttling: Throttling,
     /// Whether the breaker is on. It is off in `compatibility: upstream` (W10, C2).
     pub breaker: bool,
-    /// `batching.minInterval`. [`pools::queue::In::Pace`] stretches it as the write budget falls (Q2).
+    /// `batching.minInterval`. `pools::queue::In::Pace` stretches it as the write budget falls (Q2).
     pub min_interval: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! The meaning of a `ClusterLoadAssignment` for pools: whether it is valid, and its addresses by priority and standing
 //! (X2).
 //!
-//! This module has no state: [`super::membership`] decides which priority is used, and for how long. Fields that only
+//! This module has no state: `pools::membership` decides which priority is used, and for how long. Fields that only
 //! a client-side load balancer can respect, such as drops and overprovisioning, are ignored.
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //!
 //! A single older list comes from a server that lags behind, and the next one is newer. If all lists are older for
 //! minutes, the API server's storage was restored to an earlier state, and our own Lease has not shown it (then
-//! [`coordination::leader`] ends the process). The earlier observations are no longer true. Refusing lists forever
+//! `coordination::leader` ends the process). The earlier observations are no longer true. Refusing lists forever
 //! would freeze everything until the operator restarts the process. The list that is finally accepted has the
 //! provenance of a relist, so that the guards check what it removes.
 

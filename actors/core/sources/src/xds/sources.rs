@@ -3,7 +3,7 @@
 //!
 //! This machine owns the set of watched resources, and one fact for each source: an assignment, or that none has ever
 //! been known, or that the last one is dropped; and the note for operators. The client validates resources.
-//! [`super::membership`] selects members from an assignment, and the guards decide whether a pool may be emptied.
+//! `pools::membership` selects members from an assignment, and the guards decide whether a pool may be emptied.
 
 #[cfg(test)]
 mod tests;
