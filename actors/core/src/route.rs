@@ -522,9 +522,9 @@ fn from_leader(output: leader::Out, deliver: &mut impl FnMut(Delivery)) {
         leader::Out::Lease(call, ask) => {
             deliver(Delivery::Kubernetes(KubernetesCall::Lease { call, lease: LeaseName::Own, ask }));
         }
-        leader::Out::Confirm { epoch, anew } => {
+        leader::Out::Confirm { epoch, needs_new_list } => {
             for kind in Kind::OF_LEVELS {
-                deliver(Delivery::Watcher(kind, watch::In::Confirm { epoch, anew }));
+                deliver(Delivery::Watcher(kind, watch::In::Confirm { epoch, needs_new_list }));
             }
             deliver(Delivery::Pauses(pauses::In::Confirm(epoch)));
         }

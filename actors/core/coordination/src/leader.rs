@@ -99,7 +99,7 @@ pub enum Out {
         /// The term.
         epoch: Epoch,
         /// Whether a list that began before this moment does not count, because another process has led before.
-        anew: bool,
+        needs_new_list: bool,
     },
     /// To the process: the API server's storage was restored to an earlier state. The process logs this and ends; a new
     /// one lists everything (W8).
@@ -254,7 +254,7 @@ impl Leader {
             Contest::Alone => {
                 self.epoch = Epoch(1);
                 self.enter(now, Phase::Confirming, out);
-                out.push(Out::Confirm { epoch: self.epoch, anew: false });
+                out.push(Out::Confirm { epoch: self.epoch, needs_new_list: false });
             }
             Contest::Elected(_) => {
                 out.push(Out::Metric(Metric::Leading(false)));
@@ -281,8 +281,8 @@ impl Leader {
     fn confirm(&mut self, now: Now, out: &mut Vec<Out>) {
         self.enter(now, Phase::Confirming, out);
         // If no other process has led since our data were confirmed, they lack no write.
-        let anew = !self.confirmed && (self.observed.had_other_writer() || self.terms > 1);
-        out.push(Out::Confirm { epoch: self.epoch, anew });
+        let needs_new_list = !self.confirmed && (self.observed.had_other_writer() || self.terms > 1);
+        out.push(Out::Confirm { epoch: self.epoch, needs_new_list });
     }
 
     /// Reports whether this process may write.

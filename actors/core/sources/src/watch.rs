@@ -95,7 +95,7 @@ pub enum In {
         /// The term.
         epoch: Epoch,
         /// True if a list that began before this message does not count.
-        anew: bool,
+        needs_new_list: bool,
     },
     /// The Directory is in doubt and needs a list of most recent data that begins after this message (G1).
     Reread(ReadId),
@@ -301,7 +301,7 @@ impl Machine for Watcher {
             In::Ended { call, failure, jitter } => self.on_ended(now, call, failure, jitter, out),
             In::Relist(reason) => self.on_relist(now, reason, out),
             In::Cached(count) => self.cached = count,
-            In::Confirm { epoch, anew } => self.on_confirm(now, epoch, anew, out),
+            In::Confirm { epoch, needs_new_list } => self.on_confirm(now, epoch, needs_new_list, out),
             In::Reread(read) => self.on_reread(now, read, out),
         }
         self.publish_view(bookmarked, out);

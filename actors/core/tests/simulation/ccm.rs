@@ -227,7 +227,7 @@ impl Ccm {
     ) -> Vec<(String, Value)> {
         let feed = self.feeds.entry(resource).or_default();
         let mut lines = Vec::new();
-        let mut anew = false;
+        let mut is_new_list = false;
         if feed.watch.is_none_or(|watch| kube.watch_ended(watch)) {
             if now < feed.retry_at {
                 return Vec::new();
@@ -238,7 +238,7 @@ impl Ccm {
             feed.retry_at = now + 1_000_000;
             let request = Request::new("GET", &format!("{path}?watch=true&timeoutSeconds=100000"));
             let Reply::Watch(watch, first) = kube.handle(&request, now) else { return Vec::new() };
-            (feed.watch, lines, anew) = (Some(watch), first, true);
+            (feed.watch, lines, is_new_list) = (Some(watch), first, true);
         }
         if let Some(watch) = feed.watch {
             lines.extend(kube.poll_watch(watch, now));
@@ -256,7 +256,7 @@ impl Ccm {
             };
             objects.push((text(&event["type"]).to_owned(), object));
         }
-        if anew {
+        if is_new_list {
             let gone: Vec<(String, String)> = feed.known.difference(&found).cloned().collect();
             feed.known.retain(|key| found.contains(key));
             objects.extend(gone.into_iter().map(|(namespace, name)| {

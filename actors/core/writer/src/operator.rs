@@ -25,19 +25,19 @@ use super::{Life, Out, Writer};
 pub(super) struct WriterPolicy {
     /// Newest term that had begun when it was read. `None`: none had, or no policy was received.
     term: Option<Epoch>,
-    policy: Arc<OperatorPolicy>,
+    newest: Arc<OperatorPolicy>,
 }
 
 impl WriterPolicy {
     /// Whether the members of this pool are paused.
     pub(super) fn pauses(&self, pool: &PoolId, taken: &Taken) -> bool {
-        let OperatorPolicy { pools, services, .. } = &*self.policy;
+        let OperatorPolicy { pools, services, .. } = &*self.newest;
         pools.contains_key(pool) || taken.services.values().any(|key| services.contains_key(key))
     }
 
     /// The level to write. If the policy allows only additions, all present members are tolerated (G6).
     pub(super) fn relaxed<'a>(&self, level: &'a Level, there: &PoolFacts) -> Cow<'a, Level> {
-        match self.policy.mode {
+        match self.newest.mode {
             Mode::Observe | Mode::Enforce => Cow::Borrowed(level),
             Mode::AddOnly => {
                 let mut level = level.clone();
@@ -52,7 +52,7 @@ impl WriterPolicy {
 
 impl Writer {
     pub(super) fn on_policy(&mut self, term: Option<Epoch>, policy: Arc<OperatorPolicy>) {
-        self.policy = WriterPolicy { term: self.policy.term.max(term), policy };
+        self.policy = WriterPolicy { term: self.policy.term.max(term), newest: policy };
     }
 
     /// Passes on an answer about a pause. The writer has already applied the pause, so that it is effective now if no
@@ -73,7 +73,7 @@ impl Writer {
     /// Whether writes may begin: the policy of this term is known and allows them.
     pub(super) fn is_write_allowed(&self) -> bool {
         let term = self.standing.term();
-        term.is_some() && self.policy.term >= term && !self.policy.policy.only_observes()
+        term.is_some() && self.policy.term >= term && !self.policy.newest.only_observes()
     }
 
     /// Cancels everything that could lead to a PUT while no write is allowed, including grants and waiting retries. A
@@ -140,8 +140,8 @@ impl Writer {
         if self.life != Life::Running || !self.standing.leads_for_certain(now) {
             return Some(Refusal::NotLeading);
         }
-        let paused = self.policy.policy.pools.contains_key(pool).then_some(PausedBy::Pool);
-        if let Some(by) = self.policy.policy.stopped_by().or(paused) {
+        let paused = self.policy.newest.pools.contains_key(pool).then_some(PausedBy::Pool);
+        if let Some(by) = self.policy.newest.stopped_by().or(paused) {
             return Some(Refusal::Paused(by));
         }
         // The policy of this term is not known yet.

@@ -166,7 +166,7 @@ impl Drive {
         for said in out {
             match said {
                 Out::Lease(call, ask) => self.asked.push_back((call, ask)),
-                Out::Confirm { epoch, anew } => self.confirms.push((epoch, anew)),
+                Out::Confirm { epoch, needs_new_list } => self.confirms.push((epoch, needs_new_list)),
                 Out::Standing(standing) => self.standing = standing,
                 Out::Remembered(gates) => self.remembered.push(gates),
                 Out::OutOfSync(pools) => self.out_of_sync.push(pools),

@@ -14,7 +14,7 @@ use model::policy::{Mode, OperatorPolicy};
 /// The newest operator policy. Until it is known, nothing is paused, and no term that needs it opens.
 #[derive(Default)]
 pub(super) struct DirectoryPolicy {
-    policy: Option<Arc<OperatorPolicy>>,
+    newest: Option<Arc<OperatorPolicy>>,
     /// The newest term in which the policy was read.
     term: Option<Epoch>,
 }
@@ -22,7 +22,7 @@ pub(super) struct DirectoryPolicy {
 impl DirectoryPolicy {
     /// Returns the parts of the policy that pause a pool of these Services (G6).
     fn paused<'a>(&'a self, id: &PoolId, owners: &'a Owners) -> impl Iterator<Item = PausedBy> + use<'a> {
-        let policy = self.policy.as_deref();
+        let policy = self.newest.as_deref();
         let mode = policy.filter(|policy| policy.mode == Mode::Observe).map(|_| PausedBy::Mode);
         let everything = policy.and_then(|policy| policy.everything.as_ref()).map(|_| PausedBy::Everything);
         let pool = policy.and_then(|policy| policy.pools.get(id)).map(|_| PausedBy::Pool);
@@ -35,7 +35,7 @@ impl DirectoryPolicy {
 
     /// Reports whether the mode removes no member from any pool (G6).
     pub(super) fn is_add_only(&self) -> bool {
-        self.policy.as_ref().is_some_and(|policy| match policy.mode {
+        self.newest.as_ref().is_some_and(|policy| match policy.mode {
             Mode::AddOnly => true,
             Mode::Observe | Mode::Enforce => false,
         })
@@ -73,7 +73,7 @@ impl Directory {
     /// Replaces the operator policy.
     pub(super) fn on_policy(&mut self, now: Now, term: Option<Epoch>, policy: Arc<OperatorPolicy>) {
         self.policy.term = self.policy.term.max(term);
-        let before = self.policy.policy.replace(Arc::clone(&policy)).unwrap_or_default();
+        let before = self.policy.newest.replace(Arc::clone(&policy)).unwrap_or_default();
         if self.opening {
             self.dirty.since.get_or_insert(now);
         }
@@ -112,7 +112,7 @@ impl Directory {
         if self.params.shows_only {
             return Some(Refusal::DryRun);
         }
-        let stopped_by = self.policy.policy.as_ref().and_then(|policy| policy.stopped_by());
+        let stopped_by = self.policy.newest.as_ref().and_then(|policy| policy.stopped_by());
         match self.reporting {
             Some(_) => None,
             None => Some(stopped_by.map_or(Refusal::NotLeading, Refusal::Paused)),

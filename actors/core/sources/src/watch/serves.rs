@@ -11,12 +11,12 @@ use model::watch::Seen;
 
 impl Watcher {
     /// Handles the request of a newer term, which replaces that of an older one.
-    pub(super) fn on_confirm(&mut self, now: Now, epoch: Epoch, anew: bool, out: &mut Vec<Out>) {
+    pub(super) fn on_confirm(&mut self, now: Now, epoch: Epoch, needs_new_list: bool, out: &mut Vec<Out>) {
         if self.serves.term.is_some_and(|term| epoch <= term) {
             return;
         }
         self.serves.term = Some(epoch);
-        if anew {
+        if needs_new_list {
             self.request_list(now, RelistReason::NewTerm, out);
         } else {
             out.push(Out::Seen(self.kind, self.read, Seen::AnyList(epoch)));

@@ -585,8 +585,8 @@ fn a_list_without_a_version_is_a_failure() {
 }
 
 /// A term requests most recent data.
-fn confirm(n: u64, anew: bool) -> In {
-    In::Confirm { epoch: Epoch(n), anew }
+fn confirm(n: u64, needs_new_list: bool) -> In {
+    In::Confirm { epoch: Epoch(n), needs_new_list }
 }
 
 #[test]
@@ -760,7 +760,7 @@ fn act() -> impl Strategy<Value = (Act, bool)> {
         3 => (prop::option::of(failure()), 0_u16..1001).prop_map(|(failure, jitter)| Act::Ended(failure, jitter)),
         1 => prop::sample::select(vec![RelistReason::Expired, RelistReason::Stale, RelistReason::Broken])
             .prop_map(Act::Relist),
-        1 => (0..5_u64, any::<bool>()).prop_map(|(epoch, anew)| Act::Confirm(Epoch(epoch), anew)),
+        1 => (0..5_u64, any::<bool>()).prop_map(|(epoch, needs_new_list)| Act::Confirm(Epoch(epoch), needs_new_list)),
         1 => (0..5_u64).prop_map(|read| Act::Reread(ReadId(read))),
         2 => (0_u64..400_000).prop_map(Act::Pass),
         2 => Just(Act::Wait),
@@ -780,7 +780,7 @@ proptest! {
         let mut listing = false;
         // The newest term that has requested data, and the newest for which a list that had begun before does not
         // count.
-        let (mut asked, mut anew) = (None, None);
+        let (mut asked, mut needs_new_list) = (None, None);
         // The newest term that had requested data when the current list began.
         let mut before_list = None;
         // The newest second read requested now, and when the current list began.
@@ -802,9 +802,9 @@ proptest! {
                 Act::Confirm(epoch, again) => {
                     if asked < Some(epoch) {
                         asked = Some(epoch);
-                        anew = if again { asked } else { anew };
+                        needs_new_list = if again { asked } else { needs_new_list };
                     }
-                    run.step(In::Confirm { epoch, anew: again });
+                    run.step(In::Confirm { epoch, needs_new_list: again });
                 }
                 Act::Reread(read) => {
                     read_asked = read_asked.max(Some(read));
@@ -828,7 +828,7 @@ proptest! {
                     Out::Seen(_, _, Seen::ListBegan(_)) => prop_assert!(!std::mem::replace(&mut listing, true)),
                     Out::Seen(_, _, Seen::ListDone { serves: Serves { term, read }, .. }) => {
                         prop_assert!(std::mem::replace(&mut listing, false));
-                        prop_assert!(*term >= anew, "every list that ends serves the newest term");
+                        prop_assert!(*term >= needs_new_list, "every list that ends serves the newest term");
                         prop_assert!(*term <= before_list, "no list serves a term that asked after its beginning");
                         prop_assert_eq!(*read, read_before_list, "nor a read; and each all that came before");
                     }
@@ -875,7 +875,7 @@ proptest! {
         }
         prop_assert_eq!(run.watcher.fresh, Some(true));
         // A term that requests data now is served by the next list.
-        run.step(In::Confirm { epoch: Epoch(9), anew: true });
+        run.step(In::Confirm { epoch: Epoch(9), needs_new_list: true });
         prop_assert!(!run.asks().is_empty(), "at once");
         match run.watcher.purpose_mut().cloned() {
             Some(Purpose::StreamingList { .. }) => run.lines(vec![list_end(101)]),

@@ -42,9 +42,9 @@ fn e1_an_event_object_that_is_gone_is_created_again_under_another_name() {
     let first = drive.answer_next(Ok(name("one")));
     drive.report(&["web"], updated(3));
     drive.answer_next(Err(PostFailure::Gone));
-    let anew = drive.answer_next(Ok(name("two")));
-    assert!(matches!(anew.place, Place::New(_)) && anew.place != first.place, "{anew:?}");
-    assert_eq!(anew.count, 2);
+    let second = drive.answer_next(Ok(name("two")));
+    assert!(matches!(second.place, Place::New(_)) && second.place != first.place, "{second:?}");
+    assert_eq!(second.count, 2);
     drive.report(&["web"], updated(3));
     assert_eq!(drive.take_next().place, Place::Existing(name("two")));
 }
