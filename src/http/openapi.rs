@@ -22,7 +22,7 @@ use schemas::Schemas;
 /// What the API is for, in one sentence.
 const SUMMARY: &str = "What the controller knows and does, and what operators may ask of it.";
 /// What holds for all paths.
-const DESCRIPTION: &str = "docs/admin-api.md of the sources explains each field. Paths that can be read answer HEAD too. A method \
+const DESCRIPTION: &str = "docs/admin-api.md of the sources explains each state. Paths that can be read answer HEAD too. A method \
                            that a path does not have is answered with 405 and `Allow`, a path that is not here with 404, and \
                            where the API server judges, a path of more than 1024 bytes or a method of more than 16 with 414, \
                            all with a problem document. On loopback GET and HEAD need no token; with TLS, and for each POST \
