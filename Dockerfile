@@ -59,7 +59,8 @@ RUN --mount=type=cache,id=cargo-registry,target=/usr/local/cargo/registry \
         *) echo "no target for the platform '$TARGETARCH'" >&2; exit 1 ;; \
     esac \
     && find . -path ./target -prune -o -type f -exec touch {} + \
-    && cargo build --release --locked --target "$target" --bin azure-backend-pool-controller \
+    && cargo build --release --locked --no-default-features --features pkcs12 --target "$target" \
+        --bin azure-backend-pool-controller \
     && install -D -m 0755 -t /out "target/$target/release/azure-backend-pool-controller" \
     && echo "$target" >/opt/target
 # Seconds since 1970 of the commit: the time of all that the image has. It comes so late because a commit that changes
@@ -72,7 +73,7 @@ RUN --mount=type=cache,id=cargo-registry,target=/usr/local/cargo/registry \
     export SOURCE_DATE_EPOCH \
     && target="$(cat /opt/target)" \
     && cargo cyclonedx --format json --target "$target" --no-build-deps --spec-version 1.5 \
-    && cargo tree --locked --edges normal,no-proc-macro --target "$target" --prefix none --format '{p}' >/opt/crates \
+    && cargo tree --locked --no-default-features --features pkcs12 --edges normal,no-proc-macro --target "$target" --prefix none --format '{p}' >/opt/crates \
     && install -d /out/usr/share/sbom \
     && jq --rawfile crates /opt/crates ' \
         ($crates | split("\n") | map(split(" ")[:2] | join(" "))) as $linked \

@@ -22,6 +22,7 @@ mod remedy;
 mod restore;
 mod retire;
 mod run;
+#[cfg(feature = "simulator")]
 mod simulate;
 mod snapshot;
 
@@ -45,6 +46,7 @@ enum Command {
     /// Runs the controller until SIGTERM or SIGINT.
     Run(RunArgs),
     /// Runs the controller against simulated Azure and Kubernetes, and reports how it did.
+    #[cfg(feature = "simulator")]
     Simulate(Box<simulate::SimulateArgs>),
     /// Validates both configuration files and prints the effective configuration, secrets redacted.
     CheckConfig(check_config::CheckConfigArgs),
@@ -107,6 +109,7 @@ pub fn run(cli: Cli) -> ExitCode {
     let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
     let ended = match cli.command {
         Command::Run(args) => run::run(&args),
+        #[cfg(feature = "simulator")]
         Command::Simulate(args) => done(simulate::simulate(&args)),
         Command::CheckConfig(args) => done(check_config::check_config(&args)),
         Command::Check(args) => check::check(&args),

@@ -13,6 +13,7 @@ use azure_core::credentials::Secret;
 use azure_core::error::{Error, ErrorKind};
 use azure_core::http::ClientMethodOptions;
 use azure_identity::ClientAssertion;
+#[cfg(feature = "pkcs12")]
 use p12_keystore::Pkcs12Archive;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -104,6 +105,11 @@ enum Unusable {
         "is neither PEM nor PKCS#12 that aadClientCertPassword opens; check aadClientCertPath and aadClientCertPassword"
     )]
     Unreadable,
+    #[cfg(not(feature = "pkcs12"))]
+    #[error(
+        "is not PEM, and this build reads no PKCS#12; convert it: openssl pkcs12 -in FILE -out FILE.pem -nodes"
+    )]
+    NotPem,
     #[error("holds no private key; aadClientCertPath must name a file with certificate and key")]
     NoKey,
     #[error("holds an encrypted PEM key; decrypt it, or use PKCS#12 with aadClientCertPassword")]
@@ -176,11 +182,17 @@ fn of_pem(bytes: &[u8]) -> Result<Contents, Unusable> {
     Ok((keys, certificates))
 }
 
+#[cfg(feature = "pkcs12")]
 fn of_pkcs12(bytes: &[u8], password: &str) -> Result<Contents, Unusable> {
     let archive = Pkcs12Archive::from_pkcs12(bytes, password).map_err(|_| Unusable::Unreadable)?;
     let certificates = archive.certs.iter().map(|bag| bag.cert.as_der().to_vec()).collect();
     let keys = archive.keys.iter().map(|bag| KeyPair::from_pkcs8(bag.key.as_der()).ok()).collect();
     Ok((keys, certificates))
+}
+
+#[cfg(not(feature = "pkcs12"))]
+fn of_pkcs12(_: &[u8], _: &str) -> Result<Contents, Unusable> {
+    Err(Unusable::NotPem)
 }
 
 #[cfg(test)]
