@@ -183,7 +183,7 @@ pub(super) async fn in_the_middle(names: &[&str]) -> (Stage, oneshot::Sender<()>
     stage.wait_until_ready().await;
     stage.shown("/api/v1/status", |status| status["leadership"]["role"] == "leader").await;
     let path = format!("/api/v1/queues/kubernetes/{}/attempt", pool_of("quiet"));
-    stage.verdict("quiet", "right: ").await;
+    stage.verdict("quiet", "in sync: ").await;
     assert_eq!(stage.post(&path, TOKEN, &json!({})).await.status, 200);
     stage
         .shown("/api/v1/queues/kubernetes/shop-quiet", |answer| answer["pool"]["lastAttempt"].is_object())
@@ -238,7 +238,7 @@ pub(super) async fn stopped() -> Stage {
     let slow = json!({ "batching": { "quietPeriod": "2s", "maxDelay": "6s", "minInterval": "100ms" } });
     let stage = prepared.start(&slow).await;
     stage.wait_until_ready().await;
-    stage.shown("/api/v1/status", |status| status["pools"]["byState"]["right"] == 7).await;
+    stage.shown("/api/v1/status", |status| status["pools"]["byState"]["in_sync"] == 7).await;
     let label = ("node.kubernetes.io/exclude-from-external-load-balancers", "");
     let labelled = |node| build::node(&node_name(node), &[&node_ip(node)], &[label], true, &[]);
     stage.fakes.apply((1..=3).map(labelled).collect()).await.expect("good nodes");
@@ -255,8 +255,8 @@ pub(super) async fn dry() -> Stage {
     let observe = json!({ "guards": { "mode": "observe", "emptyConfirm": "1h" } });
     let stage = prepared.start_with(&observe, &["--dry-run"]).await;
     stage.wait_until_ready().await;
-    stage.verdict("moves", "right: ").await;
-    stage.verdict("empties", "right: ").await;
+    stage.verdict("moves", "in sync: ").await;
+    stage.verdict("empties", "in sync: ").await;
     place(&stage.fakes, "moves", &[Endpoint::ready(&node_name(1))]).await;
     place(&stage.fakes, "empties", &[]).await;
     stage

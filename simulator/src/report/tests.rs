@@ -13,7 +13,7 @@ use crate::truth::WrongEntry;
 fn report() -> Report {
     Report {
         converged: true,
-        wrong_pools: 0,
+        out_of_sync_pools: 0,
         pools: 3,
         scenario: None,
         speed: 1,
@@ -48,7 +48,7 @@ fn report() -> Report {
         max_rss_bytes: Some(1 << 20),
         seed: 7,
         duration_seconds: 2.0,
-        wrong_pool_details: Vec::new(),
+        out_of_sync_pool_details: Vec::new(),
         warnings: Vec::new(),
         unreached: Vec::new(),
         checks: Some(PostRunChecks { queue_depth_end: Some(0), ..PostRunChecks::default() }),
@@ -77,7 +77,7 @@ fn z2_the_json_report_has_every_promised_key() {
     let value: Value = serde_json::from_str(&report().json()).expect("JSON");
     for key in [
         "converged",
-        "wrong_pools",
+        "out_of_sync_pools",
         "pools",
         "services",
         "load_balancers",
@@ -167,9 +167,9 @@ fn n2_wrong_admin_states_and_unreached_nodes_fail_the_verdict() {
 }
 
 #[test]
-fn z2_the_verdict_fails_for_wrong_pools_and_for_overlapping_writes() {
+fn z2_pools_out_of_sync_and_overlapping_writes_fail() {
     assert!(report().passed() && report().text().contains("PASSED: all 3 pools are in sync."));
-    let wrong = Report { converged: false, wrong_pools: 2, ..report() };
+    let wrong = Report { converged: false, out_of_sync_pools: 2, ..report() };
     assert!(!wrong.passed() && wrong.text().contains("FAILED: 2 of 3 pools are out of sync."));
     let overlapped = Report { max_concurrent_puts_per_lb: 2, ..report() };
     assert!(!overlapped.passed() && overlapped.text().contains("FAILED: 2 PUTs ran at once"));
@@ -257,7 +257,7 @@ fn drawn() -> Report {
     };
     let picture = Picture {
         length_us: 60_000_000,
-        wrong: vec![(1_000_000, 3), (20_000_000, 1), (59_000_000, 0)],
+        out_of_sync: vec![(1_000_000, 3), (20_000_000, 1), (59_000_000, 0)],
         waits_us: vec![500_000, 2_000_000, 9_000_000],
         writes: vec![
             write("shop-<web>", 1_000_000, false, Fate::Done),
@@ -269,7 +269,7 @@ fn drawn() -> Report {
         requests: vec![(1_000_000, true, false), (2_000_000, false, false), (3_000_000, true, true)],
         happenings: vec![(10_000_000, "arm faults any/every:2:503 & more".to_owned())],
     };
-    let upstream = Report { wrong_pools: 2, converged: false, picture: picture.clone(), ..report() };
+    let upstream = Report { out_of_sync_pools: 2, converged: false, picture: picture.clone(), ..report() };
     let seen = [(1.0, 9, 0, false), (10.0, 40, 60, false), (20.0, 30, 60, true), (61.0, 0, 0, false)];
     let checks = PostRunChecks {
         queue_depth_end: Some(0),

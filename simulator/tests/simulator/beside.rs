@@ -6,7 +6,7 @@ use std::time::Duration;
 use simulator::models::arm::Latency;
 use simulator::{
     Beside, Churn, Fakes, LiveCcm, Outcome, Pattern, Play, Report, Settings, Size, States, Story, Told,
-    World, vnet_id, wanted_pools, wrong_pools,
+    World, out_of_sync_pools, vnet_id, wanted_pools,
 };
 
 const SIZE: Size = Size { services: 12, load_balancers: 3, nodes: 12, endpoints: 1, dual_stack: false };
@@ -44,7 +44,7 @@ fn z1_what_azure_refuses_once_stays_wrong_for_ever_under_upstream() {
     story.arm.faults = vec![simulator::fault("every:4:409").expect("a fault")];
     let report = Report::of_upstream(&story, &World::new(SIZE, 1), 1);
     let dropped = report.ccm.expect("it ran").dropped;
-    assert!(dropped > 0 && report.wrong_pools > 0, "{}", report.text());
+    assert!(dropped > 0 && report.out_of_sync_pools > 0, "{}", report.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,7 +62,7 @@ async fn z1_a_manager_beside_the_service_leaves_pools_as_they_were() {
     assert_eq!(arm.put_latency, story.arm.put_latency, "ARM takes its time again");
     assert!(arm.endpoint.starts_with("http://127.0.0.1:"), "{}", arm.endpoint);
     let wanted: BTreeMap<_, _> = fakes.cluster.ask(|cluster, _| wanted_pools(&cluster.model)).await;
-    let wrong = fakes.azure.ask(move |azure, _| wrong_pools(&azure.model, &wanted)).await;
+    let wrong = fakes.azure.ask(move |azure, _| out_of_sync_pools(&azure.model, &wanted)).await;
     assert_eq!(wrong, []);
     let began_us = fakes.clock().now_us();
     let play = Play::new(&fakes, world.clone(), Churn::new(Pattern::Still, 1)).await;
@@ -84,7 +84,7 @@ async fn n1_a_manager_beside_the_service_taints_nodes_that_stop() {
     let acts = Story::read("at 0s nodes stop 2\n").expect("a story").timetable();
     let play = Play::new(&fakes, world.clone(), Churn::new(Pattern::Still, 1)).await.with(&acts);
     let outcome: Outcome = play.run(Duration::ZERO, |_| ()).await;
-    assert_eq!(outcome.wrong, [], "what is not Ready stays in its pools");
+    assert_eq!(outcome.out_of_sync_pools, [], "what is not Ready stays in its pools");
     let mut moved = fakes.cluster.revision();
     let tainted = async {
         loop {
@@ -120,7 +120,7 @@ async fn z2_what_a_scenario_lets_happen_reaches_both_models_at_its_time() {
     world.populate(&fakes, &vnet_id()).await;
     let play = Play::new(&fakes, world.clone(), Churn::new(story.pattern, 1)).await.with(&story.happenings);
     let outcome = play.run(Duration::from_millis(1), |_| ()).await;
-    assert!(!outcome.wrong.is_empty(), "nothing repairs it");
+    assert!(!outcome.out_of_sync_pools.is_empty(), "nothing repairs it");
     let (nodes, down) = fakes
         .cluster
         .ask(|cluster, _| {

@@ -204,7 +204,7 @@ fn requiring(node: &str) -> PoolView {
         family: Family::V4,
         source: Source::Kubernetes,
         services: BTreeMap::new(),
-        state: PoolState::Right,
+        state: PoolState::InSync,
         since: Now::ZERO,
         level: Level { required: [([10, 0, 0, 1].into(), member)].into(), ..Level::default() },
         provenance: Provenance::Watch,

@@ -17,7 +17,7 @@ const FILTERS = {
 const WORDS = {
   "state": {
     "unknown": ["wait", "not read since it was assigned, or since an attempt whose outcome is not certain"],
-    "right": ["good", "in sync"],
+    "in_sync": ["good", "in sync"],
     "waiting": ["", "changes wait for further ones, or for the interval between two writes"],
     "due": ["", "waits for its load balancer"],
     "attempting": ["", "is being read or written"],
@@ -65,7 +65,7 @@ const WORDS = {
     "out_of_sync": ["wait", "a pool does not match its endpoints yet"],
     "no_rule": ["wait", "no load-balancing rule was found yet"],
     "incomplete": ["wait", "its pools are in sync, but a member is Down, a node is left out, or an endpoint has no usable node"],
-    "right": ["good", "each of its pools is in sync"],
+    "in_sync": ["good", "each of its pools is in sync"],
     "not_managed": ["", "the controller does not manage it"]
   },
   "role": {

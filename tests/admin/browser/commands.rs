@@ -103,7 +103,7 @@ async fn h3_every_request_is_offered_as_a_command_that_works_as_it_is_copied() {
     stage.wait_until_ready().await;
     stage.shown("/api/v1/status", |status| status["leadership"]["role"] == "leader").await;
     for name in ["web", "one", "two", "three"] {
-        stage.verdict(name, "right: ").await;
+        stage.verdict(name, "in sync: ").await;
     }
     for name in ["one", "two", "three"] {
         place(&stage.fakes, name, &[]).await;

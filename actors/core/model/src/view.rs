@@ -343,7 +343,7 @@ impl PoolView {
         match self.state {
             PoolState::Paused => self.deviation(),
             PoolState::Unknown
-            | PoolState::Right
+            | PoolState::InSync
             | PoolState::Waiting
             | PoolState::Due
             | PoolState::Attempting

@@ -156,7 +156,7 @@ impl Bench {
         self.want_in(pool, service, &[1]);
         self.discover(&pool.lb, 0);
         self.run(100);
-        assert_eq!(self.view(pool).state.as_str(), "right", "the bench begins at rest");
+        assert_eq!(self.view(pool).state.as_str(), "in_sync", "the bench begins at rest");
     }
 
     // Changes in the cluster.

@@ -95,7 +95,7 @@ impl PoolQueue {
         }
         match &self.last_result {
             LastResult::Unknown => PoolState::Unknown,
-            LastResult::InSync => PoolState::Right,
+            LastResult::InSync => PoolState::InSync,
             LastResult::Failed(_) | LastResult::Backoff(_) | LastResult::NotFound => PoolState::Failed,
             LastResult::LeftAlone(_) | LastResult::Withheld { .. } => PoolState::Waiting,
         }

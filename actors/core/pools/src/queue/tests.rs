@@ -188,7 +188,7 @@ impl Drive {
         let mut drive = Drive::new(params);
         drive.require("web", &[1]);
         drive.observe(&[1]);
-        assert_eq!(drive.state(), PoolState::Right);
+        assert_eq!(drive.state(), PoolState::InSync);
         drive.take_outputs();
         drive
     }

@@ -29,7 +29,7 @@ fn s0_03_05_a_throttled_pool_without_a_time_waits_for_the_interval() {
     assert!(drive.due.is_none());
     drive.at(30_500).attempt(written(&[2]));
     assert_eq!(drive.events(), ["updated web"]);
-    assert_eq!(drive.state(), PoolState::Right);
+    assert_eq!(drive.state(), PoolState::InSync);
 }
 
 #[test]
