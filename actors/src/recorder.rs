@@ -9,6 +9,7 @@ use std::time::Duration;
 use actix::{Actor, AsyncContext, Context, Handler};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use model::blocked::Blocked;
 use model::object::Kind;
 use model::policy::Mode;
 use model::sample::{ArmResult, ArmVerb, Caller, GateClass, Metric, PoolState};
@@ -33,6 +34,7 @@ const API_THROTTLED: &str = "cloudprovider_azure_api_request_throttled_count";
 const API_RATE_LIMITED: &str = "cloudprovider_azure_api_request_ratelimited_count";
 const LOCK_WAIT: &str = "cloudprovider_azure_lock_wait_duration_seconds";
 const POOLS: &str = "backend_pool_controller_pools";
+const BLOCKED_POOLS: &str = "backend_pool_controller_blocked_pools";
 const OLDEST: &str = "backend_pool_controller_oldest_waiting_change_seconds";
 const OUT_OF_SYNC: &str = "backend_pool_controller_longest_out_of_sync_seconds";
 const POOL_OUT_OF_SYNC: &str = "backend_pool_controller_pool_out_of_sync_seconds";
@@ -191,6 +193,7 @@ fn describe() {
         "Time that due work waited for its lane or the shared Lease."
     );
     describe_gauge!(POOLS, Unit::Count, "Pools by state.");
+    describe_gauge!(BLOCKED_POOLS, Unit::Count, "Pools that are not written now, by the first reason.");
     describe_gauge!(
         OLDEST,
         Unit::Seconds,
@@ -293,6 +296,17 @@ fn describe_guards() {
         "Whether all removals are held back, for too many pools would lose most members: 1 or 0."
     );
     describe_counter!(SECOND_READS, Unit::Count, "Times that what is in doubt was read once more.");
+}
+
+/// Sets how many pools are not written now, by the first reason, as of this scrape.
+pub fn blocked_pools(reasons: impl IntoIterator<Item = Blocked>) {
+    let mut counts: BTreeMap<Blocked, u64> = Blocked::ALL.into_iter().map(|why| (why, 0)).collect();
+    for why in reasons {
+        *counts.entry(why).or_default() += 1;
+    }
+    for (why, count) in counts {
+        gauge!(BLOCKED_POOLS, "reason" => why.as_str()).set(as_f64(count));
+    }
 }
 
 /// Sets the age of the oldest waiting change, as of this scrape.

@@ -247,10 +247,13 @@ fn of_state(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<String>
         PoolState::InSync => return None,
         PoolState::Unknown => "has not been seen since the last change".to_owned(),
         PoolState::Waiting if pool.withheld.is_some() => "would be changed; this is a dry run".to_owned(),
-        PoolState::Waiting => "waits for its changes to become due".to_owned(),
+        PoolState::Waiting => match pool.blocked {
+            Some(blocked) => waits::own(blocked, show),
+            None => "waits for its changes to become due".to_owned(),
+        },
         PoolState::Due => waits::due(pool, snapshot, show),
         PoolState::Attempting => waits::attempting(pool, snapshot, show),
-        PoolState::Parked => match pool.next_at {
+        PoolState::Parked => match pool.blocked.and_then(|blocked| blocked.until) {
             Some(at) => format!("waits {} more until Azure may be asked again", waits::span(show.until(at))),
             None => "waits until Azure may be asked again".to_owned(),
         },
@@ -296,7 +299,7 @@ fn rank(pool: &PoolView, snapshot: &Snapshot) -> VerdictReason {
         | PoolState::Attempting
         | PoolState::Parked => {
             let lacks = pool.deviation().is_some_and(|(missing, _)| !missing.is_empty());
-            let blocked = snapshot.lanes.get(&pool.pool.lb).is_some_and(|lane| lane.blocked_by.is_some());
+            let blocked = snapshot.lanes.get(&pool.pool.lb).is_some_and(|lane| lane.fault.is_some());
             if lacks || blocked { VerdictReason::MissingMembers } else { VerdictReason::OutOfSync }
         }
     }

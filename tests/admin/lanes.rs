@@ -21,7 +21,7 @@ async fn h3_a_lane_shows_what_is_written_and_what_waits_as_status_does() {
     assert_eq!((lanes.len(), &all["next"]), (1, &Value::Null), "{all}");
     let lane = &lanes[0];
     assert_eq!(
-        (&lane["loadBalancer"], &lane["writing"]["pool"], &lane["waiting"][0]["pool"], &lane["blockedBy"]),
+        (&lane["loadBalancer"], &lane["writing"]["pool"], &lane["waiting"][0]["pool"], &lane["fault"]),
         (&json!("kubernetes"), &json!("kubernetes/shop-slow"), &json!("kubernetes/shop-waits"), &Value::Null)
     );
     assert!(lane["waiting"][0]["class"].is_string() && lane["waiting"][0]["seconds"].is_number(), "{lane}");

@@ -7,6 +7,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::assignment::HeldReason;
+use model::blocked::Blocked;
 use model::node::NodeState;
 use model::sample::PoolState;
 use model::xds::cache::ResourceState;
@@ -145,6 +146,10 @@ async fn h3_the_page_explains_every_state_reason_and_role_and_no_other() {
     assert_eq!(keys(&words["state"]), states);
     let reasons: BTreeSet<String> = HeldReason::ALL.iter().map(|reason| reason.as_str().to_owned()).collect();
     assert_eq!(keys(&words["reason"]), reasons);
+    for why in Blocked::ALL {
+        assert_eq!(words["blockedBy"][why.as_str()][1], why.meaning());
+    }
+    assert_eq!(words["blockedBy"].as_object().map(serde_json::Map::len), Some(Blocked::ALL.len()));
     let nodes: BTreeSet<String> = NodeState::ALL.iter().map(|state| state.as_str().to_owned()).collect();
     assert_eq!(keys(&words["nodeState"]), nodes);
     let resources: BTreeSet<String> =

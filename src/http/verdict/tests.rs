@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use actors::clock::Clock;
 use model::assignment::{Held, Waits};
+use model::blocked::Blocked;
 use model::error::NotManageable;
 use model::ids::{AddressName, Epoch, Family, LbName, NodeName, PoolName, ServiceKey, ServiceUid};
 use model::level::{Level, Member, Provenance, Source};
@@ -54,7 +55,7 @@ fn pool(state: PoolState) -> PoolView {
         waiting_since: None,
         out_of_sync: None,
         provisioning_failed: false,
-        next_at: None,
+        blocked: None,
         retries: BTreeMap::new(),
         attempt: None,
         last_end: None,
@@ -228,7 +229,7 @@ fn g6_a_pause_is_told_with_who_since_when_why_and_how_far() {
 
 fn lane() -> LaneView {
     let lb = LbName::new("lb");
-    LaneView { lb, writing: None, waiting: Vec::new(), closed_until: None, blocked_by: None }
+    LaneView { lb, writing: None, waiting: Vec::new(), closed: None, fault: None }
 }
 
 fn on(lane: LaneView) -> Snapshot {
@@ -260,9 +261,9 @@ fn gated(gate: GateView) -> Snapshot {
 
 #[test]
 fn h3_a_due_pool_names_what_it_waits_for_and_for_how_long() {
-    let later = Some(Now::from_millis(130_000));
+    let later = |why: Blocked| Some(why.until(Now::from_millis(130_000)));
     let other = PoolId::new(LbName::new("lb"), PoolName::new("other"));
-    let open = GateView { closed_until: None, tokens: 0.0, capacity: 500.0, short_until: None };
+    let gate = |blocked| GateView { blocked, tokens: 0.0, capacity: 500.0 };
     let leads = |role, holder: Option<&str>| LeadershipView {
         identity: "us".into(),
         role,
@@ -275,16 +276,23 @@ fn h3_a_due_pool_names_what_it_waits_for_and_for_how_long() {
     let led = |view| Snapshot { leadership: Some(view), ..with(due()) };
     let cases = [
         (
-            on(LaneView { blocked_by: Some("HTTP 403 AuthorizationFailed".into()), ..lane() }),
+            on(LaneView { fault: Some("HTTP 403 AuthorizationFailed".into()), ..lane() }),
             "fail alike: HTTP 403",
         ),
         (
             on(LaneView { writing: Some((other, "polling", Now::from_millis(93_000))), ..lane() }),
             "at work on pool lb/other for 7 s (polling)",
         ),
-        (on(LaneView { closed_until: later, ..lane() }), "its load balancer is closed for 30 s more"),
-        (gated(GateView { closed_until: later, ..open.clone() }), "Azure throttles writes for 30 s more"),
-        (gated(GateView { short_until: later, ..open }), "the budget for writes is spent for 30 s more"),
+        (
+            on(LaneView { closed: later(Blocked::LaneLocked), ..lane() }),
+            "another operation holds its load balancer's lock for 30 s more",
+        ),
+        (
+            on(LaneView { closed: later(Blocked::LaneInDoubt), ..lane() }),
+            "its load balancer is closed for 30 s more",
+        ),
+        (gated(gate(later(Blocked::Throttled))), "Azure throttles writes for 30 s more"),
+        (gated(gate(later(Blocked::Budget))), "the budget for writes is spent for 30 s more"),
         (
             lease("waiting", Whose::Stranger),
             "the shared Lease, wanted for 20 s, which another, a stranger, has held for 60 s, for 5 s more at most",
@@ -303,8 +311,35 @@ fn h3_a_due_pool_names_what_it_waits_for_and_for_how_long() {
 }
 
 #[test]
+fn h3_a_waiting_pool_names_the_reason_and_the_rest_of_the_wait() {
+    for why in Blocked::ALL {
+        let waiting =
+            PoolView { blocked: Some(why.until(Now::from_millis(130_000))), ..pool(PoolState::Waiting) };
+        let expected = format!("pool lb/shop-web waits 30 s more: {}", why.meaning());
+        assert_eq!(said(&service(), Some(waiting)), expected);
+    }
+}
+
+#[test]
+fn h3_of_several_reasons_the_first_in_the_order_of_the_enum_is_named() {
+    let throttled = GateView {
+        blocked: Some(Blocked::Throttled.until(Now::from_millis(130_000))),
+        tokens: 0.0,
+        capacity: 500.0,
+    };
+    let other = PoolId::new(LbName::new("lb"), PoolName::new("other"));
+    let busy = LaneView { writing: Some((other, "polling", Now::from_millis(93_000))), ..lane() };
+    let gates = [(GateClass::Writes, throttled)].into();
+    let both = Snapshot { gates, ..on(busy.clone()) };
+    assert!(of(&service(), &both).contains("Azure throttles writes"));
+    let fault =
+        Snapshot { gates: both.gates.clone(), ..on(LaneView { fault: Some("HTTP 403".into()), ..busy }) };
+    assert!(of(&service(), &fault).contains("fail alike"));
+}
+
+#[test]
 fn w10_a_fault_that_stops_the_writes_comes_before_a_held_removal() {
-    let lane = LaneView { blocked_by: Some("HTTP 403".into()), ..lane() };
+    let lane = LaneView { fault: Some("HTTP 403".into()), ..lane() };
     let lanes = [(lane.lb.clone(), Arc::new(lane))].into();
     let pool = PoolView { held: hold(HeldReason::AddOnly), ..due() };
     let told = of(&service(), &Snapshot { lanes, ..with(pool) });

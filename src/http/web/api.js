@@ -26,6 +26,23 @@ const WORDS = {
     "failed": ["bad", "the last write failed; the pool is compared again later"],
     "quarantined": ["bad", "not written any more because of an error of the controller: report it, and restart the controller to try again"]
   },
+  "blockedBy": {
+    "not_leader": ["wait", "this replica does not lead, or has just taken over"],
+    "paused": ["wait", "the pool is compared and not written"],
+    "breaker": ["bad", "writes on its load balancer fail in the same way; one is tried at a time"],
+    "throttled": ["bad", "Azure throttles"],
+    "lane_busy": ["", "its load balancer is busy with another pool"],
+    "lane_locked": ["", "another operation runs on its load balancer"],
+    "lane_in_doubt": ["", "the controller checks whether an operation runs on its load balancer"],
+    "shared_lease": ["", "the shared Lease is not held"],
+    "budget": ["", "the request budget is spent"],
+    "parked": ["wait", "Azure named a time before which a retry is useless"],
+    "contention": ["wait", "another client changes the pool again and again, or Azure loses writes"],
+    "after_failure": ["bad", "the last attempt failed; the pool is compared again later"],
+    "interval": ["", "the interval since the last attempt is not over"],
+    "window": ["", "further changes may join the same write"],
+    "held": ["wait", "a removal is held back"]
+  },
   "reason": {
     "empty_confirm": ["wait", "the last member of a Service that exists would be removed"],
     "no_usable_node": ["wait", "there are endpoints, but none of their nodes is known and has an address, or no assigned endpoint is usable; or an object cannot be read"],

@@ -145,7 +145,7 @@ async fn h3_every_request_is_offered_as_a_command_that_works_as_it_is_copied() {
     stage
         .shown("/api/v1/status", |status| {
             let gates = status["gates"].as_array();
-            gates.into_iter().flatten().any(|gate| gate["closedForSeconds"].is_number())
+            gates.into_iter().flatten().any(|gate| gate["blockedBy"] == "throttled")
         })
         .await;
     operator.asks(&stage, "view=sources", "Ask Azure for writes again", "opened").await;

@@ -43,7 +43,7 @@ fn pool(name: &str) -> PoolView {
         waiting_since: None,
         out_of_sync: None,
         provisioning_failed: false,
-        next_at: None,
+        blocked: None,
         retries: BTreeMap::new(),
         attempt: None,
         last_end: None,

@@ -305,7 +305,7 @@ impl Bench {
 
     /// When `lb/shop-web` is next eligible, in milliseconds since the mark.
     pub fn next_at(&self) -> Option<i64> {
-        self.view(&web()).next_at.map(|at| self.since_mark(at.as_micros()))
+        self.view(&web()).blocked?.until.map(|at| self.since_mark(at.as_micros()))
     }
 
     fn since_mark(&self, at: u64) -> i64 {

@@ -1268,7 +1268,7 @@ fn e2_lanes_are_shown_at_most_four_times_a_second() {
         Some(view) => {
             assert_eq!(view.waiting.len(), 99);
             assert!(matches!(view.writing, Some((_, "taking", _))));
-            assert_eq!(view.waiting[0].0, pool("lb", "p001"));
+            assert_eq!(view.waiting[0].pool, pool("lb", "p001"));
         }
         None => panic!("no lane was shown"),
     }

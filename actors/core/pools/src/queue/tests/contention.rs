@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::queue::changes::ChangeOwner;
+use model::blocked::Blocked;
 
 impl Drive {
     /// Another client adds member 9 to a pool in sync, and the drift check observes it `after` ms from now.
@@ -80,7 +81,8 @@ fn w11_the_third_undoing_within_ten_minutes_backs_off_and_reports_once() {
     drive.foreign_addition(6_000);
     assert_eq!(drive.samples[0], Metric::Drift, "it is reported");
     assert_eq!(drive.state(), PoolState::Waiting);
-    assert_eq!(drive.view.as_ref().and_then(|view| view.next_at), Some(Now::from_millis(began + 60_000)));
+    let blocked = drive.view.as_ref().and_then(|view| view.blocked);
+    assert_eq!(blocked, Some(Blocked::Contention.until(Now::from_millis(began + 60_000))));
     drive.at(began + 59_999);
     assert!(drive.due.is_none() && drive.events().is_empty());
     drive.at(began + 60_500);
