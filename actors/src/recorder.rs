@@ -15,7 +15,7 @@ use model::policy::Mode;
 use model::sample::{ArmResult, ArmVerb, Caller, GateClass, Metric, PoolState};
 use pool_core::route::Delivery;
 
-use crate::address_book::Deliver;
+use crate::address_book::{Deliver, MAILBOXES};
 
 mod admin;
 mod out_of_sync;
@@ -113,31 +113,6 @@ const LANE: &str = "service_reconcile";
 const UPDATE: &str = "services_local_update_backend_pool";
 /// Lock of the shared Lease.
 const SHARED_LEASE: &str = "azure_resource_locker";
-
-/// Every mailbox, by its actor; all pools count as one.
-pub const MAILBOXES: [&str; 21] = [
-    "services_watcher",
-    "endpointslices_watcher",
-    "nodes_watcher",
-    "preemptions_watcher",
-    "informer",
-    "discovery",
-    "directory",
-    "pools",
-    "pool",
-    "writer",
-    "admin_state",
-    "leader",
-    "pauses",
-    "events",
-    "board",
-    "xds_source",
-    "xds_port",
-    "arm_port",
-    "kubernetes_port",
-    "metrics",
-    "host",
-];
 
 /// Labels that are the same on every upstream-named series.
 #[derive(Clone, Debug)]
@@ -395,7 +370,7 @@ impl Recorder {
             counter!(EVENTS, "result" => result).absolute(0);
         }
         for mailbox in MAILBOXES {
-            gauge!(MAILBOX, "actor" => mailbox).increment(0.0);
+            gauge!(MAILBOX, "actor" => *mailbox).increment(0.0);
         }
         Kind::ALL.into_iter().for_each(|kind| intake_lag(kind, Duration::ZERO));
         admin::begin();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use actors::recorder::MAILBOXES;
+use actors::address_book::MAILBOXES;
 use model::assignment::HeldReason;
 use model::blocked::Blocked;
 use model::node::NodeState;
