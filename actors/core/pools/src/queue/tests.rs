@@ -1,6 +1,7 @@
 //! Drives one pool on the test's clock, in place of its Directory, Discovery and writer.
 
 mod audit;
+mod blocked;
 mod conditions;
 mod contention;
 mod manual_attempt;
