@@ -2,11 +2,11 @@
 # Rows D and E of the product's goals. 200 pools on 10 load balancers, every Service changes five times within one
 # second, interval keys of 1 s. Four runs of the same world:
 #   none  no faults: the time to compare with
-#   D     every 20th PUT is answered with 409: no pool is wrong one interval later
-#   E     every 20th PUT is answered with 429 and Retry-After 2, a quota of all: no pool is wrong one interval after the
+#   D     every 20th PUT is answered with 409: no pool is out of sync one interval later
+#   E     every 20th PUT is answered with 429 and Retry-After 2, a quota of all: no pool is out of sync one interval after the
 #         last of these times has passed; each hit closes the gate of all writes for 2 s, because Azure asks for that
 #   lane  every 4th PUT on one load balancer is answered with 429 and Retry-After 2 because another operation holds it:
-#         its pools are right in the end, and those of the other load balancers are right when they were without faults
+#         its pools are in sync at the end, and those of the other load balancers are in sync when they were without faults
 # Prints the counts and fails when one of these does not hold. Needs python3 to read the reports.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -39,8 +39,8 @@ def say(name, run, holds, what):
     global failed
     failed |= not holds
     took = run["first_event_to_converged_seconds"]
-    print(f"{name:5} {run['wrong_pools']} of {run['pools']} pools wrong, {run['arm_puts']} PUTs, "
-          f"{run['retries']} retries announced, all right after {took} s: {what}{'' if holds else ' FAILED'}")
+    print(f"{name:5} {run['wrong_pools']} of {run['pools']} pools out of sync, {run['arm_puts']} PUTs, "
+          f"{run['retries']} retries announced, all in sync after {took} s: {what}{'' if holds else ' FAILED'}")
 
 
 def in_time(run, limit):
@@ -51,10 +51,10 @@ def in_time(run, limit):
 base = none["first_event_to_converged_seconds"] or 0.0
 say("none", none, in_time(none, 60), "the time to compare with")
 limit = base + INTERVAL + MARGIN
-say("D", d, in_time(d, limit) and d["retries"] > 0, f"0 wrong one interval later (limit {limit:.2f} s)")
+say("D", d, in_time(d, limit) and d["retries"] > 0, f"0 out of sync one interval later (limit {limit:.2f} s)")
 closed = 2.0 * e["arm_puts"] / 20
 limit = base + closed + INTERVAL + MARGIN
-say("E", e, in_time(e, limit) and e["retries"] > 0, f"0 wrong one interval later (limit {limit:.2f} s)")
+say("E", e, in_time(e, limit) and e["retries"] > 0, f"0 out of sync one interval later (limit {limit:.2f} s)")
 hit = "lb-2"
 before, after = (run["converged_seconds_by_load_balancer"] for run in (none, lane))
 others = [after[lb] - before[lb] for lb in before if lb != hit and after.get(lb) is not None]

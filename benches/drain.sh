@@ -76,7 +76,7 @@ print(f"       taint -> last pool: {times(state['cut_seconds'])}")
 p99 = state["sent_seconds"]["p99"]
 goal(p99 is not None and p99 <= LIMIT, f"taint -> first PUT p99 {shown(p99)}, at most {shown(LIMIT)}")
 goal(state["nodes"] == state["reached_in_time"] == DRAINS, f"{state['reached_in_time']} of {DRAINS} drains cut off")
-goal(ended(drain), f"{state['wrong_entries']} entries with a wrong admin state, {drain['wrong_pools']} wrong pools at the end")
+goal(ended(drain), f"{state['wrong_entries']} entries with a wrong admin state, {drain['wrong_pools']} pools out of sync at the end")
 
 state = storm["admin_state"]
 print(f"\nstorm: {state['nodes']} nodes, {state['puts']} PUTs")
@@ -94,6 +94,6 @@ print(f"       {reached} of {state['nodes']} in time, {best} possible: {ratio}; 
 goal(state["nodes"] == 30, "30 nodes were evicted")
 goal(state["puts_per_pool_max"] <= 2, f"at most {state['puts_per_pool_max']} PUTs for one pool, at most 2")
 goal(state["puts_in_vain"] == 0, f"{state['puts_in_vain']} PUTs for nodes that had come back or gone")
-goal(ended(storm), f"{state['wrong_entries']} entries with a wrong admin state, {storm['wrong_pools']} wrong pools at the end")
+goal(ended(storm), f"{state['wrong_entries']} entries with a wrong admin state, {storm['wrong_pools']} pools out of sync at the end")
 sys.exit(failed)
 PY

@@ -5,8 +5,8 @@
 #
 #   benches/intake.sh [FORMER_BINARY]     FORMER_BINARY: another build of azure-backend-pool-controller, to compare with
 #
-# Prints PUTs per pool, the processor time of the process, and how long it took from the first change to the last pool's
-# being right. Fails when a pool is wrong, when there are more than 1.05 PUTs per pool, or when the processor time is more
+# Prints PUTs per pool, the processor time of the process, and how long it took from the first change until the last pool
+# is in sync. Fails when a pool is out of sync, when there are more than 1.05 PUTs per pool, or when the processor time is more
 # than 0.6 of the former build's. Needs python3 to read the reports.
 set -euo pipefail
 former="${1:+$(realpath "$1")}"
@@ -43,7 +43,7 @@ def read(name):
 def say(name, run):
     took = run["first_event_to_converged_seconds"]
     print(f"{name:7} {run['arm_puts'] / run['pools']:.2f} PUTs per pool, {run['cpu_seconds']:.1f} s of processor time, "
-          f"{run['wrong_pools']} of {run['pools']} pools wrong, all right after {took} s")
+          f"{run['wrong_pools']} of {run['pools']} pools out of sync, all in sync after {took} s")
 
 
 def goal(holds, what):
@@ -56,7 +56,7 @@ ours, former = read("ours"), read("former")
 say("ours", ours)
 if former:
     say("former", former)
-goal(ours["wrong_pools"] == 0, "0 wrong pools")
+goal(ours["wrong_pools"] == 0, "0 pools out of sync")
 puts = ours["arm_puts"] / ours["pools"]
 goal(puts <= 1.05, f"{puts:.2f} PUTs per pool, at most 1.05")
 if former:

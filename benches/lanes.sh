@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Row B of the product's goals: 1000 pools on 10 load balancers, every Service changes five times within one second,
 # ARM takes 20 ms for a read and 100 ms for a write. The writes of one load balancer are serial, so 100 pools cost a lane
-# at least 100 x 0.12 s = 12.0 s; the goal is 13.8 s from the first change to the last pool's being right.
-# Fails when a pool is wrong, when two writes on one load balancer overlap, or when it takes longer.
+# at least 100 x 0.12 s = 12.0 s; the goal is 13.8 s from the first change until the last pool is in sync.
+# Fails when a pool is out of sync, when two writes on one load balancer overlap, or when it takes longer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 settings=$(mktemp)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Row C of the product's goals: 30 pools on 3 load balancers, every Service changes five times within one second, and
 # ARM carries writes out asynchronously: each is answered at once with an operation and Retry-After 1. The operations
-# of one load balancer are serial, so 10 pools cost a lane at least 10 s; the goal is 11.5 s from the first change to
-# the last pool's being right. Fails when a pool is wrong, when two writes overlap, or when it takes longer.
+# of one load balancer are serial, so 10 pools cost a lane at least 10 s; the goal is 11.5 s from the first change until
+# the last pool is in sync. Fails when a pool is out of sync, when two writes overlap, or when it takes longer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 settings=$(mktemp)

@@ -2,7 +2,7 @@
 # The realistic row of the product's goals: a PUT is answered 201 after 200 ms, its operation has a median of 5 s and a
 # 95th percentile of 20 s, 200 Services on 10 load balancers are restarted one after the other, a cloud-controller-manager
 # runs beside, and the controller has its default settings (simulator/scenarios/realistic.txt). Real times: about 36
-# minutes; the simulation of pool-core's tests plays the same on simulated time, for several seeds. Goals: no wrong pool;
+# minutes; the simulation of pool-core's tests plays the same on simulated time, for several seeds. Goals: no pool out of sync;
 # half of the additions are there within two lane turns (what one write takes of a lane at the median, as long as its
 # operation is polled when ARM asks for that); the shared Lease is held for at most half of the time, and never for more
 # than 60 s at once, so that the service starves nobody for longer. Prints our numbers, and beside them upstream's
@@ -41,16 +41,16 @@ def goal(holds, what):
 
 
 print(f"{'':34} {'the service':>18} {'upstream':>18}")
-row("pools wrong at the end", lambda run: f"{run['wrong_pools']} of {run['pools']}")
+row("pools out of sync at the end", lambda run: f"{run['wrong_pools']} of {run['pools']}")
 row("additions, p50", lambda run: shown(run["convergence_seconds"]["p50"]))
 row("additions, p99", lambda run: shown(run["convergence_seconds"]["p99"]))
 row("additions, longest", lambda run: shown(run["convergence_seconds"]["max"]))
-row("all right after the first change", lambda run: shown(run["first_event_to_converged_seconds"]))
+row("all in sync after the first change", lambda run: shown(run["first_event_to_converged_seconds"]))
 row("changes dropped", lambda run: str((run["ccm"] or {"dropped": 0})["dropped"]))
 row("writes of pools", lambda run: str(run["arm_puts"] + (run["ccm"] or {"writes": 0})["writes"]))
 print()
 took, lease = ours["convergence_seconds"], ours["lease"]
-goal(ours["wrong_pools"] == 0 and took["waiting"] == 0, "0 wrong pools")
+goal(ours["wrong_pools"] == 0 and took["waiting"] == 0, "0 pools out of sync")
 goal(took["p50"] is not None and took["p50"] <= 2 * turn,
      f"additions p50 {shown(took['p50'])}, at most two lane turns of {turn:.1f} s")
 goal(lease["duty"] <= 0.5, f"the shared Lease is held for {lease['duty']:.0%} of the time, at most 50 %")

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use actix::dev::channel::{AddressReceiver, channel};
 use actix::{Actor, Addr, Arbiter, ArbiterHandle, AsyncContext, Context, Recipient};
-use actors::address_book::{AddressBook, Deliver};
+use actors::address_book::{self, AddressBook, Deliver};
 use actors::azure::{AzurePort, Effects};
 use actors::clock::Clock;
 use actors::host::{End, Host, Published};
@@ -125,15 +125,6 @@ pub struct Running {
 #[derive(Clone)]
 pub struct Pulse(pub Arc<[(&'static str, Recipient<Ping>)]>);
 
-impl Pulse {
-    /// The watchers, in the order of [`Kind::ALL`], and all others by name.
-    fn of(watchers: &[Recipient<Ping>; 4], others: [(&'static str, Recipient<Ping>); 11]) -> Pulse {
-        let names = ["services_watcher", "endpointslices_watcher", "nodes_watcher", "preemptions_watcher"];
-        let watchers = names.into_iter().zip(watchers.iter().cloned());
-        Pulse(watchers.chain(others).collect())
-    }
-}
-
 impl Running {
     /// What has this process take part in the election, where it waits for that.
     #[must_use]
@@ -190,62 +181,61 @@ fn mailbox<A: Actor>() -> (AddressReceiver<A>, Addr<A>) {
     (receiver, Addr::new(sender))
 }
 
-/// The shells of all machines, made before any of them runs, so that each can be told of all others.
-struct Shells {
-    watchers: [(Kind, Made<Watcher>); 4],
-    informer: Made<Informer>,
-    discovery: Made<Discovery>,
-    directory: Made<Directory>,
-    writer: Made<Writer>,
-    admin_state: Made<AdminState>,
-    leader: Made<Leader>,
-    pauses: Made<Pauses>,
-    events: Made<Emitter>,
-    board: Made<Board>,
-    xds_source: Made<XdsSource>,
-    pools: (AddressReceiver<Pools>, Addr<Pools>),
-}
-
 /// A shell that does not run yet.
 type Made<M> = (AddressReceiver<Shell<M>>, Addr<Shell<M>>);
 
-impl Shells {
-    fn make() -> Shells {
-        Shells {
-            watchers: Kind::ALL.map(|kind| (kind, mailbox())),
-            informer: mailbox(),
-            discovery: mailbox(),
-            directory: mailbox(),
-            writer: mailbox(),
-            admin_state: mailbox(),
-            leader: mailbox(),
-            pauses: mailbox(),
-            events: mailbox(),
-            board: mailbox(),
-            xds_source: mailbox(),
-            pools: mailbox(),
+macro_rules! shells {
+    (
+        machines { $($(#[$doc:meta])* $name:ident: $module:ident::$machine:ident, $field:ident, $input:ident;)+ }
+        ports { $($(#[$port_doc:meta])* $port:ident: $to_port:ident($message:ty), $port_field:ident;)+ }
+    ) => {
+        /// The shells of all machines, made before any of them runs, so that each can be told of all others.
+        struct Shells {
+            watchers: [(Kind, Made<Watcher>); 4],
+            $($field: Made<$machine>,)+
+            pools: (AddressReceiver<Pools>, Addr<Pools>),
         }
-    }
 
-    /// Everyone that must answer for the process to be alive.
-    fn pulse(&self) -> Pulse {
-        let watchers = self.watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient());
-        let others = [
-            ("informer", self.informer.1.clone().recipient()),
-            ("discovery", self.discovery.1.clone().recipient()),
-            ("directory", self.directory.1.clone().recipient()),
-            ("pools", self.pools.1.clone().recipient()),
-            ("writer", self.writer.1.clone().recipient()),
-            ("admin_state", self.admin_state.1.clone().recipient()),
-            ("leader", self.leader.1.clone().recipient()),
-            ("pauses", self.pauses.1.clone().recipient()),
-            ("events", self.events.1.clone().recipient()),
-            ("board", self.board.1.clone().recipient()),
-            ("xds_source", self.xds_source.1.clone().recipient()),
-        ];
-        Pulse::of(&watchers, others)
-    }
+        /// The ports.
+        struct Ports {
+            $($port_field: Recipient<Deliver>,)+
+        }
+
+        impl Shells {
+            fn make() -> Shells {
+                Shells {
+                    watchers: Kind::ALL.map(|kind| (kind, mailbox())),
+                    $($field: mailbox(),)+
+                    pools: mailbox(),
+                }
+            }
+
+            /// The recipients of all machines, with those of the ports.
+            fn address_book(&self, ports: Ports) -> AddressBook {
+                AddressBook {
+                    watchers: self.watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient()),
+                    $($field: self.$field.1.clone().recipient(),)+
+                    pools: self.pools.1.clone().recipient(),
+                    $($port_field: ports.$port_field,)+
+                }
+            }
+
+            /// Everyone that must answer for the process to be alive.
+            fn pulse(&self) -> Pulse {
+                let watchers = self.watchers.iter().map(|(kind, (_, addr))| {
+                    (address_book::End::Watcher(*kind).name(), addr.clone().recipient())
+                });
+                let others = [
+                    $((address_book::End::$name.name(), self.$field.1.clone().recipient()),)+
+                    (address_book::End::Pools.name(), self.pools.1.clone().recipient()),
+                ];
+                Pulse(watchers.chain(others).collect())
+            }
+        }
+    };
 }
+
+pool_core::machines!(shells);
 
 /// Starts every actor on the current actix System.
 #[must_use]
@@ -262,25 +252,13 @@ pub fn start(parts: Parts) -> Running {
     let xds_source = shells.xds_source.1.clone().recipient::<Deliver>();
     let servers = targets(bootstrap.as_deref());
 
-    let address_book = Arc::new(AddressBook {
-        watchers: shells.watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient()),
-        informer: shells.informer.1.clone().recipient(),
-        discovery: shells.discovery.1.clone().recipient(),
-        directory: shells.directory.1.clone().recipient(),
-        pools: shells.pools.1.clone().recipient(),
-        writer: writer.clone(),
-        admin_state: shells.admin_state.1.clone().recipient(),
-        leader: shells.leader.1.clone().recipient(),
-        pauses: shells.pauses.1.clone().recipient(),
-        events: shells.events.1.clone().recipient(),
-        board: shells.board.1.clone().recipient(),
-        arm: AzurePort::new(azure, effects, writer.clone()).start().recipient(),
-        kubernetes: kubernetes_ctx.address().recipient(),
-        xds_source: xds_source.clone(),
-        xds: XdsPort::new(bootstrap, VERSION, clock, xds_source.clone()).start().recipient(),
+    let address_book = Arc::new(shells.address_book(Ports {
+        xds_port: XdsPort::new(bootstrap, VERSION, clock, xds_source.clone()).start().recipient(),
+        arm_port: AzurePort::new(azure, effects, writer.clone()).start().recipient(),
+        kubernetes_port: kubernetes_ctx.address().recipient(),
         metrics: Recorder::new(metrics, labels, servers).start().recipient(),
         host: host.clone().recipient(),
-    });
+    }));
     let (asks, reviewer) = (
         OperatorRequests::new(host.recipient(), Arc::clone(&address_book)),
         Reviewer::new(kubernetes.clone()),

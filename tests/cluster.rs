@@ -221,7 +221,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
 
     /// Waits until every pool is exactly what the API server's objects say.
     async fn converged(&self, after: &str) {
-        eventually(&format!("all pools are right after {after}"), PATIENCE, || async {
+        eventually(&format!("all pools are in sync after {after}"), PATIENCE, || async {
             let wanted = truth::wanted(&self.api, self.namespace).await?;
             let pools = self.azure.pools().await;
             if pools == wanted { Ok(()) } else { Err(format!("wanted {wanted:?}\nfound {pools:?}")) }
@@ -252,7 +252,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         .await
     }
 
-    /// The end of every story: all pools are right, writes of one load balancer never overlapped, and the controller
+    /// The end of every story: all pools are in sync, writes of one load balancer never overlapped, and the controller
     /// ends in good order without having logged an error.
     async fn end(&self, controller: Controller) {
         self.converged("all that has happened").await;

@@ -2,7 +2,7 @@
 //! is judged by its exit code, by its report, and by the log that the controller leaves behind. `STORY_SPEED=N` plays them
 //! N times as fast as told, whatever the tables below say.
 //!
-//! No story may end with a wrong pool, an error in the log that the story does not expect, or work that waits.
+//! No story may end with a pool out of sync, an error in the log that the story does not expect, or work that waits.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
@@ -124,8 +124,8 @@ fn judge(name: &str, story: &Story, played: &Played) -> Result<(), String> {
         let (said, log) = (end(said), end(log));
         return Err(format!("{name}: {status}: {said}\n  {}\n  the log's end: {log}", summary(report)));
     }
-    let right = report["converged"] == true && report["wrong_pools"] == 0;
-    if !right || report["max_concurrent_puts_per_lb"].as_u64().is_none_or(|most| most > 1) {
+    let in_sync = report["converged"] == true && report["wrong_pools"] == 0;
+    if !in_sync || report["max_concurrent_puts_per_lb"].as_u64().is_none_or(|most| most > 1) {
         return Err(format!("{name}: {}", summary(report)));
     }
     if report["queue_depth_end"] != 0 {
@@ -212,14 +212,14 @@ macro_rules! stories {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                super::ends_right(stringify!($name)).await;
+                super::ends_in_sync(stringify!($name)).await;
             }
         )*
     };
 }
 
 /// Plays the story with this name.
-async fn ends_right(name: &str) {
+async fn ends_in_sync(name: &str) {
     let name = name.replace('_', "-");
     let story = Story::named(&name).expect("it has this name").expect("it can be read");
     let played = play(&name, None, speed_of(&name)).await.unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -281,13 +281,13 @@ mod z2_stories {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn z2_a_story_that_ends_wrong_or_without_its_error_fails() {
     let world = "services 4\nload-balancers 2\nnodes 6\npods burst\n";
-    // One pool for each load balancer, which its only write makes right at once; the operation goes on. Pool and lane
+    // One pool for each load balancer, which its only write brings into sync at once; the operation goes on. Pool and lane
     // wait for it.
     let busy = "services 2\nload-balancers 2\nnodes 6\npods burst\n\
                 arm operation 10m\narm retry-after 1\narm visible at-once\n\
                 controller members.removalDelay 0s\nsettle 30s\n";
     let stories = [
-        ("a wrong pool", world, "settle 3s\nat 0s arm down\n", "pools are out of sync"),
+        ("a pool out of sync", world, "settle 3s\nat 0s arm down\n", "pools are out of sync"),
         ("no stop", world, "settle 30s\nexpect removals stopped\n", "removals were never stopped"),
         ("no hold", world, "settle 30s\nexpect held breaker 1\n", "0 pools were held for breaker"),
         (

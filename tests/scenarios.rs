@@ -16,7 +16,7 @@
 //! # Comments begin so; the first names the rules that the story shows.
 //! given nodes 3 [dual]                            given load balancers kubernetes lb-2
 //! given load balancer single prod                 and prod-internal, filled by interfaces; no Service has a pool
-//! given service web [dual] on kubernetes hosted node-1     with rules, and pools that are right
+//! given service web [dual] on kubernetes hosted node-1     with rules, and pools that are in sync
 //! given pool shop-web holds node-9                given controller batching.quietPeriod 2s
 //! given dry run                                   given patience 2s
 //! given <any change>
@@ -68,7 +68,7 @@
 //!
 //! A taint is `KEY[=VALUE][:EFFECT]`, or `out-of-service`, `shutdown` or `spot-eviction`.
 //!
-//! At the end every pool is right, the entries of nodes that leave service are Down and no others, except those that
+//! At the end every pool is in sync, the entries of nodes that leave service are Down and no others, except those that
 //! another client has set Down, nothing waits, every write was expected, none overlapped another on its load balancer,
 //! SIGTERM ends the process with 0, and its log has no ERROR line that no `expect log ERROR` names.
 
@@ -319,7 +319,7 @@ async fn a_story_that_does_not_go_as_told_fails() {
         ("no write", "at 0s slice web hosted node-1\nexpect PUT shop-web node-1", "not within"),
         ("too early", "at 0s slice web hosted node-2\nexpect no PUT for 1.5s", "was written at"),
         ("no event", "at 0s slice web hosted node-1\nexpect event Nothing web", "not in time"),
-        ("wrong end", "at 0s slice web hosted node-1\nfinally shop-web node-2", "wrong at the end"),
+        ("wrong end", "at 0s slice web hosted node-1\nfinally shop-web node-2", "out of sync at the end"),
         ("no error", "expect log ERROR of no kind", "no error in the log"),
         (
             "lease",

@@ -9,134 +9,103 @@ use pool_core::route::{Address, Delivery};
 #[rtype(result = "()")]
 pub struct Deliver(pub Vec<Delivery>);
 
-/// Receiving end of an edge. All pools share one end, the registry, so that deliveries to many pools travel as one
-/// message.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum End {
-    /// The watcher of a kind.
-    Watcher(Kind),
-    /// The Informer.
-    Informer,
-    /// Discovery.
-    Discovery,
-    /// The Directory.
-    Directory,
-    /// The registry of pools.
-    Pools,
-    /// The writer.
-    Writer,
-    /// The AdminState machine.
-    AdminState,
-    /// The Leader.
-    Leader,
-    /// The Pauses machine.
-    Pauses,
-    /// The event emitter.
-    Events,
-    /// The snapshot machine.
-    Board,
-    /// The xDS source machine.
-    XdsSource,
-    /// The port to xDS control planes.
-    XdsPort,
-    /// The port to ARM.
-    ArmPort,
-    /// The port to Kubernetes.
-    KubernetesPort,
-    /// The metrics recorder.
-    Metrics,
-    /// The host, which publishes snapshots and ends the process.
-    Host,
-}
-
-impl From<&Address> for End {
-    fn from(address: &Address) -> End {
-        match address {
-            Address::Watcher(kind) => End::Watcher(*kind),
-            Address::Informer => End::Informer,
-            Address::Discovery => End::Discovery,
-            Address::Directory => End::Directory,
-            Address::Pool(_) => End::Pools,
-            Address::Writer => End::Writer,
-            Address::AdminState => End::AdminState,
-            Address::Leader => End::Leader,
-            Address::Pauses => End::Pauses,
-            Address::Events => End::Events,
-            Address::Board => End::Board,
-            Address::XdsSource => End::XdsSource,
-            Address::XdsPort => End::XdsPort,
-            Address::ArmPort => End::ArmPort,
-            Address::KubernetesPort => End::KubernetesPort,
-            Address::Metrics => End::Metrics,
-            Address::Host => End::Host,
+macro_rules! address_book {
+    (
+        machines { $($(#[$doc:meta])* $name:ident: $module:ident::$machine:ident, $field:ident, $input:ident;)+ }
+        ports { $($(#[$port_doc:meta])* $port:ident: $to_port:ident($message:ty), $port_field:ident;)+ }
+    ) => {
+        /// Receiving end of an edge. All pools share one end, the registry, so that deliveries to many pools travel as
+        /// one message.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum End {
+            /// The watcher of a kind.
+            Watcher(Kind),
+            $($(#[$doc])* $name,)+
+            /// The registry of pools.
+            Pools,
+            $($(#[$port_doc])* $port,)+
         }
-    }
-}
 
-/// The recipients of all addresses.
-#[derive(Clone)]
-pub struct AddressBook {
-    /// The watchers, in the order of [`Kind::ALL`].
-    pub watchers: [Recipient<Deliver>; 4],
-    /// The Informer.
-    pub informer: Recipient<Deliver>,
-    /// Discovery.
-    pub discovery: Recipient<Deliver>,
-    /// The Directory.
-    pub directory: Recipient<Deliver>,
-    /// The registry of pools.
-    pub pools: Recipient<Deliver>,
-    /// The writer.
-    pub writer: Recipient<Deliver>,
-    /// The AdminState machine.
-    pub admin_state: Recipient<Deliver>,
-    /// The Leader.
-    pub leader: Recipient<Deliver>,
-    /// The Pauses machine.
-    pub pauses: Recipient<Deliver>,
-    /// The event emitter.
-    pub events: Recipient<Deliver>,
-    /// The snapshot machine.
-    pub board: Recipient<Deliver>,
-    /// The xDS source machine.
-    pub xds_source: Recipient<Deliver>,
-    /// The port to xDS control planes.
-    pub xds: Recipient<Deliver>,
-    /// The port to ARM.
-    pub arm: Recipient<Deliver>,
-    /// The port to Kubernetes.
-    pub kubernetes: Recipient<Deliver>,
-    /// The metrics recorder.
-    pub metrics: Recipient<Deliver>,
-    /// The host, which publishes snapshots and ends the process.
-    pub host: Recipient<Deliver>,
-}
-
-impl AddressBook {
-    /// Returns the recipient at an end.
-    #[must_use]
-    pub fn recipient(&self, end: End) -> &Recipient<Deliver> {
-        match end {
-            End::Watcher(Kind::Services) => &self.watchers[0],
-            End::Watcher(Kind::EndpointSlices) => &self.watchers[1],
-            End::Watcher(Kind::Nodes) => &self.watchers[2],
-            End::Watcher(Kind::Preemptions) => &self.watchers[3],
-            End::Informer => &self.informer,
-            End::Discovery => &self.discovery,
-            End::Directory => &self.directory,
-            End::Pools => &self.pools,
-            End::Writer => &self.writer,
-            End::AdminState => &self.admin_state,
-            End::Leader => &self.leader,
-            End::Pauses => &self.pauses,
-            End::Events => &self.events,
-            End::Board => &self.board,
-            End::XdsSource => &self.xds_source,
-            End::XdsPort => &self.xds,
-            End::ArmPort => &self.arm,
-            End::KubernetesPort => &self.kubernetes,
-            End::Metrics => &self.metrics,
-            End::Host => &self.host,
+        impl From<&Address> for End {
+            fn from(address: &Address) -> End {
+                match address {
+                    Address::Watcher(kind) => End::Watcher(*kind),
+                    $(Address::$name => End::$name,)+
+                    Address::Pool(_) => End::Pools,
+                    $(Address::$port => End::$port,)+
+                }
+            }
         }
-    }
+
+        impl End {
+            /// Name of the actor's mailbox in metrics and health checks: one of [`MAILBOXES`].
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    End::Watcher(Kind::Services) => "services_watcher",
+                    End::Watcher(Kind::EndpointSlices) => "endpointslices_watcher",
+                    End::Watcher(Kind::Nodes) => "nodes_watcher",
+                    End::Watcher(Kind::Preemptions) => "preemptions_watcher",
+                    $(End::$name => stringify!($field),)+
+                    End::Pools => "pools",
+                    $(End::$port => stringify!($port_field),)+
+                }
+            }
+        }
+
+        /// Name of the mailboxes of all pools, which count as one.
+        pub const POOL_MAILBOX: &str = "pool";
+
+        /// Every mailbox, by its actor.
+        pub const MAILBOXES: &[&str] = &[
+            "services_watcher",
+            "endpointslices_watcher",
+            "nodes_watcher",
+            "preemptions_watcher",
+            $(stringify!($field),)+
+            "pools",
+            POOL_MAILBOX,
+            $(stringify!($port_field),)+
+        ];
+
+        /// The recipients of all addresses.
+        #[derive(Clone)]
+        pub struct AddressBook {
+            /// The watchers, in the order of [`Kind::ALL`].
+            pub watchers: [Recipient<Deliver>; 4],
+            $($(#[$doc])* pub $field: Recipient<Deliver>,)+
+            /// The registry of pools.
+            pub pools: Recipient<Deliver>,
+            $($(#[$port_doc])* pub $port_field: Recipient<Deliver>,)+
+        }
+
+        impl AddressBook {
+            /// Returns the recipient at an end.
+            #[must_use]
+            pub fn recipient(&self, end: End) -> &Recipient<Deliver> {
+                match end {
+                    End::Watcher(Kind::Services) => &self.watchers[0],
+                    End::Watcher(Kind::EndpointSlices) => &self.watchers[1],
+                    End::Watcher(Kind::Nodes) => &self.watchers[2],
+                    End::Watcher(Kind::Preemptions) => &self.watchers[3],
+                    $(End::$name => &self.$field,)+
+                    End::Pools => &self.pools,
+                    $(End::$port => &self.$port_field,)+
+                }
+            }
+
+            /// Creates a book with the same recipient at every end.
+            #[cfg(test)]
+            pub(crate) fn all_to(one: &Recipient<Deliver>) -> AddressBook {
+                AddressBook {
+                    watchers: Kind::ALL.map(|_| one.clone()),
+                    $($field: one.clone(),)+
+                    pools: one.clone(),
+                    $($port_field: one.clone(),)+
+                }
+            }
+        }
+    };
 }
+
+pool_core::machines!(address_book);

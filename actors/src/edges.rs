@@ -10,11 +10,10 @@ use std::time::Duration;
 use actix::{Actor, ActorFutureExt, AsyncContext, Context, Recipient, WrapFuture};
 use futures::future::OptionFuture;
 use model::ids::PoolId;
-use model::object::Kind;
 use pool_core::outbox::Outbox;
 use pool_core::route::Delivery;
 
-use crate::address_book::{Deliver, End};
+use crate::address_book::{Deliver, End, POOL_MAILBOX};
 use crate::recorder;
 
 /// Maximum number of deliveries per message.
@@ -24,40 +23,19 @@ const MEASURED_EVERY: Duration = Duration::from_secs(1);
 
 /// Receiving end of an edge.
 pub trait Destination: Clone + Eq + Hash + 'static {
-    /// Name of the receiving actor in metrics: one of [`recorder::MAILBOXES`].
+    /// Name of the receiving actor in metrics: one of [`crate::address_book::MAILBOXES`].
     fn mailbox(&self) -> &'static str;
 }
 
 impl Destination for End {
     fn mailbox(&self) -> &'static str {
-        match self {
-            End::Watcher(Kind::Services) => "services_watcher",
-            End::Watcher(Kind::EndpointSlices) => "endpointslices_watcher",
-            End::Watcher(Kind::Nodes) => "nodes_watcher",
-            End::Watcher(Kind::Preemptions) => "preemptions_watcher",
-            End::Informer => "informer",
-            End::Discovery => "discovery",
-            End::Directory => "directory",
-            End::Pools => "pools",
-            End::Writer => "writer",
-            End::AdminState => "admin_state",
-            End::Leader => "leader",
-            End::Pauses => "pauses",
-            End::Events => "events",
-            End::Board => "board",
-            End::XdsSource => "xds_source",
-            End::XdsPort => "xds_port",
-            End::ArmPort => "arm_port",
-            End::KubernetesPort => "kubernetes_port",
-            End::Metrics => "metrics",
-            End::Host => "host",
-        }
+        self.name()
     }
 }
 
 impl Destination for PoolId {
     fn mailbox(&self) -> &'static str {
-        "pool"
+        POOL_MAILBOX
     }
 }
 

@@ -9,12 +9,13 @@ use std::time::Duration;
 use actix::{Actor, AsyncContext, Context, Handler};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use model::blocked::Blocked;
 use model::object::Kind;
 use model::policy::Mode;
 use model::sample::{ArmResult, ArmVerb, Caller, GateClass, Metric, PoolState};
 use pool_core::route::Delivery;
 
-use crate::address_book::Deliver;
+use crate::address_book::{Deliver, MAILBOXES};
 
 mod admin;
 mod out_of_sync;
@@ -33,6 +34,7 @@ const API_THROTTLED: &str = "cloudprovider_azure_api_request_throttled_count";
 const API_RATE_LIMITED: &str = "cloudprovider_azure_api_request_ratelimited_count";
 const LOCK_WAIT: &str = "cloudprovider_azure_lock_wait_duration_seconds";
 const POOLS: &str = "backend_pool_controller_pools";
+const BLOCKED_POOLS: &str = "backend_pool_controller_blocked_pools";
 const OLDEST: &str = "backend_pool_controller_oldest_waiting_change_seconds";
 const OUT_OF_SYNC: &str = "backend_pool_controller_longest_out_of_sync_seconds";
 const POOL_OUT_OF_SYNC: &str = "backend_pool_controller_pool_out_of_sync_seconds";
@@ -112,31 +114,6 @@ const UPDATE: &str = "services_local_update_backend_pool";
 /// Lock of the shared Lease.
 const SHARED_LEASE: &str = "azure_resource_locker";
 
-/// Every mailbox, by its actor; all pools count as one.
-pub const MAILBOXES: [&str; 21] = [
-    "services_watcher",
-    "endpointslices_watcher",
-    "nodes_watcher",
-    "preemptions_watcher",
-    "informer",
-    "discovery",
-    "directory",
-    "pools",
-    "pool",
-    "writer",
-    "admin_state",
-    "leader",
-    "pauses",
-    "events",
-    "board",
-    "xds_source",
-    "xds_port",
-    "arm_port",
-    "kubernetes_port",
-    "metrics",
-    "host",
-];
-
 /// Labels that are the same on every upstream-named series.
 #[derive(Clone, Debug)]
 pub struct CloudLabels {
@@ -191,6 +168,7 @@ fn describe() {
         "Time that due work waited for its lane or the shared Lease."
     );
     describe_gauge!(POOLS, Unit::Count, "Pools by state.");
+    describe_gauge!(BLOCKED_POOLS, Unit::Count, "Pools that are not written now, by the first reason.");
     describe_gauge!(
         OLDEST,
         Unit::Seconds,
@@ -295,6 +273,17 @@ fn describe_guards() {
     describe_counter!(SECOND_READS, Unit::Count, "Times that what is in doubt was read once more.");
 }
 
+/// Sets how many pools are not written now, by the first reason, as of this scrape.
+pub fn blocked_pools(reasons: impl IntoIterator<Item = Blocked>) {
+    let mut counts: BTreeMap<Blocked, u64> = Blocked::ALL.into_iter().map(|why| (why, 0)).collect();
+    for why in reasons {
+        *counts.entry(why).or_default() += 1;
+    }
+    for (why, count) in counts {
+        gauge!(BLOCKED_POOLS, "reason" => why.as_str()).set(as_f64(count));
+    }
+}
+
 /// Sets the age of the oldest waiting change, as of this scrape.
 pub fn oldest_waiting_change(age: Option<Duration>) {
     gauge!(OLDEST).set(age.unwrap_or_default().as_secs_f64());
@@ -381,7 +370,7 @@ impl Recorder {
             counter!(EVENTS, "result" => result).absolute(0);
         }
         for mailbox in MAILBOXES {
-            gauge!(MAILBOX, "actor" => mailbox).increment(0.0);
+            gauge!(MAILBOX, "actor" => *mailbox).increment(0.0);
         }
         Kind::ALL.into_iter().for_each(|kind| intake_lag(kind, Duration::ZERO));
         admin::begin();

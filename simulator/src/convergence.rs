@@ -26,9 +26,9 @@ impl PoolName {
 #[derive(Clone, Debug, Default)]
 pub struct ConvergenceTracker {
     pools: BTreeMap<PoolName, Entry>,
-    wrong: usize,
+    out_of_sync: usize,
     first_change_us: Option<u64>,
-    all_right_since_us: Option<u64>,
+    all_converged_since_us: Option<u64>,
     /// When members came, and how long they had been waited for.
     waits: Vec<(u64, u64)>,
     moves: u64,
@@ -41,9 +41,9 @@ pub struct ConvergenceTracker {
 #[derive(Clone, Debug, Default)]
 struct Entry {
     wanted: Wanted,
-    right: bool,
-    /// When it last became right.
-    right_since_us: u64,
+    converged: bool,
+    /// When it last got in sync.
+    converged_since_us: u64,
     /// When the changes were made whose new members are not all there yet.
     waiting: Vec<u64>,
     /// Whether it held no member when it was last seen.
@@ -86,9 +86,9 @@ impl ConvergenceTracker {
     /// A change is waited for when it requires a member that the pool has not got.
     pub fn want(&mut self, pool: PoolName, wanted: Wanted, members: &BTreeSet<IpAddr>, changed_us: u64) {
         self.first_change_us.get_or_insert(changed_us);
-        let wrong = &mut self.wrong;
+        let out_of_sync = &mut self.out_of_sync;
         let entry = self.pools.entry(pool.clone()).or_insert_with(|| {
-            *wrong += 1;
+            *out_of_sync += 1;
             Entry::default()
         });
         let gained = wanted.required.difference(&entry.wanted.required).any(|ip| !members.contains(ip));
@@ -103,10 +103,10 @@ impl ConvergenceTracker {
 
     /// Notes what a pool is there to begin with; that is not waited for.
     pub fn begin(&mut self, pool: PoolName, wanted: Wanted, members: &BTreeSet<IpAddr>) {
-        self.wrong += 1;
+        self.out_of_sync += 1;
         let entry = Entry { wanted, ..Entry::default() };
-        if self.pools.insert(pool.clone(), entry).is_some_and(|old| !old.right) {
-            self.wrong -= 1;
+        if self.pools.insert(pool.clone(), entry).is_some_and(|old| !old.converged) {
+            self.out_of_sync -= 1;
         }
         self.observe(&pool, members, 0);
     }
@@ -125,22 +125,22 @@ impl ConvergenceTracker {
         }
         let emptied = members.is_empty() && !std::mem::replace(&mut entry.empty, members.is_empty());
         self.emptied += usize::from(emptied && !entry.wanted.required.is_empty());
-        let right = entry.wanted.is_met_by(members);
-        let before = std::mem::replace(&mut entry.right, right);
-        match (before, right) {
+        let converged = entry.wanted.is_met_by(members);
+        let before = std::mem::replace(&mut entry.converged, converged);
+        match (before, converged) {
             (false, true) => {
-                self.wrong -= 1;
-                entry.right_since_us = at_us;
+                self.out_of_sync -= 1;
+                entry.converged_since_us = at_us;
             }
-            (true, false) => self.wrong += 1,
+            (true, false) => self.out_of_sync += 1,
             (true, true) | (false, false) => return,
         }
         self.moves += 1;
         if self.history.len() < MAX_HISTORY {
-            self.history.push((at_us, self.wrong));
+            self.history.push((at_us, self.out_of_sync));
         }
-        self.all_right_since_us = match self.wrong {
-            0 => Some(at_us.max(self.all_right_since_us.unwrap_or(0))),
+        self.all_converged_since_us = match self.out_of_sync {
+            0 => Some(at_us.max(self.all_converged_since_us.unwrap_or(0))),
             _ => None,
         };
     }
@@ -148,16 +148,16 @@ impl ConvergenceTracker {
     /// Forgets a pool that is no longer wanted, with all that waited for it.
     pub fn forget(&mut self, pool: &PoolName, at_us: u64) {
         let Some(entry) = self.pools.remove(pool) else { return };
-        if entry.right {
+        if entry.converged {
             return;
         }
-        self.wrong -= 1;
+        self.out_of_sync -= 1;
         self.moves += 1;
         if self.history.len() < MAX_HISTORY {
-            self.history.push((at_us, self.wrong));
+            self.history.push((at_us, self.out_of_sync));
         }
-        if self.wrong == 0 {
-            self.all_right_since_us = Some(at_us);
+        if self.out_of_sync == 0 {
+            self.all_converged_since_us = Some(at_us);
         }
     }
 
@@ -177,10 +177,10 @@ impl ConvergenceTracker {
         self.pools.keys()
     }
 
-    /// How many of them are not right.
+    /// How many of them are out of sync.
     #[must_use]
-    pub fn wrong(&self) -> usize {
-        self.wrong
+    pub fn out_of_sync(&self) -> usize {
+        self.out_of_sync
     }
 
     /// How many pools are in sync now.
@@ -193,7 +193,7 @@ impl ConvergenceTracker {
         })
     }
 
-    /// Moves when a pool becomes right or wrong.
+    /// Moves when a pool gets in sync or goes out of sync.
     #[must_use]
     pub fn moves(&self) -> u64 {
         self.moves
@@ -205,7 +205,7 @@ impl ConvergenceTracker {
         self.emptied
     }
 
-    /// How many pools were not right from each moment on, in microseconds; nearly in the order of time.
+    /// How many pools were out of sync from each moment on, in microseconds; nearly in the order of time.
     #[must_use]
     pub fn history(&self) -> &[(u64, usize)] {
         &self.history
@@ -217,26 +217,26 @@ impl ConvergenceTracker {
         &self.waits
     }
 
-    /// Since when all pools are right, if they are; up to one answer's latency ahead of the clock.
+    /// Since when all pools are in sync, if they are; up to one answer's latency ahead of the clock.
     #[must_use]
-    pub fn all_right_since_us(&self) -> Option<u64> {
-        self.all_right_since_us
+    pub fn all_converged_since_us(&self) -> Option<u64> {
+        self.all_converged_since_us
     }
 
-    /// Microseconds from the first change until all pools were right, if they are.
+    /// Microseconds from the first change until all pools were in sync, if they are.
     #[must_use]
-    pub fn first_change_to_right_us(&self) -> Option<u64> {
-        Some(self.all_right_since_us?.saturating_sub(self.first_change_us?))
+    pub fn first_change_to_converged_us(&self) -> Option<u64> {
+        Some(self.all_converged_since_us?.saturating_sub(self.first_change_us?))
     }
 
-    /// Microseconds from the first change until all pools of each load balancer were right; `None` for one of which
+    /// Microseconds from the first change until all pools of each load balancer were in sync; `None` for one of which
     /// a pool is not.
     #[must_use]
-    pub fn first_change_to_right_by_load_balancer_us(&self) -> BTreeMap<String, Option<u64>> {
+    pub fn first_change_to_converged_by_load_balancer_us(&self) -> BTreeMap<String, Option<u64>> {
         let mut all: BTreeMap<String, Option<u64>> = BTreeMap::new();
         let first = self.first_change_us.unwrap_or(0);
         for (name, entry) in &self.pools {
-            let took = entry.right.then(|| entry.right_since_us.saturating_sub(first));
+            let took = entry.converged.then(|| entry.converged_since_us.saturating_sub(first));
             let longest = all.entry(name.load_balancer.clone()).or_insert(Some(0));
             *longest = longest.zip(took).map(|(one, other)| one.max(other));
         }
@@ -290,17 +290,17 @@ mod tests {
         let mut convergence = ConvergenceTracker::default();
         let pool = PoolName::new("LB-2", "Shop-Web");
         convergence.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
-        assert_eq!((convergence.pools(), convergence.wrong(), convergence.waiting()), (1, 0, 0));
+        assert_eq!((convergence.pools(), convergence.out_of_sync(), convergence.waiting()), (1, 0, 0));
 
         convergence.want(pool.clone(), wanted(&[2], &[2]), &ips(&[1]), 1_000);
         assert_eq!(
-            (convergence.wrong(), convergence.waiting(), convergence.first_change_to_right_us()),
+            (convergence.out_of_sync(), convergence.waiting(), convergence.first_change_to_converged_us()),
             (1, 1, None)
         );
         convergence.observe(&PoolName::new("lb-2", "shop-web"), &ips(&[1, 2]), 4_000);
-        assert_eq!((convergence.wrong(), convergence.waits_us()), (1, vec![3_000]));
+        assert_eq!((convergence.out_of_sync(), convergence.waits_us()), (1, vec![3_000]));
         convergence.observe(&pool, &ips(&[2]), 9_000);
-        assert_eq!((convergence.wrong(), convergence.first_change_to_right_us()), (0, Some(8_000)));
+        assert_eq!((convergence.out_of_sync(), convergence.first_change_to_converged_us()), (0, Some(8_000)));
     }
 
     #[test]
@@ -315,12 +315,12 @@ mod tests {
             }
         }
         let took: Vec<Option<u64>> =
-            convergence.first_change_to_right_by_load_balancer_us().into_values().collect();
+            convergence.first_change_to_converged_by_load_balancer_us().into_values().collect();
         assert_eq!(took, [Some(1_000), Some(4_000), None]);
     }
 
     #[test]
-    fn the_history_counts_wrong_pools_and_lost_last_members() {
+    fn the_history_counts_pools_out_of_sync_and_lost_last_members() {
         let mut convergence = ConvergenceTracker::default();
         let pool = PoolName::new("lb", "pool");
         convergence.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
@@ -346,7 +346,10 @@ mod tests {
         convergence.want(pool.clone(), wanted(&[2], &[2]), &ips(&[1]), 1_000);
         assert_eq!(look(&convergence, 1_000), (0, 0), "a required member is missing");
         convergence.observe(&pool, &ips(&[1, 2]), 2_000);
-        assert_eq!((look(&convergence, 31_000), convergence.wrong(), convergence.leaving()), ((1, 1), 1, 1));
+        assert_eq!(
+            (look(&convergence, 31_000), convergence.out_of_sync(), convergence.leaving()),
+            ((1, 1), 1, 1)
+        );
         assert_eq!(look(&convergence, 31_001), (0, 0), "the delay has passed");
         convergence.observe(&pool, &ips(&[2]), 32_000);
         assert_eq!(
@@ -376,12 +379,12 @@ mod tests {
         let pool = PoolName::new("lb", "pool");
         convergence.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
         convergence.want(pool.clone(), wanted(&[2], &[2]), &ips(&[1]), 100);
-        assert_eq!((convergence.wrong(), convergence.waiting()), (1, 1));
+        assert_eq!((convergence.out_of_sync(), convergence.waiting()), (1, 1));
         convergence.forget(&pool, 200);
-        assert_eq!((convergence.pools(), convergence.wrong(), convergence.waiting()), (0, 0, 0));
-        assert_eq!(convergence.all_right_since_us(), Some(200));
+        assert_eq!((convergence.pools(), convergence.out_of_sync(), convergence.waiting()), (0, 0, 0));
+        assert_eq!(convergence.all_converged_since_us(), Some(200));
         convergence.observe(&pool, &ips(&[9]), 300);
-        assert_eq!(convergence.wrong(), 0, "it is forgotten");
+        assert_eq!(convergence.out_of_sync(), 0, "it is forgotten");
     }
 
     #[test]
@@ -390,7 +393,10 @@ mod tests {
         let pool = PoolName::new("lb", "pool");
         convergence.begin(pool.clone(), wanted(&[1, 2], &[1, 2]), &ips(&[1, 2]));
         convergence.want(pool, wanted(&[1], &[1]), &ips(&[1, 2]), 500);
-        assert_eq!((convergence.wrong(), convergence.waiting(), convergence.waits_us()), (1, 0, vec![]));
+        assert_eq!(
+            (convergence.out_of_sync(), convergence.waiting(), convergence.waits_us()),
+            (1, 0, vec![])
+        );
     }
 
     #[test]
@@ -403,6 +409,6 @@ mod tests {
         convergence.observe(&pool, &ips(&[1, 2]), 250);
         assert_eq!(convergence.waiting(), 2, "a write that is already outdated ends no wait");
         convergence.observe(&pool, &ips(&[1, 2, 3]), 300);
-        assert_eq!((convergence.waits_us(), convergence.wrong()), (vec![100, 200], 0));
+        assert_eq!((convergence.waits_us(), convergence.out_of_sync()), (vec![100, 200], 0));
     }
 }

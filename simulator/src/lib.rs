@@ -60,7 +60,7 @@ pub use story::{
     Step, Story,
 };
 pub use truth::{
-    Addresses, States, Wanted, WrongEntry, WrongPool, members, pool_name, wanted_pools, wrong_pools,
+    Addresses, OutOfSyncPool, States, Wanted, WrongEntry, members, wrong_pools, pool_name, wanted_pools,
 };
 pub use wire::{Exchange, Fate, Journal, Wire};
 pub use world::{CLUSTER_NAME, Phase, Pod, Scope, Service, Size, World};

@@ -1,4 +1,4 @@
-//! A run: the changes at their times, then the wait until every pool and every admin state is right.
+//! A run: the changes at their times, then the wait until every pool and every admin state is in sync.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::convergence::InSync;
 use crate::fakes::Fakes;
 use crate::process_control::ProcessControl;
 use crate::story::{Act, Happening};
-use crate::truth::{self, Addresses, States, WrongEntry, WrongPool};
+use crate::truth::{self, Addresses, OutOfSyncPool, States, WrongEntry};
 use crate::world::{Scope, World};
 
 /// How often progress is shown.
@@ -71,8 +71,8 @@ pub struct Outcome {
     pub changes: u64,
     /// How long it took to make them, in microseconds.
     pub changing_us: u64,
-    /// Pools that are not right in the end, by the truth computed again from all objects.
-    pub wrong: Vec<WrongPool>,
+    /// Pools out of sync at the end, by the truth computed again from all objects.
+    pub wrong_pools: Vec<OutOfSyncPool>,
     /// Entries whose admin states are not as they must be in the end.
     pub wrong_entries: Vec<WrongEntry>,
 }
@@ -127,13 +127,13 @@ impl<'a> Play<'a> {
         let wanted = self.fakes.cluster.ask(|cluster, _| truth::wanted_pools(&cluster.model)).await;
         let gone = self.world.gone_pools();
         let judge = move |azure: &mut crate::azure::Azure, _| {
-            let mut wrong = truth::wrong_pools(&azure.model, &wanted);
-            wrong.extend(truth::pools_again(&azure.model, &gone));
-            wrong
+            let mut all = truth::wrong_pools(&azure.model, &wanted);
+            all.extend(truth::pools_again(&azure.model, &gone));
+            all
         };
-        let wrong = self.fakes.azure.ask(judge).await;
+        let wrong_pools = self.fakes.azure.ask(judge).await;
         let wrong_entries = self.wrong_entries().await;
-        Outcome { changes: self.churn.made(), changing_us, wrong, wrong_entries }
+        Outcome { changes: self.churn.made(), changing_us, wrong_pools, wrong_entries }
     }
 
     async fn change(&mut self, begin_us: u64, show: &mut impl FnMut(&Progress)) {
@@ -238,11 +238,11 @@ impl<'a> Play<'a> {
         loop {
             moved.borrow_and_update();
             let told = |azure: &mut crate::azure::Azure, _| {
-                (azure.convergence.wrong(), azure.convergence.all_right_since_us())
+                (azure.convergence.out_of_sync(), azure.convergence.all_converged_since_us())
             };
-            let (wrong, right_since_us) = self.fakes.azure.ask(told).await;
-            if wrong == 0 && self.wrong_entries().await.is_empty() {
-                let at_us = right_since_us.unwrap_or(0);
+            let (out_of_sync, converged_since_us) = self.fakes.azure.ask(told).await;
+            if out_of_sync == 0 && self.wrong_entries().await.is_empty() {
+                let at_us = converged_since_us.unwrap_or(0);
                 // The last write has been answered only then.
                 tokio::time::sleep_until(self.fakes.clock().instant(at_us)).await;
                 break;

@@ -273,7 +273,7 @@ thread 'main' panicked at somewhere
     #[test]
     fn z2_what_waits_is_what_pools_lanes_and_mailboxes_have_to_do() {
         let status = json!({
-            "pools": {"byState": {"right": 50, "failed": 1, "waiting": 2, "due": 1, "attempting": 1, "parked": 1}},
+            "pools": {"byState": {"in_sync": 50, "failed": 1, "waiting": 2, "due": 1, "attempting": 1, "parked": 1}},
             "lanes": [{"writing": {"pool": "a"}, "waiting": [{"pool": "b"}]}, {"writing": null, "waiting": []}]
         });
         let metrics = "# TYPE backend_pool_controller_mailbox_waiting gauge\n\

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::post_run_checks::PostRunChecks;
-use crate::truth::WrongPool;
+use crate::truth::OutOfSyncPool;
 
 pub use drain::{AdminState, Drained, Times};
 pub use measure::Told;
@@ -29,7 +29,7 @@ const UPSTREAM: &str = "Upstream's updater";
 /// The numbers of a run. Times are seconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Whether every pool, and the admin state of every entry, was right in the end.
+    /// Whether every pool, and the admin state of every entry, was in sync at the end.
     pub converged: bool,
     /// Pools that were not.
     pub wrong_pools: usize,
@@ -80,9 +80,9 @@ pub struct Report {
     pub lease: Lease,
     /// The cloud-controller-manager's sums; nothing when it did not run.
     pub ccm: Option<Manager>,
-    /// From the first change until all pools were right; nothing when they were not.
+    /// From the first change until all pools were in sync; nothing when they were not.
     pub first_event_to_converged_seconds: Option<f64>,
-    /// The same for the pools of each load balancer; nothing for one of which a pool was not right.
+    /// The same for the pools of each load balancer; nothing for one of which a pool was out of sync.
     pub converged_seconds_by_load_balancer: BTreeMap<String, Option<f64>>,
     /// From a change that requires new members until all of its pool's required members were there.
     pub convergence_seconds: Convergence,
@@ -102,8 +102,8 @@ pub struct Report {
     pub seed: u64,
     /// How long the run took.
     pub duration_seconds: f64,
-    /// The first of the wrong pools.
-    pub wrong_pool_details: Vec<WrongPool>,
+    /// The first of the pools out of sync.
+    pub wrong_pool_details: Vec<OutOfSyncPool>,
     /// What the first Warning events say, each text once.
     pub warnings: Vec<String>,
     /// What happened in the story without an effect on any client, so that the run shows nothing of it: a failure.
@@ -132,7 +132,7 @@ pub struct Unserved {
     pub worst: Vec<(String, f64)>,
 }
 
-/// Who held the shared Lease, from the start until all pools were right.
+/// Who held the shared Lease, from the start until all pools were in sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Lease {
     /// The part of the time in which the controller held it, from 0 to 1.
@@ -192,12 +192,12 @@ impl Convergence {
 }
 
 impl Report {
-    /// Whether the controller did its job: everything right, no two PUTs of one load balancer at a time, as many nodes cut off
-    /// in time as the story expects, and nothing left behind that should not be.
+    /// Whether the controller did its job: everything in sync, no two PUTs of one load balancer at a time, as many nodes
+    /// cut off in time as the story expects, and nothing left behind that should not be.
     #[must_use]
     pub fn passed(&self) -> bool {
-        let right = self.converged && self.wrong_pools == 0;
-        right
+        let converged = self.converged && self.wrong_pools == 0;
+        converged
             && self.max_concurrent_puts_per_lb <= 1
             && self.unreached.is_empty()
             && self.admin_state.is_as_expected()

@@ -149,7 +149,7 @@ pub struct Story {
     pub guarded: Guarded,
     /// How many nodes that leave service must be taken out of traffic in time; nothing where it is not counted.
     pub reached: Option<usize>,
-    /// How long pools may take to become right after the last change, and the last happening.
+    /// How long pools may take to get in sync after the last change, and the last happening.
     pub settle: Duration,
     /// What happens once, in the order of time.
     pub happenings: Vec<Happening>,

@@ -1,5 +1,5 @@
 //! What the pools must hold, computed from the cluster's objects alone and in the simplest way, so that it can
-//! judge the service: a pool is right when required ⊆ members ⊆ allowed.
+//! judge the service: a pool is in sync when required ⊆ members ⊆ allowed.
 //!
 //! Required are the first InternalIPs of nodes with an endpoint that is not terminating, by the EndpointSlices of the pool's
 //! address family (D4); allowed are all of nodes with any endpoint there. Nodes that are left out by label (D5) do not count, unless a Service has no others: then its pool
@@ -37,7 +37,7 @@ impl Wanted {
         self.required.is_subset(members)
     }
 
-    /// Whether the members are right: required ⊆ members ⊆ allowed.
+    /// Whether the members are in sync: required ⊆ members ⊆ allowed.
     #[must_use]
     pub fn is_met_by(&self, members: &BTreeSet<IpAddr>) -> bool {
         self.is_held_by(members) && members.is_subset(&self.allowed)
@@ -46,7 +46,7 @@ impl Wanted {
 
 /// A pool that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct WrongPool {
+pub struct OutOfSyncPool {
     /// Its load balancer; empty when no load balancer has the pool.
     pub load_balancer: String,
     /// Its name.
@@ -167,7 +167,7 @@ pub fn members(azure: &ArmModel, load_balancer: &str, pool: &str) -> BTreeSet<Ip
 
 /// The pools that are not as they must be, in a stable order; one that is nowhere is wrong too.
 #[must_use]
-pub fn wrong_pools(azure: &ArmModel, wanted: &BTreeMap<String, Wanted>) -> Vec<WrongPool> {
+pub fn wrong_pools(azure: &ArmModel, wanted: &BTreeMap<String, Wanted>) -> Vec<OutOfSyncPool> {
     let mut nowhere: BTreeSet<&str> = wanted.keys().map(String::as_str).collect();
     let mut wrong = Vec::new();
     for load_balancer in azure.load_balancers() {
@@ -176,7 +176,7 @@ pub fn wrong_pools(azure: &ArmModel, wanted: &BTreeMap<String, Wanted>) -> Vec<W
             nowhere.remove(name.as_str());
             let members = members(azure, load_balancer, pool);
             if !wanted.is_met_by(&members) {
-                wrong.push(WrongPool {
+                wrong.push(OutOfSyncPool {
                     load_balancer: load_balancer.to_owned(),
                     pool: pool.to_owned(),
                     missing: wanted.required.difference(&members).copied().collect(),
@@ -185,7 +185,7 @@ pub fn wrong_pools(azure: &ArmModel, wanted: &BTreeMap<String, Wanted>) -> Vec<W
             }
         }
     }
-    wrong.extend(nowhere.into_iter().map(|pool| WrongPool {
+    wrong.extend(nowhere.into_iter().map(|pool| OutOfSyncPool {
         load_balancer: String::new(),
         pool: pool.to_owned(),
         missing: wanted[pool].required.iter().copied().collect(),
@@ -196,9 +196,9 @@ pub fn wrong_pools(azure: &ArmModel, wanted: &BTreeMap<String, Wanted>) -> Vec<W
 
 /// Those of these pools that exist, though their Services were deleted and they were removed: another client wrote them
 /// again.
-pub(crate) fn pools_again(azure: &ArmModel, gone: &[PoolName]) -> Vec<WrongPool> {
+pub(crate) fn pools_again(azure: &ArmModel, gone: &[PoolName]) -> Vec<OutOfSyncPool> {
     let again = gone.iter().filter(|pool| azure.member_ips(&pool.load_balancer, &pool.pool).is_some());
-    let wrong = again.map(|pool| WrongPool {
+    let wrong = again.map(|pool| OutOfSyncPool {
         load_balancer: pool.load_balancer.clone(),
         pool: pool.pool.clone(),
         missing: Vec::new(),

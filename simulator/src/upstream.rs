@@ -61,13 +61,13 @@ pub fn play(story: &Story, world: &World, seed: u64) -> Ended {
     stage.run_until(|stage| {
         let since_us = stage.now - last_us;
         let rests = stage.ccm.is_idle() && since_us >= settle_us;
-        stage.azure.convergence.wrong() == 0 || rests || since_us >= MAX_US
+        stage.azure.convergence.out_of_sync() == 0 || rests || since_us >= MAX_US
     });
     let wanted = truth::wanted_pools(&stage.cluster.model);
-    let wrong = truth::wrong_pools(&stage.azure.model, &wanted);
+    let wrong_pools = truth::wrong_pools(&stage.azure.model, &wanted);
     let wrong_entries = stage.azure.wrong_entries(&States::of(&stage.cluster.model));
     let (changes, changing_us) = (stage.churn.made(), last_us - began_us);
-    let outcome = Outcome { changes, changing_us, wrong, wrong_entries };
+    let outcome = Outcome { changes, changing_us, wrong_pools, wrong_entries };
     let counters = since(stage.ccm.counters(), base);
     let (azure, cluster, ended_us) = (stage.azure, stage.cluster, stage.now);
     Ended { azure, cluster, counters, outcome, began_us, ended_us }

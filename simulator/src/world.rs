@@ -1,5 +1,5 @@
 //! A cluster of many Services with the load balancers that the cloud-controller-manager has made for them: every
-//! pool is right when it begins.
+//! pool is in sync when it begins.
 //!
 //! Owns what the scenario knows of pods and their places; what the service under test has to make of it is
 //! computed from the cluster's objects by `truth`.
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// Makes load balancers and pools that are right, and begins the convergence tracker.
+    /// Makes load balancers and pools that are in sync, and begins the convergence tracker.
     pub(crate) fn fill_azure(&self, azure: &mut Azure, wanted: &BTreeMap<String, Wanted>, vnet_id: &str) {
         self.build(&mut azure.model, wanted, vnet_id);
         azure.begin_downs();

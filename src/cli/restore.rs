@@ -172,7 +172,7 @@ impl Task<'_> {
         Ok(exit(all))
     }
 
-    /// The pools that are to be made right, or kept so.
+    /// The pools that are to be brought into sync, or kept so.
     fn pools(&self, findings: &[Finding]) -> Vec<PoolId> {
         let wanted = self.images.iter().zip(findings).filter(|(_, finding)| finding.is_work());
         wanted.map(|(image, _)| image.id.clone()).collect()
@@ -229,7 +229,7 @@ impl Task<'_> {
         Ok(documents)
     }
 
-    /// Whether what the machines take for right is so at ARM.
+    /// Whether the pools that the machines report in sync are so at ARM.
     async fn is_so(
         &self,
         azure: &Azure<'_>,
@@ -237,27 +237,28 @@ impl Task<'_> {
         fates: &BTreeMap<PoolId, Fate>,
     ) -> anyhow::Result<bool> {
         let (documents, snapshot) = (self.documents(azure).await?, sight.published.load_full());
-        let right = self.images.iter().filter(|image| fates.get(&image.id).is_some_and(Fate::is_right));
+        let in_sync = self.images.iter().filter(|image| fates.get(&image.id).is_some_and(Fate::is_in_sync));
         let grounds = Grounds { documents: &documents, snapshot: &snapshot, named: self.has_named() };
-        Ok(right.into_iter().all(|image| Finding::of(image, &grounds).is_right()))
+        Ok(in_sync.into_iter().all(|image| Finding::of(image, &grounds).is_in_sync()))
     }
 
-    /// What has become of each pool, and how to go on. Says whether all are right.
+    /// What has become of each pool, and how to go on. Returns whether all are in sync.
     fn report(&self, snapshot: &Snapshot) -> anyhow::Result<bool> {
         let Some((findings, since)) = &self.begun else { return Ok(false) };
         let pools = self.pools(findings);
         let work = Work { pools: &pools, pause: None, since: *since, within: self.args.within };
         let fates = work.fates(snapshot);
         let found = self.images.iter().zip(findings).map(|(image, finding)| (finding, fates.get(&image.id)));
-        let is_right = |(finding, fate): &(&Finding, Option<&Fate>)| {
-            fate.map_or_else(|| finding.is_right(), Fate::is_right)
+        let is_in_sync = |(finding, fate): &(&Finding, Option<&Fate>)| {
+            fate.map_or_else(|| finding.is_in_sync(), Fate::is_in_sync)
         };
-        let right = found.clone().filter(is_right).count();
+        let in_sync = found.clone().filter(is_in_sync).count();
         let all = found.clone().all(|(finding, fate)| self.is_well(finding, fate));
-        let mut lines = vec![printable!("{right} of {} pools are as in the snapshot", self.images.len())];
+        let mut lines = vec![printable!("{in_sync} of {} pools are as in the snapshot", self.images.len())];
         for (image, finding) in self.images.iter().zip(findings) {
             let words = fates.get(&image.id).map_or_else(|| finding.words(), Fate::words);
-            let silent = fates.get(&image.id).map_or_else(|| finding.is_right(), |fate| *fate == Fate::Right);
+            let silent =
+                fates.get(&image.id).map_or_else(|| finding.is_in_sync(), |fate| *fate == Fate::InSync);
             if !silent || finding.is_change() {
                 lines.push(printable!("- {}: {words}", image.id));
             }
@@ -275,7 +276,7 @@ impl Task<'_> {
     /// Whether a pool is as it was asked for. One without an owner counts only where it was named.
     fn is_well(&self, finding: &Finding, fate: Option<&Fate>) -> bool {
         let foreign = *finding == Finding::Foreign && !self.has_named();
-        foreign || fate.map_or_else(|| finding.is_right(), Fate::is_right)
+        foreign || fate.map_or_else(|| finding.is_in_sync(), Fate::is_in_sync)
     }
 
     fn how_to_go_on(&self, snapshot: &Snapshot) -> Vec<Printable> {
@@ -332,8 +333,8 @@ fn is_known(snapshot: &Snapshot, id: &PoolId, cluster: &str) -> bool {
     }
 }
 
-fn exit(right: bool) -> ExitCode {
-    if right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+fn exit(all: bool) -> ExitCode {
+    if all { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Asks the operator at the terminal. A thread of its own waits for the answer: a signal ends the process all the same.

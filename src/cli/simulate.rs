@@ -27,7 +27,7 @@ pub(super) use self::args::SimulateArgs;
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How long the controller may take to end.
 const END_WITHIN: Duration = Duration::from_secs(35);
-/// How long the controller may take, after every pool is right, until nothing waits any more.
+/// How long the controller may take, after every pool is in sync, until nothing waits any more.
 const REST_WITHIN: Duration = Duration::from_secs(60);
 /// The most lines of the service's last words that are repeated.
 const LAST_LINES: usize = 10;
@@ -269,7 +269,7 @@ impl Stage {
         }
         match (args.within, report.first_event_to_converged_seconds) {
             (Some(limit), Some(took)) if took > limit.as_secs_f64() => {
-                bail!("every pool was right after {took:.3} s, later than --within {limit:?}")
+                bail!("every pool was in sync after {took:.3} s, later than --within {limit:?}")
             }
             (Some(_) | None, _) => Ok(()),
         }

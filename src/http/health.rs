@@ -136,11 +136,13 @@ async fn metrics(life: web::Data<Life>, renderings: web::Data<Renderings>) -> Ht
     let about = &life.about;
     let body = renderings.body(Instant::now(), || {
         let snapshot = about.published.load();
-        let age = |since: Option<Now>| since.map(|since| about.clock.now().since(since));
+        let now = about.clock.now();
+        let age = |since: Option<Now>| since.map(|since| now.since(since));
         let pools = || snapshot.pools.values();
+        recorder::blocked_pools(pools().filter_map(|pool| Some(snapshot.blocked(now, pool)?.why)));
         recorder::oldest_waiting_change(age(pools().filter_map(|pool| pool.waiting_since).min()));
         recorder::longest_out_of_sync(age(pools().filter_map(|pool| pool.late_since()).min()));
-        let since = |(since, pool)| out_of_sync(pool, about.clock.now().since(since));
+        let since = |(since, pool)| out_of_sync(pool, now.since(since));
         let pools: Vec<_> = snapshot.longest_out_of_sync(LISTED).into_iter().map(since).collect();
         life.metrics.render() + &recorder::pools_out_of_sync(&pools)
     });

@@ -28,14 +28,14 @@ pub(super) enum VerdictReason {
     MissingMembers,
     /// A removal is held back.
     Held,
-    /// Anything else that is not right.
+    /// Anything else that is out of sync.
     OutOfSync,
     /// No load-balancing rule was found yet.
     NoRule,
-    /// Its pools are right, but a member is Down, a node is left out, or an endpoint has no usable node.
+    /// Its pools are in sync, but a member is Down, a node is left out, or an endpoint has no usable node.
     Incomplete,
-    /// Every pool of it is as it should be.
-    Right,
+    /// All its pools are in sync.
+    InSync,
     /// It is not for this controller.
     NotManaged,
 }
@@ -52,7 +52,7 @@ impl VerdictReason {
         VerdictReason::OutOfSync,
         VerdictReason::NoRule,
         VerdictReason::Incomplete,
-        VerdictReason::Right,
+        VerdictReason::InSync,
         VerdictReason::NotManaged,
     ];
 
@@ -68,7 +68,7 @@ impl VerdictReason {
             VerdictReason::OutOfSync => "out_of_sync",
             VerdictReason::NoRule => "no_rule",
             VerdictReason::Incomplete => "incomplete",
-            VerdictReason::Right => "right",
+            VerdictReason::InSync => "in_sync",
             VerdictReason::NotManaged => "not_managed",
         }
     }
@@ -93,7 +93,7 @@ pub(super) fn verdict_reason(service: &ServiceView, snapshot: &Snapshot) -> Verd
     let is_whole = || {
         service.data_errors.is_empty() && service.left_out.is_empty() && down(service, snapshot).is_empty()
     };
-    worst.unwrap_or_else(|| if is_whole() { VerdictReason::Right } else { VerdictReason::Incomplete })
+    worst.unwrap_or_else(|| if is_whole() { VerdictReason::InSync } else { VerdictReason::Incomplete })
 }
 
 /// Whether a Service that takes part has a pool that the controller may not write.
@@ -101,7 +101,7 @@ pub(super) fn is_not_manageable(service: &ServiceView) -> bool {
     not_managed(service.candidacy).is_none() && !service.not_manageable.is_empty()
 }
 
-/// Why a pool is not as it should be, in words; `None`: it is.
+/// Why a pool is out of sync, in words; `None`: it is.
 pub(super) fn why(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<String> {
     let (_, said) = of_pool(pool, snapshot, show)?;
     Some(said.trim_start_matches([':', ' ']).to_owned())
@@ -122,7 +122,7 @@ pub(super) fn verdict(service: &ServiceView, snapshot: &Snapshot, show: &Show) -
     }
     let all = service.pools.iter().filter_map(|id| about(id, snapshot, show));
     let wrong = all.min_by_key(|(reason, _)| *reason).map(|(_, said)| said);
-    let said = wrong.unwrap_or_else(|| "right: every pool of it is as it should be".to_owned());
+    let said = wrong.unwrap_or_else(|| "in sync: every pool matches its endpoints".to_owned());
     let said = said + &down(service, snapshot) + &left_out(service);
     match service.data_errors.first() {
         None => said,
@@ -184,7 +184,7 @@ fn not_managed(candidacy: Candidacy) -> Option<&'static str> {
     }
 }
 
-/// What there is to say about one pool; nothing when it is right and nothing is held back there.
+/// What there is to say about one pool; nothing when it is in sync and nothing is held back there.
 fn about(id: &PoolId, snapshot: &Snapshot, show: &Show) -> Option<(VerdictReason, String)> {
     let Some(pool) = snapshot.pools.get(id) else {
         return Some((VerdictReason::OutOfSync, format!("pool {id} has not been looked at yet")));
@@ -208,10 +208,10 @@ fn of_pool(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<(Verdict
     Some((reason, said))
 }
 
-/// What matters most of a pool; `None`: it is as it should be.
+/// What matters most of a pool; `None`: it is in sync.
 fn reason_of(pool: &PoolView, snapshot: &Snapshot) -> Option<VerdictReason> {
-    let is_right = pool.state == PoolState::Right && !pool.provisioning_failed;
-    let state = (!is_right).then(|| rank(pool, snapshot));
+    let is_in_sync = pool.state == PoolState::InSync && !pool.provisioning_failed;
+    let state = (!is_in_sync).then(|| rank(pool, snapshot));
     let held = pool.held.as_ref().map(|_| VerdictReason::Held);
     [state, held].into_iter().flatten().min()
 }
@@ -236,21 +236,24 @@ fn held(held: &Held) -> String {
     format!("a removal is held back ({}), {why}", held.reason.as_str())
 }
 
-/// What its state says, with how far it is from right; nothing when it is right.
+/// What its state says, with the missing and the surplus members; nothing when it is in sync.
 fn of_state(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<String> {
     let said = match pool.state {
-        PoolState::Right if pool.provisioning_failed => {
-            "has the right members, and Azure reports that its last operation there failed, so it may not use them; the \
+        PoolState::InSync if pool.provisioning_failed => {
+            "has the required members, and Azure reports that its last operation there failed, so it may not use them; the \
              controller writes one pool of the load balancer again 10 minutes after that, and later ever more rarely"
                 .to_owned()
         }
-        PoolState::Right => return None,
+        PoolState::InSync => return None,
         PoolState::Unknown => "has not been seen since the last change".to_owned(),
         PoolState::Waiting if pool.withheld.is_some() => "would be changed; this is a dry run".to_owned(),
-        PoolState::Waiting => "waits for its changes to become due".to_owned(),
+        PoolState::Waiting => match pool.blocked {
+            Some(blocked) => waits::own(blocked, show),
+            None => "waits for its changes to become due".to_owned(),
+        },
         PoolState::Due => waits::due(pool, snapshot, show),
         PoolState::Attempting => waits::attempting(pool, snapshot, show),
-        PoolState::Parked => match pool.next_at {
+        PoolState::Parked => match pool.blocked.and_then(|blocked| blocked.until) {
             Some(at) => format!("waits {} more until Azure may be asked again", waits::span(show.until(at))),
             None => "waits until Azure may be asked again".to_owned(),
         },
@@ -278,7 +281,7 @@ fn rank(pool: &PoolView, snapshot: &Snapshot) -> VerdictReason {
         PoolState::Quarantined => VerdictReason::Quarantined,
         PoolState::Failed => VerdictReason::Failed,
         PoolState::Unknown
-        | PoolState::Right
+        | PoolState::InSync
         | PoolState::Waiting
         | PoolState::Due
         | PoolState::Attempting
@@ -290,13 +293,13 @@ fn rank(pool: &PoolView, snapshot: &Snapshot) -> VerdictReason {
         }
         PoolState::Paused => VerdictReason::Paused,
         PoolState::Unknown
-        | PoolState::Right
+        | PoolState::InSync
         | PoolState::Waiting
         | PoolState::Due
         | PoolState::Attempting
         | PoolState::Parked => {
             let lacks = pool.deviation().is_some_and(|(missing, _)| !missing.is_empty());
-            let blocked = snapshot.lanes.get(&pool.pool.lb).is_some_and(|lane| lane.blocked_by.is_some());
+            let blocked = snapshot.lanes.get(&pool.pool.lb).is_some_and(|lane| lane.fault.is_some());
             if lacks || blocked { VerdictReason::MissingMembers } else { VerdictReason::OutOfSync }
         }
     }

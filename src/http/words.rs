@@ -7,7 +7,7 @@ use model::node::NodeState as LeavingState;
 use model::signals::Signal;
 use model::view::{self, NodePoolState};
 use model::xds::facts::ResourceKind;
-use model::{assignment, guard, object, policy, sample, write_record};
+use model::{assignment, blocked, guard, object, policy, sample, write_record};
 use serde::{Serialize, Serializer};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
@@ -64,6 +64,8 @@ pub(super) fn one_of(words: &[&str], description: &str) -> RefOr<Schema> {
 words! {
     /// The state of a pool.
     PoolState: sample::PoolState::ALL.map(sample::PoolState::as_str);
+    /// Why a pool is not written now, the first that applies.
+    BlockedBy: blocked::Blocked::ALL.map(blocked::Blocked::as_str);
     /// Why a removal is held back.
     HeldReason: assignment::HeldReason::ALL.map(assignment::HeldReason::as_str);
     /// What ends that a removal is held back: a time, a second read, or other facts.

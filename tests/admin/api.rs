@@ -9,12 +9,12 @@ use super::stage::{NAMESPACE, Prepared, Stage, add_pool, add_service, node_ip, n
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h3_status_shows_everything_at_a_glance() {
     let stage = Stage::ready(4).await;
-    let all_right = |status: &Value| {
+    let all_in_sync = |status: &Value| {
         status["leadership"]["role"] == "leader"
-            && status["pools"]["byState"]["right"] == 4
+            && status["pools"]["byState"]["in_sync"] == 4
             && items(&status["sources"]).filter(|source| source["synced"] == true).count() == 4
     };
-    let status = stage.shown("/api/v1/status", all_right).await;
+    let status = stage.shown("/api/v1/status", all_in_sync).await;
     assert!(status["snapshotAgeSeconds"].as_f64().is_some_and(|age| (0.0..600.0).contains(&age)), "{status}");
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!((&status["dryRun"], &status["services"]), (&json!(false), &json!(4)));
@@ -58,7 +58,7 @@ pub(super) fn explained(section: &str, object: &Value, elsewhere: &[&str]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h3_a_pool_is_found_whatever_its_case_and_shows_level_and_observation() {
     let stage = Stage::ready(1).await;
-    stage.shown("/api/v1/queues?state=right", |page| items(&page["items"]).count() == 1).await;
+    stage.shown("/api/v1/queues?state=in_sync", |page| items(&page["items"]).count() == 1).await;
     for path in
         ["/api/v1/queues/kubernetes/team-000-web-00000", "/api/v1/queues/KUBERNETES/Team-000-Web-00000"]
     {
@@ -71,7 +71,7 @@ async fn h3_a_pool_is_found_whatever_its_case_and_shows_level_and_observation() 
         );
         assert_eq!(
             (&pool["state"], &pool["family"], &pool["source"]),
-            (&json!("right"), &json!("IPv4"), &json!("kubernetes"))
+            (&json!("in_sync"), &json!("IPv4"), &json!("kubernetes"))
         );
         let members = &pool["members"];
         let required: Vec<&Value> = items(&members["required"]).map(|member| &member["ip"]).collect();
@@ -86,7 +86,7 @@ async fn h3_a_pool_is_found_whatever_its_case_and_shows_level_and_observation() 
 async fn h3_each_service_says_why_it_is_or_is_not_in_its_pool() {
     let prepared = Prepared::new(1).await;
     let fakes = &prepared.fakes;
-    for name in ["right", "paused", "foreign", "held"] {
+    for name in ["plain", "paused", "foreign", "held"] {
         add_service(fakes, name, &[0]).await;
     }
     let service = |name| build::service(NAMESPACE, name, &[80], &[Family::V4]);
@@ -104,11 +104,11 @@ async fn h3_each_service_says_why_it_is_or_is_not_in_its_pool() {
     let stage = prepared.start(&json!({})).await;
     stage.wait_until_ready().await;
 
-    let right = stage.verdict("right", "right: every pool of it is as it should be").await;
-    explained("Fields of a Service", &right["service"], &["verdict"]);
-    assert_eq!((&right["service"]["paused"], &right["service"]["pausedBy"]), (&json!(false), &json!([])));
-    assert_eq!(right["service"]["candidacy"], "candidate");
-    assert_eq!(right["pools"][0]["members"]["observed"], json!([node_ip(0)]));
+    let plain = stage.verdict("plain", "in sync: every pool matches its endpoints").await;
+    explained("Fields of a Service", &plain["service"], &["verdict"]);
+    assert_eq!((&plain["service"]["paused"], &plain["service"]["pausedBy"]), (&json!(false), &json!([])));
+    assert_eq!(plain["service"]["candidacy"], "candidate");
+    assert_eq!(plain["pools"][0]["members"]["observed"], json!([node_ip(0)]));
     let ruleless = stage.verdict("ruleless", "not managed yet: no load-balancing rule").await;
     assert_eq!((&ruleless["service"]["pools"], &ruleless["pools"]), (&json!([]), &json!([])));
     let cluster = stage.verdict("cluster", "not managed: spec.externalTrafficPolicy is not Local").await;
@@ -144,16 +144,16 @@ async fn h3_each_service_says_why_it_is_or_is_not_in_its_pool() {
     assert_eq!(unknown.status, 404, "a ClusterIP Service has no place here: {unknown:?}");
     let all = stage.get(&format!("/api/v1/services?namespace={NAMESPACE}")).await;
     let names: Vec<&str> = items(&all["items"]).filter_map(|service| service["name"].as_str()).collect();
-    assert_eq!(names, ["cluster", "foreign", "held", "paused", "right", "ruleless"]);
+    assert_eq!(names, ["cluster", "foreign", "held", "paused", "plain", "ruleless"]);
     assert!(items(&all["items"]).all(|service| service["verdict"].is_string()), "{all}");
 
     // What the operator sees next: the pause ends, the endpoint comes back, the rules are made.
     stage.fakes.apply(vec![service("paused")]).await.expect("a good object");
-    stage.verdict("paused", "right: ").await;
+    stage.verdict("paused", "in sync: ").await;
     place(&stage.fakes, "held", &[Endpoint::ready(&node_name(0))]).await;
-    stage.verdict("held", "right: ").await;
+    stage.verdict("held", "in sync: ").await;
     add_pool(&stage.fakes, "ruleless", &[]).await;
-    stage.verdict("ruleless", "right: ").await;
+    stage.verdict("ruleless", "in sync: ").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -173,7 +173,7 @@ async fn h3_problems_are_rfc_9457_documents_that_name_what_is_wrong() {
         (Method::POST, "/api/v1/nosuch", 404, "is not served here"),
         (Method::GET, "/api/v1/queues?limit=many", 400, "limit: \"many\" is not a whole number"),
         (Method::GET, "/api/v1/queues?limit=0", 400, "limit: \"0\" is not a whole number from 1 to 1000"),
-        (Method::GET, "/api/v1/queues?state=broken", 400, "state: \"broken\" is not one of unknown, right"),
+        (Method::GET, "/api/v1/queues?state=broken", 400, "state: \"broken\" is not one of unknown, in_sync"),
         (Method::GET, "/api/v1/queues?colour=red", 400, "colour: no parameter of this path"),
         (Method::GET, "/api/v1/held?reason=whim", 400, "reason: \"whim\" is not one of empty_confirm"),
         (

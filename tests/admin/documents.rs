@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use actors::recorder::MAILBOXES;
+use actors::address_book::MAILBOXES;
 use model::assignment::HeldReason;
+use model::blocked::Blocked;
 use model::node::NodeState;
 use model::sample::PoolState;
 use model::signals::Signal;
@@ -105,6 +106,18 @@ fn every_role_and_shared_lease_state_is_explained_and_no_other() {
     assert_eq!(said, described);
     let whose: BTreeSet<String> = Whose::ALL.iter().map(|whose| whose.as_str().to_owned()).collect();
     assert_eq!(whose, of("sharedLease", "whose"));
+}
+
+#[test]
+fn every_reason_of_a_wait_is_explained_and_no_other() {
+    let document = read("docs/admin-api.md");
+    let section = document.split("\n## ").find(|section| section.starts_with("Why a pool waits"));
+    let rows: Vec<&str> =
+        section.expect("the section").lines().filter(|line| line.starts_with("| `")).collect();
+    let expected = Blocked::ALL.map(|why| format!("| `{}` | {} |", why.as_str(), why.meaning()));
+    assert_eq!(rows, expected, "in the order in which they apply");
+    let words: BTreeSet<String> = Blocked::ALL.iter().map(|why| why.as_str().to_owned()).collect();
+    assert_eq!(words, enumerated(&api(), &["BlockedBy"]));
 }
 
 #[test]

@@ -88,7 +88,7 @@ async fn leading(flags: &[&str], role: &str) -> Stage {
     stage.wait_until_ready().await;
     stage.shown("/api/v1/status", |status| status["leadership"]["role"] == role).await;
     for name in ["web", "mail"] {
-        stage.verdict(name, "right: ").await;
+        stage.verdict(name, "in sync: ").await;
     }
     stage
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use simulator::{Fakes, PoolName, Size, World, wanted_pools, wrong_pools};
+use simulator::{Fakes, PoolName, Size, World, wrong_pools, wanted_pools};
 use tokio::time::Instant;
 
 use super::stage::Prepared;
@@ -54,7 +54,7 @@ async fn empty(fakes: &Fakes, pools: &[PoolName]) {
 async fn restored(fakes: &Fakes, since: Instant) -> Duration {
     let wanted = fakes.cluster.ask(|cluster, _| wanted_pools(&cluster.model)).await;
     let hanging = hanging();
-    eventually("the pools of load balancers that answer are right", PATIENCE, || async {
+    eventually("the pools of load balancers that answer are in sync", PATIENCE, || async {
         let wanted = wanted.clone();
         let mut wrong = fakes.azure.ask(move |azure, _| wrong_pools(&azure.model, &wanted)).await;
         wrong.retain(|pool| !hanging.contains(&pool.load_balancer));

@@ -21,7 +21,7 @@ async fn h3_a_lane_shows_what_is_written_and_what_waits_as_status_does() {
     assert_eq!((lanes.len(), &all["next"]), (1, &Value::Null), "{all}");
     let lane = &lanes[0];
     assert_eq!(
-        (&lane["loadBalancer"], &lane["writing"]["pool"], &lane["waiting"][0]["pool"], &lane["blockedBy"]),
+        (&lane["loadBalancer"], &lane["writing"]["pool"], &lane["waiting"][0]["pool"], &lane["fault"]),
         (&json!("kubernetes"), &json!("kubernetes/shop-slow"), &json!("kubernetes/shop-waits"), &Value::Null)
     );
     assert!(lane["waiting"][0]["class"].is_string() && lane["waiting"][0]["seconds"].is_number(), "{lane}");
@@ -59,7 +59,7 @@ async fn h3_lanes_have_pages_by_load_balancer_and_refuse_wrong_parameters() {
     let stage = Prepared::sized(size).await.start(&json!({})).await;
     stage.wait_until_ready().await;
     stage.shown("/api/v1/status", |status| status["leadership"]["role"] == "leader").await;
-    let pools = stage.shown("/api/v1/queues?state=right", |page| page["items"][8].is_object()).await;
+    let pools = stage.shown("/api/v1/queues?state=in_sync", |page| page["items"][8].is_object()).await;
     // An attempt makes a lane of its load balancer.
     let one_of_each: BTreeMap<&str, &str> = pools["items"]
         .as_array()
@@ -76,7 +76,7 @@ async fn h3_lanes_have_pages_by_load_balancer_and_refuse_wrong_parameters() {
     let names = walk(&stage).await;
     assert!(names.iter().eq(one_of_each.keys()), "{names:?}");
     for (query, detail) in [
-        ("state=right", "state: no parameter of this path; it has lb, limit, after"),
+        ("state=in_sync", "state: no parameter of this path; it has lb, limit, after"),
         ("limit=0", "limit: \"0\" is not a whole number"),
     ] {
         let answer = stage.admin(Method::GET, &format!("/api/v1/lanes?{query}")).await;

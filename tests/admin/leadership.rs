@@ -26,7 +26,7 @@ async fn role(stage: &Stage, role: &str) -> Value {
 /// Waits until a pool has the addresses of these nodes and no other.
 async fn holds(stage: &Stage, name: &str, nodes: &[usize]) {
     let wanted: Vec<String> = nodes.iter().map(|node| node_ip(*node)).collect();
-    eventually("the pool is right", PATIENCE, || async {
+    eventually("the pool is in sync", PATIENCE, || async {
         let members = stage.fakes.members(simulator::CLUSTER_NAME, &pool_of(name)).await.expect("the pool");
         let mut members: Vec<String> = members.into_iter().map(|member| member.ip).collect();
         members.sort();

@@ -33,14 +33,14 @@ async fn prepared() -> Prepared {
     prepared
 }
 
-/// A controller that leads, of a world in which everything is right.
+/// A controller that leads, of a world in which everything is in sync.
 async fn leading(prepared: Prepared) -> Stage {
     let stage = prepared.start(&json!({})).await;
     stage.wait_until_ready().await;
     let begun = |status: &Value| status["leadership"]["role"] == "leader" && status["adminState"].is_object();
     stage.shown(STATUS, begun).await;
     for name in ["mail", "web"] {
-        stage.verdict(name, "right: ").await;
+        stage.verdict(name, "in sync: ").await;
     }
     stage
 }

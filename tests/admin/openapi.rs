@@ -302,7 +302,7 @@ async fn refusals(contract: &mut Contract, stage: &Stage, http: &Client) {
 async fn h3_every_answer_follows_the_openapi_document_and_each_is_given() {
     let (stage, _secret, http) = tls::secured().await;
     let mut contract = Contract::of(&stage).await;
-    stage.shown("/api/v1/queues?state=right", |page| page["items"][0].is_object()).await;
+    stage.shown("/api/v1/queues?state=in_sync", |page| page["items"][0].is_object()).await;
     refusals(&mut contract, &stage, &http).await;
     misfits(&mut contract, &stage).await;
     requests(&mut contract, &stage).await;

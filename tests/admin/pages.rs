@@ -31,7 +31,7 @@ async fn h3_a_thousand_pools_page_quickly_each_once_and_in_a_stable_order() {
     let size = Size { services: 1_000, load_balancers: 10, nodes: 20, endpoints: 2, dual_stack: false };
     let stage = Prepared::sized(size).await.start(&json!({})).await;
     stage.wait_until_ready().await;
-    stage.shown("/api/v1/status", |status| status["pools"]["byState"]["right"] == 1_000).await;
+    stage.shown("/api/v1/status", |status| status["pools"]["byState"]["in_sync"] == 1_000).await;
     let pool = |item: &Value| format!("{}/{}", item["loadBalancer"], item["backendPool"]).replace('"', "");
 
     let began = Instant::now();
@@ -43,7 +43,7 @@ async fn h3_a_thousand_pools_page_quickly_each_once_and_in_a_stable_order() {
     let (again, pages) = walk(&stage, "/api/v1/queues?limit=7", pool).await;
     assert_eq!((again, pages), (first.clone(), 143), "the order does not depend on the pages");
 
-    let (of_one, _) = walk(&stage, "/api/v1/queues?state=right&lb=LB-3&limit=30", pool).await;
+    let (of_one, _) = walk(&stage, "/api/v1/queues?state=in_sync&lb=LB-3&limit=30", pool).await;
     let expected: Vec<String> = first.iter().filter(|name| name.starts_with("lb-3/")).cloned().collect();
     assert_eq!(of_one, expected);
     assert_eq!(of_one.len(), 100);

@@ -24,7 +24,7 @@ async fn leading(overlay: &Value, flags: &[&str], role: &str) -> Stage {
     let stage = prepared.start_with(overlay, flags).await;
     stage.wait_until_ready().await;
     stage.shown(STATUS, |status| status["leadership"]["role"] == role).await;
-    stage.verdict("web", "right: ").await;
+    stage.verdict("web", "in sync: ").await;
     stage
 }
 
@@ -199,7 +199,7 @@ async fn only_mail_is_written(stage: &Stage, node: usize, puts: u64) {
 async fn g6_a_pool_or_service_is_paused_alone_and_bad_notes_are_told() {
     let stage = leading(&json!({}), &[], "leader").await;
     add_service(&stage.fakes, "mail", &[0]).await;
-    stage.verdict("mail", "right: ").await;
+    stage.verdict("mail", "in sync: ").await;
     let puts = stage.fakes.counters().await.pool_puts;
     let service = json!({ "scope": "service", "namespace": NAMESPACE, "name": "web" });
     let pool = json!({ "scope": "pool", "loadBalancer": "kubernetes", "backendPool": pool_of("web") });
@@ -276,7 +276,7 @@ async fn g6_unreadable_pauses_keep_the_term_from_beginning() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_an_attempt_compares_a_right_pool_anew_and_only_the_leader_makes_one() {
+async fn h3_an_attempt_compares_a_pool_in_sync_on_the_leader_alone() {
     let stage = leading(&json!({}), &[], "leader").await;
     let path = format!("{}/attempt", queue("web"));
     let answer = stage.post(&path, TOKEN, &json!({})).await;

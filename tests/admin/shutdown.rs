@@ -29,7 +29,7 @@ async fn w8_without_any_answers_the_end_comes_in_time_and_writes_nothing() {
     stage.wait_until_ready().await;
     stage.shown("/api/v1/status", |status| status["leadership"]["role"] == "leader").await;
     for name in ["slow", "waits"] {
-        stage.verdict(name, "right: ").await;
+        stage.verdict(name, "in sync: ").await;
     }
     let _unanswered = one_is_written_and_one_waits(&stage).await;
     let fakes = Arc::clone(&stage.fakes);

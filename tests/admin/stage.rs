@@ -71,7 +71,7 @@ impl Answer {
 }
 
 impl Prepared {
-    /// Fakes with a world of this many Services, each with a right pool, on two load balancers and six nodes.
+    /// Fakes with a world of this many Services, each with a pool in sync, on two load balancers and six nodes.
     pub async fn new(services: usize) -> Self {
         Self::sized(Size { services, load_balancers: 2, nodes: 6, endpoints: 2, dual_stack: false }).await
     }

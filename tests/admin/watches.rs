@@ -33,7 +33,7 @@ async fn empty_watches_are_followed_by_lists() {
     stage.fakes.plant(|cluster| cluster.cut_watches(Some(0))).await;
     stage.fakes.plant(|cluster| cluster.restart()).await;
     add_service(&stage.fakes, "later", &[0, 1]).await;
-    stage.verdict("later", "right: ").await;
+    stage.verdict("later", "in sync: ").await;
     let unfollowed = |status: &Value| {
         let sources = status["sources"].as_array().into_iter().flatten();
         let said =

@@ -7,6 +7,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::assignment::HeldReason;
+use model::blocked::Blocked;
 use model::node::NodeState;
 use model::sample::PoolState;
 use model::xds::cache::ResourceState;
@@ -145,6 +146,10 @@ async fn h3_the_page_explains_every_state_reason_and_role_and_no_other() {
     assert_eq!(keys(&words["state"]), states);
     let reasons: BTreeSet<String> = HeldReason::ALL.iter().map(|reason| reason.as_str().to_owned()).collect();
     assert_eq!(keys(&words["reason"]), reasons);
+    for why in Blocked::ALL {
+        assert_eq!(words["blockedBy"][why.as_str()][1], why.meaning());
+    }
+    assert_eq!(words["blockedBy"].as_object().map(serde_json::Map::len), Some(Blocked::ALL.len()));
     let nodes: BTreeSet<String> = NodeState::ALL.iter().map(|state| state.as_str().to_owned()).collect();
     assert_eq!(keys(&words["nodeState"]), nodes);
     let resources: BTreeSet<String> =
@@ -183,7 +188,7 @@ pub(super) async fn in_the_middle(names: &[&str]) -> (Stage, oneshot::Sender<()>
     stage.wait_until_ready().await;
     stage.shown("/api/v1/status", |status| status["leadership"]["role"] == "leader").await;
     let path = format!("/api/v1/queues/kubernetes/{}/attempt", pool_of("quiet"));
-    stage.verdict("quiet", "right: ").await;
+    stage.verdict("quiet", "in sync: ").await;
     assert_eq!(stage.post(&path, TOKEN, &json!({})).await.status, 200);
     stage
         .shown("/api/v1/queues/kubernetes/shop-quiet", |answer| answer["pool"]["lastAttempt"].is_object())
@@ -238,7 +243,7 @@ pub(super) async fn stopped() -> Stage {
     let slow = json!({ "batching": { "quietPeriod": "2s", "maxDelay": "6s", "minInterval": "100ms" } });
     let stage = prepared.start(&slow).await;
     stage.wait_until_ready().await;
-    stage.shown("/api/v1/status", |status| status["pools"]["byState"]["right"] == 7).await;
+    stage.shown("/api/v1/status", |status| status["pools"]["byState"]["in_sync"] == 7).await;
     let label = ("node.kubernetes.io/exclude-from-external-load-balancers", "");
     let labelled = |node| build::node(&node_name(node), &[&node_ip(node)], &[label], true, &[]);
     stage.fakes.apply((1..=3).map(labelled).collect()).await.expect("good nodes");
@@ -255,8 +260,8 @@ pub(super) async fn dry() -> Stage {
     let observe = json!({ "guards": { "mode": "observe", "emptyConfirm": "1h" } });
     let stage = prepared.start_with(&observe, &["--dry-run"]).await;
     stage.wait_until_ready().await;
-    stage.verdict("moves", "right: ").await;
-    stage.verdict("empties", "right: ").await;
+    stage.verdict("moves", "in sync: ").await;
+    stage.verdict("empties", "in sync: ").await;
     place(&stage.fakes, "moves", &[Endpoint::ready(&node_name(1))]).await;
     place(&stage.fakes, "empties", &[]).await;
     stage

@@ -75,7 +75,7 @@ async fn others_go_on(stage: &Stage) {
         if members == [node_ip(2)] { Ok(()) } else { Err(format!("{members:?}")) }
     })
     .await;
-    stage.verdict("other", "right: ").await;
+    stage.verdict("other", "in sync: ").await;
 }
 
 async fn stage_with(names: &[&str]) -> Stage {
@@ -86,7 +86,7 @@ async fn stage_with(names: &[&str]) -> Stage {
     let stage = prepared.start(&json!({})).await;
     stage.wait_until_ready().await;
     for name in names {
-        stage.verdict(name, "right: ").await;
+        stage.verdict(name, "in sync: ").await;
     }
     stage
 }
@@ -129,7 +129,7 @@ async fn d6_endpoints_without_a_usable_node_are_told_by_event_and_api() {
     let path = format!("/api/v1/services/{NAMESPACE}/ghost");
     let mended = stage.shown(&path, |answer| answer["service"]["dataErrors"] == json!([])).await;
     assert_eq!(mended["service"]["endpoints"], 1);
-    eventually("the mended Service is right", PATIENCE, || async {
+    eventually("the mended Service is in sync", PATIENCE, || async {
         let members = members(&stage, "ghost").await;
         if members == [node_ip(1)] { Ok(()) } else { Err(format!("{members:?}")) }
     })
@@ -181,7 +181,7 @@ async fn d6_objects_that_do_not_decode_are_told_and_their_last_good_state_stays(
         assert!(message.contains(&object) && message.contains(error), "{event}");
         undecodable(&stage, kind, 1.0).await;
         warned(&stage, &object, error).await;
-        stage.verdict(service, "right: ").await;
+        stage.verdict(service, "in sync: ").await;
         assert_eq!(members(&stage, service).await, [node_ip(0), node_ip(1)], "{service}");
     }
     others_go_on(&stage).await;
@@ -223,7 +223,7 @@ async fn d6_new_objects_without_uid_or_service_are_left_out_and_claim_nothing() 
     })
     .await;
     others_go_on(&stage).await;
-    let good = stage.verdict("good", "right: ").await;
+    let good = stage.verdict("good", "in sync: ").await;
     assert_eq!((&good["service"]["endpointSlices"], &good["service"]["endpoints"]), (&json!(1), &json!(2)));
     assert_eq!(members(&stage, "good").await, [node_ip(0), node_ip(1)]);
 }

@@ -36,11 +36,11 @@ pub(super) async fn start(story: &Story<&Cluster>, settings: Value) -> Controlle
     Controller::start_replica(story.cluster, &replica).await
 }
 
-/// The same, once a controller before it has made the pools of these namespaces right: only a pool that had its members
+/// The same, once a controller before it has brought the pools of these namespaces into sync: only a pool that had its members
 /// five minutes ago, or at the start, can lose most of them (G4).
 async fn start_anew(story: &Story<&Cluster>, settings: Value, namespaces: &[&str]) -> Controller {
     let before = start(story, settings.clone()).await;
-    eventually("all pools are right after the first start", PATIENCE, || async {
+    eventually("all pools are in sync after the first start", PATIENCE, || async {
         let mut wanted = BTreeMap::new();
         for namespace in namespaces {
             wanted.extend(truth::wanted(&story.api, namespace).await?);

@@ -129,8 +129,8 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         eventually(&format!("Down is what sends to {wanted:?}"), PATIENCE, || async {
             let entries = self.entries().await?;
             let known: BTreeSet<IpAddr> = entries.iter().map(|entry| entry.ip).collect();
-            let right = entries.iter().all(|entry| entry.is_down == wanted.contains(&entry.ip));
-            if right && wanted.is_subset(&known) { Ok(()) } else { Err(format!("{entries:?}")) }
+            let in_sync = entries.iter().all(|entry| entry.is_down == wanted.contains(&entry.ip));
+            if in_sync && wanted.is_subset(&known) { Ok(()) } else { Err(format!("{entries:?}")) }
         })
         .await;
     }

@@ -256,7 +256,7 @@ fn undisturbed(writes: &[Write]) -> usize {
 /// Waits until the pool of the first Service has the nodes of its Pods.
 async fn follows(story: &Story<&Cluster>, after: &str) {
     let pool = pool_name(story.namespace, NAMES[0]);
-    eventually(&format!("the pool is right after {after}"), PATIENCE, || async {
+    eventually(&format!("the pool is in sync after {after}"), PATIENCE, || async {
         let wanted = crate::support::truth::wanted(&story.api, story.namespace).await?;
         let found = story.azure.pools().await;
         let (wanted, found) = (wanted.get(&pool), found.get(&pool));

@@ -94,9 +94,9 @@ async fn g6_a_pause_lasts_over_a_fail_over_and_kubectl_can_pause_too() {
     assert_eq!(status, 200, "{text}");
     story.holds("web-1", ["10.1.0.2"]).await;
 
-    eventually("the pool is right", PATIENCE, || async {
+    eventually("the pool is in sync", PATIENCE, || async {
         let pool = standby.get(POOL).await?["pool"].clone();
-        if pool["state"] == "right" { Ok(()) } else { Err(pool.to_string()) }
+        if pool["state"] == "in_sync" { Ok(()) } else { Err(pool.to_string()) }
     })
     .await;
 

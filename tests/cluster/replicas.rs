@@ -35,7 +35,7 @@ fn replica_name(namespace: &str, number: u8) -> String {
 }
 
 impl<C: Deref<Target = Cluster>> Pair<C> {
-    /// Two replicas of which the first leads, and six Services whose pools are right.
+    /// Two replicas of which the first leads, and six Services whose pools are in sync.
     async fn begin(cluster: C, namespace: &'static str) -> Self {
         let story = Story::begin(cluster, namespace, 6).await;
         let names: Vec<String> = (0..6).map(|number| format!("web-{number}")).collect();

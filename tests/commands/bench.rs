@@ -43,7 +43,7 @@ impl Ended {
 }
 
 impl Bench {
-    /// Fakes with a world of this many Services on two load balancers and six nodes, each with a right pool.
+    /// Fakes with a world of this many Services on two load balancers and six nodes, each with a pool in sync.
     pub async fn new(services: usize) -> Self {
         Self::with(services, &json!({})).await
     }

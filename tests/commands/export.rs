@@ -28,7 +28,7 @@ fn short() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c4_an_export_of_right_pools_ends_with_0_and_writes_nothing() {
+async fn c4_an_export_of_pools_in_sync_ends_with_0_and_writes_nothing() {
     let bench = Bench::with(4, &short()).await;
     let ended = bench.run("run", &ONCE).await;
     let plan = ended.json();

@@ -142,7 +142,7 @@ async fn w2_wrecked_pools_are_restored_by_one_put_each() {
         assert_eq!(line(&ended, pool), "restored", "{ended:?}");
         assert!(ended.stdout.contains(&format!("remove {WRONG} (wrong)")), "{ended:?}");
     }
-    assert_eq!(line(&ended, &pools[2]), "", "what is right is only counted");
+    assert_eq!(line(&ended, &pools[2]), "", "what is in sync is only counted");
     let puts = bench.puts();
     let named: Vec<String> = puts.iter().filter_map(|put| Some(put.pool()?.pool.to_string())).collect();
     assert_eq!(named.len(), 2, "{named:?}");

@@ -17,7 +17,7 @@ const GOOD: &str = "10.1.0.1";
 /// A pool of the configuration.
 type Listed<'a> = (&'a str, &'a str, &'a str);
 
-/// A bench with a Service whose pool is right, and with these pools in the configuration.
+/// A bench with a Service whose pool is in sync, and with these pools in the configuration.
 struct Scene {
     bench: Bench,
     _folder: TempDir,

@@ -1,9 +1,9 @@
-//! How every story ends: each pool and each admin state is right, nothing waits, nothing was written that the story did
+//! How every story ends: each pool and each admin state is in sync, nothing waits, nothing was written that the story did
 //! not speak of, no two writes of one load balancer overlapped, and the controller ends in good order with no error in its
 //! log that was not expected.
 
 use serde_json::Value;
-use simulator::{States, wanted_pools, wrong_pools};
+use simulator::{States, wrong_pools, wanted_pools};
 
 use super::expect::Patience;
 use super::stage::Stage;
@@ -41,7 +41,7 @@ impl Stage {
 
     /// Judges the end.
     pub async fn end(&mut self) -> Done {
-        self.pools_are_right().await?;
+        self.pools_are_in_sync().await?;
         self.nothing_waits().await?;
         self.all_is_told()?;
         let counters = self.fakes.counters().await;
@@ -62,7 +62,7 @@ impl Stage {
         self.log_is_clean()
     }
 
-    async fn pools_are_right(&mut self) -> Done {
+    async fn pools_are_in_sync(&mut self) -> Done {
         let mut again = Patience::of(self);
         loop {
             let wrong = self.wrong().await?;
@@ -72,7 +72,7 @@ impl Stage {
             again
                 .more(&wrong.join("; "))
                 .await
-                .map_err(|error| format!("pools are wrong at the end: {error}"))?;
+                .map_err(|error| format!("pools are out of sync at the end: {error}"))?;
         }
     }
 

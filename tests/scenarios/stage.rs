@@ -77,7 +77,7 @@ pub enum Look<T> {
     Found(T),
     /// Not yet; what is there instead.
     NotYet(String),
-    /// What can no longer become right.
+    /// What can no longer get in sync.
     Wrong(String),
 }
 

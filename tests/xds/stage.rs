@@ -192,7 +192,7 @@ fn set(addresses: &[&str]) -> BTreeSet<String> {
 impl Scene {
     async fn is_ready(&self) {
         self.stage.wait_until_ready().await;
-        let word = if self.stage.log().iter().any(|line| line["dry_run"] == true) { "" } else { "right: " };
+        let word = if self.stage.log().iter().any(|line| line["dry_run"] == true) { "" } else { "in sync: " };
         self.stage.verdict(CANARY, word).await;
     }
 

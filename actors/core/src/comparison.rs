@@ -403,7 +403,7 @@ fn is_compared(pool: &PoolView) -> bool {
     match pool.state {
         PoolState::Unknown | PoolState::Due | PoolState::Attempting => false,
         PoolState::Waiting => pool.withheld.is_some() || pool.waiting_since.is_none(),
-        PoolState::Right
+        PoolState::InSync
         | PoolState::Parked
         | PoolState::Paused
         | PoolState::Failed

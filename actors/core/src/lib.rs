@@ -8,5 +8,6 @@ pub mod certificate;
 pub mod comparison;
 pub mod deployment;
 pub mod intake;
+pub mod machines;
 pub mod outbox;
 pub mod route;

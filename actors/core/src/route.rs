@@ -5,9 +5,11 @@
 mod admin;
 mod emitter;
 mod facts;
-mod inputs;
+mod messages;
 mod operator;
 mod xds;
+
+pub use messages::{Address, Delivery, Output};
 
 use std::sync::Arc;
 
@@ -18,126 +20,16 @@ use model::ids::{CallId, LbName, NodeName, PoolId, PoolName, ServiceKey, Service
 use model::lease::{GateTimes, LeaseAsk, LeaseName};
 use model::machine::Now;
 use model::object::{Kind, ObjectKey, TaintAsk};
-use model::operator_request::{Answer, Refusal, Request, RequestId};
-use model::sample::{GateClass, Metric};
+use model::operator_request::{Answer, Refusal, RequestId};
+use model::sample::GateClass;
 use model::view::Snapshot;
 use model::xds::name::Name;
-use model::xds::stream::DriverCall;
 use nodes::IgnoredNotice;
 use pools::{directory, discovery, queue};
 use reporting::events::Event;
 use reporting::{events, snapshot};
 use sources::watch::Ask;
-use sources::{informer, watch, xds_source};
-
-/// An output, with the machine that sent it.
-#[derive(Clone, Debug)]
-pub enum Output {
-    /// The watcher of a kind.
-    Watcher(watch::Out),
-    /// The Informer.
-    Informer(informer::Out),
-    /// Discovery.
-    Discovery(discovery::Out),
-    /// The Directory.
-    Directory(directory::Out),
-    /// A pool.
-    Pool(queue::Out),
-    /// The writer.
-    Writer(writer::Out),
-    /// The AdminState machine.
-    AdminState(nodes::Out),
-    /// The Leader.
-    Leader(leader::Out),
-    /// The Pauses machine.
-    Pauses(pauses::Out),
-    /// An operator, through the admin API.
-    Operator(Request),
-    /// The event emitter.
-    Events(events::Out),
-    /// The snapshot machine.
-    Board(snapshot::Out),
-    /// The xDS source machine.
-    XdsSource(xds_source::Out),
-}
-
-/// Receiver of a delivery. Deliveries from one sender to one address arrive in order.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Address {
-    /// The watcher of this kind.
-    Watcher(Kind),
-    /// The Informer.
-    Informer,
-    /// Discovery.
-    Discovery,
-    /// The Directory.
-    Directory,
-    /// A pool; its machine starts with the first delivery.
-    Pool(PoolId),
-    /// The writer.
-    Writer,
-    /// The AdminState machine.
-    AdminState,
-    /// The Leader.
-    Leader,
-    /// The Pauses machine.
-    Pauses,
-    /// The event emitter.
-    Events,
-    /// The snapshot machine.
-    Board,
-    /// The xDS source machine.
-    XdsSource,
-    /// The port to xDS control planes.
-    XdsPort,
-    /// The port to ARM.
-    ArmPort,
-    /// The port to Kubernetes.
-    KubernetesPort,
-    /// The metrics recorder.
-    Metrics,
-    /// The host, which publishes snapshots and ends the process.
-    Host,
-}
-
-/// A message to one receiver.
-#[derive(Clone, Debug)]
-pub enum Delivery {
-    /// To the watcher of this kind.
-    Watcher(Kind, watch::In),
-    /// To the Informer.
-    Informer(informer::In),
-    /// To Discovery.
-    Discovery(discovery::In),
-    /// To the Directory.
-    Directory(directory::In),
-    /// To a pool.
-    Pool(PoolId, PoolMessage),
-    /// To the writer.
-    Writer(writer::In),
-    /// To the AdminState machine.
-    AdminState(nodes::In),
-    /// To the Leader.
-    Leader(leader::In),
-    /// To the Pauses machine.
-    Pauses(pauses::In),
-    /// To the event emitter.
-    Events(events::In),
-    /// To the snapshot machine.
-    Board(snapshot::In),
-    /// To the xDS source machine.
-    XdsSource(xds_source::In),
-    /// To the port to xDS control planes.
-    Xds(DriverCall),
-    /// To the port to ARM.
-    Arm(ArmMessage),
-    /// To the port to Kubernetes.
-    Kubernetes(KubernetesCall),
-    /// To the metrics recorder.
-    Metrics(Metric),
-    /// To the host.
-    Host(HostMessage),
-}
+use sources::{informer, watch};
 
 /// A message to a pool's entry in the registry.
 #[derive(Clone, Debug)]
@@ -587,30 +479,4 @@ pub fn reply_for_missing_pool(input: &queue::In) -> Option<Delivery> {
 
 fn to_pool(pool: PoolId, input: queue::In) -> Delivery {
     Delivery::Pool(pool, PoolMessage::In(input))
-}
-
-impl Delivery {
-    /// Returns the receiver.
-    #[must_use]
-    pub fn address(&self) -> Address {
-        match self {
-            Delivery::Watcher(kind, _) => Address::Watcher(*kind),
-            Delivery::Informer(_) => Address::Informer,
-            Delivery::Discovery(_) => Address::Discovery,
-            Delivery::Directory(_) => Address::Directory,
-            Delivery::Pool(pool, _) => Address::Pool(pool.clone()),
-            Delivery::Writer(_) => Address::Writer,
-            Delivery::AdminState(_) => Address::AdminState,
-            Delivery::Leader(_) => Address::Leader,
-            Delivery::Pauses(_) => Address::Pauses,
-            Delivery::Events(_) => Address::Events,
-            Delivery::Board(_) => Address::Board,
-            Delivery::XdsSource(_) => Address::XdsSource,
-            Delivery::Xds(_) => Address::XdsPort,
-            Delivery::Arm(_) => Address::ArmPort,
-            Delivery::Kubernetes(_) => Address::KubernetesPort,
-            Delivery::Metrics(_) => Address::Metrics,
-            Delivery::Host(_) => Address::Host,
-        }
-    }
 }

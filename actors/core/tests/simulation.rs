@@ -188,7 +188,7 @@ fn play_all(
 }
 
 #[test]
-fn z1_every_world_is_right_and_comes_to_rest_when_faults_end() {
+fn z1_every_world_is_in_sync_and_comes_to_rest_when_faults_end() {
     if is_left_out() {
         return;
     }

@@ -65,27 +65,7 @@ impl Handler<Deliver> for Sink {
 pub(crate) fn address_book_of_sinks(slow: Duration) -> (Arc<AddressBook>, mpsc::UnboundedReceiver<Delivery>) {
     let (deliveries, receiver) = mpsc::unbounded_channel();
     let sink = Sink { deliveries, slow }.start().recipient::<Deliver>();
-    let all = || sink.clone();
-    let address_book = AddressBook {
-        watchers: [all(), all(), all(), all()],
-        informer: all(),
-        discovery: all(),
-        directory: all(),
-        pools: all(),
-        writer: all(),
-        admin_state: all(),
-        leader: all(),
-        pauses: all(),
-        events: all(),
-        board: all(),
-        xds_source: all(),
-        xds: all(),
-        arm: all(),
-        kubernetes: all(),
-        metrics: all(),
-        host: all(),
-    };
-    (Arc::new(address_book), receiver)
+    (Arc::new(AddressBook::all_to(&sink)), receiver)
 }
 
 fn input_of(delivery: Delivery) -> Option<discovery::In> {

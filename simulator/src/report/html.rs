@@ -19,7 +19,7 @@ pub(super) fn page(report: &Report) -> String {
     let whose = if report.upstream.is_some() { format!("{SERVICE}: ") } else { String::new() };
     body += &format!("<p class=\"verdict {class}\">{whose}{}</p>\n", escaped(&report.verdict()));
     body += &tiles(report);
-    body += &section("Pools that are not right", &converging(report), &happenings(&report.picture));
+    body += &section("Pools out of sync", &converging(report), &happenings(&report.picture));
     if let Some(checks) = &report.checks {
         let legend = "<p class=\"legend\"><i class=\"ours\"></i>what waits <i class=\"held\"></i>guards hold removals \
                       back <i class=\"bad\"></i>all removals are stopped</p>\n";
@@ -99,14 +99,14 @@ fn tiles(report: &Report) -> String {
 
 fn points(picture: &Picture) -> Vec<(f64, f64)> {
     let begin = std::iter::once((0.0, 0.0));
-    let steps = picture.wrong.iter().map(|(at, count)| (*at as f64 / 1e6, *count as f64));
+    let steps = picture.out_of_sync.iter().map(|(at, count)| (*at as f64 / 1e6, *count as f64));
     let mut points: Vec<(f64, f64)> = begin.chain(steps).collect();
     let last = points.last().map_or(0.0, |(_, count)| *count);
     points.push((picture.length_us as f64 / 1e6, last));
     points
 }
 
-/// Pools that are not right over time, of both where both were played; then the controller's own time alone.
+/// Pools out of sync over time, of both where both were played; then the controller's own time alone.
 fn converging(report: &Report) -> String {
     let ours = points(&report.picture);
     let own_length = report.picture.length_us as f64 / 1e6;
@@ -124,7 +124,7 @@ fn converging(report: &Report) -> String {
             chart.line("others", other, true);
         }
         chart.line("ours", &ours, true);
-        chart.done("pools that are not right over time")
+        chart.done("pools out of sync over time")
     };
     match &report.upstream {
         None => draw(own_length, None) + &legend(false),

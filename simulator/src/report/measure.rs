@@ -54,8 +54,8 @@ struct Beheld {
     waiting: usize,
     removals_us: Vec<u64>,
     leaving: usize,
-    all_right_us: Option<u64>,
-    to_right_us: Option<u64>,
+    all_converged_us: Option<u64>,
+    to_converged_us: Option<u64>,
     by_balancer: BTreeMap<String, Option<u64>>,
     events: BTreeMap<String, u64>,
     warnings: Vec<String>,
@@ -73,8 +73,8 @@ struct Beheld {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Picture {
     pub(super) length_us: u64,
-    /// Pools that are not right, from each moment on.
-    pub(super) wrong: Vec<(u64, usize)>,
+    /// Pools out of sync, from each moment on.
+    pub(super) out_of_sync: Vec<(u64, usize)>,
     /// How long changes waited, sorted.
     pub(super) waits_us: Vec<u64>,
     pub(super) writes: Vec<Write>,
@@ -87,14 +87,14 @@ pub(super) struct Picture {
 impl Beheld {
     fn of_azure(azure: &Azure, began_us: u64) -> Self {
         let convergence = &azure.convergence;
-        let mut wrong: Vec<(u64, usize)> = convergence.history().to_vec();
-        wrong.sort_by_key(|(at, _)| *at);
-        wrong.retain(|(at, _)| *at >= began_us);
+        let mut out_of_sync: Vec<(u64, usize)> = convergence.history().to_vec();
+        out_of_sync.sort_by_key(|(at, _)| *at);
+        out_of_sync.retain(|(at, _)| *at >= began_us);
         let writes = azure.lanes.writes().iter().filter(|write| write.started_us >= began_us);
         let writes: Vec<Write> = writes.cloned().collect();
         let requests = azure.model.log().iter().filter(|entry| entry.started_us >= began_us);
         let picture = Picture {
-            wrong: wrong.into_iter().map(|(at, count)| (at - began_us, count)).collect(),
+            out_of_sync: out_of_sync.into_iter().map(|(at, count)| (at - began_us, count)).collect(),
             waits_us: convergence.waits_us(),
             writes: writes.iter().map(|write| shifted(write, began_us)).collect(),
             requests: requests
@@ -110,9 +110,9 @@ impl Beheld {
             waiting: convergence.waiting(),
             removals_us: convergence.removals_us(),
             leaving: convergence.leaving(),
-            all_right_us: convergence.all_right_since_us(),
-            to_right_us: convergence.first_change_to_right_us(),
-            by_balancer: convergence.first_change_to_right_by_load_balancer_us(),
+            all_converged_us: convergence.all_converged_since_us(),
+            to_converged_us: convergence.first_change_to_converged_us(),
+            by_balancer: convergence.first_change_to_converged_by_load_balancer_us(),
             events: BTreeMap::new(),
             warnings: Vec::new(),
             holds: crate::holds::Holds::default(),
@@ -193,17 +193,17 @@ impl Report {
     }
 
     fn of(beheld: Beheld, told: &Told, world: &World, outcome: Outcome, now_us: u64) -> Self {
-        let converged = outcome.wrong.is_empty() && outcome.wrong_entries.is_empty();
+        let converged = outcome.wrong_pools.is_empty() && outcome.wrong_entries.is_empty();
         let admin_state = beheld.admin_state(told, outcome.wrong_entries);
         let Beheld { arm, events, holds, mut picture, .. } = beheld;
-        let end_us = beheld.all_right_us.filter(|_| converged).unwrap_or(now_us).max(told.began_us);
+        let end_us = beheld.all_converged_us.filter(|_| converged).unwrap_or(now_us).max(told.began_us);
         picture.length_us = end_us.min(now_us) - told.began_us;
         picture.holds = holds.all().iter().filter_map(|hold| within(hold, told.began_us)).collect();
         let happenings = told.story.happenings.iter();
         picture.happenings = happenings.map(|one| (one.at_us, one.words.clone())).collect();
         Self {
             converged,
-            wrong_pools: outcome.wrong.len(),
+            wrong_pools: outcome.wrong_pools.len(),
             pools: beheld.pools,
             scenario: told.story.name.clone(),
             speed: told.speed,
@@ -227,7 +227,7 @@ impl Report {
             lane_turn_seconds: seconds(told.story.lane_turn_us()),
             lease: lease(&holds, told.began_us, end_us),
             ccm: told.manager.map(manager),
-            first_event_to_converged_seconds: beheld.to_right_us.filter(|_| converged).map(seconds),
+            first_event_to_converged_seconds: beheld.to_converged_us.filter(|_| converged).map(seconds),
             converged_seconds_by_load_balancer: beheld
                 .by_balancer
                 .into_iter()
@@ -242,7 +242,7 @@ impl Report {
             max_rss_bytes: told.usage.map(|usage| usage.max_rss_bytes),
             seed: told.seed,
             duration_seconds: seconds(now_us.saturating_sub(told.began_us)),
-            wrong_pool_details: outcome.wrong.into_iter().take(NAMED).collect(),
+            wrong_pool_details: outcome.wrong_pools.into_iter().take(NAMED).collect(),
             warnings: beheld.warnings,
             unreached: Vec::new(),
             checks: None,

@@ -62,12 +62,12 @@ fn course(report: &Report) -> Vec<Row> {
     rows.push(("world", world));
     let took = span(Some(report.changing_seconds));
     rows.push(("changes", format!("{} in {took} (seed {seed})", report.changes)));
-    let right = match report.first_event_to_converged_seconds {
+    let done = match report.first_event_to_converged_seconds {
         Some(seconds) => format!("{seconds:.3} s after the first change"),
         None if report.converged => "from the beginning".to_owned(),
         None => "never".to_owned(),
     };
-    rows.push(("all pools done", right));
+    rows.push(("all pools done", done));
     let took = &report.convergence_seconds;
     if took.count > 0 {
         rows.push((
@@ -186,7 +186,7 @@ fn ending(report: &Report) -> Vec<Row> {
     }
     rows.extend(report.wrong_pool_details.iter().map(|wrong| {
         let place = format!("{}/{}", wrong.load_balancer, wrong.pool);
-        ("wrong pool", format!("{place} missing {:?} unwanted {:?}", wrong.missing, wrong.unwanted))
+        ("out of sync", format!("{place} missing {:?} unwanted {:?}", wrong.missing, wrong.unwanted))
     }));
     rows.extend(report.admin_state.wrong_entry_details.iter().map(|wrong| {
         let WrongEntry { load_balancer, pool, ip, state, why } = wrong;

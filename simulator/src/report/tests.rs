@@ -167,7 +167,7 @@ fn n2_wrong_admin_states_and_unreached_nodes_fail_the_verdict() {
 }
 
 #[test]
-fn z2_the_verdict_fails_for_wrong_pools_and_for_overlapping_writes() {
+fn z2_pools_out_of_sync_and_overlapping_writes_fail() {
     assert!(report().passed() && report().text().contains("PASSED: all 3 pools are in sync."));
     let wrong = Report { converged: false, wrong_pools: 2, ..report() };
     assert!(!wrong.passed() && wrong.text().contains("FAILED: 2 of 3 pools are out of sync."));
@@ -257,7 +257,7 @@ fn drawn() -> Report {
     };
     let picture = Picture {
         length_us: 60_000_000,
-        wrong: vec![(1_000_000, 3), (20_000_000, 1), (59_000_000, 0)],
+        out_of_sync: vec![(1_000_000, 3), (20_000_000, 1), (59_000_000, 0)],
         waits_us: vec![500_000, 2_000_000, 9_000_000],
         writes: vec![
             write("shop-<web>", 1_000_000, false, Fate::Done),

@@ -74,13 +74,13 @@ fn a_pool_is_wrong_with_a_missing_or_unwanted_member() {
     };
     assert_eq!(judge(&["10.0.0.1", "10.0.0.3"], &wanted), []);
     assert_eq!(judge(&["10.0.0.3", "10.0.0.2", "10.0.0.1"], &wanted), []);
-    let [wrong] = &judge(&["10.0.0.1", "10.0.0.9"], &wanted)[..] else { panic!("one wrong pool") };
+    let [wrong] = &judge(&["10.0.0.1", "10.0.0.9"], &wanted)[..] else { panic!("one pool out of sync") };
     assert_eq!((wrong.load_balancer.as_str(), wrong.pool.as_str()), ("LB", "Shop-Web"));
     assert_eq!(wrong.missing, ["10.0.0.3".parse::<IpAddr>().expect("an address")]);
     assert_eq!(wrong.unwanted, ["10.0.0.9".parse::<IpAddr>().expect("an address")]);
 
     wanted.insert("shop-gone".to_owned(), Wanted::default());
-    let [nowhere] = &judge(&["10.0.0.1", "10.0.0.3"], &wanted)[..] else { panic!("one wrong pool") };
+    let [nowhere] = &judge(&["10.0.0.1", "10.0.0.3"], &wanted)[..] else { panic!("one pool out of sync") };
     assert_eq!((nowhere.load_balancer.as_str(), nowhere.pool.as_str()), ("", "shop-gone"));
 }
 

@@ -78,7 +78,7 @@ async fn z1_a_pool_is_read_and_written_and_its_convergence_is_tracked() {
     assert_eq!(addresses[0]["properties"]["ipAddress"], "10.0.0.1");
 
     let (wrong, waits) =
-        fakes.azure.ask(|azure, _| (azure.convergence.wrong(), azure.convergence.waits_us())).await;
+        fakes.azure.ask(|azure, _| (azure.convergence.out_of_sync(), azure.convergence.waits_us())).await;
     assert_eq!((wrong, waits.len()), (0, 1));
     let counters = fakes.counters().await;
     assert_eq!((counters.load_balancer_gets, counters.pool_gets, counters.pool_puts), (1, 1, 1));
@@ -163,11 +163,11 @@ async fn z1_convergence_follows_an_operation_that_fails_and_undoes_its_write() {
         })
         .await;
     put(&client, &fakes, "10.0.0.1").await.expect("an answer");
-    // Right when the write is answered, wrong again when it is taken back; ARM gets no request meanwhile.
+    // In sync when the write is answered, out of sync again when it is taken back; ARM gets no request meanwhile.
     let mut seen = (0, 0);
     while seen.0 < 2 {
         soon(moved.changed()).await.expect("the owner lives");
-        seen = fakes.azure.ask(|azure, _| (azure.convergence.moves(), azure.convergence.wrong())).await;
+        seen = fakes.azure.ask(|azure, _| (azure.convergence.moves(), azure.convergence.out_of_sync())).await;
     }
     assert_eq!(seen, (2, 1));
     fakes.stop().await;

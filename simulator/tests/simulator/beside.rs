@@ -6,7 +6,7 @@ use std::time::Duration;
 use simulator::models::arm::Latency;
 use simulator::{
     Beside, Churn, Fakes, LiveCcm, Outcome, Pattern, Play, Report, Settings, Size, States, Story, Told,
-    World, vnet_id, wanted_pools, wrong_pools,
+    World, wrong_pools, vnet_id, wanted_pools,
 };
 
 const SIZE: Size = Size { services: 12, load_balancers: 3, nodes: 12, endpoints: 1, dual_stack: false };
@@ -84,7 +84,7 @@ async fn n1_a_manager_beside_the_service_taints_nodes_that_stop() {
     let acts = Story::read("at 0s nodes stop 2\n").expect("a story").timetable();
     let play = Play::new(&fakes, world.clone(), Churn::new(Pattern::Still, 1)).await.with(&acts);
     let outcome: Outcome = play.run(Duration::ZERO, |_| ()).await;
-    assert_eq!(outcome.wrong, [], "what is not Ready stays in its pools");
+    assert_eq!(outcome.wrong_pools, [], "what is not Ready stays in its pools");
     let mut moved = fakes.cluster.revision();
     let tainted = async {
         loop {
@@ -120,7 +120,7 @@ async fn z2_what_a_scenario_lets_happen_reaches_both_models_at_its_time() {
     world.populate(&fakes, &vnet_id()).await;
     let play = Play::new(&fakes, world.clone(), Churn::new(story.pattern, 1)).await.with(&story.happenings);
     let outcome = play.run(Duration::from_millis(1), |_| ()).await;
-    assert!(!outcome.wrong.is_empty(), "nothing repairs it");
+    assert!(!outcome.wrong_pools.is_empty(), "nothing repairs it");
     let (nodes, down) = fakes
         .cluster
         .ask(|cluster, _| {

@@ -47,7 +47,7 @@ async fn z2_nodes_join_and_the_oldest_go_with_their_pods_which_run_on_others() {
         assert_eq!(required.len(), 3, "{pool} has its pods again, on three nodes");
         assert!(required.iter().all(|ip| matches!(ip, IpAddr::V4(ip) if ip.octets()[3] >= 16)), "{pool}");
     }
-    assert_eq!(outcome.wrong.len(), 30, "nothing was written");
+    assert_eq!(outcome.wrong_pools.len(), 30, "nothing was written");
 }
 
 #[tokio::test]
@@ -74,10 +74,10 @@ async fn z2_labelled_nodes_are_not_required_until_the_label_is_gone_again() {
         let rest: BTreeSet<IpAddr> = before[pool].iter().filter(|ip| !left_out(ip)).copied().collect();
         assert_eq!(*required, rest, "{pool}");
     }
-    assert!(labelled != before && !outcome.wrong.is_empty());
+    assert!(labelled != before && !outcome.wrong_pools.is_empty());
     let (fakes, outcome) =
         play(&[&format!("nodes label 4 {key}=yes"), &format!("nodes unlabel {key}")]).await;
-    assert_eq!((required(&fakes).await, outcome.wrong.len()), (before, 0));
+    assert_eq!((required(&fakes).await, outcome.wrong_pools.len()), (before, 0));
 }
 
 #[tokio::test]
@@ -85,14 +85,14 @@ async fn z2_nodes_that_vanish_return_as_they_were() {
     let (fakes, _) = play(&["nodes vanish 5"]).await;
     assert_eq!(nodes(&fakes).await.len(), 7);
     let (fakes, outcome) = play(&["nodes vanish 5", "nodes return"]).await;
-    assert_eq!((nodes(&fakes).await.len(), outcome.wrong.len()), (12, 0));
+    assert_eq!((nodes(&fakes).await.len(), outcome.wrong_pools.len()), (12, 0));
 }
 
 #[tokio::test]
 async fn n1_a_tainted_node_must_be_down_in_all_its_pools() {
     let key = "node.kubernetes.io/out-of-service";
     let (fakes, outcome) = play(&[&format!("nodes taint 2 {key}=nodeshutdown")]).await;
-    assert_eq!(outcome.wrong, [], "it stays a member");
+    assert_eq!(outcome.wrong_pools, [], "it stays a member");
     let count = |azure: &mut simulator::Azure, _| {
         let pools: Vec<(String, String)> = azure
             .model
@@ -111,7 +111,7 @@ async fn n1_a_tainted_node_must_be_down_in_all_its_pools() {
 #[tokio::test]
 async fn n4_what_somebody_else_sets_down_may_be_so() {
     let (fakes, outcome) = play(&["others set down a member of every 10"]).await;
-    assert_eq!((outcome.wrong.len(), outcome.wrong_entries.len()), (0, 0));
+    assert_eq!((outcome.wrong_pools.len(), outcome.wrong_entries.len()), (0, 0));
     let down = |azure: &mut simulator::Azure, _| {
         let pools: Vec<_> = azure.convergence.names().cloned().collect();
         let members = pools
@@ -137,7 +137,7 @@ async fn z2_services_sleep_without_pods_and_wake_up_with_as_many() {
 #[tokio::test]
 async fn z2_a_deleted_namespace_leaves_nothing_and_a_returned_pool_is_wrong() {
     let (fakes, outcome) = play(&["namespace delete"]).await;
-    assert_eq!(outcome.wrong.len(), 0);
+    assert_eq!(outcome.wrong_pools.len(), 0);
     let left = |kind| {
         move |model: &KubeModel| {
             let mut all = model.list(kind);
@@ -167,7 +167,7 @@ async fn z2_a_deleted_namespace_leaves_nothing_and_a_returned_pool_is_wrong() {
         fakes.foreign_put("kubernetes", "team-000-web-00000", members).await;
     };
     let (outcome, ()) = tokio::join!(play.run(Duration::ZERO, |_| ()), again);
-    let wrong: Vec<&str> = outcome.wrong.iter().map(|wrong| wrong.pool.as_str()).collect();
+    let wrong: Vec<&str> = outcome.wrong_pools.iter().map(|wrong| wrong.pool.as_str()).collect();
     assert_eq!(wrong, ["team-000-web-00000"]);
 }
 

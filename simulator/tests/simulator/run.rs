@@ -1,12 +1,12 @@
-//! Whole runs, with the simplest controller that can be: it writes every pool that is wrong.
+//! Whole runs, with the simplest controller that can be: it writes every pool that is out of sync.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use simulator::models::arm::{self, Latency};
 use simulator::{
-    Churn, Fakes, Outcome, Pattern, Play, Report, Settings, Size, Stage, Story, Told, Wanted, World, vnet_id,
-    wanted_pools, wrong_pools,
+    Churn, Fakes, Outcome, Pattern, Play, Report, Settings, Size, Stage, Story, Told, Wanted, World,
+    wrong_pools, vnet_id, wanted_pools,
 };
 
 const SIZE: Size = Size { services: 10, load_balancers: 2, nodes: 8, endpoints: 3, dual_stack: false };
@@ -19,7 +19,7 @@ async fn start() -> (Fakes, World) {
     (fakes, world)
 }
 
-/// Writes every wrong pool whenever something has changed in the cluster, without end.
+/// Writes every pool out of sync whenever something has changed in the cluster, without end.
 async fn control(fakes: &Fakes) {
     let mut changed = fakes.cluster.revision();
     loop {
@@ -55,13 +55,13 @@ async fn z2_a_run_converges_behind_a_controller_and_is_measured() {
     let report = Report::gather(&fakes, &told, &world, outcome).await;
     assert!(report.passed(), "{}", report.text());
     assert_eq!((report.changes, report.pools, report.convergence_seconds.waiting), (100, 10, 0));
-    let took = report.first_event_to_converged_seconds.expect("all right");
+    let took = report.first_event_to_converged_seconds.expect("all in sync");
     assert!(took > 0.15 && report.convergence_seconds.count > 10, "{}", report.text());
     fakes.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z2_a_run_without_a_controller_names_the_wrong_pools() {
+async fn z2_a_run_without_a_controller_names_the_pools_out_of_sync() {
     let (fakes, world) = start().await;
     let churn = Churn::new(Pattern::Burst, 1);
     let story =
@@ -75,7 +75,9 @@ async fn z2_a_run_without_a_controller_names_the_wrong_pools() {
     assert_eq!((report.changes, report.wrong_pools), (50, 10));
     assert_eq!(report.unreached, ["apiserver restart"], "there is no watch");
     assert_eq!(report.convergence_seconds.count, 0);
-    assert!(report.convergence_seconds.waiting > 10 && !report.wrong_pool_details[0].missing.is_empty());
+    assert!(
+        report.convergence_seconds.waiting > 10 && !report.wrong_pool_details[0].missing.is_empty()
+    );
     assert_eq!(report.first_event_to_converged_seconds, None);
     fakes.stop().await;
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use simulator::models::kube::build::Family;
 use simulator::{
-    CLUSTER_NAME, Change, Churn, Fakes, FileOptions, Files, Pattern, Phase, Settings, Size, World, vnet_id,
-    wanted_pools, wrong_pools,
+    CLUSTER_NAME, Change, Churn, Fakes, FileOptions, Files, Pattern, Phase, Settings, Size, World,
+    wrong_pools, vnet_id, wanted_pools,
 };
 
 const SIZE: Size = Size { services: 40, load_balancers: 3, nodes: 12, endpoints: 3, dual_stack: true };
@@ -124,7 +124,7 @@ fn b_a_burst_moves_a_pod_of_every_service_five_times_within_a_second() {
 }
 
 #[tokio::test]
-async fn z2_a_world_begins_with_right_pools_spread_over_load_balancers() {
+async fn z2_a_world_begins_with_pools_in_sync_on_load_balancers() {
     let fakes = Fakes::start(Settings::default()).await.expect("a free port");
     let world = World::new(SIZE, 1);
     world.populate(&fakes, &vnet_id()).await;
@@ -137,7 +137,7 @@ async fn z2_a_world_begins_with_right_pools_spread_over_load_balancers() {
             let names = ["kubernetes", "lb-2", "lb-3"];
             let pools = names.map(|lb| azure.model.pools(lb).map(str::to_owned).collect::<Vec<_>>());
             assert_eq!(azure.model.load_balancers().collect::<Vec<_>>(), names);
-            assert_eq!((azure.convergence.pools(), azure.convergence.wrong()), (wanted.len(), 0));
+            assert_eq!((azure.convergence.pools(), azure.convergence.out_of_sync()), (wanted.len(), 0));
             (wrong_pools(&azure.model, &wanted), pools)
         })
         .await;

@@ -178,7 +178,7 @@ impl Plan {
         text + "\n"
     }
 
-    /// The form for operators: pools that are right are counted and not named.
+    /// The form for operators: pools in sync are counted and not named.
     pub(super) fn text(&self) -> String {
         let Summary { pools, would_change, add, remove, down, restore, held, paused, .. } = self.summary;
         let Summary { not_compared, not_manageable, without_pool, unknown_sources, .. } = self.summary;

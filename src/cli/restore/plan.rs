@@ -21,7 +21,7 @@ pub(super) type Documents = BTreeMap<PoolId, Value>;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Finding {
     /// It is ours to write, and has the members of its pre-image.
-    Right,
+    InSync,
     /// It is not ours to write, and has the members of its pre-image.
     Same,
     /// It is to be written.
@@ -61,7 +61,7 @@ impl Finding {
         let is_now = image.is_now(document);
         let pauses = if grounds.named { Vec::new() } else { pauses(&image.id, grounds.snapshot) };
         let level = match level(image, grounds.snapshot) {
-            Ok(level) if is_now && pauses.is_empty() && level.keeps != Keeps::All => return Finding::Right,
+            Ok(level) if is_now && pauses.is_empty() && level.keeps != Keeps::All => return Finding::InSync,
             Ok(_) | Err(_) if is_now => return Finding::Same,
             Ok(level) => level,
             Err(why) => return why,
@@ -90,7 +90,7 @@ impl Finding {
     /// Whether it is ours to write, and whether it is as in the snapshot already.
     fn stands(&self) -> (bool, bool) {
         match self {
-            Finding::Right => (true, true),
+            Finding::InSync => (true, true),
             Finding::Change { .. } => (true, false),
             Finding::Same => (false, true),
             Finding::Kept
@@ -102,7 +102,7 @@ impl Finding {
         }
     }
 
-    /// Whether the machines are to make it right, or to keep it so.
+    /// Whether the machines are to bring it into sync, or to keep it so.
     pub(super) fn is_work(&self) -> bool {
         let (ours, _) = self.stands();
         ours
@@ -114,15 +114,15 @@ impl Finding {
     }
 
     /// Whether it is as in the snapshot already.
-    pub(super) fn is_right(&self) -> bool {
-        let (_, right) = self.stands();
-        right
+    pub(super) fn is_in_sync(&self) -> bool {
+        let (_, in_sync) = self.stands();
+        in_sync
     }
 
     /// In words.
     pub(super) fn words(&self) -> String {
         match self {
-            Finding::Right | Finding::Same => "is right".to_owned(),
+            Finding::InSync | Finding::Same => "is in sync".to_owned(),
             Finding::Change { add, remove } => {
                 let part = |what: &str, members: &Vec<String>| {
                     (!members.is_empty()).then(|| format!("{what} {}", named(members.clone())))
@@ -226,29 +226,31 @@ impl Served {
         match finding {
             Finding::Change { .. } => Some(to_come("will")),
             Finding::Kept | Finding::Unserved | Finding::Paused(_) => Some(to_come("would")),
-            Finding::Right | Finding::Same if now < of => {
+            Finding::InSync | Finding::Same if now < of => {
                 let end = if now == 0 { ", so no traffic is served" } else { "" };
                 Some(format!("warning: of the {of} nodes that endpoints are on it holds {now}{end}"))
             }
-            Finding::Right | Finding::Same | Finding::Gone | Finding::Foreign | Finding::NotManageable(_) => {
-                None
-            }
+            Finding::InSync
+            | Finding::Same
+            | Finding::Gone
+            | Finding::Foreign
+            | Finding::NotManageable(_) => None,
         }
     }
 }
 
-/// The plan in words: each pool that is not right, what is paused, how many of the nodes that endpoints are on are in a
+/// The plan in words: each pool that is out of sync, what is paused, how many of the nodes that endpoints are on are in a
 /// pool and will be, and whatever is different and is not restored.
 pub(super) fn lines(images: &[Image], findings: &[Finding], grounds: &Grounds<'_>) -> Vec<Printable> {
-    let right = findings.iter().filter(|finding| finding.is_right()).count();
+    let in_sync = findings.iter().filter(|finding| finding.is_in_sync()).count();
     let changes = findings.iter().filter(|finding| finding.is_change()).count();
-    let others = findings.len() - right - changes;
+    let others = findings.len() - in_sync - changes;
     let mut all = vec![printable!(
-        "{changes} pools would be written, {right} are right, {others} are left as they are"
+        "{changes} pools would be written, {in_sync} are in sync, {others} are left as they are"
     )];
     all.extend(of_all(grounds.snapshot));
     for (image, finding) in images.iter().zip(findings) {
-        let words = (!finding.is_right()).then(|| finding.words());
+        let words = (!finding.is_in_sync()).then(|| finding.words());
         let served = Served::of(image, grounds).and_then(|served| served.words(finding));
         let found: Vec<String> = words.into_iter().chain(served).collect();
         let mut lines = Vec::new();

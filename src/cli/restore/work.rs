@@ -1,4 +1,4 @@
-//! Follows the machines while they put pre-images back, until each pool is right, or is known not to become so.
+//! Follows the machines while they put pre-images back, until each pool is in sync, or cannot become so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,21 +23,21 @@ const SETTLED_AFTER: Duration = Duration::from_secs(2);
 /// What has become of a pool that is restored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// It was written, and is right.
+    /// It was written, and is in sync.
     Restored,
-    /// It is right, and was not written.
-    Right,
+    /// It is in sync, and was not written.
+    InSync,
     /// It could not be written.
     Failed(String),
-    /// It is not right yet: its state.
+    /// It is out of sync: its state.
     Pending(String),
 }
 
 impl Fate {
     /// Whether the pool has the members of its pre-image.
-    pub(super) fn is_right(&self) -> bool {
+    pub(super) fn is_in_sync(&self) -> bool {
         match self {
-            Fate::Restored | Fate::Right => true,
+            Fate::Restored | Fate::InSync => true,
             Fate::Failed(_) | Fate::Pending(_) => false,
         }
     }
@@ -46,7 +46,7 @@ impl Fate {
     pub(super) fn words(&self) -> String {
         match self {
             Fate::Restored => "restored".to_owned(),
-            Fate::Right => "is right".to_owned(),
+            Fate::InSync => "is in sync".to_owned(),
             Fate::Failed(why) => format!("failed: {why}"),
             Fate::Pending(why) => format!("not done: {why}"),
         }
@@ -65,8 +65,8 @@ impl Fate {
             );
         }
         match view.state {
-            PoolState::Right if end == Some(AttemptEnd::Written) => Fate::Restored,
-            PoolState::Right => Fate::Right,
+            PoolState::InSync if end == Some(AttemptEnd::Written) => Fate::Restored,
+            PoolState::InSync => Fate::InSync,
             PoolState::Failed if end == Some(AttemptEnd::Stale) => {
                 Fate::Failed("it does not exist any more".to_owned())
             }
@@ -186,7 +186,7 @@ impl Work<'_> {
 #[derive(Default)]
 struct Told {
     leadership: String,
-    right: Option<usize>,
+    in_sync: Option<usize>,
 }
 
 impl Told {
@@ -213,10 +213,10 @@ impl Told {
     }
 
     fn progress(&mut self, fates: &BTreeMap<PoolId, Fate>) {
-        let right = fates.values().filter(|fate| fate.is_right()).count();
-        if self.right != Some(right) {
-            self.right = Some(right);
-            tell([printable!("{right} of {} pools are right", fates.len())]);
+        let in_sync = fates.values().filter(|fate| fate.is_in_sync()).count();
+        if self.in_sync != Some(in_sync) {
+            self.in_sync = Some(in_sync);
+            tell([printable!("{in_sync} of {} pools are in sync", fates.len())]);
         }
     }
 }

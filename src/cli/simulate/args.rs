@@ -12,7 +12,7 @@ use simulator::{Beside, FileOptions, NAMED, Pattern, Story, lay_over};
 
 use super::us;
 
-/// What the pools get on top of the duration to become right, where nothing else is said.
+/// What the pools get on top of the duration to get in sync, where nothing else is said.
 const SETTLE: Duration = Duration::from_secs(120);
 /// Changes per second, where nothing else is said.
 const RATE: f64 = 5.0;
@@ -79,10 +79,10 @@ pub(in crate::cli) struct SimulateArgs {
     /// and more (docs/simulator.md), with @LOAD-BALANCER behind it of that one alone. Repeatable.
     #[arg(long, value_parser = simulator::fault)]
     fault: Vec<Fault>,
-    /// How long to wait, after the last change, until every pool is right [default: the duration and 120 s].
+    /// How long to wait, after the last change, until every pool is in sync [default: the duration and 120 s].
     #[arg(long, value_parser = simulator::duration)]
     settle: Option<Duration>,
-    /// Fails when the last pool was not right this long after the first change, by the clock on the wall.
+    /// Fails when the last pool was out of sync this long after the first change, by the clock on the wall.
     #[arg(long, value_parser = simulator::duration)]
     pub(super) within: Option<Duration>,
     /// Plays the same story with upstream's updater too, on simulated time, and reports both.

@@ -145,7 +145,7 @@ fn pool() -> PoolView {
         family: Family::V4,
         source: Source::Xds { name: name("cluster:web"), note: "xDS node id: pools".into(), remarks },
         services: [(ServiceUid::new("cluster:web"), ServiceKey::of_source("cluster:web"))].into(),
-        state: PoolState::Right,
+        state: PoolState::InSync,
         since: Now::ZERO,
         level: Level::default(),
         provenance: Provenance::Watch,
@@ -156,7 +156,7 @@ fn pool() -> PoolView {
         waiting_since: None,
         out_of_sync: None,
         provisioning_failed: false,
-        next_at: None,
+        blocked: None,
         retries: BTreeMap::new(),
         attempt: None,
         last_end: None,
@@ -314,7 +314,7 @@ fn x4_a_source_says_what_its_pools_get_and_what_is_wrong() {
             "note": format!("{ENDPOINTS} shop/web: invalid resource: no port"),
             "pools": [
                 { "loadBalancer": "Edge", "backendPool": "Again", "state": null, "notManageable": null },
-                { "loadBalancer": "edge", "backendPool": "web", "state": "right", "notManageable": null },
+                { "loadBalancer": "edge", "backendPool": "web", "state": "in_sync", "notManageable": null },
             ],
         },
     ]);

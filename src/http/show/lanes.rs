@@ -55,10 +55,12 @@ pub(in crate::http) struct Lane<'a> {
     writing: Option<LaneWriting>,
     /// The pools that wait, in the order in which they would be granted.
     waiting: Vec<LaneWaiting>,
-    /// How long it stays closed, in seconds. Null: it is open.
-    closed_for_seconds: Option<Seconds>,
-    /// The fault for which its writes wait, other than those of admin states alone.
-    blocked_by: Option<&'a str>,
+    /// Why it starts no write now, other than those of admin states alone. Null: it is open.
+    blocked_by: Option<words::BlockedBy>,
+    /// When it opens, in seconds. Null: it is open, or that is not known.
+    blocked_for_seconds: Option<Seconds>,
+    /// The fault for which its writes wait, with `breaker`. Null: there is none.
+    fault: Option<&'a str>,
 }
 
 /// A pool that is being written.
@@ -89,8 +91,10 @@ pub(super) struct LaneWaiting {
 pub(super) struct Gate {
     /// The class of requests.
     class: words::GateClass,
-    /// How long Azure has asked to wait, in seconds. Null: the gate is open.
-    closed_for_seconds: Option<Seconds>,
+    /// Why no write starts: `throttled` or `budget`. Null: one may.
+    blocked_by: Option<words::BlockedBy>,
+    /// How long that lasts, in seconds. Null: one may start.
+    blocked_for_seconds: Option<Seconds>,
     /// How many requests may be sent now.
     budget_left: f64,
     /// How many requests can be saved up.
@@ -125,11 +129,12 @@ impl Show {
 
     /// A lane.
     pub(in crate::http) fn lane<'a>(&self, lane: &'a LaneView) -> Lane<'a> {
-        let waiting = lane.waiting.iter().map(|(pool, class, since)| LaneWaiting {
-            pool: pool.to_string(),
-            class,
-            seconds: self.age(*since),
+        let waiting = lane.waiting.iter().map(|waiting| LaneWaiting {
+            pool: waiting.pool.to_string(),
+            class: waiting.class,
+            seconds: self.age(waiting.since),
         });
+        let blocked = lane.blocked();
         Lane {
             load_balancer: lane.lb.as_str(),
             writing: lane.writing.as_ref().map(|(pool, phase, since)| LaneWriting {
@@ -138,16 +143,19 @@ impl Show {
                 seconds: self.age(*since),
             }),
             waiting: waiting.collect(),
-            closed_for_seconds: lane.closed_until.map(|at| self.until(at)),
-            blocked_by: lane.blocked_by.as_deref(),
+            blocked_by: blocked.map(|blocked| words::BlockedBy(blocked.why.as_str())),
+            blocked_for_seconds: blocked.and_then(|blocked| blocked.until).map(|at| self.until(at)),
+            fault: lane.fault.as_deref(),
         }
     }
 
     /// A gate with its budget.
     pub(super) fn gate(&self, class: GateClass, gate: &GateView) -> Gate {
+        let blocked = gate.blocked.filter(|blocked| blocked.applies(self.now));
         Gate {
             class: words::GateClass(class.as_str()),
-            closed_for_seconds: gate.closed_until.map(|at| self.until(at)),
+            blocked_by: blocked.map(|blocked| words::BlockedBy(blocked.why.as_str())),
+            blocked_for_seconds: blocked.and_then(|blocked| blocked.until).map(|at| self.until(at)),
             budget_left: gate.tokens,
             budget: gate.capacity,
         }

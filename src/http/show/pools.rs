@@ -47,8 +47,10 @@ pub(in crate::http) struct PoolLine<'a> {
     provisioning_failed: bool,
     /// Whether it may have begun earlier: it was found then, by a look at the pool or by a new leader.
     out_of_sync_at_least: bool,
-    /// When it takes part again, in seconds. Null: it waits for no time.
-    next_in_seconds: Option<Seconds>,
+    /// Why it is not written now. Null: nothing is to be written, it is being written, or it is its turn.
+    blocked_by: Option<words::BlockedBy>,
+    /// When it may go on, in seconds. Null: not known.
+    blocked_for_seconds: Option<Seconds>,
     /// What the last failure said, until an attempt succeeds.
     last_error: Option<&'a str>,
     /// Why it is not as it should be, in one sentence. Null: it is.
@@ -274,6 +276,7 @@ struct Remark {
 impl Show {
     /// A pool in a list.
     pub(in crate::http) fn pool_line<'a>(&self, pool: &'a PoolView, snapshot: &Snapshot) -> PoolLine<'a> {
+        let blocked = snapshot.blocked(self.now, pool);
         PoolLine {
             load_balancer: pool.pool.lb.as_str(),
             backend_pool: pool.pool.pool.as_str(),
@@ -288,7 +291,8 @@ impl Show {
             out_of_sync_seconds: pool.out_of_sync.map(|out| self.age(out.since)),
             provisioning_failed: pool.provisioning_failed,
             out_of_sync_at_least: pool.out_of_sync.is_some_and(|out| out.at_least),
-            next_in_seconds: pool.next_at.map(|at| self.until(at)),
+            blocked_by: blocked.map(|blocked| words::BlockedBy(blocked.why.as_str())),
+            blocked_for_seconds: blocked.and_then(|blocked| blocked.until).map(|at| self.until(at)),
             last_error: pool.last_error.as_deref(),
             why: why(pool, snapshot, self),
             held: pool.held.as_ref().map(|held| self.held(held)),

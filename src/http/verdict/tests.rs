@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use actors::clock::Clock;
 use model::assignment::{Held, Waits};
+use model::blocked::Blocked;
 use model::error::NotManageable;
 use model::ids::{AddressName, Epoch, Family, LbName, NodeName, PoolName, ServiceKey, ServiceUid};
 use model::level::{Level, Member, Provenance, Source};
@@ -54,7 +55,7 @@ fn pool(state: PoolState) -> PoolView {
         waiting_since: None,
         out_of_sync: None,
         provisioning_failed: false,
-        next_at: None,
+        blocked: None,
         retries: BTreeMap::new(),
         attempt: None,
         last_end: None,
@@ -97,8 +98,8 @@ fn differing(state: PoolState) -> PoolView {
 
 #[test]
 fn h3_each_candidacy_has_its_reason() {
-    let told = |candidacy| said(&ServiceView { candidacy, ..service() }, Some(pool(PoolState::Right)));
-    assert_eq!(told(Candidacy::Candidate), "right: every pool of it is as it should be");
+    let told = |candidacy| said(&ServiceView { candidacy, ..service() }, Some(pool(PoolState::InSync)));
+    assert_eq!(told(Candidacy::Candidate), "in sync: every pool matches its endpoints");
     assert!(told(Candidacy::NotLocal).starts_with("not managed: spec.externalTrafficPolicy"));
     assert!(told(Candidacy::NotLoadBalancer).starts_with("not managed: spec.type"));
     assert!(told(Candidacy::Deleting).starts_with("not managed: it is being deleted"));
@@ -106,7 +107,7 @@ fn h3_each_candidacy_has_its_reason() {
 }
 
 #[test]
-fn h3_a_service_without_rules_or_a_seen_pool_is_never_right() {
+fn h3_a_service_without_rules_or_a_seen_pool_is_never_in_sync() {
     let without = ServiceView { pools: Vec::new(), ..service() };
     assert!(said(&without, None).starts_with("not managed yet: no load-balancing rule"));
     assert_eq!(said(&service(), None), "pool lb/shop-web has not been looked at yet");
@@ -114,10 +115,10 @@ fn h3_a_service_without_rules_or_a_seen_pool_is_never_right() {
 }
 
 #[test]
-fn h3_every_state_but_right_says_what_is_waited_for() {
+fn h3_every_state_but_in_sync_says_what_is_waited_for() {
     for state in PoolState::ALL {
         let said = said(&service(), Some(pool(state)));
-        assert_eq!(said.starts_with("right"), state == PoolState::Right, "{said}");
+        assert_eq!(said.starts_with("in sync"), state == PoolState::InSync, "{said}");
     }
     let failed =
         PoolView { last_error: Some("HTTP 403 AuthorizationFailed".into()), ..pool(PoolState::Failed) };
@@ -135,8 +136,8 @@ fn g5_a_held_removal_is_told_in_every_state_and_hides_nothing() {
             let says_held = told.contains(&format!("a removal is held back ({})", reason.as_str()));
             assert_eq!(says_held, state != PoolState::Quarantined, "{told}");
             let differs = told.contains("1 missing, 1 to go");
-            assert_eq!(differs, state != PoolState::Right, "{told}");
-            let first = !matches!(state, PoolState::Right);
+            assert_eq!(differs, state != PoolState::InSync, "{told}");
+            let first = !matches!(state, PoolState::InSync);
             assert_eq!(told.starts_with("pool lb/shop-web: a removal"), !first, "{told}");
         }
     }
@@ -161,7 +162,7 @@ fn g5_a_held_removal_comes_before_what_only_takes_its_time() {
 #[test]
 fn h3_a_failure_in_any_state_comes_before_what_is_held_back() {
     let error: Arc<str> = "HTTP 403 AuthorizationFailed".into();
-    for state in PoolState::ALL.into_iter().filter(|state| *state != PoolState::Right) {
+    for state in PoolState::ALL.into_iter().filter(|state| *state != PoolState::InSync) {
         let failed = PoolView { last_error: Some(Arc::clone(&error)), ..pool(state) };
         let told = said(&service(), Some(PoolView { held: hold(HeldReason::AddOnly), ..failed }));
         let failure = told.find("last error: HTTP 403 AuthorizationFailed").expect("the failure is told");
@@ -180,7 +181,7 @@ fn h3_a_failure_in_any_state_comes_before_what_is_held_back() {
 fn h3_of_several_pools_the_one_that_matters_most_is_told() {
     let second = PoolId::new(LbName::new("lb"), PoolName::new("shop-web-IPv6"));
     let service = ServiceView { pools: vec![id(), second.clone()], ..service() };
-    let first = PoolView { held: hold(HeldReason::Fraction), ..pool(PoolState::Right) };
+    let first = PoolView { held: hold(HeldReason::Fraction), ..pool(PoolState::InSync) };
     let mut snapshot = with(first);
     let failed = PoolView { pool: second.clone(), ..pool(PoolState::Failed) };
     snapshot.pools.insert(second, Arc::new(failed));
@@ -228,7 +229,7 @@ fn g6_a_pause_is_told_with_who_since_when_why_and_how_far() {
 
 fn lane() -> LaneView {
     let lb = LbName::new("lb");
-    LaneView { lb, writing: None, waiting: Vec::new(), closed_until: None, blocked_by: None }
+    LaneView { lb, writing: None, waiting: Vec::new(), closed: None, fault: None }
 }
 
 fn on(lane: LaneView) -> Snapshot {
@@ -260,9 +261,9 @@ fn gated(gate: GateView) -> Snapshot {
 
 #[test]
 fn h3_a_due_pool_names_what_it_waits_for_and_for_how_long() {
-    let later = Some(Now::from_millis(130_000));
+    let later = |why: Blocked| Some(why.until(Now::from_millis(130_000)));
     let other = PoolId::new(LbName::new("lb"), PoolName::new("other"));
-    let open = GateView { closed_until: None, tokens: 0.0, capacity: 500.0, short_until: None };
+    let gate = |blocked| GateView { blocked, tokens: 0.0, capacity: 500.0 };
     let leads = |role, holder: Option<&str>| LeadershipView {
         identity: "us".into(),
         role,
@@ -275,16 +276,23 @@ fn h3_a_due_pool_names_what_it_waits_for_and_for_how_long() {
     let led = |view| Snapshot { leadership: Some(view), ..with(due()) };
     let cases = [
         (
-            on(LaneView { blocked_by: Some("HTTP 403 AuthorizationFailed".into()), ..lane() }),
+            on(LaneView { fault: Some("HTTP 403 AuthorizationFailed".into()), ..lane() }),
             "fail alike: HTTP 403",
         ),
         (
             on(LaneView { writing: Some((other, "polling", Now::from_millis(93_000))), ..lane() }),
             "at work on pool lb/other for 7 s (polling)",
         ),
-        (on(LaneView { closed_until: later, ..lane() }), "its load balancer is closed for 30 s more"),
-        (gated(GateView { closed_until: later, ..open.clone() }), "Azure throttles writes for 30 s more"),
-        (gated(GateView { short_until: later, ..open }), "the budget for writes is spent for 30 s more"),
+        (
+            on(LaneView { closed: later(Blocked::LaneLocked), ..lane() }),
+            "another operation holds its load balancer's lock for 30 s more",
+        ),
+        (
+            on(LaneView { closed: later(Blocked::LaneInDoubt), ..lane() }),
+            "its load balancer is closed for 30 s more",
+        ),
+        (gated(gate(later(Blocked::Throttled))), "Azure throttles writes for 30 s more"),
+        (gated(gate(later(Blocked::Budget))), "the budget for writes is spent for 30 s more"),
         (
             lease("waiting", Whose::Stranger),
             "the shared Lease, wanted for 20 s, which another, a stranger, has held for 60 s, for 5 s more at most",
@@ -303,8 +311,35 @@ fn h3_a_due_pool_names_what_it_waits_for_and_for_how_long() {
 }
 
 #[test]
+fn h3_a_waiting_pool_names_the_reason_and_the_rest_of_the_wait() {
+    for why in Blocked::ALL {
+        let waiting =
+            PoolView { blocked: Some(why.until(Now::from_millis(130_000))), ..pool(PoolState::Waiting) };
+        let expected = format!("pool lb/shop-web waits 30 s more: {}", why.meaning());
+        assert_eq!(said(&service(), Some(waiting)), expected);
+    }
+}
+
+#[test]
+fn h3_of_several_reasons_the_first_in_the_order_of_the_enum_is_named() {
+    let throttled = GateView {
+        blocked: Some(Blocked::Throttled.until(Now::from_millis(130_000))),
+        tokens: 0.0,
+        capacity: 500.0,
+    };
+    let other = PoolId::new(LbName::new("lb"), PoolName::new("other"));
+    let busy = LaneView { writing: Some((other, "polling", Now::from_millis(93_000))), ..lane() };
+    let gates = [(GateClass::Writes, throttled)].into();
+    let both = Snapshot { gates, ..on(busy.clone()) };
+    assert!(of(&service(), &both).contains("Azure throttles writes"));
+    let fault =
+        Snapshot { gates: both.gates.clone(), ..on(LaneView { fault: Some("HTTP 403".into()), ..busy }) };
+    assert!(of(&service(), &fault).contains("fail alike"));
+}
+
+#[test]
 fn w10_a_fault_that_stops_the_writes_comes_before_a_held_removal() {
-    let lane = LaneView { blocked_by: Some("HTTP 403".into()), ..lane() };
+    let lane = LaneView { fault: Some("HTTP 403".into()), ..lane() };
     let lanes = [(lane.lb.clone(), Arc::new(lane))].into();
     let pool = PoolView { held: hold(HeldReason::AddOnly), ..due() };
     let told = of(&service(), &Snapshot { lanes, ..with(pool) });
@@ -333,8 +368,8 @@ fn d2_a_refused_pool_and_d6_a_data_error_are_told() {
     let refused = ServiceView { not_manageable: vec![(id(), NotManageable::OutboundRule)], ..service() };
     assert_eq!(said(&refused, None), "pool lb/shop-web is not written: an outbound rule uses the pool");
     let wrong = ServiceView { data_errors: vec!["node n is not known".into()], ..service() };
-    let told = said(&wrong, Some(pool(PoolState::Right)));
-    assert!(told.starts_with("right") && told.ends_with("node n is not known"), "{told}");
+    let told = said(&wrong, Some(pool(PoolState::InSync)));
+    assert!(told.starts_with("in sync") && told.ends_with("node n is not known"), "{told}");
 }
 
 #[test]
@@ -343,14 +378,14 @@ fn d5_nodes_that_are_left_out_are_named_with_the_rule() {
         |node: &str, family, why| LeftOutView { node: NodeName::new(node), family, ips: [].into(), why };
     let one =
         ServiceView { left_out: vec![left_out("k3s", Family::V4, LeftOut::ExcludedByLabel)], ..service() };
-    let expected = "right: every pool of it is as it should be; node k3s is left out of its IPv4 pool, because it has the \
+    let expected = "in sync: every pool matches its endpoints; node k3s is left out of its IPv4 pool, because it has the \
                     label node.kubernetes.io/exclude-from-external-load-balancers";
-    assert_eq!(said(&one, Some(pool(PoolState::Right))), expected);
+    assert_eq!(said(&one, Some(pool(PoolState::InSync))), expected);
     let all = (0..3).map(|n| left_out(&format!("n{n}"), Family::V6, LeftOut::OtherFamily));
     let three = ServiceView { left_out: all.collect(), ..service() };
     let expected = "node n0 is left out of its IPv6 pool, because its endpoints are all of the other address family; 2 more \
                     are left out";
-    assert!(said(&three, Some(pool(PoolState::Right))).ends_with(expected));
+    assert!(said(&three, Some(pool(PoolState::InSync))).ends_with(expected));
 }
 
 #[test]
@@ -358,14 +393,18 @@ fn n2_a_required_member_that_is_down_is_named_with_the_reason() {
     let ip = IpAddr::from([10, 0, 0, 1]);
     let member = Member { name: AddressName::new("n1"), node_ready: true };
     let level = Level { required: [(ip, member)].into(), ..Level::default() };
-    let down =
-        PoolView { level, observed: Some([ip].into()), observed_down: [ip].into(), ..pool(PoolState::Right) };
+    let down = PoolView {
+        level,
+        observed: Some([ip].into()),
+        observed_down: [ip].into(),
+        ..pool(PoolState::InSync)
+    };
     let told = said(&service(), Some(down.clone()));
-    let expected = "right: every pool of it is as it should be; but member n1 (10.0.0.1) of pool lb/shop-web is Down and \
+    let expected = "in sync: every pool matches its endpoints; but member n1 (10.0.0.1) of pool lb/shop-web is Down and \
                     gets no new connections (another client has set that, or it has not been seen since it was restored)";
     assert_eq!(told, expected);
     let up = PoolView { observed_down: [].into(), ..down };
-    assert_eq!(said(&service(), Some(up)), "right: every pool of it is as it should be");
+    assert_eq!(said(&service(), Some(up)), "in sync: every pool matches its endpoints");
 }
 
 #[test]
@@ -380,7 +419,7 @@ fn h3_a_verdict_is_about_what_matters_most() {
     assert_eq!(reason(&service(), None), VerdictReason::OutOfSync);
     for state in PoolState::ALL {
         let expected = match state {
-            PoolState::Right => VerdictReason::Right,
+            PoolState::InSync => VerdictReason::InSync,
             PoolState::Quarantined => VerdictReason::Quarantined,
             PoolState::Failed => VerdictReason::Failed,
             PoolState::Paused => VerdictReason::Paused,
@@ -396,7 +435,7 @@ fn h3_a_verdict_is_about_what_matters_most() {
     }
     assert_eq!(of(differing(PoolState::Due)), VerdictReason::MissingMembers);
     let in_parts = ServiceView { data_errors: vec!["an endpoint".into()], ..service() };
-    assert_eq!(reason(&in_parts, Some(pool(PoolState::Right))), VerdictReason::Incomplete);
+    assert_eq!(reason(&in_parts, Some(pool(PoolState::InSync))), VerdictReason::Incomplete);
 }
 
 #[test]

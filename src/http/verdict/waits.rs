@@ -1,8 +1,9 @@
-//! What a pool waits for whose changes are due: the first of what keeps its lane from being granted (W1, W4, W6-W10).
+//! What a pool waits for, in words: one text for each reason of [`Blocked`] (W1, W4, W6-W10).
 
+use model::blocked::{Blocked, BlockedUntil};
 use model::machine::Now;
 use model::sample::GateClass;
-use model::view::{LaneView, LeadershipView, PoolView, SharedLeaseView, Snapshot, Whose};
+use model::view::{LeadershipView, PoolView, SharedLeaseView, Snapshot, Whose};
 
 use super::super::show::Show;
 use super::super::values::Seconds;
@@ -14,76 +15,95 @@ pub(super) fn span(Seconds(seconds): Seconds) -> String {
 
 /// What a pool says that is due: for how long, and what it waits for.
 pub(super) fn due(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> String {
-    format!("has waited for {}: {}", span(show.age(pool.since)), cause(pool, snapshot, show))
+    let cause = match snapshot.blocked(show.now, pool) {
+        Some(blocked) => cause(blocked, pool, snapshot, show),
+        None => "it waits for its turn among the load balancers".to_owned(),
+    };
+    format!("has waited for {}: {cause}", span(show.age(pool.since)))
 }
 
 /// What a pool says that has an attempt: whether it is at work, or waits for its next try.
 pub(super) fn attempting(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> String {
-    let lane = snapshot.lanes.get(&pool.pool.lb);
-    let waiting = lane.and_then(|lane| lane.waiting.iter().find(|(waits, _, _)| *waits == pool.pool));
-    let written = lane.and_then(|lane| lane.writing.as_ref()).is_some_and(|(one, _, _)| *one == pool.pool);
-    match waiting {
-        Some((_, _, since)) if !written => {
-            let since = span(show.age(*since));
+    let lane = snapshot.lanes.get(&pool.pool.lb).filter(|lane| !lane.is_writing(&pool.pool));
+    match lane.and_then(|lane| lane.waiting(&pool.pool)) {
+        Some(waiting) => {
+            let since = span(show.age(waiting.since));
             format!("is being written, and has waited for its next try for {since}")
         }
-        Some(_) | None => "is being written".to_owned(),
+        None => "is being written".to_owned(),
     }
 }
 
-fn cause(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> String {
-    let lane = snapshot.lanes.get(&pool.pool.lb);
-    snapshot
-        .leadership
-        .as_ref()
-        .and_then(|leadership| no_leader(leadership, show))
-        .or_else(|| lane.and_then(|lane| blocked(lane)))
-        .or_else(|| gate(snapshot, show))
-        .or_else(|| lane.and_then(|lane| lane_is_shut(lane, pool, show)))
-        .or_else(|| snapshot.shared_lease.as_ref().and_then(|lease| shared_lease(lease, show)))
-        .or_else(|| budget(snapshot, show))
-        .unwrap_or_else(|| "it waits for its turn among the load balancers".to_owned())
+/// What a pool says that is not due, for a reason of its own.
+pub(super) fn own(blocked: BlockedUntil, show: &Show) -> String {
+    let meaning = blocked.why.meaning();
+    match blocked.until {
+        Some(until) => format!("waits {} more: {meaning}", span(show.until(until))),
+        None => format!("waits: {meaning}"),
+    }
+}
+
+/// Why a due pool is not written.
+fn cause(blocked: BlockedUntil, pool: &PoolView, snapshot: &Snapshot, show: &Show) -> String {
+    let said = match blocked.why {
+        Blocked::NotLeader => snapshot.leadership.as_ref().map(|leadership| no_leader(leadership, show)),
+        Blocked::Breaker => fault(pool, snapshot),
+        Blocked::Throttled => class_of(blocked, snapshot)
+            .map(|class| format!("Azure throttles {} for {}", class.as_str(), more(blocked, show))),
+        Blocked::LaneBusy => busy(pool, snapshot, show),
+        Blocked::LaneLocked => {
+            Some(format!("another operation holds its load balancer's lock for {}", more(blocked, show)))
+        }
+        Blocked::LaneInDoubt => Some(format!(
+            "its load balancer is closed for {}: the answer to a write was lost, or an operation runs on it",
+            more(blocked, show)
+        )),
+        Blocked::SharedLease => snapshot.shared_lease.as_ref().and_then(|lease| shared_lease(lease, show)),
+        Blocked::Budget => class_of(blocked, snapshot).map(|class| budget(class, blocked, show)),
+        Blocked::Paused
+        | Blocked::Parked
+        | Blocked::Contention
+        | Blocked::AfterFailure
+        | Blocked::Interval
+        | Blocked::Window
+        | Blocked::Held => None,
+    };
+    said.unwrap_or_else(|| format!("it {}", own(blocked, show)))
+}
+
+/// For how much longer, in words.
+fn more(blocked: BlockedUntil, show: &Show) -> String {
+    blocked.until.map_or_else(|| "some time".to_owned(), |until| format!("{} more", span(show.until(until))))
+}
+
+/// The class of the gate that gives this reason.
+fn class_of(blocked: BlockedUntil, snapshot: &Snapshot) -> Option<GateClass> {
+    snapshot.gates.iter().find(|(_, gate)| gate.blocked == Some(blocked)).map(|(class, _)| *class)
 }
 
 /// This replica does not write (W8).
-fn no_leader(leadership: &LeadershipView, show: &Show) -> Option<String> {
+fn no_leader(leadership: &LeadershipView, show: &Show) -> String {
     let role = leadership.role;
-    if matches!(role, "leader" | "alone") {
-        return None;
-    }
     let since = span(show.age(leadership.since));
-    Some(match leadership.holder.as_deref().filter(|holder| *holder != &*leadership.identity) {
+    match leadership.holder.as_deref().filter(|holder| *holder != &*leadership.identity) {
         Some(holder) => format!("this replica is {role} and does not write it; ask {holder}, which leads"),
         None => format!("no leader is known: this replica has been {role} for {since}"),
-    })
+    }
 }
 
 /// Writes fail for good in the same way (W10).
-fn blocked(lane: &LaneView) -> Option<String> {
-    let fault = lane.blocked_by.as_ref()?;
+fn fault(pool: &PoolView, snapshot: &Snapshot) -> Option<String> {
+    let fault = snapshot.lanes.get(&pool.pool.lb)?.fault.as_ref()?;
     Some(format!(
         "writes on its load balancer are stopped but for one try at a time, for they fail alike: {fault}"
     ))
 }
 
-/// Azure throttles (W6).
-fn gate(snapshot: &Snapshot, show: &Show) -> Option<String> {
-    let closed = snapshot.gates.iter().filter_map(|(class, gate)| Some((gate.closed_until?, class.as_str())));
-    let (until, class) = closed.filter(|(until, _)| *until > show.now).max()?;
-    Some(format!("Azure throttles {class} for {} more", span(show.until(until))))
-}
-
-/// Its load balancer is at work on another pool, or closed (W1, W4, W6).
-fn lane_is_shut(lane: &LaneView, pool: &PoolView, show: &Show) -> Option<String> {
-    if let Some((other, phase, since)) = lane.writing.as_ref().filter(|(one, _, _)| *one != pool.pool) {
-        let since = span(show.age(*since));
-        return Some(format!("its load balancer has been at work on pool {other} for {since} ({phase})"));
-    }
-    let until = span(show.until(lane.closed_until?));
-    Some(format!(
-        "its load balancer is closed for {until} more: Azure asked for that, the answer to a write was lost, or a \
-         foreign operation runs on it"
-    ))
+/// Its load balancer is at work on another pool (W1).
+fn busy(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<String> {
+    let (other, phase, since) = snapshot.lanes.get(&pool.pool.lb)?.writing.as_ref()?;
+    let since = span(show.age(*since));
+    Some(format!("its load balancer has been at work on pool {other} for {since} ({phase})"))
 }
 
 /// The shared Lease is wanted, and is not ours (W7).
@@ -116,15 +136,13 @@ fn shared_lease(lease: &SharedLeaseView, show: &Show) -> Option<String> {
 }
 
 /// Too little is saved up (W9).
-fn budget(snapshot: &Snapshot, show: &Show) -> Option<String> {
-    let short = snapshot.gates.iter().filter_map(|(class, gate)| Some((gate.short_until?, *class)));
-    let (until, class) = short.filter(|(until, _)| *until > show.now).max_by_key(|(until, _)| *until)?;
+fn budget(class: GateClass, blocked: BlockedUntil, show: &Show) -> String {
     let key = match class {
         GateClass::Reads => "readsPer5Minutes",
         GateClass::Writes => "writesPer5Minutes",
     };
-    let (class, until) = (class.as_str(), span(show.until(until)));
-    Some(format!(
-        "the budget for {class} is spent for {until} more (budget.{key}, or a rate of the cloud configuration)"
-    ))
+    let (class, until) = (class.as_str(), more(blocked, show));
+    format!(
+        "the budget for {class} is spent for {until} (budget.{key}, or a rate of the cloud configuration)"
+    )
 }

@@ -17,7 +17,7 @@ const FILTERS = {
 const WORDS = {
   "state": {
     "unknown": ["wait", "not read since it was assigned, or since an attempt whose outcome is not certain"],
-    "right": ["good", "in sync"],
+    "in_sync": ["good", "in sync"],
     "waiting": ["", "changes wait for further ones, or for the interval between two writes"],
     "due": ["", "waits for its load balancer"],
     "attempting": ["", "is being read or written"],
@@ -25,6 +25,23 @@ const WORDS = {
     "paused": ["wait", "is compared and not written"],
     "failed": ["bad", "the last write failed; the pool is compared again later"],
     "quarantined": ["bad", "not written any more because of an error of the controller: report it, and restart the controller to try again"]
+  },
+  "blockedBy": {
+    "not_leader": ["wait", "this replica does not lead, or has just taken over"],
+    "paused": ["wait", "the pool is compared and not written"],
+    "breaker": ["bad", "writes on its load balancer fail in the same way; one is tried at a time"],
+    "throttled": ["bad", "Azure throttles"],
+    "lane_busy": ["", "its load balancer is busy with another pool"],
+    "lane_locked": ["", "another operation runs on its load balancer"],
+    "lane_in_doubt": ["", "the controller checks whether an operation runs on its load balancer"],
+    "shared_lease": ["", "the shared Lease is not held"],
+    "budget": ["", "the request budget is spent"],
+    "parked": ["wait", "Azure named a time before which a retry is useless"],
+    "contention": ["wait", "another client changes the pool again and again, or Azure loses writes"],
+    "after_failure": ["bad", "the last attempt failed; the pool is compared again later"],
+    "interval": ["", "the interval since the last attempt is not over"],
+    "window": ["", "further changes may join the same write"],
+    "held": ["wait", "a removal is held back"]
   },
   "reason": {
     "empty_confirm": ["wait", "the last member of a Service that exists would be removed"],
@@ -65,7 +82,7 @@ const WORDS = {
     "out_of_sync": ["wait", "a pool does not match its endpoints yet"],
     "no_rule": ["wait", "no load-balancing rule was found yet"],
     "incomplete": ["wait", "its pools are in sync, but a member is Down, a node is left out, or an endpoint has no usable node"],
-    "right": ["good", "each of its pools is in sync"],
+    "in_sync": ["good", "each of its pools is in sync"],
     "not_managed": ["", "the controller does not manage it"]
   },
   "role": {

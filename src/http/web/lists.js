@@ -37,7 +37,7 @@ const stateOf = ({ state, held }) => (held ? [h('span', { class: 'tag', title: m
 const ROWS = {
   pools: (item) => {
     const name = poolName(item);
-    const next = item.nextInSeconds ? `may go on in ${span(item.nextInSeconds)}` : '';
+    const next = item.blockedForSeconds ? `may go on in ${span(item.blockedForSeconds)}` : '';
     const why = [item.why, item.wouldHold && `guards would hold a removal (${item.wouldHold.reason})`, next];
     return row(name, look.open === `pool:${name}`, stateOf(item), opener('pool', name), words(why.filter(Boolean).join('; ')), number(some(item.observed)),
       number(item.required), number(span(item.stateSeconds)), number(span(item.outOfSyncSeconds)), h('span', { class: 'name' }, filledBy(item)));
@@ -115,7 +115,7 @@ function drawSources({ loadBalancers, lanes, sources, leadership }) {
   const writes = ({ writing }) => (writing ? `${writing.pool}: ${writing.phase} for ${span(writing.seconds)}` : '–');
   const balancer = ({ name, exists, readSeconds, pools, lastError }) => {
     const its = lane(name);
-    const shut = its?.blockedBy ? `blocked by ${its.blockedBy}` : its?.closedForSeconds ? `closed for ${span(its.closedForSeconds)}` : '';
+    const shut = its?.fault ? `blocked by ${its.fault}` : its?.blockedForSeconds ? `closed for ${span(its.blockedForSeconds)}: ${meaning('blockedBy', its.blockedBy)}` : '';
     const longest = each(its?.waiting).length ? `${its.waiting.length}, ${its.waiting[0].pool} for ${span(its.waiting[0].seconds)}` : '0';
     return row(name, false, h('span', { class: 'name' }, name), exists === null ? 'not known yet' : exists ? 'there' : 'does not exist', number(pools), number(ago(readSeconds)),
       words(its ? writes(its) : '–'), its ? longest : '–', words([shut, lastError].filter(Boolean).join('; ')));

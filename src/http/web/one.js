@@ -72,7 +72,7 @@ function drawPool({ pool, verdicts }) {
       ['Last error', pool.lastError], ['Paused by', pauses(pool.pausedBy)],
       ['Members', `${some(observed && observed.length)} observed, ${each(required).length} required, ${each(tolerated).length} tolerated, ${each(pool.held?.members).length} held`],
       ['Would change', would], ['Left out', leftOut(pool.leftOut)], ['Oldest change has waited', inSeconds(pool.waitingSeconds)],
-      ['May go on in', inSeconds(pool.nextInSeconds)], ['Attempt under way', pool.attempt], ['Last attempt', lastAttempt(pool.lastAttempt)],
+      ['Waits because', pool.blockedBy && meaning('blockedBy', pool.blockedBy)], ['May go on in', inSeconds(pool.blockedForSeconds)], ['Attempt under way', pool.attempt], ['Last attempt', lastAttempt(pool.lastAttempt)],
       ['Retries by Service', retries.join('; ')], ['Lost writes', pool.lostWrites || null], ['Observed at', pool.observedAt ? clock(pool.observedAt) : 'not yet'],
       ['Filled from', pool.source !== 'kubernetes' && pool.source], ['Its control plane', pool.note],
       ['Remarks', lines(each(pool.remarks).map(({ detail }) => detail))],

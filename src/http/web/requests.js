@@ -105,7 +105,7 @@ const nodeRequests = (node) => requests(node.state === 'held' && releaseOf({ sco
 
 function allRequests() {
   const { held, gates, adminState } = status.value;
-  const closed = each(gates).filter((gate) => gate.closedForSeconds);
+  const closed = each(gates).filter((gate) => gate.blockedBy === 'throttled');
   const release = (each(held).some((one) => one.held?.reason !== 'add_only') || adminState?.held > 0) && releaseAll();
   return h('div', { class: 'requests', key: 'requests' }, requests(pauseOrResume(everything, 'everything', 'everything', ''), release, closed.map((gate) => openGate(gate.class)), compareOf(null), logLevel()));
 }

@@ -153,11 +153,11 @@ function ofAzure({ sharedLease, lanes, gates, loadBalancers }, bad, wait, strong
     if (state === 'waiting') (wantedSeconds > 120 ? bad : wait)(strong('The shared Lease '), `is held by ${holder ?? '?'} (${whose?.replaceAll('_', ' ')}); a write waits for ${span(wantedSeconds)}${ends}.`);
     if (lastError) bad(strong('The shared Lease: '), lastError);
   }
-  for (const { loadBalancer, blockedBy, closedForSeconds } of each(lanes)) {
-    if (blockedBy) bad(strong('Writes are blocked on '), h('span', { class: 'name' }, loadBalancer), `: ${blockedBy}`);
-    else if (closedForSeconds) wait(strong('Lane closed on '), h('span', { class: 'name' }, loadBalancer), ` for ${span(closedForSeconds)}: Azure asked for a pause, a response was lost, or an operation of another client runs.`);
+  for (const { loadBalancer, blockedBy, blockedForSeconds, fault } of each(lanes)) {
+    if (fault) bad(strong('Writes are blocked on '), h('span', { class: 'name' }, loadBalancer), `: ${fault}`);
+    else if (blockedForSeconds) wait(strong('Lane closed on '), h('span', { class: 'name' }, loadBalancer), ` for ${span(blockedForSeconds)}: ${meaning('blockedBy', blockedBy)}.`);
   }
-  for (const gate of each(gates)) if (gate.closedForSeconds) bad(strong(`Azure throttles ${gate.class}`), ` for ${span(gate.closedForSeconds)}.`, openGate(gate.class));
+  for (const gate of each(gates)) if (gate.blockedBy === 'throttled') bad(strong(`Azure throttles ${gate.class}`), ` for ${span(gate.blockedForSeconds)}.`, openGate(gate.class));
   for (const { name, lastError } of each(loadBalancers)) if (lastError) wait(strong('Load balancer '), h('span', { class: 'name' }, name), `: ${lastError}`);
 }
 

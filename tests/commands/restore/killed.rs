@@ -104,7 +104,7 @@ async fn g6_a_restore_killed_between_two_puts_leaves_everything_paused() {
         assert!(is_restored(&bench, pool).await, "{pool:?}: {ended:?}");
         assert_eq!(line(&ended, pool), if was_restored { "" } else { "restored" }, "{ended:?}");
     }
-    assert_eq!(bench.puts().len(), 2, "what was right was not written again");
+    assert_eq!(bench.puts().len(), 2, "what was in sync was not written again");
     assert_eq!(note(&bench).await, Some(paused));
 
     // The operator resumes, as the command says: the pools follow endpoints again.

@@ -21,8 +21,8 @@ fn service(pool: &Pool) -> (String, String) {
 async fn g2_a_pool_that_would_have_no_member_is_left_alone_without_a_flag() {
     let bench = Bench::new(2).await;
     let file = bench.path("pools.json");
-    let right = pools(&bench, &bench.path("before.json")).await;
-    let (starved, other) = (right[0].clone(), right[1].clone());
+    let pools_of_file = pools(&bench, &bench.path("before.json")).await;
+    let (starved, other) = (pools_of_file[0].clone(), pools_of_file[1].clone());
     let all = starved.members.len();
     put(&bench, &starved, &[(OLD.to_owned(), "old-node".to_owned())]).await;
     let starving = pools(&bench, &file).await.remove(0);
@@ -49,7 +49,7 @@ async fn g2_a_pool_that_would_have_no_member_is_left_alone_without_a_flag() {
 
     let ended = bench.run("restore", &[&file, "--dry-run"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(says(&ended, &starved, "it holds 0, so no traffic is served"), "right is not all: {ended:?}");
+    assert!(says(&ended, &starved, "it holds 0, so no traffic is served"), "in sync is not all: {ended:?}");
     assert!(ended.stdout.contains("everything is paused since 2") && ended.stdout.contains("by restore"));
 }
 
@@ -90,7 +90,7 @@ async fn d1_g6_paused_pools_are_left_alone_unless_they_are_named() {
     let ended = bench.run("restore", &[&file, "--dry-run"]).await;
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(
-        ended.stdout.contains("1 pools would be written, 2 are right, 3 are left as they are"),
+        ended.stdout.contains("1 pools would be written, 2 are in sync, 3 are left as they are"),
         "{ended:?}"
     );
     assert!(ended.stdout.contains("warning: pause.of-what of our ConfigMap"), "{ended:?}");

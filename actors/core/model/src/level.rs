@@ -47,13 +47,13 @@ pub struct States {
 impl States {
     /// Returns true if a pool with these members, of which `down` are Down, has the requested admin states.
     #[must_use]
-    pub fn are_right(&self, members: &BTreeSet<IpAddr>, down: &BTreeSet<IpAddr>) -> bool {
+    pub fn are_in_sync(&self, members: &BTreeSet<IpAddr>, down: &BTreeSet<IpAddr>) -> bool {
         self.lifted.is_disjoint(down) && self.down.intersection(members).all(|ip| down.contains(ip))
     }
 
     /// The members that are Down once the requested admin states are written.
     #[must_use]
-    pub fn made_right(&self, members: &BTreeSet<IpAddr>, down: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+    pub fn down_when_applied(&self, members: &BTreeSet<IpAddr>, down: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
         let is_down =
             |ip: &&IpAddr| self.down.contains(*ip) || (down.contains(*ip) && !self.lifted.contains(*ip));
         members.iter().filter(is_down).copied().collect()
@@ -98,7 +98,7 @@ pub enum Keeps {
 impl Level {
     /// Returns true if the membership is in sync: required ⊆ observed ⊆ required ∪ tolerated.
     #[must_use]
-    pub fn is_right(&self, observed: &BTreeSet<IpAddr>) -> bool {
+    pub fn is_in_sync(&self, observed: &BTreeSet<IpAddr>) -> bool {
         self.missing(observed).next().is_none() && self.surplus(observed).next().is_none()
     }
 
@@ -263,10 +263,10 @@ mod tests {
             "a member comes in its place"
         );
         assert_eq!(surplus(&level(&[], &[], Keeps::Nothing), &[1, 2]), ips(&[1, 2]));
-        assert!(level(&[], &[], Keeps::Last).is_right(&ips(&[1])));
+        assert!(level(&[], &[], Keeps::Last).is_in_sync(&ips(&[1])));
         let kept = level(&[3], &[1], Keeps::All);
         assert_eq!(surplus(&kept, &[1, 2, 3]), ips(&[]), "nothing is removed at all");
-        assert!(!kept.is_right(&ips(&[1, 2])), "what is missing is added all the same");
+        assert!(!kept.is_in_sync(&ips(&[1, 2])), "what is missing is added all the same");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 pub mod arm;
 pub mod assignment;
 pub mod attempt;
+pub mod blocked;
 pub mod config_map;
 pub mod draining;
 pub mod error;

@@ -341,7 +341,7 @@ pub enum PoolState {
     /// Assigned, but not read since, or not read since an attempt with an uncertain result.
     Unknown,
     /// In sync.
-    Right,
+    InSync,
     /// Changes wait in a window or for their interval.
     Waiting,
     /// Posted to its lane.
@@ -362,7 +362,7 @@ impl PoolState {
     /// Every state.
     pub const ALL: [PoolState; 9] = [
         PoolState::Unknown,
-        PoolState::Right,
+        PoolState::InSync,
         PoolState::Waiting,
         PoolState::Due,
         PoolState::Attempting,
@@ -377,7 +377,7 @@ impl PoolState {
     pub fn as_str(self) -> &'static str {
         match self {
             PoolState::Unknown => "unknown",
-            PoolState::Right => "right",
+            PoolState::InSync => "in_sync",
             PoolState::Waiting => "waiting",
             PoolState::Due => "due",
             PoolState::Attempting => "attempting",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::arm::AdminState;
 use crate::assignment::{Held, PausedBy};
+use crate::blocked::{Blocked, BlockedUntil};
 use crate::error::NotManageable;
 use crate::guard::GuardMode;
 use crate::ids::{AttemptId, Epoch, Family, LbName, NodeName, PoolId, ServiceKey, ServiceUid};
@@ -99,6 +100,15 @@ pub struct LeadershipView {
     pub last_error: Option<Arc<str>>,
 }
 
+impl LeadershipView {
+    /// Reports that the process does not lead.
+    #[must_use]
+    pub fn blocked(&self) -> Option<BlockedUntil> {
+        let leads = matches!(self.role, "leader" | "alone");
+        (!leads).then(|| Blocked::NotLeader.open_ended())
+    }
+}
+
 /// The guards that apply to all pools together (docs/design/pools.md, G4 and G5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GuardsView {
@@ -142,6 +152,16 @@ pub struct SharedLeaseView {
     pub wanted_since: Option<Now>,
     /// Message of the last failed request; cleared by the next success.
     pub last_error: Option<Arc<str>>,
+}
+
+impl SharedLeaseView {
+    /// Reports that a write waits for the Lease.
+    #[must_use]
+    pub fn blocked(&self) -> Option<BlockedUntil> {
+        let is_awaited = self.wanted_since.is_some() && self.state != "held";
+        let until = self.until.filter(|until| *until != Now::NEVER);
+        is_awaited.then_some(BlockedUntil { why: Blocked::SharedLease, until })
+    }
 }
 
 /// The kind of client that holds the shared Lease.
@@ -249,8 +269,9 @@ pub struct PoolView {
     pub out_of_sync: Option<OutOfSync>,
     /// True if Azure reports that its last operation on the pool or its load balancer failed.
     pub provisioning_failed: bool,
-    /// The next time at which the pool may be written, if it waits for a time.
-    pub next_at: Option<Now>,
+    /// Why the queue of the pool does not let it be written yet. What the writer waits for is in
+    /// [`Snapshot::blocked`].
+    pub blocked: Option<BlockedUntil>,
     /// The retry counts of the waiting changes, by Service.
     pub retries: BTreeMap<ServiceUid, Vec<u32>>,
     /// The running attempt.
@@ -343,7 +364,7 @@ impl PoolView {
         match self.state {
             PoolState::Paused => self.deviation(),
             PoolState::Unknown
-            | PoolState::Right
+            | PoolState::InSync
             | PoolState::Waiting
             | PoolState::Due
             | PoolState::Attempting
@@ -374,6 +395,37 @@ pub struct WouldChange {
 }
 
 impl Snapshot {
+    /// Why a pool that should change is not written now; of several reasons, the first in the order of [`Blocked`].
+    /// `None`: it is its turn, it is being written, or there is nothing to write.
+    #[must_use]
+    pub fn blocked(&self, now: Now, pool: &PoolView) -> Option<BlockedUntil> {
+        let lane = self.lanes.get(&pool.pool.lb);
+        let is_due = match pool.state {
+            PoolState::Due => true,
+            PoolState::Attempting => {
+                lane.is_some_and(|lane| lane.waiting(&pool.pool).is_some() && !lane.is_writing(&pool.pool))
+            }
+            PoolState::Unknown
+            | PoolState::InSync
+            | PoolState::Waiting
+            | PoolState::Parked
+            | PoolState::Paused
+            | PoolState::Failed
+            | PoolState::Quarantined => false,
+        };
+        if !is_due {
+            return pool.blocked;
+        }
+        let of_writer = [
+            self.leadership.as_ref().and_then(LeadershipView::blocked),
+            lane.and_then(|lane| lane.blocked_for(&pool.pool)),
+            self.shared_lease.as_ref().and_then(SharedLeaseView::blocked),
+        ];
+        let of_gates = self.gates.values().filter_map(|gate| gate.blocked);
+        let all = of_writer.into_iter().flatten().chain(of_gates.filter(|gate| gate.applies(now)));
+        BlockedUntil::first(all)
+    }
+
     /// The nodes left out of a pool, over all of its Services.
     #[must_use]
     pub fn left_out_of(&self, pool: &PoolView) -> BTreeSet<&LeftOutView> {
@@ -499,13 +551,54 @@ pub struct LaneView {
     pub lb: LbName,
     /// The pool being written, the phase of the write, and when the phase began.
     pub writing: Option<(PoolId, &'static str, Now)>,
-    /// The due pools in the order in which the lane grants them; each with its class, or `waiting to retry`, and the
-    /// time since which it has waited.
-    pub waiting: Vec<(PoolId, &'static str, Now)>,
-    /// The end of the lane's closure.
-    pub closed_until: Option<Now>,
+    /// The due pools: first those that the lane can grant, in its order, then those that wait for a reason of their own.
+    pub waiting: Vec<WaitingView>,
+    /// Why the lane is closed.
+    pub closed: Option<BlockedUntil>,
     /// Description of the fault that blocks its membership writes, while W10's breaker is open.
-    pub blocked_by: Option<Arc<str>>,
+    pub fault: Option<Arc<str>>,
+}
+
+/// A due pool in its lane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WaitingView {
+    /// The pool.
+    pub pool: PoolId,
+    /// Its class, or `waiting to retry`.
+    pub class: &'static str,
+    /// Time since which it has waited.
+    pub since: Now,
+    /// Why it cannot be granted yet, for a reason of its own.
+    pub blocked: Option<BlockedUntil>,
+}
+
+impl LaneView {
+    /// Why the lane as a whole grants no membership write now.
+    #[must_use]
+    pub fn blocked(&self) -> Option<BlockedUntil> {
+        let fault = self.fault.as_ref().map(|_| Blocked::Breaker.open_ended());
+        BlockedUntil::first(fault.into_iter().chain(self.closed))
+    }
+
+    /// The place of a pool among those that wait.
+    #[must_use]
+    pub fn waiting(&self, pool: &PoolId) -> Option<&WaitingView> {
+        self.waiting.iter().find(|waiting| waiting.pool == *pool)
+    }
+
+    /// True if this pool is being written.
+    #[must_use]
+    pub fn is_writing(&self, pool: &PoolId) -> bool {
+        self.writing.as_ref().is_some_and(|(one, _, _)| one == pool)
+    }
+
+    /// Why this pool cannot be granted.
+    fn blocked_for(&self, pool: &PoolId) -> Option<BlockedUntil> {
+        let busy = (self.writing.is_some() && !self.is_writing(pool)).then(|| Blocked::LaneBusy.open_ended());
+        let deferred = self.waiting.iter().rev().take_while(|waiting| waiting.blocked.is_some());
+        let own = deferred.filter(|waiting| waiting.pool == *pool).find_map(|waiting| waiting.blocked);
+        BlockedUntil::first([self.blocked(), busy, own].into_iter().flatten())
+    }
 }
 
 /// The watch of one kind.
@@ -545,12 +638,10 @@ pub struct LbView {
 /// A gate and its budget.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GateView {
-    /// The end of the gate's closure.
-    pub closed_until: Option<Now>,
+    /// Why the class allows no membership write: throttled, or the budget without its reserve is spent.
+    pub blocked: Option<BlockedUntil>,
     /// Number of calls that the budget allows now.
     pub tokens: f64,
     /// Capacity of the budget.
     pub capacity: f64,
-    /// When the budget suffices for a membership write without using the reserve; `None`: it does now, or never will.
-    pub short_until: Option<Now>,
 }

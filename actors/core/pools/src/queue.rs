@@ -33,6 +33,7 @@ use crate::queue::quarantine::Quarantine;
 use crate::queue::status::QueueStatus;
 use model::assignment::{Assignment, Observation, PoolMembers};
 use model::attempt::{Class, Due, Outcome, Taken, WriteFate};
+use model::blocked::{Blocked, BlockedUntil};
 use model::error::ReasonLabel;
 use model::ids::{AttemptId, Epoch, PoolId, ServiceUid};
 use model::machine::{Machine, Now, earliest};
@@ -361,23 +362,30 @@ impl PoolQueue {
         self.ready_at().map(|at| at.max(closes).max(self.waiting.changes.since().unwrap_or(Now::ZERO)))
     }
 
-    /// Returns when a quiet pool is compared by time alone. Returns `None` while it was last observed in sync: the next
-    /// observation without a running operation confirms that (Q6, Q8).
+    /// Returns when a quiet pool is compared by time alone.
     fn compare_at(&self) -> Option<Now> {
+        self.comparison_blocked()?.until
+    }
+
+    /// Returns why a quiet pool that is out of sync is left so, and when it is compared by time alone. Returns `None`
+    /// while it was last observed in sync: the next observation without a running operation confirms that (Q6, Q8).
+    fn comparison_blocked(&self) -> Option<BlockedUntil> {
         let (Phase::Quiet, Some(observed)) = (&self.phase, &self.observed) else {
             return None;
         };
         if observed.is_in_sync(&self.assignment.as_ref()?.level) {
             return None;
         }
-        match &self.last_result {
-            LastResult::Failed(failed) => failed.compare_at,
-            LastResult::LeftAlone(left) => left.until,
-            LastResult::Backoff(backoff) => observed.certain.then_some(backoff.until),
-            LastResult::Unknown | LastResult::InSync | LastResult::NotFound | LastResult::Withheld { .. } => {
-                None
+        let (why, until) = match &self.last_result {
+            LastResult::Failed(failed) => (Blocked::AfterFailure, failed.compare_at),
+            LastResult::LeftAlone(left) => (Blocked::Contention, left.until),
+            LastResult::Backoff(backoff) => {
+                (Blocked::AfterFailure, observed.certain.then_some(backoff.until))
             }
-        }
+            LastResult::NotFound => (Blocked::AfterFailure, None),
+            LastResult::Unknown | LastResult::InSync | LastResult::Withheld { .. } => return None,
+        };
+        Some(BlockedUntil { why, until })
     }
 }
 

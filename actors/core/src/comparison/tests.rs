@@ -25,14 +25,14 @@ fn id(pool: &str) -> PoolId {
     PoolId::new(LbName::new("lb"), PoolName::new(pool))
 }
 
-/// A right pool, seen.
+/// A pool in sync, seen.
 fn pool(name: &str) -> PoolView {
     PoolView {
         pool: id(name),
         family: Family::V4,
         source: Source::Kubernetes,
         services: BTreeMap::new(),
-        state: PoolState::Right,
+        state: PoolState::InSync,
         since: Now::ZERO,
         level: Level::default(),
         provenance: Provenance::Watch,
@@ -43,7 +43,7 @@ fn pool(name: &str) -> PoolView {
         waiting_since: None,
         out_of_sync: None,
         provisioning_failed: false,
-        next_at: None,
+        blocked: None,
         retries: BTreeMap::new(),
         attempt: None,
         last_end: None,
@@ -171,24 +171,24 @@ impl Bench {
 
 #[test]
 fn c4_it_is_complete_when_everything_has_been_compared_for_a_second() {
-    let right = world([pool("shop-web")], [service("web", &["shop-web"])]);
-    assert_eq!(Bench::begun().at(3, &right).end(), (4, End::Complete));
+    let in_sync = world([pool("shop-web")], [service("web", &["shop-web"])]);
+    assert_eq!(Bench::begun().at(3, &in_sync).end(), (4, End::Complete));
     let due = world([PoolView { state: PoolState::Unknown, ..pool("shop-web") }], []);
-    assert_eq!(Bench::begun().at(3, &due).at(9, &right).end(), (10, End::Complete));
+    assert_eq!(Bench::begun().at(3, &due).at(9, &in_sync).end(), (10, End::Complete));
     let mut shaken = Bench::begun();
     let more = world([pool("shop-web")], [service("web", &["shop-web", "shop-new"])]);
-    assert_eq!(shaken.at(3, &right).at(3, &more).at(8, &right).end(), (9, End::Complete));
+    assert_eq!(shaken.at(3, &in_sync).at(3, &more).at(8, &in_sync).end(), (9, End::Complete));
 }
 
 #[test]
 fn c4_a_pool_that_was_compared_once_may_wait_again_but_not_vanish() {
-    let right = world([pool("a"), pool("b")], []);
+    let in_sync = world([pool("a"), pool("b")], []);
     let again = world([PoolView { state: PoolState::Due, ..pool("a") }, pool("b")], []);
-    assert_eq!(Bench::begun().at(1, &right).at(1, &again).end(), (2, End::Complete));
+    assert_eq!(Bench::begun().at(1, &in_sync).at(1, &again).end(), (2, End::Complete));
     let unseen = PoolView { state: PoolState::Unknown, observed: None, ..pool("a") };
     let unseen = world([unseen, pool("b")], []);
     let mut bench = Bench::begun();
-    assert_eq!(bench.at(1, &right).at(1, &unseen).end(), (60, End::Late));
+    assert_eq!(bench.at(1, &in_sync).at(1, &unseen).end(), (60, End::Late));
     assert_eq!(bench.missing_texts(), ["lb/a was not compared"]);
 }
 
@@ -220,8 +220,8 @@ fn d4_members_that_may_go_are_waited_for_until_2_s_after_their_delay() {
     bench.at(4, &leaving).at(6, &leaving);
     assert_eq!(bench.missing_texts(), ["members.removalDelay is not over for members of lb/shop-web"]);
     assert_eq!(bench.end(), (11, End::Complete));
-    let right = world([pool("shop-web")], []);
-    assert_eq!(Bench::begun().at(4, &leaving).at(6, &right).end(), (6, End::Complete));
+    let in_sync = world([pool("shop-web")], []);
+    assert_eq!(Bench::begun().at(4, &leaving).at(6, &in_sync).end(), (6, End::Complete));
 }
 
 #[test]
@@ -420,10 +420,10 @@ fn c4_a_source_that_fails_after_its_first_list_does_not_block_completion() {
 
 #[test]
 fn c4_whoever_is_out_of_time_just_before_the_second_is_over_is_told_so() {
-    let right = world([pool("a")], []);
+    let in_sync = world([pool("a")], []);
     let mut bench = Bench::begun();
     bench.wait(Now::from_millis(59_500));
-    bench.send(Now::from_millis(59_500), In::Seen(Arc::new(right)));
+    bench.send(Now::from_millis(59_500), In::Seen(Arc::new(in_sync)));
     assert_eq!(bench.end(), (60, End::Late));
     assert_eq!(bench.missing_texts(), ["the last comparison was less than a second ago"]);
 }
@@ -439,7 +439,7 @@ proptest! {
         shown.sort_by_key(|(second, _)| *second);
         let mut bench = Bench::begun();
         for (second, [lists, discovery, read, has_pool, compared, leaving, cluster]) in shown {
-            let state = if compared { PoolState::Right } else { PoolState::Due };
+            let state = if compared { PoolState::InSync } else { PoolState::Due };
             let tolerated = leaving.then(|| ip(1)).into_iter().collect();
             let level = Level { tolerated, ..Level::default() };
             let pools = has_pool.then(|| PoolView { state, level, ..pool("a") });

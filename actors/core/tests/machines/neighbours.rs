@@ -441,10 +441,10 @@ fn an_hour_passes(field: &mut Field, quarantined: &PoolId, from_ms: u64) {
         );
     }
     let count = |state| field.gauge.get(&state).copied().unwrap_or(0);
-    let right = i64::try_from(others.len()).expect("a few");
-    assert_eq!((count(PoolState::Quarantined), count(PoolState::Right)), (1, right), "{:?}", field.gauge);
+    let in_sync = i64::try_from(others.len()).expect("a few");
+    assert_eq!((count(PoolState::Quarantined), count(PoolState::InSync)), (1, in_sync), "{:?}", field.gauge);
     for (pool, view) in &field.snapshot.pools {
-        let wanted = if pool == quarantined { PoolState::Quarantined } else { PoolState::Right };
+        let wanted = if pool == quarantined { PoolState::Quarantined } else { PoolState::InSync };
         assert_eq!(view.state, wanted, "{pool}");
     }
     assert_eq!(field.snapshot.pools.len(), others.len() + 1);

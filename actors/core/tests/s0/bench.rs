@@ -156,7 +156,7 @@ impl Bench {
         self.want_in(pool, service, &[1]);
         self.discover(&pool.lb, 0);
         self.run(100);
-        assert_eq!(self.view(pool).state.as_str(), "right", "the bench begins at rest");
+        assert_eq!(self.view(pool).state.as_str(), "in_sync", "the bench begins at rest");
     }
 
     // Changes in the cluster.
@@ -305,7 +305,7 @@ impl Bench {
 
     /// When `lb/shop-web` is next eligible, in milliseconds since the mark.
     pub fn next_at(&self) -> Option<i64> {
-        self.view(&web()).next_at.map(|at| self.since_mark(at.as_micros()))
+        self.view(&web()).blocked?.until.map(|at| self.since_mark(at.as_micros()))
     }
 
     fn since_mark(&self, at: u64) -> i64 {

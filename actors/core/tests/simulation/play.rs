@@ -20,7 +20,7 @@ const CALM_WITHIN_US: u64 = 15 * 60 * 1_000_000;
 /// Additional time in worlds with draining nodes: our taint stays for ten minutes (N1), and is then removed.
 const UNMARKED_WITHIN_US: u64 = 12 * 60 * 1_000_000;
 /// Time for which everything must stay in sync.
-const STAYS_RIGHT_US: u64 = 70_000_000;
+const STAYS_IN_SYNC_US: u64 = 70_000_000;
 /// Interval of the checks.
 const LOOK_US: u64 = 5_000_000;
 
@@ -182,7 +182,7 @@ fn through(world: &mut World, size: Size) -> Result<u64, String> {
     world.run_until(world.now() + size.seconds * 1_000_000)?;
     let end = world.end_faults()?;
     let end = world.change_everything(end)?;
-    let mut right_since = None;
+    let mut in_sync_since = None;
     let mut wrong = String::new();
     let mut now = world.now().max(end);
     let within = CALM_WITHIN_US + if size.faults.leaving { UNMARKED_WITHIN_US } else { 0 };
@@ -190,10 +190,10 @@ fn through(world: &mut World, size: Size) -> Result<u64, String> {
         now += LOOK_US;
         world.run_until(now)?;
         match rest(world) {
-            Err(why) => (right_since, wrong) = (None, why),
+            Err(why) => (in_sync_since, wrong) = (None, why),
             Ok(()) => {
-                let since = *right_since.get_or_insert(now);
-                if now >= since + STAYS_RIGHT_US {
+                let since = *in_sync_since.get_or_insert(now);
+                if now >= since + STAYS_IN_SYNC_US {
                     sources::taken_back(world)?;
                     return Ok(since.saturating_sub(end));
                 }
@@ -294,12 +294,12 @@ fn shown(
         return Err(format!("H3: {lacks:?} is not shown"));
     }
     if let Some(stopped) = snapshot.guards.and_then(|guards| guards.stopped) {
-        return Err(format!("G4: {stopped:?}, and all pools are right"));
+        return Err(format!("G4: {stopped:?}, and all pools are in sync"));
     }
     for (id, view) in &snapshot.pools {
         let members = truth::members(&world.arm, id.lb.as_str(), id.pool.as_str());
         // A replica that has led may keep changes that only a leader can carry out.
-        if leads && view.state != PoolState::Right || view.state == PoolState::Attempting {
+        if leads && view.state != PoolState::InSync || view.state == PoolState::Attempting {
             return Err(format!("{id} is {:?} since {:?}: {view:?}", view.state, view.since));
         }
         if view.observed.as_ref() != Some(&members) {

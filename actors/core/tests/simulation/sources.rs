@@ -188,6 +188,7 @@ fn holds(world: &World, listed: &Listed, told: &LoadAssignment) -> Result<(), St
     let members = members(&world.arm, BALANCER, listed.pool);
     let down = downs_of(&world.arm.pool_json(BALANCER, listed.pool).unwrap_or_default());
     let may_stay = |ip: &IpAddr| draining.contains(ip) && down.contains(ip);
-    let is_right = usable.is_subset(&members) && members.iter().all(|ip| usable.contains(ip) || may_stay(ip));
-    if is_right { Ok(()) } else { Err(format!("H5: {} holds {members:?}, told is {told:?}", listed.pool)) }
+    let is_in_sync =
+        usable.is_subset(&members) && members.iter().all(|ip| usable.contains(ip) || may_stay(ip));
+    if is_in_sync { Ok(()) } else { Err(format!("H5: {} holds {members:?}, told is {told:?}", listed.pool)) }
 }

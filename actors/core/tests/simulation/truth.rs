@@ -94,8 +94,8 @@ pub fn first_wrong(wanted: &BTreeMap<String, Wanted>, arm: &ArmModel) -> Option<
             let Some((name, wanted)) = wanted.get_key_value(&pool.to_lowercase()) else { continue };
             unfound.remove(name);
             let members = members(arm, lb, pool);
-            let right = wanted.required.is_subset(&members) && members.is_subset(&wanted.allowed);
-            if !right && !wanted.unusable {
+            let in_sync = wanted.required.is_subset(&members) && members.is_subset(&wanted.allowed);
+            if !in_sync && !wanted.unusable {
                 return Some(format!("{lb}/{pool} holds {members:?} and wants {wanted:?}"));
             }
         }

@@ -288,7 +288,7 @@ impl WriteBreaker {
     }
 
     /// Description of the fault that stops membership on a load balancer.
-    pub(super) fn blocked_by(&self, lb: &LbName) -> Option<Arc<str>> {
+    pub(super) fn fault(&self, lb: &LbName) -> Option<Arc<str>> {
         self.members.block(lb).map(|block| Arc::clone(&block.description))
     }
 

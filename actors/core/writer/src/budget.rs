@@ -14,6 +14,7 @@
 
 use std::time::Duration;
 
+use model::blocked::{Blocked, BlockedUntil};
 use model::machine::Now;
 use model::sample::GateClass;
 
@@ -341,12 +342,12 @@ impl Budget {
         }
     }
 
-    /// Time at which the class allows a write of membership. `None`: now, or never.
-    pub(super) fn short_until(&self, now: Now, class: GateClass) -> Option<Now> {
+    /// Whether the class does not allow a write of membership now, but will.
+    pub(super) fn blocked(&self, now: Now, class: GateClass) -> Option<BlockedUntil> {
         let ClassBudget { budget, rate } = self.purse(class);
         let of_rate = rate.as_ref().map_or(Some(now), |rate| rate.ready_at(now, ReserveUse::Urgent));
         let at = budget.ready_at(now, ReserveUse::Ordinary)?.max(of_rate?);
-        (at > now).then_some(at)
+        (at > now).then(|| Blocked::Budget.until(at))
     }
 
     /// Spends one call, possibly into debt: necessary calls are sent, and later ones wait longer.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::arm::{Failure, FailureKind, RetryAfter};
+use model::blocked::{Blocked, BlockedUntil};
 use model::lease::GateTimes;
 use model::machine::Now;
 use model::sample::GateClass;
@@ -110,9 +111,10 @@ impl Gates {
         timer.filter(|until| *until > now)
     }
 
-    /// Time until which a write cannot start because a class is closed.
-    pub(super) fn blocked(&self, now: Now) -> Option<Now> {
-        self.closed(now, GateClass::Reads).max(self.closed(now, GateClass::Writes))
+    /// Whether a write cannot start because a class is closed.
+    pub(super) fn blocked(&self, now: Now) -> Option<BlockedUntil> {
+        let until = self.closed(now, GateClass::Reads).max(self.closed(now, GateClass::Writes));
+        until.map(|until| Blocked::Throttled.until(until))
     }
 }
 
@@ -187,7 +189,7 @@ mod tests {
         let until = gates.throttled(NOW, GateClass::Writes, RetryAfter::In(Duration::from_secs(9)));
         let later = NOW.plus(Duration::from_secs(8));
         assert_eq!(gates.closed(later, GateClass::Writes), until);
-        assert_eq!(gates.blocked(later), until);
+        assert_eq!(gates.blocked(later).and_then(|blocked| blocked.until), until);
     }
 
     #[test]
@@ -216,7 +218,7 @@ mod tests {
         assert_eq!(gates.throttled(NOW, GateClass::Writes, RetryAfter::In(day)), Some(NOW.plus(day)));
         let recorded = GateTimes { reads_until: Some(NOW.plus(2 * day)), writes_until: None };
         gates.remember(NOW, recorded);
-        assert_eq!(gates.blocked(NOW), Some(NOW.plus(2 * day)));
+        assert_eq!(gates.blocked(NOW), Some(Blocked::Throttled.until(NOW.plus(2 * day))));
         let lock = FailureClass::Throttled(ThrottleScope::Lane);
         assert_eq!(Throttling::Upstream.class(lock), FailureClass::Throttled(ThrottleScope::Subscription));
         assert_eq!(Throttling::Bounded.class(lock), lock);

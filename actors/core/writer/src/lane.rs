@@ -1,12 +1,14 @@
 //! A lane: the serial order of writes on one load balancer, and what closes it (docs/design/writer.md, W1, W4, W6).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::arm::{LbFacts, Provisioning};
+use model::blocked::{Blocked, BlockedUntil};
 use model::ids::{LbName, PoolId, PoolName};
 use model::machine::{Now, earliest, step_of};
-use model::view::LaneView;
+use model::view::{LaneView, WaitingView};
 
 use super::AdminUrgency;
 use super::initial_read::InitialRead;
@@ -400,18 +402,25 @@ impl Lane {
         earliest(earliest(write, deferred), closed)
     }
 
-    /// The view of the lane for the snapshot.
-    pub(super) fn view(&self, lb: &LbName, now: Now) -> LaneView {
+    /// Why the lane is closed, if it is: a lock, or an operation of which the result is unknown.
+    pub(super) fn blocked(&self, now: Now) -> Option<BlockedUntil> {
+        let closed = match &self.closed {
+            Closed::Open => None,
+            Closed::Until(until) => Some(Blocked::LaneLocked.until(*until)),
+            Closed::InDoubt { next, .. } => Some(Blocked::LaneInDoubt.until(next.unwrap_or(now))),
+        };
+        let unread = self.initial_read.closed_until(now).map(|until| Blocked::LaneInDoubt.until(until));
+        [closed, unread].into_iter().flatten().max_by_key(|blocked| blocked.until)
+    }
+
+    /// The view of the lane for the snapshot, with the fault that stops its writes.
+    pub(super) fn view(&self, lb: &LbName, now: Now, fault: Option<Arc<str>>) -> LaneView {
         let later = self.deferred.iter().map(|(_, pool)| pool);
         let waiting = self.order.iter().map(|(_, _, pool)| pool).chain(later).filter_map(|pool| {
             let slot = self.slots.get(pool)?;
-            Some((PoolId::new(lb.clone(), pool.clone()), slot.label(), slot.since()?))
+            let pool = PoolId::new(lb.clone(), pool.clone());
+            Some(WaitingView { pool, class: slot.label(), since: slot.since()?, blocked: slot.blocked() })
         });
-        let closed = match &self.closed {
-            Closed::Open => None,
-            Closed::Until(until) => Some(*until),
-            Closed::InDoubt { next, .. } => Some(next.unwrap_or(now)),
-        };
         LaneView {
             lb: lb.clone(),
             writing: self
@@ -419,8 +428,8 @@ impl Lane {
                 .as_ref()
                 .map(|write| (write.pool.clone(), write.phase.label(), write.granted)),
             waiting: waiting.collect(),
-            closed_until: closed.max(self.initial_read.closed_until(now)),
-            blocked_by: None,
+            closed: self.blocked(now),
+            fault,
         }
     }
 

@@ -64,7 +64,7 @@ impl PoolChange {
     }
 }
 
-/// Plans the change that brings a pool in sync (W3).
+/// Plans the change that brings a pool into sync (W3).
 ///
 /// `level` is `None` when only admin states may change. The observed members are then kept (N3). `network` is the
 /// virtual network for a pool that names none. Entries without an address and second entries of one address are no
@@ -119,7 +119,7 @@ fn edit_members(
     change: &mut PoolChange,
 ) {
     let observed = facts.members();
-    if level.is_right(&observed) {
+    if level.is_in_sync(&observed) {
         return;
     }
     change.removed = level.surplus(&observed).copied().collect();

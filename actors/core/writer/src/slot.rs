@@ -1,6 +1,7 @@
 //! A pool's entry in its lane, with membership and admin state apart (docs/design/writer.md, W1; N3).
 
 use model::attempt::{Class, Due};
+use model::blocked::{Blocked, BlockedUntil};
 use model::ids::AttemptId;
 use model::machine::Now;
 
@@ -129,6 +130,19 @@ impl Slot {
             UnreadWait::Until(_) | UnreadWait::NotWaiting | UnreadWait::Waited => None,
         };
         resumes.max(read)
+    }
+
+    /// Why it cannot be granted yet.
+    pub(super) fn blocked(&self) -> Option<BlockedUntil> {
+        let until = self.deferred()?;
+        let resume = self.resume.as_ref().filter(|resume| resume.not_before == Some(until));
+        let why = match resume.map(|resume| resume.why) {
+            Some(WaitReason::ForeignOperation) => Blocked::LaneLocked,
+            Some(WaitReason::ClientRetry) => Blocked::Interval,
+            Some(WaitReason::Rate) => Blocked::Budget,
+            None => Blocked::Window,
+        };
+        Some(why.until(until))
     }
 
     /// Waits for an unprocessed Service change, until this time at most.

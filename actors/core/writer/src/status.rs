@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use model::blocked::Blocked;
 use model::ids::LbName;
 use model::machine::{Now, earliest};
 use model::sample::{GateClass, Metric};
@@ -33,7 +34,7 @@ struct ShownGate {
     closed_until: Option<Now>,
     share: Option<f64>,
     capacity: f64,
-    short_until: Option<Now>,
+    is_short: bool,
 }
 
 impl WriterStatus {
@@ -67,17 +68,9 @@ impl Writer {
         }
         self.status.next = now.plus(PACE);
         for lb in std::mem::take(&mut self.status.changed) {
-            let view = self
-                .lanes
-                .get(&lb)
-                .map(|lane| LaneView { blocked_by: self.breaker.blocked_by(&lb), ..lane.view(&lb, now) });
-            let idle = || LaneView {
-                lb: lb.clone(),
-                writing: None,
-                waiting: Vec::new(),
-                closed_until: None,
-                blocked_by: None,
-            };
+            let view = self.lanes.get(&lb).map(|lane| lane.view(&lb, now, self.breaker.fault(&lb)));
+            let idle =
+                || LaneView { lb: lb.clone(), writing: None, waiting: Vec::new(), closed: None, fault: None };
             out.push(Out::Lane(view.unwrap_or_else(idle)));
         }
         let lanes = (self.busy, self.waiting);
@@ -93,7 +86,7 @@ impl Writer {
         for class in GateClass::ALL {
             let closed_until = self.gates.closed(now, class);
             let (tokens, capacity) = self.budget.shown(now, class);
-            let short_until = self.budget.short_until(now, class);
+            let short = self.budget.blocked(now, class);
             let share = if capacity > 0.0 { tokens / capacity } else { 0.0 };
             let shown = self.status.gate(class);
             let gate_moved = shown.closed_until != closed_until;
@@ -107,10 +100,11 @@ impl Writer {
                 out.push(Out::Metric(Metric::BudgetLeft { class, share }));
             }
             let capacity_moved = (shown.capacity - capacity).abs() > shown.capacity * VISIBLE_SHARE;
-            let short_moved = shown.short_until.is_some() != short_until.is_some();
+            let short_moved = shown.is_short != short.is_some();
             if gate_moved || share_moved || capacity_moved || short_moved {
-                (shown.capacity, shown.short_until) = (capacity, short_until);
-                out.push(Out::Gate(class, GateView { closed_until, tokens, capacity, short_until }));
+                (shown.capacity, shown.is_short) = (capacity, short.is_some());
+                let blocked = closed_until.map(|until| Blocked::Throttled.until(until)).or(short);
+                out.push(Out::Gate(class, GateView { blocked, tokens, capacity }));
             }
             etag_changes |= gate_moved;
         }

@@ -786,7 +786,7 @@ fn n3_a_down_that_comes_while_its_pool_is_written_stays_due() {
 }
 
 #[test]
-fn w2_right_members_are_answered_before_a_put_of_admin_states() {
+fn w2_members_in_sync_are_answered_before_a_put_of_admin_states() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));
@@ -1231,7 +1231,7 @@ fn x2_a_down_of_the_source_alone_ends_the_attempt_when_written() {
             matches!(outcome, Outcome::Retriable { .. })
         }),
     ];
-    for (answer, is_right) in cases {
+    for (answer, is_in_sync) in cases {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
         let now = bench.now;
@@ -1245,7 +1245,7 @@ fn x2_a_down_of_the_source_alone_ends_the_attempt_when_written() {
         assert!(!told, "nothing has come of it yet: {output:?}");
         let output = bench.answer(put(&output, &web).0, answer);
         let found = outcome(&output, attempt);
-        assert!(is_right(found), "{found:?}");
+        assert!(is_in_sync(found), "{found:?}");
     }
 }
 
@@ -1268,7 +1268,7 @@ fn e2_lanes_are_shown_at_most_four_times_a_second() {
         Some(view) => {
             assert_eq!(view.waiting.len(), 99);
             assert!(matches!(view.writing, Some((_, "taking", _))));
-            assert_eq!(view.waiting[0].0, pool("lb", "p001"));
+            assert_eq!(view.waiting[0].pool, pool("lb", "p001"));
         }
         None => panic!("no lane was shown"),
     }

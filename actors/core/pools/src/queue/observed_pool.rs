@@ -62,7 +62,7 @@ impl ObservedPool {
         now: Now,
     ) -> ObservedPool {
         let none = BTreeSet::new();
-        let down = level.states.made_right(&members, before.map_or(&none, |before| &before.down));
+        let down = level.states.down_when_applied(&members, before.map_or(&none, |before| &before.down));
         let mut other = before.map_or_else(BTreeMap::new, |before| before.other.clone());
         other.retain(|ip, _| members.contains(ip) && !down.contains(ip));
         // The end of an attempt does not show what Azure reports from then on.
@@ -93,8 +93,8 @@ impl ObservedPool {
     pub fn matches(&self, level: &Level) -> bool {
         let is_known = |ip: &&IpAddr| self.other.get(*ip) != Some(&AdminState::Unknown);
         let known = || -> BTreeSet<IpAddr> { self.members.iter().filter(is_known).copied().collect() };
-        let states = || level.states.are_right(&known(), &self.down);
-        level.is_right(&self.members) && states()
+        let states = || level.states.are_in_sync(&known(), &self.down);
+        level.is_in_sync(&self.members) && states()
     }
 
     /// Returns the urgency of a write. A write that adds nothing and brings nothing back cannot revive a pool.

@@ -8,6 +8,7 @@ use crate::queue::changes::ChangeOwner;
 use crate::queue::last_result::LastResult;
 use crate::queue::{Out, Phase, PoolQueue};
 use model::assignment::Assignment;
+use model::blocked::{Blocked, BlockedUntil};
 use model::ids::ServiceUid;
 use model::machine::Now;
 use model::sample::{Metric, PoolState};
@@ -87,7 +88,7 @@ impl PoolQueue {
         if let Phase::Due(_) = self.phase {
             return PoolState::Due;
         }
-        if self.waiting.changes.eligible_at().is_some_and(|at| at > now) {
+        if self.is_parked(now) {
             return PoolState::Parked;
         }
         if !self.waiting.changes.is_empty() {
@@ -95,10 +96,54 @@ impl PoolQueue {
         }
         match &self.last_result {
             LastResult::Unknown => PoolState::Unknown,
-            LastResult::InSync => PoolState::Right,
+            LastResult::InSync => PoolState::InSync,
             LastResult::Failed(_) | LastResult::Backoff(_) | LastResult::NotFound => PoolState::Failed,
             LastResult::LeftAlone(_) | LastResult::Withheld { .. } => PoolState::Waiting,
         }
+    }
+
+    fn is_parked(&self, now: Now) -> bool {
+        self.waiting.changes.eligible_at().is_some_and(|at| at > now)
+    }
+
+    /// Returns why the pool is not due, and when it may become so. `None`: it is due or at work, nothing is to be
+    /// written, or the next observation decides.
+    pub(super) fn blocked(&self, now: Now) -> Option<BlockedUntil> {
+        let assignment = self.assignment.as_ref()?;
+        match &self.phase {
+            Phase::Due(_) | Phase::Attempting(_) | Phase::Retiring(_) | Phase::Quarantined(_) => return None,
+            Phase::Quiet | Phase::Open => {}
+        }
+        if assignment.is_paused() {
+            return Some(Blocked::Paused.open_ended());
+        }
+        self.observed.as_ref()?;
+        let blocked = if self.waiting.changes.is_empty() {
+            let held = || {
+                let held = assignment.held.as_ref()?;
+                Some(BlockedUntil { why: Blocked::Held, until: held.waits.earliest() })
+            };
+            self.comparison_blocked().or_else(held)?
+        } else {
+            BlockedUntil { why: self.changes_blocked(now, assignment), until: self.due_at() }
+        };
+        Some(BlockedUntil { until: blocked.until.filter(|at| *at > now), ..blocked })
+    }
+
+    /// Returns why waiting changes are not due: of window, interval and back-off, the one that ends last.
+    fn changes_blocked(&self, now: Now, assignment: &Assignment) -> Blocked {
+        if self.is_parked(now) {
+            return Blocked::Parked;
+        }
+        if assignment.epoch < self.epoch {
+            return Blocked::NotLeader;
+        }
+        // Drift that is left alone for a while is a change of a later time (W11).
+        if self.waiting.changes.since().is_some_and(|since| since > now) {
+            return Blocked::Contention;
+        }
+        let closes = self.waiting.closes(self.params.quiet_period, self.params.max_delay);
+        if closes > self.not_before { Blocked::Window } else { Blocked::Interval }
     }
 
     /// Returns when the state Parked ends, while the pool is counted under it.
@@ -114,11 +159,6 @@ impl PoolQueue {
             Phase::Attempting(attempt) | Phase::Retiring(attempt) => Some(attempt),
             Phase::Quarantined(quarantine) => quarantine.running.as_ref(),
             Phase::Quiet | Phase::Open | Phase::Due(_) => None,
-        };
-        let next_at = match &self.phase {
-            Phase::Open => self.due_at(),
-            Phase::Quiet => self.compare_at(),
-            Phase::Due(_) | Phase::Attempting(_) | Phase::Retiring(_) | Phase::Quarantined(_) => None,
         };
         PoolView {
             pool: self.pool.clone(),
@@ -140,7 +180,7 @@ impl PoolQueue {
             waiting_since: self.waiting_since(assignment),
             out_of_sync: self.out_of_sync,
             provisioning_failed: self.observed.as_ref().is_some_and(|observed| observed.failed),
-            next_at: next_at.filter(|at| *at > now),
+            blocked: self.blocked(now),
             retries: self.retries(assignment),
             attempt: attempt.map(|attempt| attempt.id),
             last_end: self.status_view.last_end.clone(),

@@ -1,6 +1,7 @@
 //! Drives one pool on the test's clock, in place of its Directory, Discovery and writer.
 
 mod audit;
+mod blocked;
 mod conditions;
 mod contention;
 mod manual_attempt;
@@ -188,7 +189,7 @@ impl Drive {
         let mut drive = Drive::new(params);
         drive.require("web", &[1]);
         drive.observe(&[1]);
-        assert_eq!(drive.state(), PoolState::Right);
+        assert_eq!(drive.state(), PoolState::InSync);
         drive.take_outputs();
         drive
     }

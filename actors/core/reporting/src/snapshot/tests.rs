@@ -52,8 +52,8 @@ fn lane(name: &str) -> In {
         lb: LbName::new(name),
         writing: None,
         waiting: Vec::new(),
-        closed_until: None,
-        blocked_by: None,
+        closed: None,
+        fault: None,
     })
 }
 

@@ -58,15 +58,15 @@ fn w3_members_go_and_come_in_the_order_of_their_addresses() {
 }
 
 #[test]
-fn w3_right_members_are_unchanged_and_garbage_causes_no_write() {
+fn w3_members_in_sync_are_unchanged_and_garbage_causes_no_write() {
     let facts = pool(vec![
         entry("n1", Some(ip(1))),
         entry("garbage", None),
         entry("again", Some(ip(1))),
         entry("n3", Some(ip(3))),
     ]);
-    let right = level(&[(1, "n1")], &[3]);
-    assert_eq!(plan(&facts, Some(&right), &Draining::default(), None), Plan::Unchanged);
+    let in_sync = level(&[(1, "n1")], &[3]);
+    assert_eq!(plan(&facts, Some(&in_sync), &Draining::default(), None), Plan::Unchanged);
     let change = edit(&facts, Some(&level(&[(1, "n1")], &[])), &Draining::default());
     assert_eq!(change.edit.remove, BTreeSet::from([1, 2, 3]), "but it goes with one");
 }
@@ -184,11 +184,11 @@ fn x2_what_a_source_calls_draining_is_down_until_it_is_back() {
     assert_eq!((change.members, change.restored), (facts.members(), BTreeSet::new()));
     assert_eq!(plan(&facts, None, &Draining::default(), None), Plan::Unchanged, "membership does not ride");
     assert_eq!(plan(&facts, Some(&members), &Draining::default(), None), Plan::Unchanged, "nothing is said");
-    let right =
+    let in_sync =
         pool(vec![state(1, AdminState::Down), state(5, AdminState::None), state(8, AdminState::Down)]);
     let wanted = saying(level(&[(5, "n5"), (8, "n8")], &[1]), &[1], &[5]);
     assert_eq!(
-        plan(&right, Some(&wanted), &Draining::default(), None),
+        plan(&in_sync, Some(&wanted), &Draining::default(), None),
         Plan::Unchanged,
         "it is done after once"
     );
@@ -372,7 +372,7 @@ fn is_valid_name(name: &str) -> bool {
 
 proptest! {
     #[test]
-    fn w3_a_plan_makes_the_pool_right_once_and_touches_nothing_else(
+    fn w3_a_plan_syncs_the_pool_once_and_touches_nothing_else(
         facts in any_pool(), wanted in any_level(), mut set in any_draining(), network in any::<bool>(),
     ) {
         // The Downs that the source of the pool requires are known when Downs are restored.
@@ -386,7 +386,7 @@ proptest! {
             ..facts.clone()
         };
         let members = after.members();
-        prop_assert!(wanted.is_right(&members));
+        prop_assert!(wanted.is_in_sync(&members));
         prop_assert_eq!(plan(&after, Some(&wanted), &set, network.as_ref()), Plan::Unchanged);
         if !change.edit.is_empty() {
             prop_assert_eq!(&change.members, &members);

@@ -130,7 +130,7 @@ fn w10_what_admin_parts_meet_alone_stops_admin_parts_and_never_membership() {
     let opened = refuse(&mut breaker, "e").expect("the fifth opens it");
     assert_eq!((opened.caller, opened.lb), (Caller::AdminState, None));
     assert_eq!(breaker.admits(at(1), &lb("a")), Some(Eligible::Members));
-    assert_eq!((breaker.blocked_by(&lb("a")), breaker.probe_at(&lb("a"))), (None, None));
+    assert_eq!((breaker.fault(&lb("a")), breaker.probe_at(&lb("a"))), (None, None));
     assert_eq!(breaker.scopes(), 1);
     assert_eq!(fails(&mut breaker, 2, &["a", "b", "c", "d"]), None, "those of membership are counted apart");
     let opened = fails(&mut breaker, 3, &["e"]).expect("the fifth opens it");
@@ -222,7 +222,7 @@ fn w10_while_open_one_is_tried_every_30_s_on_the_next_load_balancer() {
     assert_eq!(tried, ["a", "b", "c", "a"]);
     let lane = |output: &Out| if let Out::Lane(view) = output { Some(view.clone()) } else { None };
     let view: LaneView = bench.shown.iter().rev().find_map(lane).expect("the lanes are shown");
-    assert_eq!(view.blocked_by, Some(description));
+    assert_eq!(view.fault, Some(description));
     let output = bench.until(150_000);
     let (probe, attempt) = takes(&output)[0].clone();
     let output = nothing_to_do(&mut bench, &probe, attempt);
@@ -230,7 +230,7 @@ fn w10_while_open_one_is_tried_every_30_s_on_the_next_load_balancer() {
     assert_eq!(scopes(&bench), [1, 0]);
     bench.until(151_000);
     let view: LaneView = bench.shown.iter().rev().find_map(lane).expect("the lanes are shown");
-    assert_eq!(view.blocked_by, None);
+    assert_eq!(view.fault, None);
 }
 
 #[test]
@@ -472,8 +472,8 @@ impl Play {
 
     /// The scope in which a load balancer is stopped before its grant.
     fn scope(&self, name: &LbName) -> Option<Option<LbName>> {
-        self.bench.writer.breaker.blocked_by(name)?;
-        let all = (0..LBS).all(|n| self.bench.writer.breaker.blocked_by(&lb(&format!("lb{n}"))).is_some());
+        self.bench.writer.breaker.fault(name)?;
+        let all = (0..LBS).all(|n| self.bench.writer.breaker.fault(&lb(&format!("lb{n}"))).is_some());
         let one = self.bench.writer.breaker.scopes() > 1 || !all;
         Some(one.then(|| name.clone()))
     }
@@ -553,7 +553,7 @@ proptest! {
         // At most until the next probe of each scope, and until each pool is due again after its failure.
         play.until(healed + 30_000 + 61_000);
         for number in 0..LBS {
-            prop_assert_eq!(play.bench.writer.breaker.blocked_by(&lb(&format!("lb{number}"))), None);
+            prop_assert_eq!(play.bench.writer.breaker.fault(&lb(&format!("lb{number}"))), None);
         }
         prop_assert_eq!(play.granted.len(), LBS * POOLS);
         for (pool, granted) in &play.granted {

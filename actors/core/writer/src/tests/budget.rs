@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::super::budget::{Budget, Need};
 use super::*;
+use model::blocked::Blocked;
 use model::lease::LeaseAsk;
 
 const READS: GateClass = GateClass::Reads;
@@ -804,10 +805,12 @@ proptest! {
 #[test]
 fn w9_the_admin_api_shows_until_when_too_little_is_saved_up_for_a_write() {
     let mut bench = Bench::leading(Params { writes_per_5_minutes: 1, ..params() });
-    let short_until = |bench: &Bench| {
+    let short_until = |bench: &Bench| -> Option<Now> {
         let gate =
             |output: &Out| if let Out::Gate(WRITES, view) = output { Some(view.clone()) } else { None };
-        bench.shown.iter().rev().find_map(gate).expect("it was shown").short_until
+        let blocked = bench.shown.iter().rev().find_map(gate).expect("it was shown").blocked?;
+        assert_eq!(blocked.why, Blocked::Budget);
+        blocked.until
     };
     assert_eq!(short_until(&bench), None);
     bench.begin_put(&pool("lb", "web"), &[1]);

@@ -1,6 +1,7 @@
 //! Tests of the initial read of a load balancer in each term (W1, W2, W8).
 
 use super::*;
+use model::blocked::Blocked;
 
 /// A leader without any initial read in its term.
 fn fresh(params: Params) -> Bench {
@@ -61,8 +62,8 @@ fn w2_what_runs_when_a_term_begins_is_read_after_5_10_20_and_30_s() {
     for seconds in [5, 15, 35, 65, 95] {
         let output = bench.answer(call, updating("lb"));
         assert!(output.is_empty() && bench.writer.busy == 0, "{output:?}");
-        let shown = bench.writer.lanes[&LbName::new("lb")].view(&web.lb, at(bench.now)).closed_until;
-        assert_eq!(shown, Some(at(seconds * 1_000)));
+        let shown = bench.writer.lanes[&LbName::new("lb")].blocked(at(bench.now));
+        assert_eq!(shown, Some(Blocked::LaneInDoubt.until(at(seconds * 1_000))));
         call = next_initial_read(&mut bench, "lb");
         assert_eq!(bench.now, seconds * 1_000);
     }

@@ -168,16 +168,16 @@ fn w2_a_balancer_that_updates_keeps_its_lane_closed() {
 }
 
 #[test]
-fn w2_endless_running_counts_unless_the_pool_is_right() {
+fn w2_endless_running_counts_unless_the_pool_is_in_sync() {
     for answer in runs_endlessly() {
         let (mut bench, web, attempt) = begun();
-        let right = |_| lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[1])]);
-        let (played, found) = play_attempt(&mut bench, attempt, Some(&answer), right);
+        let in_sync = |_| lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[1])]);
+        let (played, found) = play_attempt(&mut bench, attempt, Some(&answer), in_sync);
         assert!(played.ended <= 31_000 && matches!(found, Outcome::Written { .. }), "{found:?}");
         // The operation may not have begun yet.
         let (mut bench, web, attempt) = begun();
-        let wrong = |_| lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[])]);
-        let (played, found) = play_attempt(&mut bench, attempt, Some(&answer), wrong);
+        let out_of_sync = |_| lb_of("lb", Provisioning::Succeeded, vec![pool_with(&web, &[])]);
+        let (played, found) = play_attempt(&mut bench, attempt, Some(&answer), out_of_sync);
         assert_eq!(played.ended, 15 * 60_000);
         assert!(matches!(found, Outcome::Retriable { .. }), "{found:?}");
     }

@@ -376,9 +376,9 @@ impl World {
         answer
     }
 
-    fn is_right(&self, pool: &FakePool) -> bool {
+    fn is_in_sync(&self, pool: &FakePool) -> bool {
         let members = self.arm.entries(&pool.id).iter().filter_map(|entry| entry.ip).collect();
-        pool.level.is_right(&members)
+        pool.level.is_in_sync(&members)
     }
 
     fn serves_while_draining(&self, pool: &PoolId) -> bool {
@@ -392,12 +392,12 @@ impl World {
     /// Lets a pool handle one message, as a queue would.
     fn handle_mail(&mut self, number: usize, output: Out) {
         let now = self.now;
-        let right = self.is_right(&self.pools[number]);
+        let in_sync = self.is_in_sync(&self.pools[number]);
         let pool = &mut self.pools[number];
         match output {
             Out::Take(id, attempt) => {
                 pool.posted = None;
-                let wanted = !right || attempt.n.is_multiple_of(3) || pool.open == Some(attempt);
+                let wanted = !in_sync || attempt.n.is_multiple_of(3) || pool.open == Some(attempt);
                 assert!(pool.open.is_none_or(|open| open == attempt), "a second attempt on {id}");
                 pool.open = wanted.then_some(attempt);
                 let taken = wanted.then(|| Taken {
@@ -492,7 +492,7 @@ impl World {
                 self.pools.iter().position(|pool| pool.again.is_some_and(|at| at <= self.now))
             {
                 self.pools[number].again = None;
-                if !self.is_right(&self.pools[number]) {
+                if !self.is_in_sync(&self.pools[number]) {
                     self.post(number);
                 }
                 continue;
@@ -607,7 +607,7 @@ impl World {
         // The next comparison finds pools out of sync (lost or foreign), and again after the longest wait.
         for _ in 0..2 {
             for number in 0..self.pools.len() {
-                if !self.is_right(&self.pools[number]) {
+                if !self.is_in_sync(&self.pools[number]) {
                     self.post(number);
                 }
                 let id = self.pools[number].id.clone();
@@ -627,7 +627,7 @@ impl World {
 
     fn assert_at_rest(&self) {
         for pool in &self.pools {
-            assert!(self.is_right(pool), "{} is not right", pool.id);
+            assert!(self.is_in_sync(pool), "{} is out of sync", pool.id);
             assert_eq!(pool.open, None, "an attempt of {} was never finished", pool.id);
             assert!(!self.serves_while_draining(&pool.id), "a draining entry of {} is not Down", pool.id);
         }
@@ -695,7 +695,7 @@ fn any_happening() -> impl Strategy<Value = Happening> {
 
 proptest! {
     #[test]
-    fn w1_w2_w8_no_rule_is_broken_and_every_pool_becomes_right(
+    fn w1_w2_w8_no_rule_is_broken_and_every_pool_gets_in_sync(
         story in prop::collection::vec((0..8_000_u64, any_happening()), 1..60),
     ) {
         let mut world = World::new();

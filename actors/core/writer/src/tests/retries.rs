@@ -2,6 +2,7 @@
 
 use super::*;
 use model::arm::AdminState;
+use model::blocked::Blocked;
 
 const GONE: RetryAfter = RetryAfter::Absent;
 
@@ -431,7 +432,9 @@ fn w4_a_write_that_waits_to_retry_is_shown_as_such() {
     let lane = |output: &Out| if let Out::Lane(view) = output { Some(view.clone()) } else { None };
     let view = bench.shown.iter().rev().find_map(lane).expect("the lane was shown");
     assert_eq!(view.writing, None);
-    assert_eq!(view.waiting, [(web, "waiting to retry", at(0))]);
+    let [waiting] = &view.waiting[..] else { panic!("{view:?}") };
+    assert_eq!((&waiting.pool, waiting.class, waiting.since), (&web, "waiting to retry", at(0)));
+    assert_eq!(waiting.blocked.map(|blocked| blocked.why), Some(Blocked::Interval));
 }
 
 #[test]

@@ -271,14 +271,14 @@ impl World {
         }
     }
 
-    fn is_right(&self, number: usize) -> bool {
+    fn is_in_sync(&self, number: usize) -> bool {
         let (id, level) = &self.levels[number];
-        level.is_right(&self.arm.entries(id).iter().filter_map(|entry| entry.ip).collect())
+        level.is_in_sync(&self.arm.entries(id).iter().filter_map(|entry| entry.ip).collect())
     }
 
     fn post(&mut self, number: usize) {
         let (id, leader) = (self.levels[number].0.clone(), self.leader);
-        if !self.is_right(number) && !self.processes[leader].open.contains_key(&id) {
+        if !self.is_in_sync(number) && !self.processes[leader].open.contains_key(&id) {
             self.deliver(leader, In::Due(id, Due { since: self.now, class: Class::Add }));
         }
     }
@@ -732,9 +732,9 @@ impl World {
         }
     }
 
-    fn assert_right(&self) {
+    fn assert_in_sync(&self) {
         for number in 0..POOLS {
-            assert!(self.is_right(number), "{} is not right", self.levels[number].0);
+            assert!(self.is_in_sync(number), "{} is out of sync", self.levels[number].0);
         }
     }
 }
@@ -786,7 +786,7 @@ proptest! {
             world.run(world.now.plus(Duration::from_millis(pause)));
         }
         world.come_to_rest();
-        world.assert_right();
+        world.assert_in_sync();
     }
 
     #[test]
@@ -799,7 +799,7 @@ proptest! {
             world.run(world.now.plus(Duration::from_millis(pause)));
         }
         world.come_to_rest();
-        world.assert_right();
+        world.assert_in_sync();
     }
 
     #[test]
@@ -823,7 +823,7 @@ proptest! {
         prop_assert!(world.other.longest_wait <= secs(62), "{:?}", world.other.longest_wait);
         prop_assert!(world.other.took > 2);
         world.come_to_rest();
-        world.assert_right();
+        world.assert_in_sync();
     }
 }
 
@@ -833,7 +833,7 @@ fn w7_the_world_of_these_properties_does_write_under_the_lease() {
     world.happen(Happening::Level(0, 0b110));
     world.happen(Happening::Level(1, 0b110));
     world.run(world.now.plus(secs(5)));
-    world.assert_right();
+    world.assert_in_sync();
     assert_eq!(world.puts, 2);
     let state = world.lease.clone().expect("it was made");
     assert_eq!((state.holder, state.previous.as_deref()), (None, Some(OURS)));

@@ -7,7 +7,7 @@ use model::policy::Pause;
 fn conditions() -> Bench {
     let mut bench = Bench::running();
     bench.reporting(None);
-    for (n, name) in [(1, "web"), (2, "web"), (3, "held"), (4, "refused"), (5, "right")] {
+    for (n, name) in [(1, "web"), (2, "web"), (3, "held"), (4, "refused"), (5, "web-5")] {
         bench.service(fact(n, name, part(&[1], &[])));
     }
     bench.observe(&all_pools(true));
@@ -22,14 +22,14 @@ fn all_pools(outbound: bool) -> Arc<LbFacts> {
         pool("lb", "shop-web", &[1]),
         pool("lb", "shop-held", &[1]),
         refused,
-        pool("lb", "shop-right", &[1]),
+        pool("lb", "shop-web-5", &[1]),
     ];
     let rules = vec![
         rule(1, "shop-web"),
         rule(2, "shop-web"),
         rule(3, "shop-held"),
         rule(4, "shop-refused"),
-        rule(5, "shop-right"),
+        rule(5, "shop-web-5"),
     ];
     balancer("lb", pools, rules)
 }

@@ -95,7 +95,7 @@ fn a_pool_without_a_pin_or_with_one_of_the_other_family_keeps_what_it_has() {
         bench.observe(&web(&[3, 4]));
         let said = bench.assignment("lb", "shop-web");
         assert_eq!((&said.paused, said.level.keeps), (&[PausedBy::NoPin].into(), Keeps::All));
-        assert!(said.level.is_right(&ips(&[3, 4])) && said.is_sound());
+        assert!(said.level.is_in_sync(&ips(&[3, 4])) && said.is_sound());
         assert!(bench.reports().is_empty());
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::queue::changes::ChangeOwner;
+use model::blocked::Blocked;
 
 impl Drive {
     /// Another client adds member 9 to a pool in sync, and the drift check observes it `after` ms from now.
@@ -80,7 +81,8 @@ fn w11_the_third_undoing_within_ten_minutes_backs_off_and_reports_once() {
     drive.foreign_addition(6_000);
     assert_eq!(drive.samples[0], Metric::Drift, "it is reported");
     assert_eq!(drive.state(), PoolState::Waiting);
-    assert_eq!(drive.view.as_ref().and_then(|view| view.next_at), Some(Now::from_millis(began + 60_000)));
+    let blocked = drive.view.as_ref().and_then(|view| view.blocked);
+    assert_eq!(blocked, Some(Blocked::Contention.until(Now::from_millis(began + 60_000))));
     drive.at(began + 59_999);
     assert!(drive.due.is_none() && drive.events().is_empty());
     drive.at(began + 60_500);
@@ -141,14 +143,14 @@ fn w11_a_change_that_what_is_fought_over_does_not_touch_needs_no_write() {
     });
     drive.at(drive.ms() + 10_000);
     assert!(drive.due.is_none());
-    assert_eq!(drive.state(), PoolState::Waiting, "it is not right either");
+    assert_eq!(drive.state(), PoolState::Waiting, "it is out of sync as well");
 }
 
 #[test]
 fn w11_a_service_that_wants_the_contested_member_gets_it() {
     let mut drive = after_contention();
     drive.foreign_addition(6_000).require("web", &[1, 9]);
-    assert_eq!(drive.state(), PoolState::Right);
+    assert_eq!(drive.state(), PoolState::InSync);
     let ms = drive.ms() + 6_000;
     drive.require("web", &[1]).at(ms);
     let (_, level) = drive.taken_level();
@@ -308,7 +310,7 @@ fn c2_drift_is_only_reported_and_a_service_change_writes_the_whole_level() {
     assert_eq!(level.surplus(&ips(&[9])).copied().collect::<BTreeSet<_>>(), ips(&[9]));
     let mut drive = Drive::in_sync(Params::upstream(Duration::from_secs(30), 3));
     drive.observe(&[1, 9]).observe(&[1]);
-    assert_eq!(drive.state(), PoolState::Right, "it has gone by itself");
+    assert_eq!(drive.state(), PoolState::InSync, "it has gone by itself");
 }
 
 #[test]
@@ -319,16 +321,16 @@ fn c2_a_change_is_tried_whatever_the_pool_held_before_it() {
     drive.step(In::Observed(Observation { began, facts: facts(&[1]) })).at(31_000);
     let (id, level) = drive.taken_level();
     assert!(
-        level.is_right(&ips(&[1])),
+        level.is_in_sync(&ips(&[1])),
         "another client may have added a member, which only this change removes"
     );
     drive.finish(id, written(&[1]));
     assert_eq!(drive.events(), ["updated api"]);
     drive.require("web", &[1, 2]).require("web", &[1]).observe(&[1]).at(90_000);
-    assert!(drive.due.is_none(), "it was seen to be right since");
+    assert!(drive.due.is_none(), "it was seen in sync since");
     let mut drive = Drive::in_sync(params());
     drive.require("api", &[1]).at(30_000);
-    assert!(drive.due.is_none(), "drift is set right");
+    assert!(drive.due.is_none(), "drift is restored");
 }
 
 #[test]
@@ -413,10 +415,10 @@ fn q6_a_change_while_the_pool_is_missing_is_tried_once_it_is_seen() {
         assert!(drive.due.is_none(), "the interval since the outcome");
         drive.at(30_000 + tick);
         let (id, level) = drive.taken_level();
-        assert!(level.is_right(&ips(&[2, 3])), "the newest level");
+        assert!(level.is_in_sync(&ips(&[2, 3])), "the newest level");
         drive.finish(id, written(&[2, 3]));
         assert_eq!(drive.events(), ["updated api"]);
-        assert_eq!(drive.state(), PoolState::Right);
+        assert_eq!(drive.state(), PoolState::InSync);
     }
 }
 

@@ -37,7 +37,7 @@ fn h3_a_pool_in_sync_is_read_once_more_and_ends_unchanged() {
     assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
     let id = drive.take();
     drive.finish(id, Outcome::Unchanged { members: ips(&[1]) });
-    assert_eq!(drive.state(), PoolState::Right);
+    assert_eq!(drive.state(), PoolState::InSync);
     assert!(drive.due.is_none());
     drive.at(600_000);
     assert!(drive.due.is_none(), "once");
@@ -101,5 +101,5 @@ fn h3_a_pause_or_a_new_term_that_comes_first_ends_it() {
     drive.edit(|assignment| assignment.paused = [PausedBy::Pool].into());
     assert!(drive.due.is_none());
     drive.edit(|assignment| assignment.paused = [].into()).at(600_000);
-    assert!(drive.due.is_none(), "it is right, and no request is left");
+    assert!(drive.due.is_none(), "it is in sync, and no request is left");
 }

@@ -260,7 +260,7 @@ impl World {
         let members = self.real.clone();
         match ending {
             Ending::Written => self.execute(taken),
-            Ending::Unchanged if taken.level.is_right(&members) => Outcome::Unchanged { members },
+            Ending::Unchanged if taken.level.is_in_sync(&members) => Outcome::Unchanged { members },
             Ending::Unchanged | Ending::NotGranted => Outcome::NotGranted,
             Ending::Withheld => Outcome::Withheld { members, added: ips(&[]), removed: ips(&[]) },
             Ending::Stale => Outcome::Stale,
@@ -470,8 +470,8 @@ proptest! {
         }
         world.cooperate();
         let level = &world.drive.assignment.level;
-        prop_assert!(level.is_right(&world.real), "wrong forever: {:?}", world.drive.queue);
-        prop_assert_eq!(world.state, Some(PoolState::Right));
+        prop_assert!(level.is_in_sync(&world.real), "out of sync forever: {:?}", world.drive.queue);
+        prop_assert_eq!(world.state, Some(PoolState::InSync));
         prop_assert!(matches!(world.drive.queue.phase, Phase::Quiet), "{:?}", world.drive.queue);
         prop_assert_eq!(world.drive.queue.deadline(), None);
     }

@@ -24,9 +24,9 @@ fn failed() -> Drive {
 }
 
 #[test]
-fn a_failed_pool_with_the_right_members_is_not_in_sync() {
+fn a_failed_pool_with_the_required_members_is_not_in_sync() {
     let mut drive = failed();
-    assert_eq!((drive.state(), drive.is_late()), (PoolState::Right, true));
+    assert_eq!((drive.state(), drive.is_late()), (PoolState::InSync, true));
     assert!(drive.view.as_ref().expect("shown").provisioning_failed);
     assert_eq!(drive.due, None, "it is not written for that at once");
     drive.at(120_000).observe(&[1]);
@@ -45,7 +45,7 @@ fn a_failed_pool_is_written_once_when_it_is_asked_for() {
     );
     assert!(drive.is_late(), "the next look tells whether it helped");
     drive.at(720_000).observe_failed(&[1]);
-    assert_eq!((drive.due, drive.state()), (None, PoolState::Right));
+    assert_eq!((drive.due, drive.state()), (None, PoolState::InSync));
     drive.require("web", &[1, 2]).at(730_000);
     let id = drive.take();
     assert!(!drive.taken(id).expect("a level").rewrites);

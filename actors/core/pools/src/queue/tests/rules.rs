@@ -96,7 +96,7 @@ fn q2_the_next_attempt_is_at_least_the_interval_after_the_last_outcome() {
 fn q2_a_change_that_returns_to_the_verified_level_vanishes() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(300).require("web", &[1]);
-    assert_eq!(drive.state(), PoolState::Right);
+    assert_eq!(drive.state(), PoolState::InSync);
     drive.at(10_000);
     assert!(!drive.sent_any(|said| matches!(said, Out::Due(..) | Out::Report(_) | Out::Ended(_))));
     drive.require("web", &[2]).at(10_500);
@@ -172,7 +172,7 @@ fn a3_a_foreign_or_repeated_answer_is_a_counted_no_op() {
     drive.finish(id, written(&[2])).take_outputs();
     drive.finish(id, forbidden());
     assert_eq!(drive.samples, [Metric::UnmatchedAnswer]);
-    assert_eq!(drive.state(), PoolState::Right);
+    assert_eq!(drive.state(), PoolState::InSync);
     drive.step(In::Verified(WriteFate::Held(other)));
     assert_eq!(drive.samples, [Metric::UnmatchedAnswer, Metric::UnmatchedAnswer]);
 }
@@ -366,14 +366,14 @@ fn q8_after_a_reported_failure_any_slice_event_is_a_fresh_change() {
     assert_eq!(drive.events(), ["failed web"], "an operator who asked again gets the answer");
     let mut drive = Drive::in_sync(params());
     drive.edit(|a| a.services.get_mut("web").expect("web").revision = 7);
-    assert_eq!(drive.state(), PoolState::Right, "without a failure an equal level is no change");
+    assert_eq!(drive.state(), PoolState::InSync, "without a failure an equal level is no change");
 }
 
 #[test]
 fn q8_a_failed_pool_that_is_seen_in_sync_is_in_sync_again() {
     let mut drive = Drive::in_sync(params());
     drive.require("web", &[2]).at(500).attempt(forbidden()).at(20_000).observe(&[2]);
-    assert_eq!(drive.state(), PoolState::Right);
+    assert_eq!(drive.state(), PoolState::InSync);
     drive.at(3_600_000);
     assert!(drive.due.is_none());
 }
@@ -398,7 +398,7 @@ fn d3_an_observation_older_than_the_last_outcome_is_discarded() {
     drive.at(1_000).observe(&[1]);
     drive.at(4_000).finish(id, written(&[2]));
     drive.at(5_000).step(In::Observed(Observation { began: Now::from_millis(3_999), facts: facts(&[1]) }));
-    assert_eq!(drive.state(), PoolState::Right);
+    assert_eq!(drive.state(), PoolState::InSync);
     drive.step(In::Observed(Observation { began: Now::from_millis(4_001), facts: facts(&[1]) }));
     assert_eq!(drive.state(), PoolState::Waiting);
 }
@@ -688,9 +688,9 @@ fn w8_a_pool_that_is_being_written_is_not_in_sync_before_it_is_at_rest() {
     let mut drive = Drive::in_sync(params());
     drive.at(1_000);
     drive.observe_updating(&[1]);
-    assert_eq!(drive.state(), PoolState::Right, "one that was right is so still");
+    assert_eq!(drive.state(), PoolState::InSync, "a pool that was in sync still is");
     drive.at(61_000).observe(&[1]);
-    assert_eq!(drive.state(), PoolState::Right);
+    assert_eq!(drive.state(), PoolState::InSync);
 }
 
 #[test]
@@ -700,7 +700,7 @@ fn q8_a_failed_pool_seen_in_sync_during_a_write_waits_for_the_next_read() {
     drive.at(50_000).observe_updating(&[2]);
     // Longer than the pause before the comparison.
     drive.at(110_000).observe(&[2]);
-    assert_eq!(drive.state(), PoolState::Right);
+    assert_eq!(drive.state(), PoolState::InSync);
     // Its result may also be out of sync.
     drive.require("web", &[3]).at(120_000).attempt(forbidden());
     drive.at(130_000).observe_updating(&[3]).at(400_000).observe(&[2]).at(401_000);

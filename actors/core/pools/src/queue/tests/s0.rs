@@ -1,6 +1,7 @@
 //! The cases of S0 "Tests" that concern the queue, by their numbers there.
 
 use super::*;
+use model::blocked::Blocked;
 
 #[test]
 fn s0_01_02_04_a_throttled_pool_is_parked_quietly_until_it_is_eligible() {
@@ -9,7 +10,7 @@ fn s0_01_02_04_a_throttled_pool_is_parked_quietly_until_it_is_eligible() {
     assert_eq!(drive.events(), ["retrying web"]);
     assert_eq!(drive.state(), PoolState::Parked);
     let view = drive.view.clone().expect("a view");
-    assert_eq!(view.next_at, Some(Now::from_millis(90_500)));
+    assert_eq!(view.blocked, Some(Blocked::Parked.until(Now::from_millis(90_500))));
     assert_eq!(view.retries[&ServiceUid::new("web")], [1]);
     drive.take_outputs();
     drive.at(90_499);
@@ -29,7 +30,7 @@ fn s0_03_05_a_throttled_pool_without_a_time_waits_for_the_interval() {
     assert!(drive.due.is_none());
     drive.at(30_500).attempt(written(&[2]));
     assert_eq!(drive.events(), ["updated web"]);
-    assert_eq!(drive.state(), PoolState::Right);
+    assert_eq!(drive.state(), PoolState::InSync);
 }
 
 #[test]

@@ -18,7 +18,7 @@ impl Drive {
         let mut drive = Drive::new(params);
         drive.assignment.source = source("refused");
         drive.set_source_states(&[1, 2], &[], States::default()).observe(&[1, 2]);
-        assert_eq!(drive.state(), PoolState::Right);
+        assert_eq!(drive.state(), PoolState::InSync);
         drive.take_outputs();
         drive
     }
@@ -78,7 +78,7 @@ fn nothing_moved(members: &[u8]) -> Outcome {
 }
 
 #[test]
-fn x2_a_level_with_only_wrong_states_is_written_and_then_right() {
+fn x2_a_level_with_only_wrong_states_is_written_then_in_sync() {
     for outcome in [nothing_moved(&[1, 2]), Outcome::Unchanged { members: ips(&[1, 2]) }] {
         let mut drive = Drive::listed(params());
         drive.set_source_states(&[1], &[2], down(&[2])).at(499);
@@ -89,15 +89,15 @@ fn x2_a_level_with_only_wrong_states_is_written_and_then_right() {
         let taken = drive.taken(id).expect("a level");
         assert_eq!(taken.level.states, down(&[2]));
         drive.finish(id, outcome).at(60_000);
-        assert_eq!((drive.state(), drive.due), (PoolState::Right, None));
+        assert_eq!((drive.state(), drive.due), (PoolState::InSync, None));
         drive.observe_down(&[1, 2], &[2]).at(120_000);
-        assert_eq!((drive.state(), drive.drifts()), (PoolState::Right, 0));
+        assert_eq!((drive.state(), drive.drifts()), (PoolState::InSync, 0));
         drive.set_source_states(&[1, 2], &[], lifted(&[2])).at(120_500);
         assert_eq!(drive.class(), Some(Class::Add), "the Down is to be taken back");
         drive.attempt(nothing_moved(&[1, 2])).at(180_000);
-        assert_eq!((drive.state(), drive.due), (PoolState::Right, None));
+        assert_eq!((drive.state(), drive.due), (PoolState::InSync, None));
         drive.observe_down(&[1, 2], &[]).at(240_000);
-        assert_eq!((drive.state(), drive.drifts()), (PoolState::Right, 0));
+        assert_eq!((drive.state(), drive.drifts()), (PoolState::InSync, 0));
     }
 }
 
@@ -114,7 +114,7 @@ fn w1_x2_a_pool_that_is_all_down_is_revived_when_some_is_taken_back() {
 fn x2_where_only_what_is_said_of_admin_states_is_new_that_is_a_change() {
     let mut drive = Drive::listed(params());
     drive.set_source_states(&[1], &[2], States::default()).at(60_000);
-    assert_eq!((drive.state(), drive.due), (PoolState::Right, None));
+    assert_eq!((drive.state(), drive.due), (PoolState::InSync, None));
     drive.set_source_states(&[1], &[2], down(&[2])).at(60_500);
     assert_eq!(drive.class(), Some(Class::Remove));
 }
@@ -132,27 +132,27 @@ fn d3_states_that_change_later_are_drift_and_a_fresh_change() {
             drive.attempt(nothing_moved(&[1, 2]));
         }
         drive.at(60_000).observe_down(&[1, 2], at_first);
-        assert_eq!((drive.state(), drive.drifts(), drive.due), (PoolState::Right, 0, None), "{states:?}");
+        assert_eq!((drive.state(), drive.drifts(), drive.due), (PoolState::InSync, 0, None), "{states:?}");
         drive.at(120_000).observe_down(&[1, 2], otherwise).at(121_000);
         let class = if states.lifted.is_empty() { Class::Remove } else { Class::Add };
         assert_eq!((drive.drifts(), drive.class()), (1, Some(class)), "{states:?}");
         drive.attempt(nothing_moved(&[1, 2]));
-        assert_eq!(drive.state(), PoolState::Right, "{states:?}");
+        assert_eq!(drive.state(), PoolState::InSync, "{states:?}");
     }
 }
 
 #[test]
-fn x2_states_of_absent_or_right_addresses_cause_no_write() {
+fn x2_states_of_absent_or_in_sync_addresses_cause_no_write() {
     for (required, tolerated, states) in
         [(&[1, 2][..], &[7][..], down(&[7])), (&[1, 2][..], &[][..], lifted(&[1, 2]))]
     {
         let mut drive = Drive::listed(params());
         drive.set_source_states(required, tolerated, states.clone()).at(60_000).observe(&[1, 2]).at(120_000);
-        assert_eq!((drive.state(), drive.due), (PoolState::Right, None), "{states:?}");
+        assert_eq!((drive.state(), drive.due), (PoolState::InSync, None), "{states:?}");
     }
     let mut drive = Drive::listed(params());
     drive.at(10_000).observe_down(&[1, 2], &[1]).at(20_000);
-    assert_eq!((drive.state(), drive.due), (PoolState::Right, None), "nothing is said of a foreign Down");
+    assert_eq!((drive.state(), drive.due), (PoolState::InSync, None), "nothing is said of a foreign Down");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn w3_an_admin_state_that_nobody_here_knows_is_left_and_no_drift() {
     drive.observe_in(&[1, 2], &[2], AdminState::Unknown).set_source_states(&[1], &[2], down(&[2]));
     for minute in 1..5 {
         drive.at(minute * 60_000).observe_in(&[1, 2], &[2], AdminState::Unknown);
-        assert_eq!((drive.state(), drive.due, drive.drifts()), (PoolState::Right, None, 0));
+        assert_eq!((drive.state(), drive.due, drive.drifts()), (PoolState::InSync, None, 0));
     }
     drive.at(300_000).observe(&[1, 2]).at(301_000);
     assert_eq!(drive.drifts(), 1, "it is known now");
@@ -175,7 +175,7 @@ fn q2_states_that_return_to_what_the_pool_has_within_the_window_vanish() {
         .at(300)
         .set_source_states(&[1], &[2], States::default())
         .at(60_000);
-    assert_eq!((drive.state(), drive.due), (PoolState::Right, None));
+    assert_eq!((drive.state(), drive.due), (PoolState::InSync, None));
     assert!(drive.events_of_source().is_empty());
 }
 
@@ -190,7 +190,7 @@ fn c4_states_in_a_dry_run_are_not_counted_as_written_nor_retried() {
         assert_eq!((drive.state(), drive.due), (PoolState::Waiting, None));
     }
     drive.observe_down(&[1, 2], &[2]);
-    assert_eq!(drive.state(), PoolState::Right);
+    assert_eq!(drive.state(), PoolState::InSync);
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn a_held_pool_is_out_of_sync_and_one_in_add_only_is_not() {
     drive.at(10_000).edit(|assignment| assignment.held = held(HeldReason::AddOnly));
     assert_eq!(drive.out_of_sync(), None);
     drive.edit(|assignment| assignment.held = held(HeldReason::Breaker));
-    assert_eq!((drive.state(), drive.out_of_sync()), (PoolState::Right, Some((7_000, false))));
+    assert_eq!((drive.state(), drive.out_of_sync()), (PoolState::InSync, Some((7_000, false))));
     drive.edit(|assignment| assignment.held = None);
     assert_eq!(drive.out_of_sync(), None);
 }

@@ -72,7 +72,7 @@ fn w8_a_pool_due_before_a_newer_term_is_withdrawn_until_it_is_seen() {
     drive.open(2);
     assert!(drive.due.is_none() && drive.sent_any(|said| matches!(said, Out::Withdraw(_))));
     drive.at(2_000).observe(&[2]);
-    assert_eq!(drive.state(), PoolState::Right, "another client has done it");
+    assert_eq!(drive.state(), PoolState::InSync, "another client has done it");
     drive.at(60_000);
     assert!(drive.due.is_none());
 }
@@ -81,7 +81,7 @@ fn w8_a_pool_due_before_a_newer_term_is_withdrawn_until_it_is_seen() {
 fn w8_a_read_that_began_in_the_term_and_overtook_its_assignment_counts() {
     let mut drive = Drive::in_sync(params());
     drive.at(10_000).observe(&[1]).open(2);
-    assert_eq!(drive.state(), PoolState::Right);
+    assert_eq!(drive.state(), PoolState::InSync);
     drive.at(20_000).observe(&[3]).require("web", &[2]);
     let opened = Now::from_millis(20_000);
     drive.edit(|a| (a.epoch, a.opened) = (Epoch(3), opened)).at(20_500);
@@ -130,7 +130,7 @@ fn w8_an_assignment_of_an_older_term_is_not_taken_in() {
     drive.open(3).observe(&[1]);
     drive.edit(|a| a.epoch = Epoch(2)).require("web", &[2]).at(10_000);
     assert!(drive.due.is_none());
-    assert_eq!(drive.state(), PoolState::Right);
+    assert_eq!(drive.state(), PoolState::InSync);
 }
 
 #[test]
@@ -337,6 +337,6 @@ proptest! {
             }
         }
         prop_assert_eq!(world.real, world.level, "{:?}", world.drive.queue);
-        prop_assert_eq!(world.drive.state(), PoolState::Right);
+        prop_assert_eq!(world.drive.state(), PoolState::InSync);
     }
 }

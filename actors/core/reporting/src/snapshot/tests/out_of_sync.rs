@@ -28,7 +28,7 @@ fn pool(name: &str, since: Option<(u64, bool)>) -> In {
         waiting_since: None,
         out_of_sync,
         provisioning_failed: false,
-        next_at: None,
+        blocked: None,
         retries: BTreeMap::new(),
         attempt: None,
         last_end: None,

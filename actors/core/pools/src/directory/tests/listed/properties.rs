@@ -373,7 +373,7 @@ impl World {
             let goes: BTreeSet<IpAddr> = level.surplus(&found).copied().collect();
             let comes = level.required.keys().copied();
             let holds: BTreeSet<IpAddr> = found.difference(&goes).copied().chain(comes).collect();
-            let down = level.states.made_right(&holds, &ips(&seven(seen.down)));
+            let down = level.states.down_when_applied(&holds, &ips(&seven(seen.down)));
             (seen.members, seen.down, seen.updating) = (mask(&holds), mask(&down), false);
             if let Some(Known::Usable(endpoints)) = &watched.known {
                 let (best, drain) =
@@ -400,7 +400,7 @@ impl World {
             let Some(said) = self.bench.assigned.get(&id("lb", name)) else { continue };
             let seen = watched.read.as_ref().expect("it is assigned");
             let (members, down) = (ips(&seven(seen.members)), ips(&seven(seen.down)));
-            assert!(said.level.is_right(&members) && said.level.states.are_right(&members, &down));
+            assert!(said.level.is_in_sync(&members) && said.level.states.are_in_sync(&members, &down));
             assert_eq!(said.level.states.lifted, BTreeSet::new(), "what was taken back is gone");
         }
     }
