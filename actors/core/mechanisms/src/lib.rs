@@ -1,5 +1,6 @@
 //! Mechanisms that several machines share (docs/design/model-and-mechanisms.md).
 
+pub mod backoff;
 pub mod bucket;
 pub mod config_map_client;
 pub mod outbox;

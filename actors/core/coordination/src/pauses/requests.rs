@@ -7,10 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mechanisms::backoff::Backoff;
 use mechanisms::config_map_client::{ConfigMapNews, ConfigMapRead, ConfigMapRequest, Failed};
 use model::config_map::{ConfigMapAnswer, ConfigMapEdit, ConfigMapFacts};
 use model::ids::{CallId, Epoch};
-use model::machine::{Now, step_of};
+use model::machine::Now;
 use model::object::ResourceVersion;
 use model::operator_request::{Answer, Done, Effect, Refusal, RequestId, Scope};
 use model::sample::Metric;
@@ -24,10 +25,11 @@ pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 /// Delay after a failed request while the operator waits.
 const HURRY: Duration = Duration::from_millis(500);
 /// Delays while a term waits, or nothing is known yet; the last one repeats.
-const RETRY_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5)];
+const RETRY_AFTER: Backoff =
+    Backoff(&[Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5)]);
 /// Delays while no request waits: a pause recorded by another replica should still be observed soon.
-const RETRY_PATIENTLY: [Duration; 4] =
-    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5), LOOK_EVERY];
+const RETRY_PATIENTLY: Backoff =
+    Backoff(&[Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5), LOOK_EVERY]);
 
 /// A request of the operator.
 #[derive(Clone, Debug)]
@@ -220,9 +222,9 @@ impl Pauses {
         let span = if !self.requests.is_empty() {
             HURRY
         } else if self.state.is_none() || self.begun > self.term {
-            step_of(&RETRY_AFTER, self.client.failures())
+            RETRY_AFTER.delay(self.client.failures())
         } else {
-            step_of(&RETRY_PATIENTLY, self.client.failures())
+            RETRY_PATIENTLY.delay(self.client.failures())
         };
         self.client.put_off(now, span);
     }

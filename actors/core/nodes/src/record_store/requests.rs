@@ -12,15 +12,16 @@ use std::time::Duration;
 use super::RecordStore;
 use super::state::{RecordChange, RecordsState};
 use crate::{Out, Record, RecordStorage};
+use mechanisms::backoff::Backoff;
 use mechanisms::config_map_client::{ConfigMapNews, ConfigMapRead, ConfigMapRequest, Failed};
 use model::config_map::{ConfigMapAnswer, ConfigMapEdit};
 use model::ids::{CallId, Epoch, NodeUid};
-use model::machine::{Now, earliest, step_of};
+use model::machine::{Now, earliest};
 use model::object::ResourceVersion;
 use model::sample::Metric;
 
 /// Delays after failed requests. The last one repeats. A node without traffic waits meanwhile.
-const RETRY_AFTER: [Duration; 7] = [
+const RETRY_AFTER: Backoff = Backoff(&[
     Duration::from_millis(100),
     Duration::from_millis(200),
     Duration::from_millis(400),
@@ -28,7 +29,7 @@ const RETRY_AFTER: [Duration; 7] = [
     Duration::from_millis(1_600),
     Duration::from_millis(3_200),
     Duration::from_secs(5),
-];
+]);
 /// Delay after a denied request: permissions do not change within seconds.
 const RETRY_DENIED: Duration = Duration::from_secs(15);
 /// Interval of checks while there are records: the operator may have removed one, or made room for one.
@@ -147,7 +148,7 @@ impl RecordStore {
             self.sent = LastWrite::default();
             self.differs = true;
             self.state = None;
-            self.client.put_off(now, step_of(&RETRY_AFTER, self.client.failures()));
+            self.client.put_off(now, RETRY_AFTER.delay(self.client.failures()));
             return;
         }
         let (base, facts) = (state.version().cloned(), state.facts().cloned());
@@ -228,7 +229,7 @@ impl RecordStore {
             }
         }
         self.forget_write();
-        let wait = if failed.denied { RETRY_DENIED } else { step_of(&RETRY_AFTER, self.client.failures()) };
+        let wait = if failed.denied { RETRY_DENIED } else { RETRY_AFTER.delay(self.client.failures()) };
         self.client.put_off(now, wait);
         if self.client.failures() >= REPORT_AFTER {
             self.failure = Some(Arc::clone(&failed.why));
