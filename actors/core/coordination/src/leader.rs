@@ -13,6 +13,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mechanisms::published::Published;
 use mechanisms::watch_failures::WatchFailures;
 use model::ids::{CallId, Epoch};
 use model::leadership::Standing;
@@ -173,7 +174,7 @@ pub struct Leader {
     shutdown: Shutdown,
     last_error: Option<Arc<str>>,
     watch_failures: WatchFailures,
-    shown: Option<LeadershipView>,
+    published: Published<LeadershipView>,
 }
 
 /// Progress of a term.
@@ -226,7 +227,7 @@ impl Leader {
             shutdown: Shutdown::Not,
             last_error: None,
             watch_failures: WatchFailures::default(),
-            shown: None,
+            published: Published::default(),
         }
     }
 
@@ -469,10 +470,7 @@ impl Leader {
             until: leads.then(|| self.until()),
             last_error: self.last_error.clone().or_else(|| self.watch_failures.shown()),
         };
-        if self.shown.as_ref() != Some(&view) {
-            self.shown = Some(view.clone());
-            out.push(Out::View(view));
-        }
+        out.extend(self.published.update(view).map(Out::View));
     }
 }
 

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mechanisms::config_map_client::ConfigMapClient;
+use mechanisms::published::Published;
 use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
 use model::ids::{CallId, Epoch};
 use model::machine::{Machine, Now, earliest};
@@ -141,7 +142,7 @@ pub struct Pauses {
     client: ConfigMapClient<Option<Epoch>>,
     /// The operator's requests in the order of arrival; the first is being processed.
     requests: VecDeque<PauseRequest>,
-    shown: Option<PolicyView>,
+    published: Published<PolicyView>,
 }
 
 /// A read state of the ConfigMap.
@@ -200,7 +201,7 @@ impl Pauses {
             said: None,
             client: ConfigMapClient::default(),
             requests: VecDeque::new(),
-            shown: None,
+            published: Published::default(),
         }
     }
 
@@ -332,9 +333,7 @@ impl Pauses {
             term_waits: self.params.keeping == PauseStorage::ConfigMap && self.begun > self.term,
             last_error: self.client.last_error().cloned(),
         };
-        if self.shown.as_ref() == Some(&view) {
-            return;
-        }
+        let Some(view) = self.published.update(view) else { return };
         out.push(Out::Metric(Metric::OperatorPolicy {
             mode: view.mode,
             everything: view.policy.as_ref().is_some_and(|policy| policy.everything.is_some()),
@@ -344,7 +343,6 @@ impl Pauses {
             fresh: self.state.is_some() && view.last_error.is_none(),
             term_waits: view.term_waits,
         }));
-        self.shown = Some(view.clone());
         out.push(Out::View(view));
     }
 }

@@ -4,5 +4,6 @@ pub mod backoff;
 pub mod bucket;
 pub mod config_map_client;
 pub mod outbox;
+pub mod published;
 pub mod watch_failures;
 pub mod work_queue;

@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use history::{History, Weight};
 pub(super) use history::{LOOKBACK, PauseScope, PoolSize};
+use mechanisms::published::Published;
 use model::ids::PoolId;
 use model::machine::Now;
 
@@ -54,7 +55,7 @@ pub(super) struct RemovalBreaker {
     /// Whether the operator released it since the last evaluation.
     released: bool,
     /// The last published state.
-    published: Option<bool>,
+    published: Published<bool>,
 }
 
 /// Number of pools that count.
@@ -170,8 +171,7 @@ impl RemovalBreaker {
 
     /// Returns whether the breaker is tripped, if that was not published yet.
     pub(super) fn take_change(&mut self) -> Option<bool> {
-        let tripped = self.tripped.is_some();
-        (self.published.replace(tripped) != Some(tripped)).then_some(tripped)
+        self.published.update(self.tripped.is_some())
     }
 
     /// Returns whether a report of the trip is due.
