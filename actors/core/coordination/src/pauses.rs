@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mechanisms::config_map_client::ConfigMapClient;
+use mechanisms::object_client::ObjectClient;
 use mechanisms::published::Published;
 use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
 use model::ids::{CallId, Epoch};
@@ -139,7 +139,7 @@ pub struct Pauses {
     /// The last sent policy and its term.
     said: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
     /// Each of its requests carries the newest term that had begun at that time.
-    client: ConfigMapClient<Option<Epoch>>,
+    client: ObjectClient<ConfigMapFacts, Option<Epoch>>,
     /// The operator's requests in the order of arrival; the first is being processed.
     requests: VecDeque<PauseRequest>,
     published: Published<PolicyView>,
@@ -199,7 +199,7 @@ impl Pauses {
             begun: None,
             term: None,
             said: None,
-            client: ConfigMapClient::default(),
+            client: ObjectClient::default(),
             requests: VecDeque::new(),
             published: Published::default(),
         }
@@ -207,7 +207,7 @@ impl Pauses {
 
     fn on_start(&mut self, now: Now) {
         match self.params.keeping {
-            PauseStorage::ConfigMap if self.client.is_idle() => self.client.look_at(now),
+            PauseStorage::ConfigMap if self.client.is_idle() => self.client.plan(now),
             PauseStorage::ConfigMap => {}
             PauseStorage::Nothing => self.state = Some(ReadState::of(now, None, None)),
         }
@@ -220,7 +220,7 @@ impl Pauses {
         }
         self.begun = Some(epoch);
         match self.params.keeping {
-            PauseStorage::ConfigMap => self.client.look_anew(now),
+            PauseStorage::ConfigMap => self.client.reread(now),
             PauseStorage::Nothing => self.term = self.begun,
         }
     }

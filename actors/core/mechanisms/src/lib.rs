@@ -2,7 +2,7 @@
 
 pub mod backoff;
 pub mod bucket;
-pub mod config_map_client;
+pub mod object_client;
 pub mod outbox;
 pub mod published;
 pub mod watch_failures;
