@@ -137,7 +137,7 @@ pub struct Pauses {
     /// The newest term that had begun when `state` was requested.
     term: Option<Epoch>,
     /// The last sent policy and its term.
-    said: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
+    said: Published<(Option<Epoch>, Arc<OperatorPolicy>)>,
     /// Each of its requests carries the newest term that had begun at that time.
     client: ObjectClient<ConfigMapFacts, Option<Epoch>>,
     /// The operator's requests in the order of arrival; the first is being processed.
@@ -198,7 +198,7 @@ impl Pauses {
             state: None,
             begun: None,
             term: None,
-            said: None,
+            said: Published::default(),
             client: ObjectClient::default(),
             requests: VecDeque::new(),
             published: Published::default(),
@@ -280,16 +280,12 @@ impl Pauses {
     /// Sends the policy if it or its term changed.
     fn send_policy(&mut self, out: &mut Vec<Out>) {
         let Some(policy) = self.effective_policy() else { return };
-        let same = self.said.as_ref().is_some_and(|(_, said)| **said == policy);
-        if same && self.said.as_ref().is_some_and(|(term, _)| *term == self.term) {
-            return;
-        }
-        let policy = match &self.said {
-            Some((_, said)) if same => Arc::clone(said),
+        let policy = match self.said.last() {
+            Some((_, said)) if **said == policy => Arc::clone(said),
             Some(_) | None => Arc::new(policy),
         };
-        self.said = Some((self.term, Arc::clone(&policy)));
-        out.push(Out::OperatorPolicy { term: self.term, policy });
+        let changed = self.said.update((self.term, policy));
+        out.extend(changed.map(|(term, policy)| Out::OperatorPolicy { term, policy }));
     }
 
     /// Does everything that is due now; the last part of every step and tick.
@@ -310,12 +306,12 @@ impl Pauses {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         rule(self.term <= self.begun, "what is known is of a term that has not begun")?;
         rule(self.requests.is_empty() || !self.client.is_idle(), "the operator waits and nothing is asked")?;
-        let said = self.said.as_ref().and_then(|(term, _)| *term);
+        let said = self.said.last().and_then(|(term, _)| *term);
         rule(said == self.term || self.state.is_none(), "a term was not told of")
     }
 
     fn publish_view(&mut self, out: &mut Vec<Out>) {
-        let (policy, unreadable) = match (&self.said, &self.state) {
+        let (policy, unreadable) = match (self.said.last(), &self.state) {
             (Some((_, policy)), Some(state)) => {
                 let unreadable = state.notes.unreadable.clone();
                 let notes = match self.params.heeding {
