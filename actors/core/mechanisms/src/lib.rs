@@ -3,6 +3,7 @@
 pub mod backoff;
 pub mod bucket;
 pub mod object_client;
+pub mod once_per_term;
 pub mod outbox;
 pub mod published;
 pub mod watch_failures;
