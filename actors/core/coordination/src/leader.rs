@@ -13,16 +13,18 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mechanisms::object_client::ObjectClient;
+use mechanisms::published::Published;
 use mechanisms::watch_failures::WatchFailures;
 use model::ids::{CallId, Epoch};
 use model::leadership::Standing;
-use model::lease::{GateTimes, LeaseAnswer, LeaseAsk, OutOfSyncTimes};
+use model::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseFacts, OutOfSyncTimes};
 use model::machine::{Machine, Now, earliest};
 use model::object::ResourceVersion;
 use model::sample::Metric;
 use model::view::LeadershipView;
 use observed_lease::ObservedLease;
-use requests::LeaseStep;
+use requests::LeaseRequest;
 
 /// Settings of the Leader, fixed at start.
 #[derive(Clone, Debug)]
@@ -153,8 +155,11 @@ pub struct Leader {
     epoch: Epoch,
     /// When the last successful renewal was sent; `None`: the Lease is not ours.
     renewed: Option<Now>,
-    request: LeaseStep,
-    calls: u64,
+    client: ObjectClient<LeaseFacts, LeaseRequest>,
+    /// Whether the next request is a read, whatever the known state.
+    must_read: bool,
+    /// Whether a take that is in flight, or whose answer was lost, may have made the Lease ours.
+    may_become_ours: bool,
     /// Number of terms that this process has won.
     terms: u64,
     /// Whether this process has opened a term, and in every observation since then the Lease was ours, was never
@@ -163,17 +168,14 @@ pub struct Leader {
     confirmed: bool,
     /// When the hold of the last term expires or has expired, by the clock of this process.
     expires: Now,
-    /// Number of consecutive conflicts with other writers of the Lease.
-    conflicts: u32,
     observed: ObservedLease,
     /// The newest gate times, to be recorded in the Lease.
     gates: GateTimes,
     /// The newest out-of-sync pools, to be recorded in the Lease.
     out_of_sync: OutOfSyncTimes,
     shutdown: Shutdown,
-    last_error: Option<Arc<str>>,
     watch_failures: WatchFailures,
-    shown: Option<LeadershipView>,
+    published: Published<LeadershipView>,
 }
 
 /// Progress of a term.
@@ -215,18 +217,17 @@ impl Leader {
             since: Now::ZERO,
             epoch: Epoch::default(),
             renewed: None,
-            request: LeaseStep::None,
-            calls: 0,
+            client: ObjectClient::default(),
+            must_read: false,
+            may_become_ours: false,
             terms: 0,
             confirmed: false,
             expires: Now::ZERO,
-            conflicts: 0,
             gates: GateTimes::default(),
             out_of_sync: OutOfSyncTimes::default(),
             shutdown: Shutdown::Not,
-            last_error: None,
             watch_failures: WatchFailures::default(),
-            shown: None,
+            published: Published::default(),
         }
     }
 
@@ -259,7 +260,7 @@ impl Leader {
             Contest::Elected(_) => {
                 out.push(Out::Metric(Metric::Leading(false)));
                 self.enter(now, Phase::Standby, out);
-                self.request = LeaseStep::read(now);
+                self.read_at(now);
             }
         }
     }
@@ -344,9 +345,9 @@ impl Leader {
     /// one: what this process knows may never have happened there. The Lease stays as it is, and a new process waits
     /// until a hold in it has ended.
     fn on_set_back(&mut self, now: Now, set_back: SetBack, out: &mut Vec<Out>) {
-        self.last_error = Some("the storage of the API server was set back".into());
+        self.client.set_error("the storage of the API server was set back");
         self.end_term(now, out);
-        self.request = LeaseStep::None;
+        self.client.stop();
         match self.shutdown {
             Shutdown::Not => {
                 self.enter(now, Phase::Done, out);
@@ -386,7 +387,7 @@ impl Leader {
                 // A replica that takes a release for the end of all writes would not wait for those of a predecessor
                 // that did not release: the Lease is left to lapse.
                 let held_too_early = self.renewed.is_some() && self.observed.quiet_at() > now;
-                until <= now || held_too_early || (self.renewed.is_none() && !self.may_become_ours())
+                until <= now || held_too_early || (self.renewed.is_none() && !self.may_become_ours)
             }
         }
     }
@@ -395,7 +396,9 @@ impl Leader {
     fn process_due(&mut self, now: Now, out: &mut Vec<Out>) {
         if let Contest::Elected(times) = self.params.contest {
             if self.renewed.is_some_and(|sent| sent.plus(times.renew_deadline) <= now) {
-                self.last_error.get_or_insert_with(|| "the Lease could not be renewed in time".into());
+                if self.client.last_error().is_none() {
+                    self.client.set_error("the Lease could not be renewed in time");
+                }
                 self.end_term(now, out);
             }
             if let Phase::Settling { until } = self.phase
@@ -413,9 +416,9 @@ impl Leader {
             && self.is_over(now)
         {
             // A term that ended for lack of a renewal leaves the Lease in our name.
-            let own = self.observed.ours().is_none() && !self.may_become_ours();
-            self.renewed = None;
-            self.request = LeaseStep::None;
+            let own = self.observed.ours().is_none() && !self.may_become_ours;
+            (self.renewed, self.may_become_ours) = (None, false);
+            self.client.stop();
             self.enter(now, Phase::Done, out);
             out.push(Out::Done(Free { own, shared }));
         }
@@ -441,7 +444,7 @@ impl Leader {
             }
         }
         let at_work = !matches!(self.phase, Phase::Idle | Phase::Done);
-        let idle = matches!(self.request, LeaseStep::None);
+        let idle = self.client.is_idle();
         rule(
             !elected || !at_work || self.shutdown != Shutdown::Not || !idle,
             "nothing is asked and nothing will be",
@@ -467,12 +470,9 @@ impl Leader {
             epoch: self.epoch,
             since: self.since,
             until: leads.then(|| self.until()),
-            last_error: self.last_error.clone().or_else(|| self.watch_failures.shown()),
+            last_error: self.client.last_error().cloned().or_else(|| self.watch_failures.shown()),
         };
-        if self.shown.as_ref() != Some(&view) {
-            self.shown = Some(view.clone());
-            out.push(Out::View(view));
-        }
+        out.extend(self.published.update(view).map(Out::View));
     }
 }
 

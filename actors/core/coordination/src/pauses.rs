@@ -21,7 +21,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mechanisms::config_map_client::ConfigMapClient;
+use mechanisms::object_client::ObjectClient;
+use mechanisms::published::Published;
 use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
 use model::ids::{CallId, Epoch};
 use model::machine::{Machine, Now, earliest};
@@ -136,12 +137,12 @@ pub struct Pauses {
     /// The newest term that had begun when `state` was requested.
     term: Option<Epoch>,
     /// The last sent policy and its term.
-    said: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
+    said: Published<(Option<Epoch>, Arc<OperatorPolicy>)>,
     /// Each of its requests carries the newest term that had begun at that time.
-    client: ConfigMapClient<Option<Epoch>>,
+    client: ObjectClient<ConfigMapFacts, Option<Epoch>>,
     /// The operator's requests in the order of arrival; the first is being processed.
     requests: VecDeque<PauseRequest>,
-    shown: Option<PolicyView>,
+    published: Published<PolicyView>,
 }
 
 /// A read state of the ConfigMap.
@@ -197,16 +198,16 @@ impl Pauses {
             state: None,
             begun: None,
             term: None,
-            said: None,
-            client: ConfigMapClient::default(),
+            said: Published::default(),
+            client: ObjectClient::default(),
             requests: VecDeque::new(),
-            shown: None,
+            published: Published::default(),
         }
     }
 
     fn on_start(&mut self, now: Now) {
         match self.params.keeping {
-            PauseStorage::ConfigMap if self.client.is_idle() => self.client.look_at(now),
+            PauseStorage::ConfigMap if self.client.is_idle() => self.client.plan(now),
             PauseStorage::ConfigMap => {}
             PauseStorage::Nothing => self.state = Some(ReadState::of(now, None, None)),
         }
@@ -219,7 +220,7 @@ impl Pauses {
         }
         self.begun = Some(epoch);
         match self.params.keeping {
-            PauseStorage::ConfigMap => self.client.look_anew(now),
+            PauseStorage::ConfigMap => self.client.reread(now),
             PauseStorage::Nothing => self.term = self.begun,
         }
     }
@@ -279,16 +280,12 @@ impl Pauses {
     /// Sends the policy if it or its term changed.
     fn send_policy(&mut self, out: &mut Vec<Out>) {
         let Some(policy) = self.effective_policy() else { return };
-        let same = self.said.as_ref().is_some_and(|(_, said)| **said == policy);
-        if same && self.said.as_ref().is_some_and(|(term, _)| *term == self.term) {
-            return;
-        }
-        let policy = match &self.said {
-            Some((_, said)) if same => Arc::clone(said),
+        let policy = match self.said.last() {
+            Some((_, said)) if **said == policy => Arc::clone(said),
             Some(_) | None => Arc::new(policy),
         };
-        self.said = Some((self.term, Arc::clone(&policy)));
-        out.push(Out::OperatorPolicy { term: self.term, policy });
+        let changed = self.said.update((self.term, policy));
+        out.extend(changed.map(|(term, policy)| Out::OperatorPolicy { term, policy }));
     }
 
     /// Does everything that is due now; the last part of every step and tick.
@@ -309,12 +306,12 @@ impl Pauses {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         rule(self.term <= self.begun, "what is known is of a term that has not begun")?;
         rule(self.requests.is_empty() || !self.client.is_idle(), "the operator waits and nothing is asked")?;
-        let said = self.said.as_ref().and_then(|(term, _)| *term);
+        let said = self.said.last().and_then(|(term, _)| *term);
         rule(said == self.term || self.state.is_none(), "a term was not told of")
     }
 
     fn publish_view(&mut self, out: &mut Vec<Out>) {
-        let (policy, unreadable) = match (&self.said, &self.state) {
+        let (policy, unreadable) = match (self.said.last(), &self.state) {
             (Some((_, policy)), Some(state)) => {
                 let unreadable = state.notes.unreadable.clone();
                 let notes = match self.params.heeding {
@@ -332,9 +329,7 @@ impl Pauses {
             term_waits: self.params.keeping == PauseStorage::ConfigMap && self.begun > self.term,
             last_error: self.client.last_error().cloned(),
         };
-        if self.shown.as_ref() == Some(&view) {
-            return;
-        }
+        let Some(view) = self.published.update(view) else { return };
         out.push(Out::Metric(Metric::OperatorPolicy {
             mode: view.mode,
             everything: view.policy.as_ref().is_some_and(|policy| policy.everything.is_some()),
@@ -344,7 +339,6 @@ impl Pauses {
             fresh: self.state.is_some() && view.last_error.is_none(),
             term_waits: view.term_waits,
         }));
-        self.shown = Some(view.clone());
         out.push(Out::View(view));
     }
 }

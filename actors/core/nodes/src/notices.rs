@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use super::Out;
 use events::{NoticeEvent, NoticeEvents};
+use mechanisms::backoff::Backoff;
 use model::ids::{CallId, NodeName, NodeUid};
 use model::machine::Now;
 use model::node::NodeFact;
@@ -34,13 +35,13 @@ const READY_FOR: Duration = Duration::from_secs(600);
 /// Time for which a deleted node with our taint is remembered.
 const GONE_FOR: Duration = READY_FOR;
 /// Delays between tries of a patch.
-const RETRIES: [Duration; 5] = [
+const RETRIES: Backoff = Backoff(&[
     Duration::from_secs(1),
     Duration::from_secs(2),
     Duration::from_secs(4),
     Duration::from_secs(8),
     Duration::from_secs(15),
-];
+]);
 
 /// Reason for which an eviction notice is ignored (N1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use super::RecordStorage;
 use super::records::Record;
-use mechanisms::config_map_client::ConfigMapClient;
+use mechanisms::object_client::ObjectClient;
+use model::config_map::ConfigMapFacts;
 use model::ids::{Epoch, NodeUid, PoolId};
 use model::machine::Now;
 use model::node::NodeFact;
@@ -42,7 +43,7 @@ pub(super) struct RecordStore {
     /// Whether confirmed records or exceptions have changed since the last call of [`RecordStore::take_changed`].
     has_changed: bool,
     /// The client of the ConfigMap. Each request carries the newest term confirmed when it was made.
-    client: ConfigMapClient<Option<Epoch>>,
+    client: ObjectClient<ConfigMapFacts, Option<Epoch>>,
     /// Newest term for which the ConfigMap must be read.
     term_to_read: Option<Epoch>,
     read_for: Option<Epoch>,
@@ -69,7 +70,7 @@ impl RecordStore {
             unreadable: BTreeMap::new(),
             differs: false,
             has_changed: false,
-            client: ConfigMapClient::default(),
+            client: ObjectClient::default(),
             term_to_read: None,
             read_for: None,
             sent: LastWrite::default(),

@@ -33,6 +33,7 @@ use super::{NodeState, Out, Params};
 use failures::Failures;
 use foreign::ForeignStates;
 use gauges::NodeGauges;
+use mechanisms::once_per_term::OncePerTerm;
 use mechanisms::work_queue::WorkQueue;
 use model::draining::Draining;
 use model::ids::{Epoch, NodeName, NodeUid, PoolId};
@@ -100,16 +101,10 @@ pub(super) struct Reporting {
     could_report: bool,
     transitions: Transitions,
     failures: Failures,
-    /// Nodes whose wait was reported in this term (N5).
-    held: BTreeSet<NodeUid>,
-    /// Whether the wait of nodes was reported on the controller in this term.
-    holding: bool,
-    /// Subjects of active reports that nodes wait.
-    waiting: BTreeSet<Subject>,
-    /// Subjects of active reports about foreign admin states.
-    overruled: BTreeSet<Subject>,
-    /// Nodes whose foreign admin states were reported in this term (N4).
-    foreign: BTreeSet<NodeUid>,
+    /// Reports that nodes wait, on these and on the controller (N5).
+    held: OncePerTerm<Subject>,
+    /// Reports about nodes with foreign admin states (N4).
+    foreign: OncePerTerm<Subject>,
     views: Views,
     gauges: NodeGauges,
     /// Whether the entries of all pools must be scanned.
@@ -128,10 +123,7 @@ impl Reporting {
         }
         self.term = term;
         self.held.clear();
-        self.holding = false;
         self.foreign.clear();
-        self.waiting.clear();
-        self.overruled.clear();
         self.stale = true;
     }
 
@@ -260,41 +252,36 @@ impl Reporting {
         input: &ReportInput<'_>,
         out: &mut Vec<Out>,
     ) {
-        let waits: Vec<&NodeStatus<'_>> =
-            statuses.iter().filter(|status| status.state == NodeState::Held).collect();
-        let mut hold: BTreeSet<Subject> = waits.iter().map(|status| node(status.name, status.uid)).collect();
-        hold.extend((!waits.is_empty()).then_some(Subject::Controller));
-        end(&mut self.waiting, &hold, &Condition::AdminHeld, out);
-        let mut subjects: Vec<Subject> = waits
-            .into_iter()
-            .filter(|status| self.held.insert(status.uid.clone()))
-            .map(|status| node(status.name, status.uid))
-            .collect();
+        let waits = statuses.iter().filter(|status| status.state == NodeState::Held);
+        let waits: Vec<Subject> = waits.map(|status| node(status.name, status.uid)).collect();
+        let controller = Subject::Controller;
+        let mut hold: BTreeSet<&Subject> = waits.iter().collect();
+        hold.extend((!waits.is_empty()).then_some(&controller));
+        end(&mut self.held, &hold, &Condition::AdminHeld, out);
+        let mut subjects: Vec<Subject> =
+            waits.into_iter().filter(|subject| self.held.report(subject)).collect();
         keep_living(&mut self.held, facts);
         if subjects.is_empty() {
             return;
         }
-        if !std::mem::replace(&mut self.holding, true) {
-            subjects.push(Subject::Controller);
+        if self.held.report(&controller) {
+            subjects.push(controller);
         }
-        self.waiting.extend(subjects.iter().cloned());
         let (down, ready) = (input.bound)();
         out.push(Out::Report(Report { subjects, what: EventKind::AdminHeld { down, ready }, note: None }));
     }
 
     /// Reports nodes that do not drain and have an admin state that is not ours (N4).
     fn report_foreign(&mut self, foreign: &ForeignStates, facts: &[&NodeFact], out: &mut Vec<Out>) {
-        let hold = foreign.nodes.iter().map(|(uid, of)| node(&of.name, uid)).collect();
-        end(&mut self.overruled, &hold, &Condition::AdminForeign, out);
-        for (uid, of) in &foreign.nodes {
-            if self.foreign.insert(uid.clone()) {
+        let subjects: Vec<Subject> = foreign.nodes.iter().map(|(uid, of)| node(&of.name, uid)).collect();
+        end(&mut self.foreign, &subjects.iter().collect::<BTreeSet<_>>(), &Condition::AdminForeign, out);
+        for (subject, of) in subjects.into_iter().zip(foreign.nodes.values()) {
+            if self.foreign.report(&subject) {
                 let what = EventKind::AdminForeign {
                     pools: of.pools.len(),
                     example: of.example.clone(),
                     state: of.state,
                 };
-                let subject = node(&of.name, uid);
-                self.overruled.insert(subject.clone());
                 out.push(Out::Report(Report { subjects: vec![subject], what, note: None }));
             }
         }
@@ -304,12 +291,12 @@ impl Reporting {
 
 /// Ends the condition for subjects to which it does not apply any more.
 fn end(
-    reported: &mut BTreeSet<Subject>,
-    hold: &BTreeSet<Subject>,
+    reports: &mut OncePerTerm<Subject>,
+    hold: &BTreeSet<&Subject>,
     condition: &Condition,
     out: &mut Vec<Out>,
 ) {
-    let over = reported.extract_if(.., |subject| !hold.contains(subject));
+    let over = reports.end(|subject| hold.contains(subject));
     out.extend(
         over.map(|subject| Out::Ended(Ended { condition: condition.clone(), subject: Some(subject) })),
     );
@@ -320,10 +307,13 @@ fn node(name: &NodeName, uid: &NodeUid) -> Subject {
 }
 
 /// Drops deleted nodes, which never return under the same UID.
-fn keep_living(uids: &mut BTreeSet<NodeUid>, facts: &[&NodeFact]) {
-    if uids.is_empty() {
+fn keep_living(reports: &mut OncePerTerm<Subject>, facts: &[&NodeFact]) {
+    if reports.is_empty() {
         return;
     }
     let living: BTreeSet<&NodeUid> = facts.iter().map(|fact| &fact.uid).collect();
-    uids.retain(|uid| living.contains(uid));
+    reports.retain(|subject| match subject {
+        Subject::Node { uid, .. } => living.contains(uid),
+        Subject::Service(_) | Subject::Controller => true,
+    });
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::discovery::rules::{RuleIndex, folded};
+use mechanisms::published::Published;
 use model::assignment::{Assignment, Observation, PoolMembers};
 use model::error::NotManageable;
 use model::guard::{Fraction, GuardMode};
@@ -187,7 +188,7 @@ pub struct Directory {
     policy: DirectoryPolicy,
     listed: XdsPools,
     /// The guards as last published.
-    published: Option<GuardsView>,
+    published: Published<GuardsView>,
     /// Number of levels computed since the start.
     #[cfg(test)]
     computed_levels: usize,
@@ -264,7 +265,7 @@ impl Directory {
             read_up_to: None,
             policy: DirectoryPolicy::default(),
             listed: XdsPools::new(if params.pins.is_some() { &[] } else { &params.listed }),
-            published: None,
+            published: Published::default(),
             #[cfg(test)]
             computed_levels: 0,
             params,
@@ -315,7 +316,7 @@ impl Directory {
         }
         self.dirty.services.remove(&uid);
         if let Some(entry) = self.services.remove(&uid)
-            && entry.published.is_some()
+            && entry.published.last().is_some_and(Option::is_some)
         {
             out.push(Out::Service(uid, entry.fact.key.clone(), None));
         }

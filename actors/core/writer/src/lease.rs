@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mechanisms::published::Published;
 use mechanisms::watch_failures::WatchFailures;
 use model::ids::CallId;
 use model::lease::{LeaseAnswer, LeaseFacts};
@@ -84,7 +85,7 @@ pub(super) struct SharedLease {
     is_reported: bool,
     /// Time of the next change without input.
     wake: Option<Now>,
-    shown: Option<SharedLeaseView>,
+    published: Published<SharedLeaseView>,
 }
 
 /// Whether the Lease is ours.
@@ -157,7 +158,7 @@ impl SharedLease {
             reported_since: None,
             is_reported: false,
             wake: None,
-            shown: None,
+            published: Published::default(),
         }
     }
 

@@ -1,17 +1,19 @@
 //! Requests about our own Lease: when it is read, taken, renewed, watched and released (docs/design/coordination.md,
 //! W8).
 //!
-//! At most one request is in flight. A write whose answer is lost may have succeeded: the Lease is read, and its
-//! content decides. Only an answered write counts as a renewal. A watch may return an older state than the known one;
-//! the answers to all other requests are most recent when they are sent.
+//! The [`ObjectClient`](mechanisms::object_client::ObjectClient) sends them, one at a time. A write whose answer is
+//! lost may have succeeded: the Lease is read, and its content decides. Only an answered write counts as a renewal. A
+//! watch may return an older state than the known one; the answers to all other requests are most recent when they are
+//! sent.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use mechanisms::object_client::Reply;
 use model::ids::CallId;
-use model::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, WATCH_MARGIN};
+use model::lease::{GateTimes, LeaseAnswer, LeaseEdit, LeaseFacts};
 use model::machine::{Now, earliest};
-use model::object::GIVE_UP_AFTER;
+use model::object::RequestFailure;
 use model::sample::Metric;
 
 use super::observed_lease::LeaseAvailability;
@@ -25,62 +27,25 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// emptied Lease.
 pub(super) const RELEASED_FOR: Duration = Duration::from_secs(1);
 
-/// The request in flight, or the next one.
-#[derive(Clone, Debug)]
-pub(super) enum LeaseStep {
-    /// No request.
-    None,
-    /// A read of the Lease. `after_take`: the Lease may be ours already.
-    Read { at: Now, after_take: bool },
-    /// Whatever the state requires: take, renew, watch, or release.
-    Act { at: Now },
-    /// A request was sent.
-    InFlight { call: CallId, sent: Now, give_up: Now, what: LeaseRequest },
-}
-
 /// The purpose of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LeaseRequest {
-    Read { after_take: bool },
+    Read,
     Watch,
     Take,
     Renew,
     Release,
 }
 
-impl LeaseStep {
-    pub(super) fn read(at: Now) -> LeaseStep {
-        LeaseStep::Read { at, after_take: false }
-    }
-}
-
 impl Leader {
-    /// Reports whether a request may have made the Lease ours without our knowledge.
-    pub(super) fn may_become_ours(&self) -> bool {
-        match &self.request {
-            LeaseStep::None | LeaseStep::Act { .. } => false,
-            LeaseStep::Read { after_take, .. } => *after_take,
-            LeaseStep::InFlight { what, .. } => match what {
-                LeaseRequest::Read { after_take } => *after_take,
-                LeaseRequest::Take => true,
-                LeaseRequest::Watch | LeaseRequest::Renew | LeaseRequest::Release => false,
-            },
-        }
-    }
-
     /// Returns when the next request is made, or the one in flight is given up.
     pub(super) fn request_deadline(&self, times: Times) -> Option<Now> {
-        match &self.request {
-            LeaseStep::None => None,
-            LeaseStep::Read { at, .. } | LeaseStep::Act { at } => Some(*at),
-            LeaseStep::InFlight { give_up, what, .. } => match what {
-                LeaseRequest::Watch => earliest(Some(*give_up), self.expiry(times)),
-                LeaseRequest::Read { .. }
-                | LeaseRequest::Take
-                | LeaseRequest::Renew
-                | LeaseRequest::Release => Some(*give_up),
-            },
-        }
+        let expiry = if self.is_watching() { self.expiry(times) } else { None };
+        earliest(self.client.deadline(), expiry)
+    }
+
+    fn is_watching(&self) -> bool {
+        self.client.in_flight().is_some_and(|request| request.context == LeaseRequest::Watch)
     }
 
     /// Returns when the hold of another process expires.
@@ -93,80 +58,68 @@ impl Leader {
 
     /// Sends the next request if it is due.
     pub(super) fn send_due(&mut self, now: Now, times: Times, out: &mut Vec<Out>) {
-        if let LeaseStep::InFlight { give_up, what, sent, .. } = self.request {
-            if give_up <= now {
-                self.on_failed(now, sent, what, "no answer in time".into(), times);
-            } else if what == LeaseRequest::Watch
-                && (self.expiry(times).is_none_or(|expires| expires <= now) || self.shutdown != Shutdown::Not)
-            {
-                // The result of the watch does not matter any more.
-                self.request = LeaseStep::Act { at: now };
-            }
+        if let Some((request, failure)) = self.client.take_overdue(now) {
+            self.on_failed(now, request.sent, request.context, failure, times);
         }
-        if let (Shutdown::Releasing { .. }, LeaseStep::Act { at }) = (self.shutdown, &mut self.request) {
-            *at = now;
+        let expires = || self.expiry(times).is_none_or(|expires| expires <= now);
+        if self.is_watching() && (expires() || self.shutdown != Shutdown::Not) {
+            // The result of the watch does not matter any more.
+            self.client.plan(now);
         }
-        match self.request {
-            LeaseStep::Read { at, after_take } if at <= now => {
-                self.send(now, LeaseRequest::Read { after_take }, LeaseAsk::Get, GIVE_UP_AFTER, out);
-            }
-            LeaseStep::Act { at } if at <= now => self.act_on_state(now, times, out),
-            LeaseStep::None | LeaseStep::Read { .. } | LeaseStep::Act { .. } | LeaseStep::InFlight { .. } => {
-            }
+        if matches!(self.shutdown, Shutdown::Releasing { .. }) && !self.must_read {
+            self.client.hurry(now);
+        }
+        if self.client.is_due(now) {
+            self.send_next(now, times, out);
         }
     }
 
-    fn send(&mut self, now: Now, what: LeaseRequest, ask: LeaseAsk, within: Duration, out: &mut Vec<Out>) {
-        self.calls += 1;
-        let call = CallId(self.calls);
-        self.request = LeaseStep::InFlight { call, sent: now, give_up: now.plus(within), what };
-        out.push(Out::Lease(call, ask));
-    }
-
-    fn act_on_state(&mut self, now: Now, times: Times, out: &mut Vec<Out>) {
-        let (what, ask, within) = match (self.renewed.is_some(), self.shutdown) {
-            (true, Shutdown::Not | Shutdown::Begun) => match self.observed.ours() {
-                Some(facts) => {
-                    let edit = self.edit(&facts, times);
-                    (LeaseRequest::Renew, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
+    /// Sends what the state requires: a read, a take, a renewal, a release, or a watch of another process's hold.
+    fn send_next(&mut self, now: Now, times: Times, out: &mut Vec<Out>) {
+        let write = match (self.renewed.is_some(), self.shutdown) {
+            _ if self.must_read => None,
+            (true, shutdown) => self.observed.ours().map(|facts| {
+                let edit = self.edit(&facts, times);
+                match shutdown {
+                    Shutdown::Not | Shutdown::Begun => (LeaseRequest::Renew, Some(facts), edit),
+                    Shutdown::Releasing { .. } => {
+                        let edit = LeaseEdit { holder: None, duration: RELEASED_FOR, ..edit };
+                        (LeaseRequest::Release, Some(facts), edit)
+                    }
                 }
-                None => (LeaseRequest::Read { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
-            },
-            (true, Shutdown::Releasing { .. }) => match self.observed.ours() {
-                Some(facts) => {
-                    let edit = LeaseEdit { holder: None, duration: RELEASED_FOR, ..self.edit(&facts, times) };
-                    (LeaseRequest::Release, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
-                }
-                None => (LeaseRequest::Read { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
-            },
+            }),
             // A process that ends takes no Lease.
-            (false, Shutdown::Begun | Shutdown::Releasing { .. }) => {
-                self.request = LeaseStep::None;
-                return;
-            }
+            (false, Shutdown::Begun | Shutdown::Releasing { .. }) => return self.client.stop(),
             (false, Shutdown::Not) => match self.observed.availability(now, times) {
-                LeaseAvailability::Unknown => {
-                    (LeaseRequest::Read { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER)
-                }
-                LeaseAvailability::Absent => {
-                    (LeaseRequest::Take, LeaseAsk::Create(self.first_edit(times)), GIVE_UP_AFTER)
-                }
+                LeaseAvailability::Unknown => None,
+                LeaseAvailability::Absent => Some((LeaseRequest::Take, None, self.first_edit(times))),
                 LeaseAvailability::Free(facts) => {
                     // Also if the holder stays the same: each term has its own number.
                     let edit = LeaseEdit { acquired: true, transition: true, ..self.edit(&facts, times) };
-                    (LeaseRequest::Take, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
+                    Some((LeaseRequest::Take, Some(facts), edit))
                 }
                 LeaseAvailability::Held(facts, expires) => {
                     let span = WATCH_FOR.min(expires.since(now));
-                    (
-                        LeaseRequest::Watch,
-                        LeaseAsk::Await(facts.version.clone(), span),
-                        span.saturating_add(WATCH_MARGIN),
-                    )
+                    let (call, ask) = self.client.watch(now, LeaseRequest::Watch, &facts.version, span);
+                    return out.push(Out::Lease(call, ask));
                 }
             },
         };
-        self.send(now, what, ask, within, out);
+        self.must_read = false;
+        let (call, ask) = match write {
+            Some((what, facts, edit)) => {
+                self.may_become_ours = what == LeaseRequest::Take;
+                self.client.write(now, what, facts, edit)
+            }
+            None => self.client.read(now, LeaseRequest::Read),
+        };
+        out.push(Out::Lease(call, ask));
+    }
+
+    /// Plans a read, whose answer decides what follows.
+    pub(super) fn read_at(&mut self, at: Now) {
+        self.must_read = true;
+        self.client.plan(at);
     }
 
     fn first_edit(&self, times: Times) -> LeaseEdit {
@@ -199,47 +152,36 @@ impl Leader {
         times: Times,
         out: &mut Vec<Out>,
     ) {
-        let LeaseStep::InFlight { call: open, sent, what, .. } = self.request else {
+        let Some((request, reply)) = self.client.on_answer(now, call, answer) else {
             out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         };
-        if open != call {
-            out.push(Out::Metric(Metric::UnmatchedAnswer));
-            return;
-        }
-        let failed = matches!(answer, LeaseAnswer::Failed(_));
+        let (sent, what) = (request.sent, request.context);
         // The holder does not watch the Lease.
-        if !failed && !matches!(what, LeaseRequest::Read { .. }) {
+        if !matches!(reply, Reply::Failed(_)) && what != LeaseRequest::Read {
             self.watch_failures.clear();
         }
-        match answer {
-            LeaseAnswer::Seen(facts)
+        match reply {
+            Reply::State(Some(facts))
                 if what != LeaseRequest::Watch || self.observed.is_older_than(&facts) =>
             {
                 self.on_state(now, sent, what, facts, times, out);
             }
-            LeaseAnswer::Absent if what != LeaseRequest::Watch => {
-                self.last_error = None;
+            Reply::State(None) if what != LeaseRequest::Watch => {
                 self.observed.record_absent(times);
-                self.confirmed = false;
+                (self.confirmed, self.may_become_ours) = (false, false);
                 self.end_term(now, out);
-                self.request = LeaseStep::Act { at: now };
+                self.client.plan(now);
             }
             // A watch may lag, and return a state or a deletion that newer states have followed. It counts only if it
             // is certainly newer than the known state. Otherwise a read decides, because it is most recent.
-            LeaseAnswer::Seen(_) | LeaseAnswer::Absent => {
-                self.request = LeaseStep::read(now.max(sent.plus(MIN_INTERVAL)));
-            }
+            Reply::State(_) => self.read_at(now.max(sent.plus(MIN_INTERVAL))),
             // One conflict is a lost race. Several in a row mean a server that refuses, or a client that writes all the
             // time.
-            LeaseAnswer::Conflict => {
-                let after_take = what == LeaseRequest::Take;
-                let at = if self.conflicts == 0 { now } else { now.max(sent.plus(MIN_INTERVAL)) };
-                self.conflicts = self.conflicts.saturating_add(1);
-                self.request = LeaseStep::Read { at, after_take };
-            }
-            LeaseAnswer::Unchanged => self.request = LeaseStep::Act { at: now.max(sent.plus(MIN_INTERVAL)) },
-            LeaseAnswer::Failed(failure) => self.on_failed(now, sent, what, failure.into_why(), times),
+            Reply::Conflict if self.client.conflicts() == 1 => self.read_at(now),
+            Reply::Conflict => self.read_at(now.max(sent.plus(MIN_INTERVAL))),
+            Reply::Unchanged => self.client.plan(now.max(sent.plus(MIN_INTERVAL))),
+            Reply::Failed(failure) => self.on_failed(now, sent, what, failure, times),
         }
     }
 
@@ -252,22 +194,24 @@ impl Leader {
         times: Times,
         out: &mut Vec<Out>,
     ) {
+        self.may_become_ours = false;
         if let Some(set_back) = self.observed.set_back(&facts) {
             self.on_set_back(now, set_back, out);
             return;
         }
-        self.last_error = None;
         self.observed.record(now, facts, times);
         let ours = self.observed.ours().is_some();
         self.confirmed &= ours;
         match what {
-            LeaseRequest::Read { .. } | LeaseRequest::Watch => {}
-            LeaseRequest::Take | LeaseRequest::Renew | LeaseRequest::Release => self.conflicts = 0,
+            LeaseRequest::Read | LeaseRequest::Watch => {}
+            LeaseRequest::Take | LeaseRequest::Renew | LeaseRequest::Release => {
+                self.client.forget_setbacks();
+            }
         }
         let next = now.max(sent.plus(times.retry));
-        self.request = LeaseStep::Act { at: now };
+        self.client.plan(now);
         match what {
-            LeaseRequest::Read { .. } | LeaseRequest::Watch => {
+            LeaseRequest::Read | LeaseRequest::Watch => {
                 if self.renewed.is_some() && !ours {
                     self.end_term(now, out);
                 }
@@ -277,7 +221,7 @@ impl Leader {
                 }
             }
             LeaseRequest::Take if ours => {
-                self.request = LeaseStep::Act { at: next };
+                self.client.plan(next);
                 match self.shutdown {
                     Shutdown::Not => self.begin_term(now, sent, out),
                     Shutdown::Begun | Shutdown::Releasing { .. } => self.renewed = Some(sent),
@@ -286,7 +230,7 @@ impl Leader {
             LeaseRequest::Renew if ours => {
                 // A renewal answered after its term was given up begins no term: the Lease must be taken.
                 if self.renewed.is_some() || self.shutdown != Shutdown::Not {
-                    self.request = LeaseStep::Act { at: next };
+                    self.client.plan(next);
                     self.renewed = Some(sent);
                     self.send_standing(out);
                 }
@@ -295,22 +239,15 @@ impl Leader {
         }
     }
 
-    fn on_failed(&mut self, now: Now, sent: Now, what: LeaseRequest, why: Arc<str>, times: Times) {
-        if what == LeaseRequest::Watch {
-            self.watch_failures.failed(Arc::clone(&why));
-        }
-        self.last_error = Some(why);
+    fn on_failed(&mut self, now: Now, sent: Now, what: LeaseRequest, failure: RequestFailure, times: Times) {
         let pause = match what {
             LeaseRequest::Release => MIN_INTERVAL,
-            LeaseRequest::Read { .. } | LeaseRequest::Watch | LeaseRequest::Take | LeaseRequest::Renew => {
+            LeaseRequest::Watch => {
+                self.watch_failures.failed(failure.into_why());
                 times.retry
             }
+            LeaseRequest::Read | LeaseRequest::Take | LeaseRequest::Renew => times.retry,
         };
-        let after_take = match what {
-            LeaseRequest::Take => true,
-            LeaseRequest::Read { after_take } => after_take,
-            LeaseRequest::Watch | LeaseRequest::Renew | LeaseRequest::Release => false,
-        };
-        self.request = LeaseStep::Read { at: now.max(sent.plus(pause)), after_take };
+        self.read_at(now.max(sent.plus(pause)));
     }
 }

@@ -1253,7 +1253,7 @@ fn w8_failing_watches_are_shown_and_a_read_finds_a_release() {
     let mut one = leading("one", &mut server);
     let mut two = Drive::elected("two");
     two.served(&mut server);
-    let error = |drive: &Drive| drive.leader.shown.as_ref().and_then(|view| view.last_error.clone());
+    let error = |drive: &Drive| drive.leader.published.last().and_then(|view| view.last_error.clone());
     for second in [5, 10, 15] {
         let failed = RequestFailure::Other("the watch ended without a line".into());
         awaited(&mut two, LeaseAnswer::Failed(failed));

@@ -1,5 +1,5 @@
 //! Requests about our ConfigMap: reads, and the writes for the operator (docs/design/pools.md, G6; A3). The
-//! [`ConfigMapClient`](mechanisms::config_map_client::ConfigMapClient) sends them, one at a time.
+//! [`ObjectClient`](mechanisms::object_client::ObjectClient) sends them, one at a time.
 //!
 //! The operator gets an answer when a state was read that contains the change and that no older write can replace any
 //! more. If the answer to a write was lost, the ConfigMap is read first.
@@ -7,11 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mechanisms::config_map_client::{ConfigMapNews, ConfigMapRead, ConfigMapRequest, Failed};
+use mechanisms::backoff::Backoff;
+use mechanisms::object_client::{Reply, SentRequest};
 use model::config_map::{ConfigMapAnswer, ConfigMapEdit, ConfigMapFacts};
 use model::ids::{CallId, Epoch};
-use model::machine::{Now, step_of};
-use model::object::ResourceVersion;
+use model::machine::Now;
+use model::object::{RequestFailure, ResourceVersion};
 use model::operator_request::{Answer, Done, Effect, Refusal, RequestId, Scope};
 use model::sample::Metric;
 
@@ -24,10 +25,11 @@ pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 /// Delay after a failed request while the operator waits.
 const HURRY: Duration = Duration::from_millis(500);
 /// Delays while a term waits, or nothing is known yet; the last one repeats.
-const RETRY_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5)];
+const RETRY_AFTER: Backoff =
+    Backoff(&[Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5)]);
 /// Delays while no request waits: a pause recorded by another replica should still be observed soon.
-const RETRY_PATIENTLY: [Duration; 4] =
-    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5), LOOK_EVERY];
+const RETRY_PATIENTLY: Backoff =
+    Backoff(&[Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5), LOOK_EVERY]);
 
 /// A request of the operator.
 #[derive(Clone, Debug)]
@@ -122,7 +124,7 @@ impl PauseRequest {
 impl Pauses {
     /// Answers overdue requests of the operator; gives up a request about the ConfigMap whose answer never came.
     pub(super) fn give_up_overdue(&mut self, now: Now, out: &mut Vec<Out>) {
-        if self.client.overdue(now).is_some() {
+        if self.client.take_overdue(now).is_some() {
             self.on_failed(now);
         }
         while let Some(request) =
@@ -136,19 +138,23 @@ impl Pauses {
 
     /// Reads the ConfigMap if that is due.
     pub(super) fn send_due(&mut self, now: Now, out: &mut Vec<Out>) {
-        if let Some((call, ask)) = self.client.look(now, self.begun) {
+        if self.client.is_due(now) {
+            let (call, ask) = self.client.read(now, self.begun);
             out.push(Out::ConfigMap(call, ask));
         }
     }
 
     /// Processes the answer to the request in flight.
     pub(super) fn on_answer(&mut self, now: Now, call: CallId, answer: ConfigMapAnswer, out: &mut Vec<Out>) {
-        match self.client.on_answer(now, call, answer) {
-            ConfigMapNews::Unmatched => out.push(Out::Metric(Metric::UnmatchedAnswer)),
-            ConfigMapNews::Forestalled => {}
-            ConfigMapNews::State(read) => self.on_state(now, read, out),
-            ConfigMapNews::Failed(Failed { denied: false, .. }) => self.on_failed(now),
-            ConfigMapNews::Failed(Failed { why, denied: true, .. }) => {
+        let Some((request, reply)) = self.client.on_answer(now, call, answer) else {
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
+            return;
+        };
+        match reply {
+            Reply::Conflict | Reply::Unchanged => {}
+            Reply::State(facts) => self.on_state(now, request, facts, out),
+            Reply::Failed(RequestFailure::Other(_)) => self.on_failed(now),
+            Reply::Failed(RequestFailure::Denied(why)) => {
                 // A request that is denied stays denied for seconds.
                 if let Some(request) = self.requests.pop_front() {
                     out.push(Out::Answer(request.id, Answer::Refused(Refusal::Failed(why))));
@@ -158,27 +164,32 @@ impl Pauses {
         }
     }
 
-    /// Processes a state that was requested when the term `begun` had begun.
-    fn on_state(&mut self, now: Now, read: ConfigMapRead<Option<Epoch>>, out: &mut Vec<Out>) {
-        let ConfigMapRead { call, what, when: begun, facts } = read;
+    /// Processes the state that this request brought. Its context is the newest term that had begun when it was sent.
+    fn on_state(
+        &mut self,
+        now: Now,
+        request: SentRequest<Option<Epoch>>,
+        facts: Option<Arc<ConfigMapFacts>>,
+        out: &mut Vec<Out>,
+    ) {
         self.client.forget_failures();
         let state = ReadState::of(now, facts, self.state.as_ref());
-        self.term = self.term.max(begun);
+        self.term = self.term.max(request.context);
         let mut answers = Vec::new();
-        let next = self.answer_requests(call, what, &state, &mut answers);
+        let next = self.answer_requests(&request, &state, &mut answers);
         let facts = state.facts.clone();
         self.state = Some(state);
         // The writer must receive a pause before the operator gets the answer.
         self.send_policy(out);
         out.append(&mut answers);
         match next {
-            NextStep::Rest if self.begun > self.term => self.client.look_at(now),
+            NextStep::Rest if self.begun > self.term => self.client.plan(now),
             NextStep::Rest => {
                 self.client.forget_setbacks();
-                self.client.look_at(now.plus(LOOK_EVERY));
+                self.client.plan(now.plus(LOOK_EVERY));
             }
-            NextStep::Look => self.client.look_at(now),
-            NextStep::Later => self.client.look_at(now.plus(HURRY)),
+            NextStep::Look => self.client.plan(now),
+            NextStep::Later => self.client.plan(now.plus(HURRY)),
             NextStep::Write(edit) => {
                 let (call, ask) = self.client.write(now, self.begun, facts, edit);
                 out.push(Out::ConfigMap(call, ask));
@@ -189,14 +200,13 @@ impl Pauses {
     /// Answers the requests that this state completes, and returns what the next one needs.
     fn answer_requests(
         &mut self,
-        call: CallId,
-        what: ConfigMapRequest,
+        sent: &SentRequest<Option<Epoch>>,
         state: &ReadState,
         out: &mut Vec<Out>,
     ) -> NextStep {
         let mut answered = false;
         while let Some(request) = self.requests.front_mut() {
-            if call.0 <= request.after {
+            if sent.call.0 <= request.after {
                 return NextStep::Look;
             }
             if let Some(done) = request.done(state) {
@@ -205,10 +215,9 @@ impl Pauses {
                 answered = true;
                 continue;
             }
-            match what {
+            if sent.writes && !answered {
                 // Another client undoes the write, or the server ignores it: not again immediately.
-                ConfigMapRequest::Write if !answered => return NextStep::Later,
-                ConfigMapRequest::Look | ConfigMapRequest::Write => {}
+                return NextStep::Later;
             }
             request.written_over = Some(StateId::of(state.facts.as_deref()));
             return NextStep::Write(request.edit(state));
@@ -220,9 +229,9 @@ impl Pauses {
         let span = if !self.requests.is_empty() {
             HURRY
         } else if self.state.is_none() || self.begun > self.term {
-            step_of(&RETRY_AFTER, self.client.failures())
+            RETRY_AFTER.delay(self.client.failures())
         } else {
-            step_of(&RETRY_PATIENTLY, self.client.failures())
+            RETRY_PATIENTLY.delay(self.client.failures())
         };
         self.client.put_off(now, span);
     }

@@ -6,7 +6,7 @@ use super::IgnoredNotice;
 use super::events::NoticeEvent;
 use super::{PASSES_AFTER, READY_FOR, RETRIES, YOUNG};
 use model::ids::{CallId, NodeName, NodeUid};
-use model::machine::{Now, Wall, earliest, step_of};
+use model::machine::{Now, Wall, earliest};
 use model::node::NodeFact;
 use model::object::{
     Due, GIVE_UP_AFTER, Preempt, RequestFailure, ResourceVersion, Taint, TaintAnswer, TaintAsk, TaintEdit,
@@ -497,7 +497,7 @@ impl NoticedNode {
             TaintAnswer::Overtaken => Some(version),
             TaintAnswer::Failed(_) => None,
         };
-        let until = now.plus(step_of(&RETRIES, self.failures));
+        let until = now.plus(RETRIES.delay(self.failures));
         self.failures = self.failures.saturating_add(1);
         self.patch = TaintPatch::Waits { until, overtaken };
     }

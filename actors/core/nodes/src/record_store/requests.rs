@@ -1,5 +1,5 @@
 //! Requests about our ConfigMap: it is read for each term, and desired changes are written (docs/design/nodes.md, N4;
-//! A4). [`ConfigMapClient`](mechanisms::config_map_client::ConfigMapClient) makes them, one at a time.
+//! A4). [`ObjectClient`](mechanisms::object_client::ObjectClient) makes them, one at a time.
 //!
 //! The first of several writes replaces the last observed state. It fails if another client has written since, and
 //! the ConfigMap is read again. An unanswered write may be carried out late, unless another write comes first. A
@@ -12,15 +12,16 @@ use std::time::Duration;
 use super::RecordStore;
 use super::state::{RecordChange, RecordsState};
 use crate::{Out, Record, RecordStorage};
-use mechanisms::config_map_client::{ConfigMapNews, ConfigMapRead, ConfigMapRequest, Failed};
-use model::config_map::{ConfigMapAnswer, ConfigMapEdit};
+use mechanisms::backoff::Backoff;
+use mechanisms::object_client::{Reply, SentRequest};
+use model::config_map::{ConfigMapAnswer, ConfigMapEdit, ConfigMapFacts};
 use model::ids::{CallId, Epoch, NodeUid};
-use model::machine::{Now, earliest, step_of};
-use model::object::ResourceVersion;
+use model::machine::{Now, earliest};
+use model::object::{RequestFailure, ResourceVersion};
 use model::sample::Metric;
 
 /// Delays after failed requests. The last one repeats. A node without traffic waits meanwhile.
-const RETRY_AFTER: [Duration; 7] = [
+const RETRY_AFTER: Backoff = Backoff(&[
     Duration::from_millis(100),
     Duration::from_millis(200),
     Duration::from_millis(400),
@@ -28,7 +29,7 @@ const RETRY_AFTER: [Duration; 7] = [
     Duration::from_millis(1_600),
     Duration::from_millis(3_200),
     Duration::from_secs(5),
-];
+]);
 /// Delay after a denied request: permissions do not change within seconds.
 const RETRY_DENIED: Duration = Duration::from_secs(15);
 /// Interval of checks while there are records: the operator may have removed one, or made room for one.
@@ -77,7 +78,7 @@ impl RecordStore {
         }
         self.term_to_read = Some(epoch);
         match self.storage {
-            RecordStorage::ConfigMap => self.client.look_anew(now),
+            RecordStorage::ConfigMap => self.client.reread(now),
             RecordStorage::Nothing => self.read_for = self.term_to_read,
         }
     }
@@ -103,8 +104,8 @@ impl RecordStore {
             return;
         }
         self.lost.take_if(|lost| lost.until <= now);
-        if let Some(failed) = self.client.overdue(now) {
-            self.on_failed(now, &failed);
+        if let Some((request, failure)) = self.client.take_overdue(now) {
+            self.on_failed(now, request.writes, failure);
         }
         let reads = self.term_to_read > self.read_for;
         if acts {
@@ -116,11 +117,12 @@ impl RecordStore {
             self.write(now, out);
         } else {
             self.recheck = None;
-            if !reads && self.client.asked().is_none() && !self.client.is_idle() {
+            if !reads && self.client.in_flight().is_none() && !self.client.is_idle() {
                 self.client.stop();
             }
         }
-        if let Some((call, ask)) = self.client.look(now, self.term_to_read) {
+        if self.client.is_due(now) {
+            let (call, ask) = self.client.read(now, self.term_to_read);
             out.push(Out::ConfigMap(call, ask));
         }
     }
@@ -131,7 +133,7 @@ impl RecordStore {
             return;
         }
         let Some(state) = &self.state else {
-            self.client.look_at(now);
+            self.client.plan(now);
             return;
         };
         let RecordChange { edit, records, refused } = state.change(&self.desired, &self.removing);
@@ -147,7 +149,7 @@ impl RecordStore {
             self.sent = LastWrite::default();
             self.differs = true;
             self.state = None;
-            self.client.put_off(now, step_of(&RETRY_AFTER, self.client.failures()));
+            self.client.put_off(now, RETRY_AFTER.delay(self.client.failures()));
             return;
         }
         let (base, facts) = (state.version().cloned(), state.facts().cloned());
@@ -166,23 +168,31 @@ impl RecordStore {
         answer: ConfigMapAnswer,
         out: &mut Vec<Out>,
     ) -> Vec<Record> {
-        match self.client.on_answer(now, call, answer) {
-            ConfigMapNews::Unmatched => out.push(Out::Metric(Metric::UnmatchedAnswer)),
-            ConfigMapNews::Forestalled => self.forget_write(),
-            ConfigMapNews::State(sight) => return self.on_state(now, sight),
-            ConfigMapNews::Failed(failed) => self.on_failed(now, &failed),
+        let Some((request, reply)) = self.client.on_answer(now, call, answer) else {
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
+            return Vec::new();
+        };
+        match reply {
+            Reply::State(facts) => return self.on_state(now, request, facts),
+            Reply::Conflict | Reply::Unchanged => self.forget_write(),
+            Reply::Failed(failure) => self.on_failed(now, request.writes, failure),
         }
         Vec::new()
     }
 
-    fn on_state(&mut self, now: Now, sight: ConfigMapRead<Option<Epoch>>) -> Vec<Record> {
-        let mut state = RecordsState::of(now, sight.facts);
+    fn on_state(
+        &mut self,
+        now: Now,
+        request: SentRequest<Option<Epoch>>,
+        facts: Option<Arc<ConfigMapFacts>>,
+    ) -> Vec<Record> {
+        let mut state = RecordsState::of(now, facts);
         // Its base has been replaced, so that it fails.
         self.lost.take_if(|lost| lost.base.as_ref() != state.version());
         if let Some(lost) = &self.lost {
             state.mark_doubted(&lost.removes);
         }
-        self.read_for = self.read_for.max(sight.when);
+        self.read_for = self.read_for.max(request.context);
         self.unreadable.clone_from(state.unreadable());
         let mut found = Vec::new();
         for there in state.records() {
@@ -202,36 +212,35 @@ impl RecordStore {
         }
         self.removing.retain(|uid| state.record(uid).is_some());
         self.differs = !self.removing.is_empty() || !self.desired.values().all(|record| state.holds(record));
-        match sight.what {
-            ConfigMapRequest::Look => self.sent = LastWrite::default(),
-            ConfigMapRequest::Write => {}
+        if !request.writes {
+            self.sent = LastWrite::default();
         }
         if !self.differs {
             self.client.forget_setbacks();
         }
         self.state = Some(state);
         if self.term_to_read > self.read_for {
-            self.client.look_at(now);
+            self.client.plan(now);
         }
         found
     }
 
-    fn on_failed(&mut self, now: Now, failed: &Failed) {
-        match failed.what {
-            ConfigMapRequest::Look => {}
-            ConfigMapRequest::Write => {
-                let LastWrite { base, edit, .. } = &self.sent;
-                let before = self.lost.take().filter(|lost| lost.base == *base);
-                let mut removes = before.map(|lost| lost.removes).unwrap_or_default();
-                removes.extend(edit.remove.iter().cloned());
-                self.lost = Some(UnansweredWrite { base: base.clone(), removes, until: now.plus(LOST_FOR) });
-            }
+    fn on_failed(&mut self, now: Now, writes: bool, failure: RequestFailure) {
+        if writes {
+            let LastWrite { base, edit, .. } = &self.sent;
+            let before = self.lost.take().filter(|lost| lost.base == *base);
+            let mut removes = before.map(|lost| lost.removes).unwrap_or_default();
+            removes.extend(edit.remove.iter().cloned());
+            self.lost = Some(UnansweredWrite { base: base.clone(), removes, until: now.plus(LOST_FOR) });
         }
         self.forget_write();
-        let wait = if failed.denied { RETRY_DENIED } else { step_of(&RETRY_AFTER, self.client.failures()) };
+        let wait = match &failure {
+            RequestFailure::Denied(_) => RETRY_DENIED,
+            RequestFailure::Other(_) => RETRY_AFTER.delay(self.client.failures()),
+        };
         self.client.put_off(now, wait);
         if self.client.failures() >= REPORT_AFTER {
-            self.failure = Some(Arc::clone(&failed.why));
+            self.failure = Some(failure.into_why());
         }
     }
 

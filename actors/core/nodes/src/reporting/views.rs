@@ -8,6 +8,7 @@ use super::foreign::ForeignStates;
 use super::node_pools::NodePools;
 use crate::Out;
 use crate::nodes::NodeStatus;
+use mechanisms::published::Published;
 use model::arm::Backend;
 use model::ids::NodeName;
 use model::machine::Now;
@@ -18,13 +19,13 @@ use model::view::{AdminView, NodePool, NodeView};
 #[derive(Debug, Default)]
 pub(super) struct Views {
     nodes: BTreeMap<NodeName, NodeView>,
-    whole: Option<AdminView>,
+    whole: Published<AdminView>,
 }
 
 impl Views {
     /// Whether the published view of the whole is current, apart from foreign admin states.
     pub(super) fn summary_is_current(&self, input: &ReportInput<'_>) -> bool {
-        self.whole.as_ref().is_some_and(|view| {
+        self.whole.last().is_some_and(|view| {
             view.generation == input.set.generation
                 && view.switched_off == input.switched_off
                 && view.records == input.records.count
@@ -44,10 +45,7 @@ impl Views {
     }
 
     pub(super) fn publish_summary(&mut self, view: AdminView, out: &mut Vec<Out>) {
-        if self.whole.as_ref() != Some(&view) {
-            out.push(Out::View(view.clone()));
-            self.whole = Some(view);
-        }
+        out.extend(self.whole.update(view).map(Out::View));
     }
 }
 

@@ -28,6 +28,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use history::{History, Weight};
 pub(super) use history::{LOOKBACK, PauseScope, PoolSize};
+use mechanisms::once_per_term::OncePerTerm;
+use mechanisms::published::Published;
 use model::ids::PoolId;
 use model::machine::Now;
 
@@ -47,14 +49,12 @@ pub(super) struct RemovalBreaker {
     tally: Tally,
     /// Since when the breaker is tripped.
     tripped: Option<Now>,
-    /// Whether the trip was reported in this term.
-    trip_reported: bool,
-    /// Whether a trip was reported in this term and its end was not.
-    end_due: bool,
+    /// The report of the trip.
+    reports: OncePerTerm<()>,
     /// Whether the operator released it since the last evaluation.
     released: bool,
     /// The last published state.
-    published: Option<bool>,
+    published: Published<bool>,
 }
 
 /// Number of pools that count.
@@ -156,7 +156,9 @@ impl RemovalBreaker {
         }
         let trips = self.tally.is_exceeded();
         self.set_tripped(trips.then(|| before.unwrap_or(now)));
-        self.trip_reported &= trips;
+        if !trips {
+            self.reports.retain(|()| false);
+        }
         std::mem::take(&mut self.released) || before != self.tripped
     }
 
@@ -170,25 +172,22 @@ impl RemovalBreaker {
 
     /// Returns whether the breaker is tripped, if that was not published yet.
     pub(super) fn take_change(&mut self) -> Option<bool> {
-        let tripped = self.tripped.is_some();
-        (self.published.replace(tripped) != Some(tripped)).then_some(tripped)
+        self.published.update(self.tripped.is_some())
     }
 
     /// Returns whether a report of the trip is due.
     pub(super) fn take_due_report(&mut self) -> bool {
-        let due = self.tripped.is_some() && !std::mem::replace(&mut self.trip_reported, true);
-        self.end_due |= due;
-        due
+        self.tripped.is_some() && self.reports.report(&())
     }
 
     /// Returns whether a report of the end is due.
     pub(super) fn take_due_end(&mut self) -> bool {
-        self.tripped.is_none() && std::mem::take(&mut self.end_due)
+        self.tripped.is_none() && self.reports.end(|()| false).next().is_some()
     }
 
     /// Makes a lasting trip due for a report again.
     pub(super) fn reset_reports(&mut self) {
-        (self.trip_reported, self.end_due) = (false, false);
+        self.reports.clear();
     }
 
     /// Returns since when the breaker is tripped.
@@ -205,7 +204,8 @@ impl RemovalBreaker {
     /// baseline. Returns these pools. If the breaker trips again, that is a new stop.
     pub(super) fn release(&mut self, now: Now) -> Vec<PoolId> {
         self.set_tripped(None);
-        (self.trip_reported, self.released) = (false, true);
+        self.reports.retain(|()| false);
+        self.released = true;
         let lose = self.pools.iter().filter(|(_, history)| history.loses()).map(|(id, _)| id.clone());
         let lose: Vec<PoolId> = lose.collect();
         lose.iter().for_each(|id| self.update(id, |history| history.release(now)));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Out;
+use mechanisms::published::Published;
 use model::assignment::HeldReason;
 use model::error::ReasonLabel;
 use model::sample::Metric;
@@ -28,14 +29,12 @@ pub(super) struct DirectoryGauges {
 #[derive(Default)]
 struct Gauge {
     pools: u64,
-    emitted: Option<u64>,
+    emitted: Published<u64>,
 }
 
 impl Gauge {
     fn change(&mut self) -> Option<u64> {
-        let change = (self.emitted != Some(self.pools)).then_some(self.pools);
-        self.emitted = Some(self.pools);
-        change
+        self.emitted.update(self.pools)
     }
 }
 

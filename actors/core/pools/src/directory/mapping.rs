@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::discovery::rules::folded;
+use mechanisms::published::Published;
 use model::arm::{LbFacts, PoolFacts, Provisioning};
 use model::ids::{PoolName, RulePrefix, ServiceUid};
 use model::machine::Now;
@@ -28,7 +29,7 @@ pub(super) struct MappedService {
     /// The prefix of the names of its rules.
     pub(super) prefix: RulePrefix,
     /// The last published view.
-    pub(super) published: Option<Arc<ServiceView>>,
+    pub(super) published: Published<Option<Arc<ServiceView>>>,
     /// Whether no assignment includes the fact yet.
     pub(super) fresh: bool,
 }
@@ -49,7 +50,10 @@ impl Services {
         let text: Arc<str> = Arc::from(prefix.as_str());
         *self.lengths.entry(text.len()).or_default() += 1;
         self.by_prefix.entry(text).or_default().insert(uid.clone());
-        self.by_uid.insert(uid.clone(), MappedService { fact, prefix, published: None, fresh: true });
+        self.by_uid.insert(
+            uid.clone(),
+            MappedService { fact, prefix, published: Published::assumed(None), fresh: true },
+        );
     }
 
     /// Removes a Service and returns its entry.

@@ -206,8 +206,8 @@ impl Directory {
         let stopped = self.breaker.tripped().map(|since| StoppedView { since, pools, of });
         let reading_since = self.second_read.in_flight();
         let view = GuardsView { mode: self.params.guards, stopped, reading_since };
-        if self.is_running() && self.published.replace(view) != Some(view) {
-            out.push(Out::Guards(view));
+        if self.is_running() {
+            out.extend(self.published.update(view).map(Out::Guards));
         }
     }
 
@@ -241,8 +241,7 @@ impl Directory {
                 not_manageable: pools.into_iter().filter(|_| candidate).filter_map(refused).collect(),
             })
         });
-        if entry.published != view {
-            entry.published.clone_from(&view);
+        if let Some(view) = entry.published.update(view) {
             let key = fact.key.clone();
             out.push(Out::Service(uid, key, view));
         }

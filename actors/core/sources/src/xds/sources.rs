@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::client::{UpdateId, WatcherId, WatcherNotice};
+use mechanisms::published::Published;
 use model::level::Provenance;
 use model::machine::{Machine, Now};
 use model::xds::facts::{ResourceKey, ResourceKind};
@@ -73,7 +74,7 @@ struct Source {
     /// The resources watched for it.
     needs: BTreeSet<ResourceKey>,
     /// The last published fact.
-    published: Option<SourceFact>,
+    published: Published<SourceFact>,
 }
 
 /// One step: its outputs, and the resources that may no longer be needed.
@@ -102,7 +103,7 @@ impl Sources {
 
     /// The state of each source.
     pub fn facts(&self) -> impl Iterator<Item = (&Name, &SourceFact)> {
-        self.sources.iter().filter_map(|(name, source)| Some((name, source.published.as_ref()?)))
+        self.sources.iter().filter_map(|(name, source)| Some((name, source.published.last()?)))
     }
 
     fn on_wanted(&mut self, wanted: BTreeSet<Name>, turn: &mut Turn<'_>) {
@@ -143,10 +144,7 @@ impl Sources {
         source.used = used;
         source.held = held;
         source.provenance = provenance;
-        if source.published.as_ref() != Some(&fact) {
-            source.published = Some(fact.clone());
-            turn.out.push(Out::Fact(name.clone(), fact));
-        }
+        turn.out.extend(source.published.update(fact).map(|fact| Out::Fact(name.clone(), fact)));
     }
 
     /// How the assignment of a source arrived (G1). The first assignment of a source counts as a first list, even if
@@ -290,7 +288,7 @@ impl Sources {
             let there = source.used.as_ref().and_then(|used| self.endpoints(used).assignment());
             let held = source.held.assignment();
             rule(held == there, "a source uses something else than what is known")?;
-            rule(source.published.is_some(), "nothing was said of a source")?;
+            rule(source.published.last().is_some(), "nothing was said of a source")?;
         }
         Ok(())
     }

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mechanisms::backoff::Backoff;
 use model::ids::CallId;
 use model::lease::{LeaseAsk, LeaseEdit, LeaseFacts, WATCH_MARGIN};
-use model::machine::{Now, earliest, step_of};
+use model::machine::{Now, earliest};
 use model::object::{GIVE_UP_AFTER, ResourceVersion};
 use model::sample::Caller;
 
@@ -32,21 +33,21 @@ const WATCHES_APART: Duration = Duration::from_secs(1);
 const ABSENT_AGAIN: Duration = Duration::from_secs(30);
 
 /// Delays after consecutive failures. The last one repeats (W7).
-const FAILURE_DELAYS: [Duration; 6] = [
+const FAILURE_DELAYS: Backoff = Backoff(&[
     Duration::from_secs(1),
     Duration::from_secs(2),
     Duration::from_secs(5),
     Duration::from_secs(10),
     Duration::from_secs(20),
     Duration::from_secs(30),
-];
+]);
 
 /// Most lost races in a row before the next request is delayed.
 const MAX_LOST_RACES: u32 = 3;
 
 /// Delays of the next take after more lost races than that. The last one repeats (W7). A lost race is not a failure:
 /// between the holds of a client that takes and releases the Lease all the time there are gaps to use.
-const LOST_RACE_DELAYS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
+const LOST_RACE_DELAYS: Backoff = Backoff(&[Duration::from_secs(1), Duration::from_secs(2)]);
 
 /// A request in flight.
 #[derive(Clone, Debug)]
@@ -169,7 +170,7 @@ impl RequestDelays {
     fn lost_race(&mut self, now: Now) {
         self.lost_races = self.lost_races.saturating_add(1);
         if let Some(waits) = self.lost_races.checked_sub(MAX_LOST_RACES + 1) {
-            self.take_not_before = now.plus(step_of(&LOST_RACE_DELAYS, waits));
+            self.take_not_before = now.plus(LOST_RACE_DELAYS.delay(waits));
         }
     }
 
@@ -186,7 +187,7 @@ impl RequestDelays {
                 self.unwritten = self.unwritten.saturating_add(1)
             }
         }
-        self.not_before = now.plus(step_of(&FAILURE_DELAYS, self.failures));
+        self.not_before = now.plus(FAILURE_DELAYS.delay(self.failures));
         self.failures = self.failures.saturating_add(1);
     }
 

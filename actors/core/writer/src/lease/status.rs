@@ -32,8 +32,8 @@ impl SharedLease {
     /// Publishes a changed view.
     pub(super) fn publish(&mut self, now: Now, out: &mut Vec<Out>) {
         let (state, until) = self.state(now);
-        let since = match &self.shown {
-            Some(shown) if shown.state == state => shown.since,
+        let since = match self.published.last() {
+            Some(view) if view.state == state => view.since,
             Some(_) | None => now,
         };
         let holder = match &self.observed {
@@ -50,10 +50,7 @@ impl SharedLease {
             wanted_since: self.wanted_since,
             last_error: self.last_error.clone().or_else(|| self.watch_failures.shown()),
         };
-        if self.shown.as_ref() != Some(&view) {
-            self.shown = Some(view.clone());
-            out.push(Out::SharedLease(view));
-        }
+        out.extend(self.published.update(view).map(Out::SharedLease));
     }
 
     /// The last known holder.
