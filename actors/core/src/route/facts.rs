@@ -138,9 +138,7 @@ fn directory_fact(input: &directory::In) -> Option<FactKey> {
 fn writer_fact(input: &writer::In) -> Option<FactKey> {
     match input {
         writer::In::Due(pool, _) | writer::In::Withdraw(pool) => Some(FactKey::Due(pool.clone())),
-        writer::In::AdminDue(pool, _) | writer::In::AdminWithdraw(pool, _) => {
-            Some(FactKey::AdminDue(pool.clone()))
-        }
+        writer::In::AdminDue(pool, _) => Some(FactKey::AdminDue(pool.clone())),
         writer::In::Standing(_) => Some(FactKey::Standing),
         writer::In::OperatorPolicy { .. } => Some(FactKey::OperatorPolicy),
         writer::In::Remembered(_) => Some(FactKey::GateTimes),

@@ -32,7 +32,8 @@ impl Writer {
 
     /// A write in flight, or one that waits with membership, still runs to its end, to find out the state of the
     /// pool.
-    pub(super) fn on_admin_withdraw(&mut self, pool: &PoolId, generation: u64, out: &mut Vec<Out>) {
+    pub(super) fn withdraw_admin(&mut self, pool: &PoolId, out: &mut Vec<Out>) {
+        let generation = self.draining.generation;
         let mut has_begun = false;
         if let Some(lane) = self.lanes.get_mut(&pool.lb) {
             has_begun = lane.write.as_ref().is_some_and(|write| write.pool == *pool && write.admin.is_some());

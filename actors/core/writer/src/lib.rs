@@ -174,10 +174,8 @@ pub enum In {
     Withdraw(PoolId),
     /// The answer to [`Out::Take`]. `None`: nothing to write.
     Taken(PoolId, AttemptId, Option<Taken>),
-    /// The admin part of a pool's slot is due (N3).
-    AdminDue(PoolId, AdminDue),
-    /// A pool's admin state is not due any more, as of this generation of the draining set.
-    AdminWithdraw(PoolId, u64),
+    /// The due admin part of a pool's slot. `None`: nothing is due any more (N3).
+    AdminDue(PoolId, Option<AdminDue>),
     /// The draining set (N2). Each plan uses the newest one.
     Draining(Arc<Draining>),
     /// Discovery requests a read of a load balancer.
@@ -557,8 +555,8 @@ impl Machine for Writer {
             In::Due(pool, due) => self.on_due(now, &pool, due),
             In::Withdraw(pool) => self.on_withdraw(&pool),
             In::Taken(pool, attempt, taken) => self.on_taken(now, &pool, attempt, taken, out),
-            In::AdminDue(pool, due) => self.on_admin_due(&pool, due),
-            In::AdminWithdraw(pool, generation) => self.on_admin_withdraw(&pool, generation, out),
+            In::AdminDue(pool, Some(due)) => self.on_admin_due(&pool, due),
+            In::AdminDue(pool, None) => self.withdraw_admin(&pool, out),
             In::Draining(draining) => self.draining = draining,
             In::Read { call, lb } => self.on_discovery_read(now, call, lb, out),
             In::Answered(call, answer) => self.on_answered(now, call, answer, out),

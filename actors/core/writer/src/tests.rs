@@ -379,9 +379,9 @@ fn w1_a_lane_grants_by_class_then_by_waiting_time_and_name() {
     ] {
         assert!(bench.due(&pool("lb", name), due(since, class)).is_empty(), "nothing is granted on standby");
     }
-    bench.step(In::AdminDue(pool("lb", "y-drained"), down(40)));
+    bench.step(In::AdminDue(pool("lb", "y-drained"), Some(down(40))));
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(15) };
-    bench.step(In::AdminDue(pool("lb", "x-restored"), restore));
+    bench.step(In::AdminDue(pool("lb", "x-restored"), Some(restore)));
     let name = |granted: &PoolId| granted.pool.as_str().trim_start_matches("shop-").to_owned();
     let mut output = bench.lead(2);
     let mut order = Vec::new();
@@ -726,7 +726,7 @@ fn d2_without_proof_of_ownership_the_admin_part_of_the_slot_still_goes() {
     let web = pool("lb", "web");
     bench.step(In::Standing(Standing::Standby));
     bench.step(In::Draining(drains(2)));
-    bench.step(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.due(&web, due(0, Class::Add));
     let attempt = take(&bench.lead(2));
     let read = bench.take_level(&web, attempt, &[1]);
@@ -742,7 +742,7 @@ fn n3_an_admin_write_alone_keeps_the_members() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(2)));
-    let output = bench.step(In::AdminDue(web.clone(), down(0)));
+    let output = bench.step(In::AdminDue(web.clone(), Some(down(0))));
     assert!(takes(&output).is_empty());
     let output = bench.answer(get(&output, &web), read_of(pool_with(&web, &[1, 2]), "W/1"));
     let (call, edit, _) = put(&output, &web);
@@ -761,7 +761,7 @@ fn w1_both_parts_of_a_slot_travel_in_one_put_and_get_two_answers() {
     let web = pool("lb", "web");
     bench.step(In::Standing(Standing::Standby));
     bench.step(In::Draining(drains(2)));
-    bench.step(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.due(&web, due(0, Class::Add));
     let attempt = take(&bench.lead(2));
     let read = bench.take_level(&web, attempt, &[1, 2]);
@@ -779,7 +779,7 @@ fn n3_a_down_that_comes_while_its_pool_is_written_stays_due() {
     let web = pool("lb", "web");
     let (_, call) = bench.begin_put(&web, &[1]);
     bench.step(In::Draining(drains(1)));
-    assert!(bench.step(In::AdminDue(web.clone(), down(0))).is_empty());
+    assert!(bench.step(In::AdminDue(web.clone(), Some(down(0)))).is_empty());
     let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert!(output.iter().all(|output| !matches!(output, Out::AdminFinished { .. })));
     get(&output, &web);
@@ -947,7 +947,7 @@ fn w8_on_standby_attempts_end_and_only_a_sent_put_keeps_its_lane() {
 fn w8_an_admin_part_outlives_a_lost_leadership_in_its_slot() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+    get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
     assert!(bench.step(In::Standing(Standing::Standby)).is_empty());
     get(&bench.lead(2), &web);
 }
@@ -1017,7 +1017,7 @@ fn a3_the_id_of_an_answered_attempt_is_not_used_for_a_newer_one() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Standing(Standing::Standby));
-    bench.step(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.due(&web, due(0, Class::Add));
     let old = take(&bench.lead(2));
     let output = bench.until(10_000);

@@ -36,12 +36,12 @@ struct Waiting {
 
 impl Downs {
     fn on_input(&mut self, input: &writer::In) {
-        if let writer::In::AdminDue(pool, due) = input {
+        if let writer::In::AdminDue(pool, Some(due)) = input {
             let granted = self.open.contains_key(pool);
             let waiting = Waiting { generation: due.generation, granted, passed: 0, others: 0 };
             let known = self.due.entry(pool.clone()).or_insert(waiting);
             known.generation = due.generation;
-        } else if let writer::In::AdminWithdraw(pool, _) = input {
+        } else if let writer::In::AdminDue(pool, None) = input {
             self.due.remove(pool);
         } else if let writer::In::Due(pool, due) = input {
             self.classes.insert(pool.clone(), due.class);

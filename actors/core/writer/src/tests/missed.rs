@@ -85,7 +85,7 @@ fn n2_it_is_reported_before_the_admin_part_and_the_attempt_end() {
     let web = pool("lb", "web");
     bench.step(In::Standing(Standing::Standby));
     drain(&mut bench, 1, &[9]);
-    bench.step(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.due(&web, due(0, Class::Add));
     let attempt = take(&bench.lead(2));
     let read = bench.take_level(&web, attempt, &[1, 9]);

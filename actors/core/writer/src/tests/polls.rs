@@ -223,7 +223,7 @@ fn n3_failing_polls_of_an_admin_write_hold_no_lane() {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
         bench.step(In::Draining(drains(1)));
-        let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+        let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
         let call = put(&bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1")), &web).0;
         bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
         let mut facts = pool_with(&web, &[1, 2]);

@@ -230,7 +230,7 @@ impl World {
                         let since = self.now;
                         let again =
                             AdminDue { since, generation: due, urgency: AdminUrgency::Down, again: false };
-                        self.deliver(In::AdminDue(pool, again));
+                        self.deliver(In::AdminDue(pool, Some(again)));
                     }
                 }
                 Out::AdminMissed(pool, backends) => {
@@ -532,7 +532,7 @@ impl World {
                     self.admin_due.insert(id.clone(), generation);
                     self.deliver(In::AdminDue(
                         id,
-                        AdminDue { since: self.now, generation, urgency, again: false },
+                        Some(AdminDue { since: self.now, generation, urgency, again: false }),
                     ));
                 }
             }
@@ -617,7 +617,7 @@ impl World {
                     let since = self.now;
                     self.deliver(In::AdminDue(
                         id,
-                        AdminDue { since, generation, urgency: AdminUrgency::Down, again: false },
+                        Some(AdminDue { since, generation, urgency: AdminUrgency::Down, again: false }),
                     ));
                 }
             }
