@@ -32,6 +32,7 @@ use model::arm::{
     ArmRequest, Document, Edit, Entry, OperationState, PoolFacts, PoolRead, Provisioning, PutAccepted,
 };
 use model::attempt::Class;
+use model::draining::AdminEnd;
 use model::error::NotManageable;
 use model::ids::{AddressName, Epoch, Etag, Family, NodeUid, Operation, PoolName, ServiceKey, ServiceUid};
 use model::level::{Level, Member};
@@ -71,6 +72,11 @@ fn at(millis: u64) -> Now {
 
 fn due(since: u64, class: Class) -> Due {
     Due { since: at(since), class }
+}
+
+/// How an admin part has ended, if this output says so.
+fn admin_end(output: &Out) -> Option<&AdminEnd> {
+    if let Out::AdminStates(_, states) = output { states.ended.as_ref() } else { None }
 }
 
 fn down(since: u64) -> AdminDue {
@@ -749,10 +755,13 @@ fn n3_an_admin_write_alone_keeps_the_members() {
     assert!(edit.add.is_empty() && edit.remove.is_empty());
     assert_eq!(edit.set_admin, BTreeMap::from([(1, model::arm::AdminState::Down)]));
     let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert!(
-        matches!(&output[..], [Out::AdminFinished { pool, generation: 1, result: Ok(_) }] if *pool == web),
-        "{output:?}"
-    );
+    let [Out::AdminStates(of, states)] = &output[..] else { panic!("{output:?}") };
+    assert_eq!((of, states.sent), (&web, Some(at(0))));
+    assert!(matches!(states.ended, Some(AdminEnd { generation: 1, result: Ok(()) })), "{output:?}");
+    let facts = states.facts.as_ref().expect("it was written");
+    let entries: Vec<_> = facts.entries.iter().map(|entry| (entry.ip, entry.admin_state)).collect();
+    let expected = [(Some(ip(1)), model::arm::AdminState::None), (Some(ip(2)), model::arm::AdminState::Down)];
+    assert_eq!(entries, expected, "as the PUT has left them");
 }
 
 #[test]
@@ -769,8 +778,8 @@ fn w1_both_parts_of_a_slot_travel_in_one_put_and_get_two_answers() {
     assert_eq!((edit.add.len(), edit.set_admin.len()), (1, 1));
     let output = bench.fail(call, failed(409, "Conflict", RetryAfter::Absent));
     assert!(matches!(outcome(&output, attempt), Outcome::Retriable { .. }));
-    let told = |output: &Out| matches!(output, Out::AdminFinished { result: Err(_), .. });
-    assert_eq!(output.iter().filter(|output| told(output)).count(), 1);
+    let failures = output.iter().filter_map(admin_end).filter(|end| end.result.is_err());
+    assert_eq!(failures.count(), 1);
 }
 
 #[test]
@@ -781,7 +790,7 @@ fn n3_a_down_that_comes_while_its_pool_is_written_stays_due() {
     bench.step(In::Draining(drains(1)));
     assert!(bench.step(In::AdminDue(web.clone(), Some(down(0)))).is_empty());
     let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert!(output.iter().all(|output| !matches!(output, Out::AdminFinished { .. })));
+    assert!(output.iter().all(|output| admin_end(output).is_none()));
     get(&output, &web);
 }
 

@@ -155,7 +155,8 @@ fn n2_an_addition_of_an_older_set_goes_down_at_once() {
     let began = bench.now;
     bench.pass(10);
     let missed = |bench: &mut Bench| {
-        bench.step(In::Missed(shop.clone(), [ips(1)[0].into()].into()));
+        let in_doubt = [ips(1)[0].into()].into();
+        bench.step(In::AdminStates(shop.clone(), PoolAdminStates { in_doubt, ..bench.states(&shop) }));
     };
     missed(&mut bench);
     assert_eq!(bench.take_due(), [("lb/shop".to_owned(), DOWN)], "of a pool that was never seen");

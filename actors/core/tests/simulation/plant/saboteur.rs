@@ -292,7 +292,9 @@ impl Saboteur {
                 Arc::make_mut(policy).admin_state_off = false;
                 false
             }
-            (Plant::FailureForgotten, nodes::In::Finished { result, .. }) => result.is_err(),
+            (Plant::FailureForgotten, nodes::In::AdminStates(_, states)) => {
+                states.ended.as_ref().is_some_and(|end| end.result.is_err())
+            }
             (_, _) => false,
         }
     }

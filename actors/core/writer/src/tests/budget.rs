@@ -407,10 +407,7 @@ impl Hour {
             }
             Out::Verified(..)
             | Out::Observed(..)
-            | Out::AdminFinished { .. }
-            | Out::AdminWithdrawn(..)
-            | Out::AdminMissed(..)
-            | Out::AdminFound(..)
+            | Out::AdminStates(..)
             | Out::Read { .. }
             | Out::Gates { .. }
             | Out::ForeignRelease

@@ -488,7 +488,7 @@ fn n3_a_down_whose_permit_was_refused_stays_due_and_goes_in_the_next_hold() {
     let watch = lease_watch(&bench.answer_count_with_zero(output));
     let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
     assert!(
-        output.iter().all(|output| !matches!(output, Out::AdminFinished { .. } | Out::Call(_))),
+        output.iter().all(|output| admin_end(output).is_none() && !matches!(output, Out::Call(_))),
         "{output:?}"
     );
     bench.until(5_000);
@@ -803,7 +803,7 @@ fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
         let (call, edit, if_match) = put(&output, &web);
         assert_eq!((edit.set_admin.len(), if_match), (1, Some(Etag::new("W/9"))), "with its tag, always");
         let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-        assert!(output.iter().any(|output| matches!(output, Out::AdminFinished { result: Ok(_), .. })));
+        assert!(output.iter().filter_map(admin_end).any(|end| end.result.is_ok()));
         assert!(takes(&output).is_empty(), "membership still waits");
     }
     let (mut bench, _) = bypassing(false);
@@ -815,7 +815,7 @@ fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
 #[test]
 fn w7_what_goes_without_the_lease_takes_no_node_back_into_traffic() {
     let web = pool("lb", "web");
-    let finished = |output: &[Out]| output.iter().any(|output| matches!(output, Out::AdminFinished { .. }));
+    let finished = |output: &[Out]| output.iter().any(|output| admin_end(output).is_some());
     // Whether the second node returns instead of the first one, or in addition to it.
     for both in [true, false] {
         let (mut bench, watch) = bypassing(true);
