@@ -285,7 +285,7 @@ impl Bench {
     }
 
     /// A pool as a GET shows it.
-    fn facts_of(&self, id: &PoolId) -> Arc<PoolFacts> {
+    pub(super) fn facts_of(&self, id: &PoolId) -> Arc<PoolFacts> {
         let entry = |(ip, state): (&IpAddr, &State)| Entry {
             name: ip.to_string().into(),
             ip: Some(*ip),

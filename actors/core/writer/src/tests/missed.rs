@@ -68,6 +68,25 @@ fn n2_members_that_came_in_down_or_need_not_be_down_are_not_missed() {
 }
 
 #[test]
+fn n2_a_write_of_members_sends_the_pool_if_the_set_concerns_it() {
+    for (drained, is_sent) in [(1, true), (9, false)] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        drain(&mut bench, 1, &[drained]);
+        let (_, call) = bench.begin_put(&web, &[1, 2]);
+        let output = bench.answer(call, done());
+        let sent = output.iter().find_map(|output| {
+            let Out::AdminStates(_, states) = output else { return None };
+            assert!(states.ended.is_none() && states.in_doubt.is_empty(), "{states:?}");
+            let facts = states.facts.as_ref().expect("it was written");
+            Some(facts.entries.iter().map(|entry| (entry.ip, entry.admin_state)).collect::<Vec<_>>())
+        });
+        let entries = vec![(Some(ip(1)), AdminState::Down), (Some(ip(2)), AdminState::None)];
+        assert_eq!(sent, is_sent.then_some(entries));
+    }
+}
+
+#[test]
 fn n2_what_a_put_has_restored_is_missed_when_its_node_drains_again() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
