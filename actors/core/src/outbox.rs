@@ -119,7 +119,7 @@ mod tests {
 
     fn due(pool: &str) -> Delivery {
         let pool = PoolId::new(LbName::new("lb"), PoolName::new(pool));
-        Delivery::Writer(writer::In::AdminWithdraw(pool, 0))
+        Delivery::Writer(writer::In::AdminDue(pool, None))
     }
 
     fn draining(generation: u64) -> Delivery {
@@ -136,7 +136,7 @@ mod tests {
             outbox.push(due("b"));
         }
         let text_of = |delivery: &Delivery| {
-            if let Delivery::Writer(writer::In::AdminWithdraw(pool, _)) = delivery {
+            if let Delivery::Writer(writer::In::AdminDue(pool, None)) = delivery {
                 return pool.pool.to_string();
             }
             let Delivery::Writer(writer::In::Draining(set)) = delivery else { panic!("{delivery:?}") };

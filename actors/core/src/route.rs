@@ -366,17 +366,8 @@ fn from_writer(output: writer::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         writer::Out::Verified(pool, verdict) => deliver(to_pool(pool, queue::In::Verified(verdict))),
         writer::Out::Observed(pool, observation) => deliver(to_pool(pool, queue::In::Observed(observation))),
-        writer::Out::AdminFinished { pool, generation, result } => {
-            deliver(Delivery::AdminState(nodes::In::Finished { pool, generation, result }));
-        }
-        writer::Out::AdminWithdrawn(pool, generation) => {
-            deliver(Delivery::AdminState(nodes::In::Withdrawn(pool, generation)));
-        }
-        writer::Out::AdminFound(pool, sent, backends) => {
-            deliver(Delivery::AdminState(nodes::In::Found(pool, sent, backends)));
-        }
-        writer::Out::AdminMissed(pool, backends) => {
-            deliver(Delivery::AdminState(nodes::In::Missed(pool, backends)));
+        writer::Out::AdminStates(pool, states) => {
+            deliver(Delivery::AdminState(nodes::In::AdminStates(pool, states)));
         }
         writer::Out::Read { call, began, result, puts } => {
             deliver(Delivery::Discovery(discovery::In::Read { call, began, result, puts }));

@@ -2,7 +2,7 @@
 //! a process and does not belong in a Lease, with one key for each item (docs/design/model-and-mechanisms.md, A4).
 //!
 //! The port reads and writes the object; the machine that writes a key defines its meaning: pauses or the admin state.
-//! Each of them leaves the other's keys unchanged. Both use the same client (`mechanisms::config_map_client`).
+//! Each of them leaves the other's keys unchanged. Both use the same client (`mechanisms::object_client`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,9 +1,10 @@
-//! The level from the admin state to the writer: the backends that must be Down, those of ours to restore, and the due
-//! writes of a pool (docs/design/nodes.md, N2, N3, N4).
+//! The levels between the admin state and the writer (docs/design/nodes.md, N2, N3, N4). Downward: the backends that
+//! must be Down, those of ours to restore, and the due write of each pool. Upward: the admin states of each pool.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use crate::arm::{AdminState, Backend, Entry};
+use crate::arm::{AdminState, Backend, Entry, Failure, PoolFacts};
 use crate::ids::{NodeUid, PoolId, PoolName};
 use crate::machine::Now;
 
@@ -27,6 +28,32 @@ pub enum AdminUrgency {
     Down,
     /// A node is to be restored.
     Restore,
+}
+
+/// The admin states of a pool, as the writer last read or wrote them (N2, N4).
+#[derive(Clone, Debug)]
+pub struct PoolAdminStates {
+    /// The time at which it knew them.
+    pub at: Now,
+    /// The pool as a GET shows it, or as a finished PUT left it. `None`: neither is known.
+    pub facts: Option<Arc<PoolFacts>>,
+    /// Backends that PUTs with unknown outcomes may have left in service, although the newest set requires them Down.
+    pub in_doubt: BTreeSet<Backend>,
+    /// Time of our last PUT to the pool until then, whatever its result.
+    pub sent: Option<Now>,
+    /// How an admin part has ended, if one has.
+    pub ended: Option<AdminEnd>,
+    /// The newest set when its due admin part was withdrawn, if nothing of that part is left in flight.
+    pub withdrawn: Option<u64>,
+}
+
+/// How the admin part of a pool's slot has ended (N3).
+#[derive(Clone, Debug)]
+pub struct AdminEnd {
+    /// Generation of the set that was applied or, after a failure, required.
+    pub generation: u64,
+    /// The result.
+    pub result: Result<(), Arc<Failure>>,
 }
 
 /// The nodes that leave service, as a level (N2).
@@ -73,6 +100,17 @@ impl Draining {
             AdminState::Unknown => None,
         };
         wanted.filter(|_| !holds(&self.foreign, pool, backend))
+    }
+
+    /// Returns true if a backend of this pool must be Down, or may be restored.
+    #[must_use]
+    pub fn concerns(&self, pool: &PoolFacts) -> bool {
+        let is_named =
+            |backend: Backend| self.addresses.contains_key(&backend) || self.restorable.contains(&backend);
+        let names_any = !self.addresses.is_empty() || !self.restorable.is_empty();
+        names_any
+            && !self.excluded.contains(&pool.id.pool)
+            && pool.entries.iter().filter_map(Entry::backend).any(is_named)
     }
 
     /// Returns true if this backend, in service in this pool, must become Down.

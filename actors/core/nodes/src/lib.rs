@@ -1,12 +1,13 @@
 //! The admin state of address entries: draining nodes are taken out of traffic, and restored when they return
 //! (docs/design/nodes.md, N1-N5).
 //!
-//! The inputs are nodes, eviction notices, load balancers and finished writes. Before the first Down of a node, the
-//! machine records the node in our ConfigMap. It sends the draining set to the writer as a level, and reports each
-//! pool whose admin part is due. At the start of a term it stands between the Directory and the Leader: the term
-//! opens when the records are read and the writer has the set. Every phase follows from the records and the signals,
-//! not from the memory of this process. A node is done when no pool lacks anything for it and a later read of every
-//! load balancer agrees.
+//! The inputs are nodes, eviction notices, load balancers, and the pools that the writer reads and writes. Before the
+//! first Down of a node, the machine records the node in our ConfigMap. It sends the draining set to the writer as a
+//! level, and the due admin part of each pool. The writer sends back the admin states of these pools, which the machine
+//! compares with the set. At the start of a term it stands between the Directory and the Leader: the term opens when
+//! the records are read and the writer has the set. Every phase follows from the records and the signals, not from the
+//! memory of this process. A node is done when no pool lacks anything for it and a later read of every load balancer
+//! agrees.
 //!
 //! The modules:
 //! - `nodes`: the nodes, their phases, and the resulting draining set (N1, N2, N4);
@@ -44,9 +45,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mechanisms::work_queue::{self, WorkQueue};
-use model::arm::{Backend, Failure, Provisioning};
+use model::arm::Provisioning;
 use model::config_map::{ConfigMapAnswer, ConfigMapAsk};
-use model::draining::{AdminDue, Draining};
+use model::draining::{AdminDue, AdminEnd, Draining, PoolAdminStates};
 use model::ids::{CallId, Epoch, LbName, NodeName, NodeUid, PoolId, PoolName};
 use model::leadership::Standing;
 use model::level::{DrainingAddresses, SourceAdminStates};
@@ -109,17 +110,8 @@ pub enum In {
     Confirmed(Epoch),
     /// An observation of a load balancer.
     Lb(LbObservation),
-    /// The admin part of a pool's slot ended.
-    Finished {
-        /// The pool.
-        pool: PoolId,
-        /// Generation that was to be applied.
-        generation: u64,
-        /// The set that was applied, or the failure.
-        result: Result<Arc<Draining>, Arc<Failure>>,
-    },
-    /// Nothing of a pool's admin part is left or in flight after it was withdrawn in this generation.
-    Withdrawn(PoolId, u64),
+    /// The admin states of a pool, as the writer has read or written them.
+    AdminStates(PoolId, PoolAdminStates),
     /// The Directory is ready for this term.
     Opened(Epoch),
     /// Leadership of this process, and its term.
@@ -137,12 +129,6 @@ pub enum In {
     Preemption(watch::Seen),
     /// The answer to a patch of a node's taints.
     Tainted(CallId, TaintAnswer),
-    /// A PUT planned with an older set than the newest added these backends. They drain now, but are not Down in the
-    /// pool.
-    Missed(PoolId, BTreeSet<Backend>),
-    /// Before a write, these backends were already Down in a pool, as required. The time is that of our last PUT to
-    /// it.
-    Found(PoolId, Option<Now>, BTreeSet<Backend>),
     /// The admin states that the source of a listed pool sets. `None`: not known (X2).
     SourceAdminStates(PoolId, Option<Arc<SourceAdminStates>>),
     /// The operator releases a node, or everything ([`Scope::Node`], [`Scope::Everything`]).
@@ -383,37 +369,47 @@ impl AdminState {
         self.observed_since_drop = true;
     }
 
-    fn on_finished(
-        &mut self,
-        now: Now,
-        pool: PoolId,
-        generation: u64,
-        result: Result<Arc<Draining>, Arc<Failure>>,
-    ) {
-        match result {
-            Ok(set) => {
-                self.pools.carried_out(now, &pool, &set);
+    /// Compares the admin states that the writer has read or left with the set.
+    fn on_admin_states(&mut self, now: Now, pool: PoolId, states: PoolAdminStates) {
+        if let Some(facts) = &states.facts {
+            self.pools.apply(&pool, states.at, Some(facts));
+            let downs = self.pools.required_downs_in(&pool, &self.set);
+            self.nodes.downs_found(&pool, states.sent, &downs, &self.pools, &mut self.records);
+        }
+        self.pools.doubt(&pool, states.at, states.in_doubt);
+        if let Some(end) = states.ended {
+            self.on_ended(now, &pool, states.at, end);
+        }
+        if let Some(generation) = states.withdrawn {
+            self.updates.withdrawn(&pool, generation);
+        }
+        self.changed = true;
+        self.dirty.insert(pool);
+    }
+
+    fn on_ended(&mut self, now: Now, pool: &PoolId, at: Now, end: AdminEnd) {
+        let generation = end.generation;
+        match end.result {
+            Ok(()) => {
                 if !self.records.writes() {
-                    self.pools.withheld(&pool, generation);
+                    self.pools.withheld(pool, generation);
                 }
-                self.updates.ended(now, &pool, generation, self.params.max_backoff);
+                self.updates.ended(now, pool, generation, self.params.max_backoff);
             }
             Err(failure) if failure.says_absent() => {
-                self.pools.absent(now, &pool);
-                self.updates.ended(now, &pool, generation, self.params.max_backoff);
+                self.pools.absent(at, pool);
+                self.updates.ended(now, pool, generation, self.params.max_backoff);
             }
             Err(failure) => {
                 let least = failure.retry_after.before_next_try().unwrap_or_default();
                 let waits = (least, self.params.max_backoff);
-                let uids = self.updates.failed(now, &pool, generation, waits);
+                let uids = self.updates.failed(now, pool, generation, waits);
                 for uid in &uids {
                     self.queue.finish(now, uid, Err(work_queue::Failed::default()));
                 }
-                self.reporting.failed(Some(&pool), &uids, failure.to_string().into());
+                self.reporting.failed(Some(pool), &uids, failure.to_string().into());
             }
         }
-        self.changed = true;
-        self.dirty.insert(pool);
     }
 
     /// Acts on time and inputs, once for all inputs of a turn.
@@ -596,23 +592,7 @@ impl Machine for AdminState {
                 self.records.confirm(now, epoch);
             }
             In::Lb(seen) => self.on_lb(now, &seen),
-            In::Finished { pool, generation, result } => self.on_finished(now, pool, generation, result),
-            In::Withdrawn(pool, generation) => {
-                self.updates.withdrawn(&pool, generation);
-                self.dirty.insert(pool);
-                self.changed = true;
-            }
-            In::Missed(pool, backends) => {
-                self.pools.missed(now, &pool, backends);
-                self.dirty.insert(pool);
-                self.changed = true;
-            }
-            In::Found(pool, sent, downs) => {
-                self.pools.found(now, &pool, &downs);
-                self.nodes.downs_found(&pool, sent, &downs, &self.pools, &mut self.records);
-                self.dirty.insert(pool);
-                self.changed = true;
-            }
+            In::AdminStates(pool, states) => self.on_admin_states(now, pool, states),
             In::SourceAdminStates(pool, states) => self.on_source_admin_states(pool, states),
             In::Opened(epoch) => self.opening = self.opening.max(Some(epoch)),
             In::Standing(standing) => {

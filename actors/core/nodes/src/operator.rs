@@ -62,15 +62,12 @@ impl AdminState {
             In::Node(..)
             | In::Confirmed(_)
             | In::Lb(_)
-            | In::Finished { .. }
-            | In::Withdrawn(..)
+            | In::AdminStates(..)
             | In::Standing(_)
             | In::OperatorPolicy { .. }
             | In::ConfigMap(..)
             | In::Preemption(_)
             | In::Tainted(..)
-            | In::Missed(..)
-            | In::Found(..)
             | In::SourceAdminStates(..)
             | In::Reporting(_) => {}
         }

@@ -1,6 +1,6 @@
 //! The known entries of all pools, and what each pool lacks for a draining set (docs/design/nodes.md, N2, N4; D3).
 //!
-//! The result of a write counts at once. An observation whose GET began before the end of that write is ignored.
+//! What the writer has read or written counts at once. An observation whose GET began before that is ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -34,14 +34,14 @@ pub(super) struct Pools {
 
 #[derive(Debug, Default)]
 struct Pool {
-    /// The last observation. `None`: not observed, or absent.
+    /// The last known state. `None`: not known, or absent.
     facts: Option<Arc<PoolFacts>>,
-    /// Entries by backend, with the results of later writes.
+    /// Entries by backend. Those in doubt count as in service.
     entries: Vec<(Backend, AdminState)>,
-    /// Whether `entries` differs from the observation.
-    written: bool,
-    /// Time at which the last write ended.
-    ended: Now,
+    /// Whether `entries` has any in doubt, and differs from `facts`.
+    doubted: bool,
+    /// Time of the entries: of the GET, or at which the writer knew or doubted them.
+    as_of: Now,
     /// Newest set that was carried out in a dry run, which changes nothing.
     withheld: Option<u64>,
 }
@@ -106,36 +106,37 @@ impl Pool {
         backends.into_iter().flat_map(|backend| self.of(backend)).collect()
     }
 
-    /// Applies a GET that began at `began`. Returns the previous entries if something has changed.
-    fn observe(&mut self, began: Now, facts: Option<&Arc<PoolFacts>>) -> Option<Vec<(Backend, AdminState)>> {
-        if began < self.ended {
+    /// Applies the pool at this time. Returns the previous entries if they have changed.
+    fn apply(&mut self, at: Now, facts: Option<&Arc<PoolFacts>>) -> Option<Vec<(Backend, AdminState)>> {
+        if at < self.as_of {
             return None;
         }
+        self.as_of = at;
         let before = self.facts.as_deref().map(|facts| &facts.entries);
-        let is_same = !self.written && before == facts.map(|facts| &facts.entries);
+        let is_same = !self.doubted && before == facts.map(|facts| &facts.entries);
         self.facts = facts.cloned();
         if is_same {
             return None;
         }
         let entries = entries_of(facts.map(Arc::as_ref));
-        self.written = false;
+        self.doubted = false;
         let before = std::mem::replace(&mut self.entries, entries);
         (before != self.entries).then_some(before)
     }
 
-    /// Applies the states that a finished write has set. Returns the backends that had no entry.
-    fn set(&mut self, now: Now, states: impl IntoIterator<Item = (Backend, AdminState)>) -> Vec<Backend> {
-        self.ended = now;
+    /// Counts these backends as in service. Returns those that had no entry.
+    fn doubt(&mut self, at: Now, backends: BTreeSet<Backend>) -> Vec<Backend> {
+        self.as_of = self.as_of.max(at);
+        self.doubted = true;
         let mut new = Vec::new();
-        for (backend, state) in states {
+        for backend in backends {
             let from = self.entries.partition_point(|(other, _)| *other < backend);
             let known = self.entries[from..].iter_mut().take_while(|(other, _)| *other == backend);
-            let known = known.map(|(_, of)| *of = state).count();
+            let known = known.map(|(_, of)| *of = AdminState::None).count();
             if known == 0 {
                 new.push(backend.clone());
-                self.entries.insert(from, (backend, state));
+                self.entries.insert(from, (backend, AdminState::None));
             }
-            self.written = true;
         }
         new
     }
@@ -151,17 +152,11 @@ impl Pools {
         let seen_now = facts.iter().map(|(id, pool)| (*id, Some(*pool)));
         let mut news = BTreeSet::new();
         for (id, facts) in gone.chain(seen_now) {
-            let pool = self.pools.entry(id.clone()).or_default();
-            if let Some(before) = pool.observe(seen.began, facts) {
-                let after: Vec<Backend> = pool.entries.iter().map(|(backend, _)| backend.clone()).collect();
-                for (backend, _) in before {
-                    remove_from_index(&mut self.pools_by_backend, id, &backend);
-                }
-                add_to_index(&mut self.pools_by_backend, id, after);
+            if self.apply(id, seen.began, facts) {
                 news.insert(id.clone());
             }
         }
-        let is_over = |pool: &Pool| pool.facts.is_none() && pool.ended <= seen.began;
+        let is_over = |pool: &Pool| pool.facts.is_none() && pool.as_of <= seen.began;
         let over = of_balancer(&self.pools, &seen.lb).filter(|(_, pool)| is_over(pool));
         for id in over.map(|(id, _)| id.clone()).collect::<Vec<PoolId>>() {
             self.pools.remove(&id);
@@ -169,40 +164,31 @@ impl Pools {
         news
     }
 
-    /// Applies a finished write of this pool that carried out this set.
-    pub(super) fn carried_out(&mut self, now: Now, id: &PoolId, set: &Draining) {
-        let pool = self.pools.get(id);
-        let entries = pool.into_iter().flat_map(|pool| pool.affected_by(set));
-        let wanted = entries.filter_map(|(backend, state)| {
-            let wanted = set.wants_of(id, backend, *state)?;
-            Some((backend.clone(), wanted))
-        });
-        let wanted: BTreeMap<Backend, AdminState> = wanted.collect();
-        self.set(now, id, wanted);
+    /// Applies a pool as a GET that began at this time shows it, or as the writer knows it then. Returns whether its
+    /// entries have changed. If a newer state is known, nothing changes.
+    pub(super) fn apply(&mut self, id: &PoolId, at: Now, facts: Option<&Arc<PoolFacts>>) -> bool {
+        let pool = self.pools.entry(id.clone()).or_default();
+        let Some(before) = pool.apply(at, facts) else { return false };
+        let after: Vec<Backend> = pool.entries.iter().map(|(backend, _)| backend.clone()).collect();
+        for (backend, _) in before {
+            remove_from_index(&mut self.pools_by_backend, id, &backend);
+        }
+        add_to_index(&mut self.pools_by_backend, id, after);
+        true
     }
 
-    /// Applies the states that a finished write of this pool has set.
-    fn set(&mut self, now: Now, id: &PoolId, states: impl IntoIterator<Item = (Backend, AdminState)>) {
-        let new = self.pools.entry(id.clone()).or_default().set(now, states);
-        add_to_index(&mut self.pools_by_backend, id, new);
+    /// Applies that these backends may be in service in a pool since this time.
+    pub(super) fn doubt(&mut self, id: &PoolId, at: Now, backends: BTreeSet<Backend>) {
+        if !backends.is_empty() {
+            let new = self.pools.entry(id.clone()).or_default().doubt(at, backends);
+            add_to_index(&mut self.pools_by_backend, id, new);
+        }
     }
 
     /// Applies a dry run's finished write of this pool. The pool counts as lacking nothing up to this generation.
     pub(super) fn withheld(&mut self, id: &PoolId, generation: u64) {
         let pool = self.pools.entry(id.clone()).or_default();
         pool.withheld = pool.withheld.max(Some(generation));
-    }
-
-    /// Applies a report that a write added these backends without Down.
-    pub(super) fn missed(&mut self, now: Now, id: &PoolId, backends: BTreeSet<Backend>) {
-        let states = backends.into_iter().map(|backend| (backend, AdminState::None));
-        self.set(now, id, states);
-    }
-
-    /// Applies a GET that shows these backends Down, as required. Older observations do not count.
-    pub(super) fn found(&mut self, now: Now, id: &PoolId, downs: &BTreeSet<Backend>) {
-        let states = downs.iter().map(|backend| (backend.clone(), AdminState::Down));
-        self.set(now, id, states);
     }
 
     /// Applies the admin states that the source of a pool sets. `None`: not known.
@@ -240,9 +226,9 @@ impl Pools {
             .flat_map(|(id, states)| states.down.iter().map(move |ip| (id, Backend::from(*ip))))
     }
 
-    /// Applies a finished write that found the pool absent.
-    pub(super) fn absent(&mut self, now: Now, id: &PoolId) {
-        let before = self.pools.insert(id.clone(), Pool { ended: now, ..Pool::default() });
+    /// Applies a write that found the pool absent.
+    pub(super) fn absent(&mut self, at: Now, id: &PoolId) {
+        let before = self.pools.insert(id.clone(), Pool { as_of: at, ..Pool::default() });
         for (backend, _) in before.into_iter().flat_map(|pool| pool.entries) {
             remove_from_index(&mut self.pools_by_backend, id, &backend);
         }
@@ -287,6 +273,14 @@ impl Pools {
         let pool = self.pools.get(id).into_iter();
         let entries = pool.flat_map(|pool| backends.iter().flat_map(|backend| pool.of(backend)));
         entries.filter(|(_, state)| *state == AdminState::Down).map(|(backend, _)| backend.clone())
+    }
+
+    /// The backends in this pool that are Down as this set requires.
+    pub(super) fn required_downs_in(&self, id: &PoolId, set: &Draining) -> BTreeSet<Backend> {
+        let pool = self.pools.get(id).into_iter();
+        let entries = pool.flat_map(|pool| pool.affected_by(set));
+        let downs = entries.filter(|(_, state)| *state == AdminState::Down).map(|(backend, _)| backend);
+        downs.filter(|backend| set.would_set(id, backend)).cloned().collect()
     }
 
     /// All entries of these backends.
@@ -338,9 +332,9 @@ impl Pools {
         })
     }
 
-    /// Whether no write of the pool has ended since this time, so that the observation is current.
+    /// Whether nothing newer is known of the pool, so that an observation of this time is current.
     pub(super) fn is_as_seen(&self, id: &PoolId, began: Now) -> bool {
-        self.pools.get(id).is_some_and(|pool| pool.ended <= began)
+        self.pools.get(id).is_some_and(|pool| pool.as_of <= began)
     }
 
     /// All known pools.

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use super::*;
 use bench::Bench;
-use model::arm::{AdminState as State, Entry, FailureKind, LbFacts, PoolFacts, RetryAfter};
+use model::arm::{AdminState as State, Entry, Failure, FailureKind, LbFacts, PoolFacts, RetryAfter};
 use model::draining::AdminUrgency;
 use model::object::{ResourceVersion, Taint};
 use model::policy::{Mode, Pause};
@@ -169,7 +169,8 @@ fn n3_a_withdrawn_write_in_flight_is_waited_for() {
     assert!(!bench.is_idle(), "the node is not done, whatever a read has shown meanwhile");
     bench.azure.get_mut(&web).expect("a pool").insert(ips(1)[0], State::Down);
     bench.finished(&web, set.generation, None);
-    bench.step(In::Withdrawn(web.clone(), generation));
+    assert_eq!(bench.set.generation, generation);
+    bench.withdrawn(&web);
     assert_eq!(begun.urgency, DOWN);
     assert_eq!(bench.due.get(&web).map(|due| due.urgency), Some(RESTORE));
     bench.run_until_stable();

@@ -138,9 +138,7 @@ fn directory_fact(input: &directory::In) -> Option<FactKey> {
 fn writer_fact(input: &writer::In) -> Option<FactKey> {
     match input {
         writer::In::Due(pool, _) | writer::In::Withdraw(pool) => Some(FactKey::Due(pool.clone())),
-        writer::In::AdminDue(pool, _) | writer::In::AdminWithdraw(pool, _) => {
-            Some(FactKey::AdminDue(pool.clone()))
-        }
+        writer::In::AdminDue(pool, _) => Some(FactKey::AdminDue(pool.clone())),
         writer::In::Standing(_) => Some(FactKey::Standing),
         writer::In::OperatorPolicy { .. } => Some(FactKey::OperatorPolicy),
         writer::In::Remembered(_) => Some(FactKey::GateTimes),
@@ -169,11 +167,10 @@ fn admin_fact(input: &nodes::In) -> Option<FactKey> {
         nodes::In::SourceAdminStates(pool, _) => Some(FactKey::SourceAdminStates(pool.clone())),
         nodes::In::Standing(_) => Some(FactKey::Standing),
         nodes::In::OperatorPolicy { .. } => Some(FactKey::OperatorPolicy),
-        nodes::In::Confirmed(_)
-        | nodes::In::Finished { .. }
-        | nodes::In::Withdrawn(..)
-        | nodes::In::Missed(..)
-        | nodes::In::Found(..)
+        // Newer admin states of a pool replace older ones in AdminState, and not before: a result, and a Down that was
+        // read before our PUT, must arrive (N3, N4).
+        nodes::In::AdminStates(..)
+        | nodes::In::Confirmed(_)
         | nodes::In::ConfigMap(..)
         | nodes::In::Tainted(..)
         | nodes::In::Release(..)

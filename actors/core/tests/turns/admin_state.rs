@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use model::arm::Document;
 use model::arm::{AdminState as State, LbFacts, PoolFacts};
 use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts, Text, Value};
-use model::draining::Draining;
+use model::draining::{AdminEnd, Draining, PoolAdminStates};
 use model::ids::{Epoch, NodeName, PoolId};
 use model::leadership::Standing;
 use model::load_balancers::{LbObservation, OurPuts};
@@ -139,7 +139,8 @@ impl Bench {
                 }
                 Out::Withdraw(pool, generation) => {
                     self.due.remove(&pool);
-                    self.asks.push_back(In::Withdrawn(pool, generation));
+                    let states = PoolAdminStates { withdrawn: Some(generation), ..self.states(&pool) };
+                    self.asks.push_back(In::AdminStates(pool, states));
                 }
                 Out::ConfigMap(call, ask) => {
                     let answer = self.carry_out(&ask);
@@ -228,6 +229,18 @@ impl Bench {
         all
     }
 
+    /// What the writer knows of a pool without its content.
+    fn states(&self, id: &PoolId) -> PoolAdminStates {
+        PoolAdminStates {
+            at: self.now,
+            facts: None,
+            in_doubt: BTreeSet::new(),
+            sent: self.sent.get(id).copied(),
+            ended: None,
+            withdrawn: None,
+        }
+    }
+
     /// The writer writes up to `count` due pools, one answer per turn.
     fn write(&mut self, count: usize) -> usize {
         let pools: Vec<PoolId> = self.due.iter().take(count).cloned().collect();
@@ -240,8 +253,12 @@ impl Bench {
             for seen in self.azure.iter_mut().filter(|seen| seen.lb == id.lb) {
                 carry_out(seen, id, &set);
             }
-            let finished = In::Finished { pool: id.clone(), generation: set.generation, result: Ok(set) };
-            self.turn("a write", vec![finished]);
+            let left =
+                self.azure.iter().filter(|seen| seen.lb == id.lb).filter_map(|seen| seen.facts.as_ref());
+            let facts = left.flat_map(|facts| &facts.pools).find(|pool| pool.id == *id).cloned();
+            let ended = Some(AdminEnd { generation: set.generation, result: Ok(()) });
+            let states = PoolAdminStates { facts, ended, ..self.states(id) };
+            self.turn("a write", vec![In::AdminStates(id.clone(), states)]);
         }
         pools.len()
     }

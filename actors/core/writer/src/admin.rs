@@ -1,17 +1,16 @@
-//! The admin part of slots: due, withdrawn and answered (docs/design/nodes.md, N3). Also reports backends that PUTs
-//! of older draining sets missed (N2).
-//!
-//! Each withdrawal gets one answer: at once if nothing of the part has begun, else after the end of what has.
+//! The admin part of slots: due, withdrawn and ended (docs/design/nodes.md, N3). Also sends the admin states of pools,
+//! as reads show them and writes leave them, to the admin state (N2, N4).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::completion::WriteEnd;
+use super::completion::{WriteEnd, left_behind};
 use super::lane::Lane;
 use super::write::{Put, Write};
-use super::{AdminDue, AdminUrgency, Draining, Life, Out, Writer};
-use model::arm::{AdminState, Backend, Entry, Failure, LbFacts, PoolFacts};
+use super::{AdminDue, AdminUrgency, Life, Out, PoolAdminStates, Writer};
+use model::arm::{AdminState, Backend, Entry, LbFacts, PoolFacts};
+use model::draining::AdminEnd;
 use model::ids::{LbName, PoolId, of_balancer};
 use model::load_balancers::OurPuts;
 use model::machine::Now;
@@ -32,52 +31,90 @@ impl Writer {
 
     /// A write in flight, or one that waits with membership, still runs to its end, to find out the state of the
     /// pool.
-    pub(super) fn on_admin_withdraw(&mut self, pool: &PoolId, generation: u64, out: &mut Vec<Out>) {
-        let mut has_begun = false;
+    pub(super) fn withdraw_admin(&mut self, now: Now, pool: &PoolId, out: &mut Vec<Out>) {
         if let Some(lane) = self.lanes.get_mut(&pool.lb) {
-            has_begun = lane.write.as_ref().is_some_and(|write| write.pool == *pool && write.admin.is_some());
-            lane.edit(&pool.pool, |slot| match slot.resume {
-                Some(_) => has_begun |= slot.admin.is_some(),
-                None => slot.admin = None,
+            lane.edit(&pool.pool, |slot| {
+                if slot.resume.is_none() {
+                    slot.admin = None;
+                }
             });
             self.touch(&pool.lb);
         }
-        if has_begun {
+        let generation = self.draining.generation;
+        if self.lanes.get(&pool.lb).is_some_and(|lane| lane.has_admin_of(pool)) {
             self.withdrawn.insert(pool.clone(), generation);
         } else {
             self.withdrawn.remove(pool);
-            out.push(Out::AdminWithdrawn(pool.clone(), generation));
+            let withdrawn = Some(generation);
+            let states = PoolAdminStates { withdrawn, ..self.admin_states(now, pool) };
+            out.push(Out::AdminStates(pool.clone(), states));
         }
     }
 
-    /// Ends the admin part of a write: it is answered, or stays due.
-    pub(super) fn end_admin(&mut self, now: Now, write: &Write, end: &WriteEnd, out: &mut Vec<Out>) {
-        let Some(due) = write.admin else { return };
-        if let Some(failed) = is_failure(end) {
-            let took = now.since(write.admin_granted.unwrap_or(write.granted));
-            let down = due.urgency == AdminUrgency::Down;
-            out.push(Out::Metric(Metric::AdminEnded { down, took, failed }));
+    /// What is known of a pool's admin states without its content.
+    fn admin_states(&self, now: Now, pool: &PoolId) -> PoolAdminStates {
+        PoolAdminStates {
+            at: now,
+            facts: None,
+            in_doubt: BTreeSet::new(),
+            sent: self.sent.get(pool).copied(),
+            ended: None,
+            withdrawn: None,
         }
+    }
+
+    /// Ends the admin part of a write, which is answered or stays due, and sends the admin states that the write
+    /// leaves.
+    pub(super) fn end_admin(&mut self, now: Now, write: &Write, end: &WriteEnd, out: &mut Vec<Out>) {
         let pool = &write.pool;
+        let mut ended = None;
+        if let Some(due) = write.admin {
+            if let Some(failed) = is_failure(end) {
+                let took = now.since(write.admin_granted.unwrap_or(write.granted));
+                let down = due.urgency == AdminUrgency::Down;
+                out.push(Out::Metric(Metric::AdminEnded { down, took, failed }));
+            }
+            match self.admin_end(due, end) {
+                Ok(end) => ended = Some(end),
+                Err(due) => self.return_admin(pool, due),
+            }
+        }
+        let facts = match end {
+            WriteEnd::Written { facts, .. } | WriteEnd::Unchanged(facts) => Some(facts),
+            WriteEnd::Withheld(_)
+            | WriteEnd::NotGranted
+            | WriteEnd::Stale(_)
+            | WriteEnd::Retriable { .. }
+            | WriteEnd::Terminal(_)
+            | WriteEnd::Interrupted
+            | WriteEnd::Abandoned => None,
+        };
+        let facts = facts.filter(|facts| ended.is_some() || self.draining.concerns(facts)).cloned();
+        let in_doubt = self.in_doubt(pool, left_behind(write, end));
+        if facts.is_some() || ended.is_some() || !in_doubt.is_empty() {
+            let withdrawn = ended.as_ref().and_then(|_| self.withdrawn.remove(pool));
+            let states =
+                PoolAdminStates { facts, in_doubt, ended, withdrawn, ..self.admin_states(now, pool) };
+            out.push(Out::AdminStates(pool.clone(), states));
+        }
+    }
+
+    /// How an admin part ends with its write, or what of it stays due.
+    fn admin_end(&self, due: AdminDue, end: &WriteEnd) -> Result<AdminEnd, AdminDue> {
         match end {
             // Its restores stay due. They complete the set.
             WriteEnd::Written { put, .. } | WriteEnd::Withheld(put) if put.leaves_restores => {
-                self.return_admin(pool, AdminDue { urgency: AdminUrgency::Restore, ..due });
+                Err(AdminDue { urgency: AdminUrgency::Restore, ..due })
             }
             WriteEnd::Written { put, .. } | WriteEnd::Withheld(put) => {
-                self.admin_finished(pool, put.draining.generation, Ok(Arc::clone(&put.draining)), out);
+                Ok(AdminEnd { generation: put.draining.generation, result: Ok(()) })
             }
-            WriteEnd::Unchanged(_) => {
-                let set = Arc::clone(&self.draining);
-                self.admin_finished(pool, set.generation, Ok(set), out);
-            }
+            WriteEnd::Unchanged(_) => Ok(AdminEnd { generation: self.draining.generation, result: Ok(()) }),
             WriteEnd::Stale(failure) | WriteEnd::Retriable { failure, .. } | WriteEnd::Terminal(failure) => {
-                self.admin_finished(pool, due.generation, Err(Arc::clone(failure)), out);
+                Ok(AdminEnd { generation: due.generation, result: Err(Arc::clone(failure)) })
             }
-            // Nothing was tried, so that it stays due.
-            WriteEnd::NotGranted | WriteEnd::Interrupted | WriteEnd::Abandoned => {
-                self.return_admin(pool, due)
-            }
+            // Nothing was tried.
+            WriteEnd::NotGranted | WriteEnd::Interrupted | WriteEnd::Abandoned => Err(due),
         }
     }
 
@@ -113,68 +150,48 @@ impl Writer {
         self.ended.retain(|_, at| *at >= long_ago);
     }
 
-    /// Reports backends that are already Down, as required, before anything is written. If we have sent no PUT since
-    /// their nodes began to drain, another client has set them (N4).
-    pub(super) fn report_found_down(&self, pool: &PoolId, facts: &PoolFacts, out: &mut Vec<Out>) {
+    /// Sends the pool before its write if backends are already Down, as required. If we have sent no PUT since their
+    /// nodes began to drain, another client has set them (N4).
+    pub(super) fn send_found_downs(
+        &self,
+        now: Now,
+        pool: &PoolId,
+        facts: &Arc<PoolFacts>,
+        out: &mut Vec<Out>,
+    ) {
         let is_down = |entry: &&Entry| entry.admin_state == AdminState::Down;
-        let downs = facts.entries.iter().filter(is_down).filter_map(Entry::backend);
-        let found: BTreeSet<Backend> =
-            downs.filter(|backend| self.draining.would_set(pool, backend)).collect();
-        if !found.is_empty() {
-            out.push(Out::AdminFound(pool.clone(), self.sent.get(pool).copied(), found));
+        let mut downs = facts.entries.iter().filter(is_down).filter_map(Entry::backend);
+        if downs.any(|backend| self.draining.would_set(pool, &backend)) {
+            let facts = Some(Arc::clone(facts));
+            out.push(Out::AdminStates(
+                pool.clone(),
+                PoolAdminStates { facts, ..self.admin_states(now, pool) },
+            ));
         }
     }
 
-    /// Reports backends that PUTs of older draining sets may have left in their pool, although the newest set
-    /// requires them Down. The pool may have had no due admin part, because these backends were not in it, or were
-    /// Down (N2).
-    ///
-    /// `reported` is the generation of the last such report.
-    pub(super) fn report_missed(
-        &self,
-        pool: &PoolId,
-        missed_reported: u64,
-        puts: &[&Put],
-        out: &mut Vec<Out>,
-    ) {
-        let newest = &self.draining;
-        let older =
-            puts.iter().filter(|put| put.draining.generation.max(missed_reported) < newest.generation);
-        let left = older.flat_map(|put| {
+    /// Backends that these PUTs may have left in their pool, although the newest set requires them Down. The pool may
+    /// have no due admin part, because these backends were not in it, or were Down, when the PUTs were planned (N2).
+    fn in_doubt<'a>(&self, pool: &PoolId, puts: impl IntoIterator<Item = &'a Put>) -> BTreeSet<Backend> {
+        let left = puts.into_iter().flat_map(|put| {
             let added = put.change.edit.add.iter();
             let born = added.map(|new| (Backend::from(new.ip), new.admin_state.unwrap_or(AdminState::None)));
             born.chain(put.change.restored.iter().map(|backend| (backend.clone(), AdminState::None)))
         });
         let is_missed = |(backend, state): &(Backend, AdminState)| {
-            newest.wants_of(pool, backend, *state) == Some(AdminState::Down)
+            self.draining.wants_of(pool, backend, *state) == Some(AdminState::Down)
         };
-        let missed: BTreeSet<Backend> = left.filter(is_missed).map(|(backend, _)| backend).collect();
-        if !missed.is_empty() {
-            out.push(Out::AdminMissed(pool.clone(), missed));
-        }
+        left.filter(is_missed).map(|(backend, _)| backend).collect()
     }
 
-    /// The same for a write that gives its lane back and has PUTs whose answers were lost.
-    pub(super) fn report_missed_while_waiting(&mut self, lb: &LbName, out: &mut Vec<Out>) {
-        let newest = self.draining.generation;
-        let Some(write) = self.open_write_mut(lb) else { return };
-        let (pool, unconfirmed_puts) = (write.pool.clone(), write.history.unconfirmed_puts.clone());
-        let missed_reported = std::mem::replace(&mut write.history.missed_reported, newest);
-        let puts: Vec<&Put> = unconfirmed_puts.iter().map(|put| &**put).collect();
-        self.report_missed(&pool, missed_reported, &puts, out);
-    }
-
-    /// Answers the admin part of a write that has ended.
-    fn admin_finished(
-        &mut self,
-        pool: &PoolId,
-        generation: u64,
-        result: Result<Arc<Draining>, Arc<Failure>>,
-        out: &mut Vec<Out>,
-    ) {
-        out.push(Out::AdminFinished { pool: pool.clone(), generation, result });
-        if let Some(generation) = self.withdrawn.remove(pool) {
-            out.push(Out::AdminWithdrawn(pool.clone(), generation));
+    /// Sends what PUTs whose answers were lost may have left behind, for a write that gives its lane back.
+    pub(super) fn send_in_doubt(&self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+        let Some(write) = self.open_write(lb) else { return };
+        let puts = write.history.unconfirmed_puts.iter().map(|put| &**put);
+        let in_doubt = self.in_doubt(&write.pool, puts);
+        if !in_doubt.is_empty() {
+            let states = PoolAdminStates { in_doubt, ..self.admin_states(now, &write.pool) };
+            out.push(Out::AdminStates(write.pool.clone(), states));
         }
     }
 }

@@ -1,11 +1,9 @@
 //! The end of a write: answers to its parts, and the effect on its lane (docs/design/writer.md, W2, W5; Q6, N3).
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::arm::Failure;
+use model::arm::{Failure, PoolFacts};
 use model::attempt::Outcome;
 use model::ids::{AttemptId, Etag, LbName, PoolId};
 use model::machine::Now;
@@ -24,9 +22,9 @@ use super::{Out, Writer};
 #[derive(Debug)]
 pub(super) enum WriteEnd {
     /// The operation has succeeded.
-    Written { put: Arc<Put>, members: BTreeSet<IpAddr>, etag: Option<Etag> },
+    Written { put: Arc<Put>, facts: Arc<PoolFacts>, etag: Option<Etag> },
     /// Nothing had to change.
-    Unchanged(BTreeSet<IpAddr>),
+    Unchanged(Arc<PoolFacts>),
     /// A dry run did not send the PUT (C4).
     Withheld(Arc<Put>),
     /// A permit was refused before anything was sent.
@@ -46,7 +44,7 @@ pub(super) enum WriteEnd {
 impl WriteEnd {
     /// The end for a PUT that ARM reports as carried out in full.
     pub(super) fn written(put: Arc<Put>, etag: Option<Etag>) -> WriteEnd {
-        WriteEnd::Written { members: put.change.members.clone(), put, etag }
+        WriteEnd::Written { facts: Arc::clone(&put.leaves), put, etag }
     }
 }
 
@@ -144,7 +142,6 @@ impl Writer {
     pub(super) fn end(&mut self, now: Now, lb: &LbName, end: WriteEnd, out: &mut Vec<Out>) {
         let Some(write) = self.take_write(now, lb) else { return };
         self.record_puts(now, &write);
-        self.report_missed(&write.pool, write.history.missed_reported, &left_behind(&write, &end), out);
         self.record_end(now, &write, &end, out);
         let pool = write.pool.clone();
         self.end_admin(now, &write, &end, out);
@@ -266,12 +263,14 @@ pub(super) fn report_outcome(
     out.push(Out::Finished(pool, attempt, outcome));
 }
 
-/// PUTs of an ended write whose result may be in the pool, unless a later GET has shown the pool in sync.
-fn left_behind<'a>(write: &'a Write, end: &'a WriteEnd) -> Vec<&'a Put> {
+/// PUTs of an ended write that may have changed the pool. Empty if the content of the pool is known.
+pub(super) fn left_behind<'a>(write: &'a Write, end: &WriteEnd) -> Vec<&'a Put> {
     let unconfirmed_puts = write.history.unconfirmed_puts.iter().map(|put| &**put);
     let sent = match (end, &write.phase) {
-        (WriteEnd::Written { put, .. }, _) => return vec![&**put],
-        (WriteEnd::Unchanged(_) | WriteEnd::Withheld(_) | WriteEnd::Stale(_), _) => return Vec::new(),
+        (
+            WriteEnd::Written { .. } | WriteEnd::Unchanged(_) | WriteEnd::Withheld(_) | WriteEnd::Stale(_),
+            _,
+        ) => return Vec::new(),
         (WriteEnd::Retriable { failure, .. } | WriteEnd::Terminal(failure), WritePhase::Putting(put)) => {
             may_be_carried_out(failure).then_some(put)
         }
@@ -300,11 +299,12 @@ fn left_behind<'a>(write: &'a Write, end: &'a WriteEnd) -> Vec<&'a Put> {
 /// The outcome for the pool. `None`: the pool has no open attempt.
 fn outcome_of(end: WriteEnd) -> Option<Outcome> {
     Some(match end {
-        WriteEnd::Written { put, members, .. } => {
+        WriteEnd::Written { put, facts, .. } => {
             let PoolChange { added, removed, .. } = put.change.clone();
-            Outcome::Written { members, added, removed, record: Arc::clone(&put.record) }
+            let record = Arc::clone(&put.record);
+            Outcome::Written { members: facts.members(), added, removed, record }
         }
-        WriteEnd::Unchanged(members) => Outcome::Unchanged { members },
+        WriteEnd::Unchanged(facts) => Outcome::Unchanged { members: facts.members() },
         WriteEnd::Withheld(put) => {
             let PoolChange { added, removed, .. } = put.change.clone();
             // A dry run leaves the members as they are: the planned members without the added ones, and with the

@@ -298,6 +298,13 @@ impl Lane {
         (!again).then_some(pool)
     }
 
+    /// Whether an admin part of this pool is due or in flight.
+    pub(super) fn has_admin_of(&self, pool: &PoolId) -> bool {
+        let is_of = |write: &Write| write.pool == *pool && write.admin.is_some();
+        self.write.as_ref().is_some_and(is_of)
+            || self.slots.get(&pool.pool).is_some_and(|slot| slot.admin.is_some())
+    }
+
     /// The oldest draining set whose PUT may still be carried out. A lane in doubt returns 0: its set is unknown
     /// (W4).
     pub(super) fn oldest_put(&self) -> Option<u64> {

@@ -31,10 +31,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::arm::{ArmAnswer, ArmCall, Backend, Failure, FailureKind, LbFacts, RetryAfter};
+use model::arm::{ArmAnswer, ArmCall, Failure, FailureKind, LbFacts, RetryAfter};
 use model::assignment::Observation;
 use model::attempt::{Due, Outcome, Taken, WriteFate};
-use model::draining::{AdminDue, AdminUrgency, Draining};
+use model::draining::{AdminDue, AdminUrgency, Draining, PoolAdminStates};
 use model::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, PoolId, PoolName};
 use model::leadership::{PERMIT_MARGIN, Standing};
 use model::lease::{GateTimes, LeaseAnswer, LeaseAsk};
@@ -174,10 +174,8 @@ pub enum In {
     Withdraw(PoolId),
     /// The answer to [`Out::Take`]. `None`: nothing to write.
     Taken(PoolId, AttemptId, Option<Taken>),
-    /// The admin part of a pool's slot is due (N3).
-    AdminDue(PoolId, AdminDue),
-    /// A pool's admin state is not due any more, as of this generation of the draining set.
-    AdminWithdraw(PoolId, u64),
+    /// The due admin part of a pool's slot. `None`: nothing is due any more (N3).
+    AdminDue(PoolId, Option<AdminDue>),
     /// The draining set (N2). Each plan uses the newest one.
     Draining(Arc<Draining>),
     /// Discovery requests a read of a load balancer.
@@ -224,23 +222,8 @@ pub enum Out {
     Verified(PoolId, WriteFate),
     /// To a pool: its state in a read outside its attempts.
     Observed(PoolId, Observation),
-    /// To the admin state: the admin part of a pool's slot ended (N3).
-    AdminFinished {
-        /// The pool.
-        pool: PoolId,
-        /// Generation that was to be applied.
-        generation: u64,
-        /// The set that was applied, or the failure.
-        result: Result<Arc<Draining>, Arc<Failure>>,
-    },
-    /// To the admin state: nothing withdrawn in this generation is left in a slot or in flight.
-    AdminWithdrawn(PoolId, u64),
-    /// To the admin state: a PUT planned with an older draining set left, or may have left, these backends in the
-    /// pool. The newest set requires them Down.
-    AdminMissed(PoolId, BTreeSet<Backend>),
-    /// To the admin state: a GET before a write shows these backends Down, as required, and none is an exception. The
-    /// time is that of the last PUT sent to the pool; `None`: no PUT was sent (N4).
-    AdminFound(PoolId, Option<Now>, BTreeSet<Backend>),
+    /// To the admin state: the admin states of a pool, after a read or a write that the draining set concerns (N2).
+    AdminStates(PoolId, PoolAdminStates),
     /// To Discovery: the GET of its read was sent.
     Sent(CallId),
     /// To Discovery: the answer to its read.
@@ -309,7 +292,7 @@ pub struct Writer {
     sent: BTreeMap<PoolId, Now>,
     /// Time at which the last PUT ended, by load balancer and generation of the draining set.
     ended: BTreeMap<(LbName, u64), Now>,
-    /// Withdrawn admin parts that had begun, with the generation of the withdrawal.
+    /// Withdrawn admin parts that had begun, with the newest set at that time.
     withdrawn: BTreeMap<PoolId, u64>,
     lanes: BTreeMap<LbName, Lane>,
     /// Lanes that can be granted. Turns go round-robin after `granted_last` (W1).
@@ -557,8 +540,8 @@ impl Machine for Writer {
             In::Due(pool, due) => self.on_due(now, &pool, due),
             In::Withdraw(pool) => self.on_withdraw(&pool),
             In::Taken(pool, attempt, taken) => self.on_taken(now, &pool, attempt, taken, out),
-            In::AdminDue(pool, due) => self.on_admin_due(&pool, due),
-            In::AdminWithdraw(pool, generation) => self.on_admin_withdraw(&pool, generation, out),
+            In::AdminDue(pool, Some(due)) => self.on_admin_due(&pool, due),
+            In::AdminDue(pool, None) => self.withdraw_admin(now, &pool, out),
             In::Draining(draining) => self.draining = draining,
             In::Read { call, lb } => self.on_discovery_read(now, call, lb, out),
             In::Answered(call, answer) => self.on_answered(now, call, answer, out),

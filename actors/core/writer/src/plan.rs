@@ -62,6 +62,24 @@ impl PoolChange {
     pub fn keeps_members(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && !self.by_source
     }
+
+    /// The pool of the GET, with the entries that this change leaves.
+    #[must_use]
+    pub fn applied_to(&self, facts: &PoolFacts) -> PoolFacts {
+        let kept = facts.entries.iter().enumerate().filter(|(at, _)| !self.edit.remove.contains(at));
+        let kept = kept.map(|(at, entry)| {
+            let admin_state = self.edit.set_admin.get(&at).copied().unwrap_or(entry.admin_state);
+            Entry { admin_state, ..entry.clone() }
+        });
+        let added = self.edit.add.iter().map(|new| Entry {
+            name: Arc::from(new.name.as_str()),
+            ip: Some(new.ip),
+            admin_state: new.admin_state.unwrap_or(AdminState::None),
+            network: new.network.clone(),
+            instance: None,
+        });
+        PoolFacts { entries: kept.chain(added).collect(), ..facts.clone() }
+    }
 }
 
 /// Plans the change that brings a pool into sync (W3).

@@ -214,10 +214,10 @@ impl Writer {
     /// Evaluates a pool that was read because its operation could not be followed to its end. In sync means written;
     /// anything else is retriable (W2). Unlike the GET before a write, it is compared with the goal of the PUT, not
     /// with the newest level. No proof of ownership is needed, because no PUT follows from it.
-    fn evaluate(write: &Write, put: Arc<Put>, etag: Option<Etag>, facts: &PoolFacts) -> WriteEnd {
+    fn evaluate(write: &Write, put: Arc<Put>, etag: Option<Etag>, facts: &Arc<PoolFacts>) -> WriteEnd {
         let level = write.taken().map(|taken| &taken.level);
         match plan(facts, level, &put.draining, None) {
-            Plan::Unchanged => WriteEnd::Written { members: facts.members(), put, etag },
+            Plan::Unchanged => WriteEnd::Written { facts: Arc::clone(facts), put, etag },
             Plan::Edit(_) => {
                 let failure = our_failure(FailureKind::Operation, "the pool is not as it was written");
                 WriteEnd::Retriable { failure, eligible_at: None }

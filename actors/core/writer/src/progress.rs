@@ -289,20 +289,20 @@ impl Writer {
         let taken = self.open_write(&pool.lb).and_then(Write::taken);
         let level = taken.map(|taken| self.policy.relaxed(&taken.level, &read.facts));
         let level = level.as_deref();
-        self.report_found_down(pool, &read.facts, out);
+        self.send_found_downs(now, pool, &read.facts, out);
         let planned = plan(&read.facts, level, &draining, network.as_ref());
         let Some(write) = self.reading(pool, attempt) else { return };
         let rewrites = write.rewrites();
         match if rewrites { planned.or_as_it_is(&read.facts) } else { planned } {
             Plan::Unchanged => {
-                let members = read.facts.members();
+                let facts = Arc::clone(&read.facts);
                 let end = match write.history.found() {
                     // The answer to this PUT was lost. The draining set that the members satisfy is the newest one.
                     Some(put) => {
                         let put = Arc::new(Put { draining, leaves_restores: false, ..put.clone() });
-                        WriteEnd::Written { put, members, etag: read.etag.clone() }
+                        WriteEnd::Written { put, facts, etag: read.etag.clone() }
                     }
-                    None => WriteEnd::Unchanged(members),
+                    None => WriteEnd::Unchanged(facts),
                 };
                 self.end(now, &pool.lb, end, out);
             }
@@ -332,7 +332,8 @@ impl Writer {
                     report_outcome(pace, pool.clone(), attempt, outcome, out);
                 }
                 let record = Arc::new(record(&read.facts, &change, write.taken().map(|taken| &**taken)));
-                let put = Arc::new(Put { change: *change, draining, leaves_restores, record });
+                let leaves = Arc::new(change.applied_to(&read.facts));
+                let put = Arc::new(Put { change: *change, leaves, draining, leaves_restores, record });
                 self.put(now, &pool.lb, &read, put, out);
             }
         }

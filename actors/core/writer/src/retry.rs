@@ -93,7 +93,7 @@ impl Writer {
         match &write.phase {
             WritePhase::Putting(put) if stage == Stage::Put && may_be_carried_out(&failure) => {
                 write.history.unconfirmed_puts.push(Arc::clone(put));
-                self.report_missed_while_waiting(lb, out);
+                self.send_in_doubt(now, lb, out);
             }
             WritePhase::Taking | WritePhase::Reading | WritePhase::Putting(_) | WritePhase::Polling(_) => {}
         }

@@ -32,6 +32,7 @@ use model::arm::{
     ArmRequest, Document, Edit, Entry, OperationState, PoolFacts, PoolRead, Provisioning, PutAccepted,
 };
 use model::attempt::Class;
+use model::draining::AdminEnd;
 use model::error::NotManageable;
 use model::ids::{AddressName, Epoch, Etag, Family, NodeUid, Operation, PoolName, ServiceKey, ServiceUid};
 use model::level::{Level, Member};
@@ -71,6 +72,11 @@ fn at(millis: u64) -> Now {
 
 fn due(since: u64, class: Class) -> Due {
     Due { since: at(since), class }
+}
+
+/// How an admin part has ended, if this output says so.
+fn admin_end(output: &Out) -> Option<&AdminEnd> {
+    if let Out::AdminStates(_, states) = output { states.ended.as_ref() } else { None }
 }
 
 fn down(since: u64) -> AdminDue {
@@ -379,9 +385,9 @@ fn w1_a_lane_grants_by_class_then_by_waiting_time_and_name() {
     ] {
         assert!(bench.due(&pool("lb", name), due(since, class)).is_empty(), "nothing is granted on standby");
     }
-    bench.step(In::AdminDue(pool("lb", "y-drained"), down(40)));
+    bench.step(In::AdminDue(pool("lb", "y-drained"), Some(down(40))));
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(15) };
-    bench.step(In::AdminDue(pool("lb", "x-restored"), restore));
+    bench.step(In::AdminDue(pool("lb", "x-restored"), Some(restore)));
     let name = |granted: &PoolId| granted.pool.as_str().trim_start_matches("shop-").to_owned();
     let mut output = bench.lead(2);
     let mut order = Vec::new();
@@ -726,7 +732,7 @@ fn d2_without_proof_of_ownership_the_admin_part_of_the_slot_still_goes() {
     let web = pool("lb", "web");
     bench.step(In::Standing(Standing::Standby));
     bench.step(In::Draining(drains(2)));
-    bench.step(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.due(&web, due(0, Class::Add));
     let attempt = take(&bench.lead(2));
     let read = bench.take_level(&web, attempt, &[1]);
@@ -742,17 +748,20 @@ fn n3_an_admin_write_alone_keeps_the_members() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(2)));
-    let output = bench.step(In::AdminDue(web.clone(), down(0)));
+    let output = bench.step(In::AdminDue(web.clone(), Some(down(0))));
     assert!(takes(&output).is_empty());
     let output = bench.answer(get(&output, &web), read_of(pool_with(&web, &[1, 2]), "W/1"));
     let (call, edit, _) = put(&output, &web);
     assert!(edit.add.is_empty() && edit.remove.is_empty());
     assert_eq!(edit.set_admin, BTreeMap::from([(1, model::arm::AdminState::Down)]));
     let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert!(
-        matches!(&output[..], [Out::AdminFinished { pool, generation: 1, result: Ok(_) }] if *pool == web),
-        "{output:?}"
-    );
+    let [Out::AdminStates(of, states)] = &output[..] else { panic!("{output:?}") };
+    assert_eq!((of, states.sent), (&web, Some(at(0))));
+    assert!(matches!(states.ended, Some(AdminEnd { generation: 1, result: Ok(()) })), "{output:?}");
+    let facts = states.facts.as_ref().expect("it was written");
+    let entries: Vec<_> = facts.entries.iter().map(|entry| (entry.ip, entry.admin_state)).collect();
+    let expected = [(Some(ip(1)), model::arm::AdminState::None), (Some(ip(2)), model::arm::AdminState::Down)];
+    assert_eq!(entries, expected, "as the PUT has left them");
 }
 
 #[test]
@@ -761,7 +770,7 @@ fn w1_both_parts_of_a_slot_travel_in_one_put_and_get_two_answers() {
     let web = pool("lb", "web");
     bench.step(In::Standing(Standing::Standby));
     bench.step(In::Draining(drains(2)));
-    bench.step(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.due(&web, due(0, Class::Add));
     let attempt = take(&bench.lead(2));
     let read = bench.take_level(&web, attempt, &[1, 2]);
@@ -769,8 +778,8 @@ fn w1_both_parts_of_a_slot_travel_in_one_put_and_get_two_answers() {
     assert_eq!((edit.add.len(), edit.set_admin.len()), (1, 1));
     let output = bench.fail(call, failed(409, "Conflict", RetryAfter::Absent));
     assert!(matches!(outcome(&output, attempt), Outcome::Retriable { .. }));
-    let told = |output: &Out| matches!(output, Out::AdminFinished { result: Err(_), .. });
-    assert_eq!(output.iter().filter(|output| told(output)).count(), 1);
+    let failures = output.iter().filter_map(admin_end).filter(|end| end.result.is_err());
+    assert_eq!(failures.count(), 1);
 }
 
 #[test]
@@ -779,9 +788,9 @@ fn n3_a_down_that_comes_while_its_pool_is_written_stays_due() {
     let web = pool("lb", "web");
     let (_, call) = bench.begin_put(&web, &[1]);
     bench.step(In::Draining(drains(1)));
-    assert!(bench.step(In::AdminDue(web.clone(), down(0))).is_empty());
+    assert!(bench.step(In::AdminDue(web.clone(), Some(down(0)))).is_empty());
     let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert!(output.iter().all(|output| !matches!(output, Out::AdminFinished { .. })));
+    assert!(output.iter().all(|output| admin_end(output).is_none()));
     get(&output, &web);
 }
 
@@ -947,7 +956,7 @@ fn w8_on_standby_attempts_end_and_only_a_sent_put_keeps_its_lane() {
 fn w8_an_admin_part_outlives_a_lost_leadership_in_its_slot() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+    get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
     assert!(bench.step(In::Standing(Standing::Standby)).is_empty());
     get(&bench.lead(2), &web);
 }
@@ -1017,7 +1026,7 @@ fn a3_the_id_of_an_answered_attempt_is_not_used_for_a_newer_one() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Standing(Standing::Standby));
-    bench.step(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.due(&web, due(0, Class::Add));
     let old = take(&bench.lead(2));
     let output = bench.until(10_000);

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::arm::{PoolRead, Provisioning, RetryAfter};
+use model::arm::{PoolFacts, PoolRead, Provisioning, RetryAfter};
 use model::attempt::{Due, Taken};
 use model::ids::{AttemptId, Etag, Operation, PoolId};
 use model::machine::{Now, step_of};
@@ -115,8 +115,6 @@ pub(super) struct WriteHistory {
     /// Its PUTs whose answers were lost and that no read has disproved. A GET may show that one of them was carried
     /// out (W4).
     pub unconfirmed_puts: Vec<Arc<Put>>,
-    /// Generation of the draining set up to which the admin state knows what these PUTs may have missed.
-    pub missed_reported: u64,
 }
 
 impl WriteHistory {
@@ -183,6 +181,8 @@ impl WritePhase {
 pub(super) struct Put {
     /// The change.
     pub change: PoolChange,
+    /// The pool as the PUT leaves it.
+    pub leaves: Arc<PoolFacts>,
     /// The draining set of its plan.
     pub draining: Arc<Draining>,
     /// Whether it omits restores, because they need the shared Lease (W7).

@@ -29,8 +29,6 @@ pub(super) struct Bench {
     /// Due updates at the writer, and the set that was sent to it.
     pub(super) due: BTreeMap<PoolId, AdminDue>,
     pub(super) set: Arc<Draining>,
-    /// All sets that were sent.
-    sets: Vec<Arc<Draining>>,
     /// The pool whose write has begun. Its end answers later withdrawals.
     pub(super) in_flight: Option<PoolId>,
     pub(super) azure: BTreeMap<PoolId, BTreeMap<IpAddr, State>>,
@@ -78,7 +76,6 @@ impl Bench {
             writes: 0,
             due: BTreeMap::new(),
             set: Arc::default(),
-            sets: vec![Arc::default()],
             in_flight: None,
             sent: BTreeMap::new(),
             oldest: None,
@@ -180,7 +177,6 @@ impl Bench {
                 Out::Draining(set) => {
                     assert!(set.generation > self.set.generation, "raised with each change");
                     self.check_recorded(&set);
-                    self.sets.push(Arc::clone(&set));
                     self.set = set;
                 }
                 Out::DrainingAddresses(leaving) => self.leaving = leaving,
@@ -189,10 +185,10 @@ impl Bench {
                     self.requested.push((pool.clone(), due.urgency));
                     self.due.insert(pool, due);
                 }
-                Out::Withdraw(pool, generation) => {
+                Out::Withdraw(pool, _) => {
                     let was_due = self.due.remove(&pool).is_some();
                     if was_due && self.in_flight.as_ref() != Some(&pool) {
-                        self.step(In::Withdrawn(pool, generation));
+                        self.withdrawn(&pool);
                     }
                 }
                 Out::Opened(epoch) => self.opened = Some(epoch),
@@ -267,24 +263,56 @@ impl Bench {
         self.pass(1);
         self.in_flight = None;
         self.finished(id, set.generation, None);
-        // Everything that was withdrawn meanwhile has ended with it.
-        self.step(In::Withdrawn(id.clone(), self.set.generation));
+        self.withdrawn(id);
     }
 
-    /// Reads a pool as the writer, reports Downs, and sends a PUT if this set requires one.
+    /// What the writer knows of a pool without its content.
+    pub(super) fn states(&self, id: &PoolId) -> PoolAdminStates {
+        PoolAdminStates {
+            at: self.now,
+            facts: None,
+            in_doubt: BTreeSet::new(),
+            sent: self.sent.get(id).copied(),
+            ended: None,
+            withdrawn: None,
+        }
+    }
+
+    /// Nothing of what was withdrawn is left of a pool.
+    pub(super) fn withdrawn(&mut self, id: &PoolId) {
+        let withdrawn = Some(self.set.generation);
+        self.step(In::AdminStates(id.clone(), PoolAdminStates { withdrawn, ..self.states(id) }));
+    }
+
+    /// A pool as a GET shows it.
+    pub(super) fn facts_of(&self, id: &PoolId) -> Arc<PoolFacts> {
+        let entry = |(ip, state): (&IpAddr, &State)| Entry {
+            name: ip.to_string().into(),
+            ip: Some(*ip),
+            admin_state: *state,
+            network: None,
+            instance: None,
+        };
+        let entries = self.azure.get(id).into_iter().flatten().map(entry).collect();
+        Arc::new(PoolFacts::at_rest(id.clone(), entries))
+    }
+
+    /// Reads a pool as the writer, sends it if it has Downs, and sends a PUT if this set requires one.
     pub(super) fn carry_out(&mut self, id: &PoolId, set: &Draining) {
+        let facts = self.facts_of(id);
         let entries = self.azure.entry(id.clone()).or_default();
         let is_found =
-            |(ip, state): &(&IpAddr, &State)| **state == State::Down && set.would_set(id, &(**ip).into());
-        let found: BTreeSet<Backend> = entries.iter().filter(is_found).map(|(ip, _)| (*ip).into()).collect();
+            |(ip, state): (&IpAddr, &State)| *state == State::Down && set.would_set(id, &(*ip).into());
+        let finds = entries.iter().any(is_found);
         let mut puts = false;
         for (ip, state) in entries {
             if let Some(wanted) = set.wants_of(id, &(*ip).into(), *state) {
                 (*state, puts) = (wanted, true);
             }
         }
-        if !found.is_empty() {
-            self.step(In::Found(id.clone(), self.sent.get(id).copied(), found));
+        if finds {
+            let states = PoolAdminStates { facts: Some(facts), ..self.states(id) };
+            self.step(In::AdminStates(id.clone(), states));
         }
         if puts {
             self.sent.insert(id.clone(), self.now);
@@ -292,9 +320,9 @@ impl Bench {
     }
 
     pub(super) fn finished(&mut self, id: &PoolId, generation: u64, failure: Option<Arc<Failure>>) {
-        let set = self.sets.iter().rev().find(|set| set.generation == generation).cloned();
-        let result = failure.map_or_else(|| Ok(set.expect("the set was sent")), Err);
-        self.step(In::Finished { pool: id.clone(), generation, result });
+        let facts = failure.is_none().then(|| self.facts_of(id));
+        let ended = Some(AdminEnd { generation, result: failure.map_or(Ok(()), Err) });
+        self.step(In::AdminStates(id.clone(), PoolAdminStates { facts, ended, ..self.states(id) }));
     }
 
     /// Lets the writer fail at a pool.
@@ -319,16 +347,7 @@ impl Bench {
 
     pub(super) fn observe_at(&mut self, lb: &str, began: Now) {
         let lb = LbName::new(lb);
-        let entry = |(ip, state): (&IpAddr, &State)| Entry {
-            name: ip.to_string().into(),
-            ip: Some(*ip),
-            admin_state: *state,
-            network: None,
-            instance: None,
-        };
-        let pools = self.azure.iter().filter(|(id, _)| id.lb == lb).map(|(id, entries)| {
-            Arc::new(PoolFacts::at_rest(id.clone(), entries.iter().map(entry).collect()))
-        });
+        let pools = self.azure.keys().filter(|id| id.lb == lb).map(|id| self.facts_of(id));
         let facts = LbFacts {
             lb: lb.clone(),
             etag: None,

@@ -155,7 +155,8 @@ fn n2_an_addition_of_an_older_set_goes_down_at_once() {
     let began = bench.now;
     bench.pass(10);
     let missed = |bench: &mut Bench| {
-        bench.step(In::Missed(shop.clone(), [ips(1)[0].into()].into()));
+        let in_doubt = [ips(1)[0].into()].into();
+        bench.step(In::AdminStates(shop.clone(), PoolAdminStates { in_doubt, ..bench.states(&shop) }));
     };
     missed(&mut bench);
     assert_eq!(bench.take_due(), [("lb/shop".to_owned(), DOWN)], "of a pool that was never seen");
@@ -173,4 +174,27 @@ fn n2_an_addition_of_an_older_set_goes_down_at_once() {
     bench.azure.remove(&shop);
     bench.observe_all();
     assert!(bench.due.is_empty(), "a newer one does");
+}
+
+#[test]
+fn n2_the_newer_of_a_read_and_a_state_from_the_writer_counts() {
+    let mut bench = Bench::new(4);
+    bench.deliver(node(1, &[SHUTDOWN]));
+    bench.run_until_stable();
+    bench.take_due();
+    let web = pool("lb", "web");
+    let of_writer =
+        |bench: &Bench| PoolAdminStates { facts: Some(bench.facts_of(&web)), ..bench.states(&web) };
+    let older = of_writer(&bench);
+    bench.pass(10);
+    bench.set_foreign(1, State::None);
+    bench.observe_all();
+    assert_eq!(bench.take_due(), [("lb/web".to_owned(), DOWN)]);
+    bench.step(In::AdminStates(web.clone(), older));
+    assert!(bench.due.contains_key(&web), "what the writer knew before the read does not count");
+    bench.pass(10);
+    bench.set_foreign(1, State::Down);
+    let newer = of_writer(&bench);
+    bench.step(In::AdminStates(web.clone(), newer));
+    assert!(bench.due.is_empty(), "what it knows since does");
 }

@@ -204,9 +204,7 @@ impl World {
         self.bench.carry_out(&id, &set);
         self.bench.pass(1);
         self.bench.finished(&id, set.generation, None);
-        // Everything that was withdrawn meanwhile has ended with it.
-        let generation = self.bench.set.generation;
-        self.bench.step(In::Withdrawn(id, generation));
+        self.bench.withdrawn(&id);
     }
 
     fn happen(&mut self, event: Event) {

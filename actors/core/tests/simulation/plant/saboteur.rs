@@ -242,11 +242,11 @@ impl Saboteur {
     /// Changes an input of the writer about admin states; returns whether it is lost.
     fn spoil_admin(&mut self, plant: Plant, input: &mut writer::In) -> bool {
         match (plant, input) {
-            (Plant::DownsRankLast, writer::In::AdminDue(_, due)) => {
+            (Plant::DownsRankLast, writer::In::AdminDue(_, Some(due))) => {
                 due.urgency = model::draining::AdminUrgency::Restore;
                 false
             }
-            (Plant::DownsUnasked, writer::In::AdminDue(..)) => self.random.per_mille(900),
+            (Plant::DownsUnasked, writer::In::AdminDue(_, Some(_))) => self.random.per_mille(900),
             (Plant::AllDownsOurs, writer::In::Draining(draining)) => {
                 let families = [Family::V4, Family::V6];
                 let all = (0..200).flat_map(|number| families.map(|family| address(number, family).into()));
@@ -258,7 +258,7 @@ impl Saboteur {
                 false
             }
             (Plant::SetsLost, writer::In::Draining(_)) => self.random.per_mille(300),
-            (Plant::WithdrawLost, writer::In::AdminWithdraw(..)) => true,
+            (Plant::WithdrawLost, writer::In::AdminDue(_, None)) => true,
             (_, _) => false,
         }
     }
@@ -292,7 +292,9 @@ impl Saboteur {
                 Arc::make_mut(policy).admin_state_off = false;
                 false
             }
-            (Plant::FailureForgotten, nodes::In::Finished { result, .. }) => result.is_err(),
+            (Plant::FailureForgotten, nodes::In::AdminStates(_, states)) => {
+                states.ended.as_ref().is_some_and(|end| end.result.is_err())
+            }
             (_, _) => false,
         }
     }

@@ -36,12 +36,12 @@ struct Waiting {
 
 impl Downs {
     fn on_input(&mut self, input: &writer::In) {
-        if let writer::In::AdminDue(pool, due) = input {
+        if let writer::In::AdminDue(pool, Some(due)) = input {
             let granted = self.open.contains_key(pool);
             let waiting = Waiting { generation: due.generation, granted, passed: 0, others: 0 };
             let known = self.due.entry(pool.clone()).or_insert(waiting);
             known.generation = due.generation;
-        } else if let writer::In::AdminWithdraw(pool, _) = input {
+        } else if let writer::In::AdminDue(pool, None) = input {
             self.due.remove(pool);
         } else if let writer::In::Due(pool, due) = input {
             self.classes.insert(pool.clone(), due.class);
@@ -108,8 +108,8 @@ impl Downs {
         };
         // The answer, or the PUT that continues for the admin part alone.
         let goes_on = |output: &Output| {
-            if let Output::Writer(writer::Out::AdminFinished { pool: of, .. }) = output {
-                of == pool
+            if let Output::Writer(writer::Out::AdminStates(of, states)) = output {
+                of == pool && states.ended.is_some()
             } else if let Output::Writer(writer::Out::Call(call)) = output {
                 matches!(&call.request, ArmRequest::PutPool { pool: of, .. } if of == pool)
             } else {
@@ -160,8 +160,10 @@ impl Watchdog {
                 if let ArmRequest::GetPool(pool) = &call.request {
                     passed = downs.on_read(pool);
                 }
-            } else if let writer::Out::AdminFinished { pool, generation, .. } = output {
-                downs.due.retain(|of, waiting| of != pool || waiting.generation > *generation);
+            } else if let writer::Out::AdminStates(pool, states) = output
+                && let Some(end) = &states.ended
+            {
+                downs.due.retain(|of, waiting| of != pool || waiting.generation > end.generation);
             } else if let writer::Out::Finished(pool, attempt, outcome) = output {
                 downs.on_finished(pool, *attempt, outcome, outputs)?;
             }

@@ -46,7 +46,7 @@ impl Unread {
             self.due.entry(pool.clone()).or_insert(now);
         } else if let writer::In::Withdraw(pool) = input {
             self.due.remove(pool);
-        } else if let writer::In::AdminDue(pool, _) = input {
+        } else if let writer::In::AdminDue(pool, Some(_)) = input {
             self.drained.insert(pool.clone());
         } else if let writer::In::Taken(pool, _, None) = input {
             self.attempts.remove(pool);

@@ -224,10 +224,7 @@ impl Watchdog {
                 writer::Out::Lane(lane) => within.operations.shown(now, lane),
                 writer::Out::Verified(..)
                 | writer::Out::Observed(..)
-                | writer::Out::AdminFinished { .. }
-                | writer::Out::AdminWithdrawn(..)
-                | writer::Out::AdminMissed(..)
-                | writer::Out::AdminFound(..)
+                | writer::Out::AdminStates(..)
                 | writer::Out::Read { .. }
                 | writer::Out::Call(_)
                 | writer::Out::Gates { .. }

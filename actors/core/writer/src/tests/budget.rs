@@ -264,7 +264,7 @@ fn q2_a_pool_gets_its_stretched_interval_before_its_outcome() {
     }
     assert_eq!(told, [None, None, None, None, None, Some(23), Some(41), Some(60)]);
     let web = pool("lb", "interrupted");
-    bench.step(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.until(60_000);
     take(&bench.due(&pool("b", "other"), due(0, Class::Add)));
     let output = bench.step(In::Standing(Standing::Standby));
@@ -281,10 +281,10 @@ fn w9_membership_leaves_the_reserve_to_the_admin_parts_of_any_lane() {
     assert!(bench.due(&plain, due(0, Class::Revive)).is_empty());
     assert!(bench.due(&mixed, due(0, Class::Remove)).is_empty());
     let output =
-        bench.step(In::AdminDue(mixed.clone(), AdminDue { urgency: AdminUrgency::Restore, ..down(0) }));
+        bench.step(In::AdminDue(mixed.clone(), Some(AdminDue { urgency: AdminUrgency::Restore, ..down(0) })));
     assert_eq!(takes(&output)[0].0, mixed, "with its membership, before what is more urgent");
     bench.take_level(&mixed, takes(&output)[0].1, &[1]);
-    assert!(bench.step(In::AdminDue(pool("y", "late"), down(0))).is_empty(), "the reserve has an end");
+    assert!(bench.step(In::AdminDue(pool("y", "late"), Some(down(0)))).is_empty(), "the reserve has an end");
     assert!(bench.until(59_999).is_empty());
     get(&bench.until(60_000), &pool("y", "late"));
 }
@@ -297,10 +297,10 @@ fn w9_repeated_requests_leave_the_reserve_to_first_ones() {
     }
     let again = |urgency| AdminDue { urgency, again: true, ..down(0) };
     let (failed, back, fresh) = (pool("x", "failed"), pool("x", "back"), pool("x", "fresh"));
-    assert!(bench.step(In::AdminDue(failed.clone(), again(AdminUrgency::Down))).is_empty());
-    assert!(bench.step(In::AdminDue(back, again(AdminUrgency::Restore))).is_empty());
+    assert!(bench.step(In::AdminDue(failed.clone(), Some(again(AdminUrgency::Down)))).is_empty());
+    assert!(bench.step(In::AdminDue(back, Some(again(AdminUrgency::Restore)))).is_empty());
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(0) };
-    let read = get(&bench.step(In::AdminDue(fresh.clone(), restore)), &fresh);
+    let read = get(&bench.step(In::AdminDue(fresh.clone(), Some(restore))), &fresh);
     // It needs no PUT, and returns its token: one is left, which belongs to the reserve.
     let output = bench.answer(read, read_of(pool_with(&fresh, &[1]), "W/own"));
     assert!(calls(&output).is_empty(), "{output:?}");
@@ -317,7 +317,10 @@ fn w9_a_lane_is_granted_only_with_the_read_before_its_put() {
     let second = take(&bench.due(&two, due(0, Class::Add)));
     // Two reads are left, and reserved for lanes without their levels.
     assert!(bench.due(&late, due(0, Class::Add)).is_empty());
-    assert!(bench.step(In::AdminDue(late.clone(), down(0))).is_empty(), "nor is a Down granted for them");
+    assert!(
+        bench.step(In::AdminDue(late.clone(), Some(down(0)))).is_empty(),
+        "nor is a Down granted for them"
+    );
     bench.take_level(&one, first, &[1]);
     let output = bench.step(In::Taken(two, second, None));
     assert_eq!(takes(&output)[0].0, late, "the second lane did not need its own");
@@ -328,7 +331,7 @@ fn w9_a_token_pays_for_one_of_two_downs_that_are_granted_at_one_moment() {
     let mut bench = Bench::leading(Params { reads_per_5_minutes: 100, ..params() });
     bench.step(In::Headroom(READS, 0));
     for lb in ["a", "b"] {
-        assert!(bench.step(In::AdminDue(pool(lb, "web"), down(0))).is_empty());
+        assert!(bench.step(In::AdminDue(pool(lb, "web"), Some(down(0)))).is_empty());
     }
     get(&bench.until(3_000), &pool("a", "web"));
     assert_eq!(bench.writer.lanes.values().filter(|lane| lane.write.is_some()).count(), 1);
@@ -405,10 +408,7 @@ impl Hour {
             }
             Out::Verified(..)
             | Out::Observed(..)
-            | Out::AdminFinished { .. }
-            | Out::AdminWithdrawn(..)
-            | Out::AdminMissed(..)
-            | Out::AdminFound(..)
+            | Out::AdminStates(..)
             | Out::Read { .. }
             | Out::Gates { .. }
             | Out::ForeignRelease

@@ -239,7 +239,7 @@ fn n3_a_down_waits_for_the_initial_read_also_without_the_shared_lease() {
     };
     let mut bench = fresh(Params { lease: Some(lease), ..params() });
     bench.step(In::Draining(drains(1)));
-    let call = lb_read(&bench.step(In::AdminDue(pool("lb", "web"), down(0))), "lb");
+    let call = lb_read(&bench.step(In::AdminDue(pool("lb", "web"), Some(down(0)))), "lb");
     assert!(calls(&bench.answer(call, updating("lb"))).is_empty());
     assert!(calls(&bench.until(4_999)).is_empty(), "neither is it read nor written");
 }

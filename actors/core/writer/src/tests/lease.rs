@@ -460,7 +460,7 @@ fn e2_the_wait_for_the_lease_is_measured_for_each_caller() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let (drained, web) = (pool("a", "drained"), pool("b", "web"));
     bench.now = 1_000;
-    let (call, ..) = replaces(&bench.step(In::AdminDue(drained, down(900))));
+    let (call, ..) = replaces(&bench.step(In::AdminDue(drained, Some(down(900)))));
     bench.now = 1_004;
     bench.due(&web, due(1_003, Class::Add));
     bench.now = 1_010;
@@ -471,7 +471,7 @@ fn e2_the_wait_for_the_lease_is_measured_for_each_caller() {
     let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
     bench.step(In::Withdraw(web.clone()));
     bench.now = 5;
-    bench.step(In::AdminDue(web, down(0)));
+    bench.step(In::AdminDue(web, Some(down(0))));
     bench.now = 7;
     bench.lease(call, state(2, Some(OURS)));
     assert_eq!(waits(&bench), [(Caller::AdminState, 2)], "the other one does not wait any more");
@@ -482,13 +482,13 @@ fn n3_a_down_whose_permit_was_refused_stays_due_and_goes_in_the_next_hold() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));
-    let (call, ..) = replaces(&bench.step(In::AdminDue(web.clone(), down(0))));
+    let (call, ..) = replaces(&bench.step(In::AdminDue(web.clone(), Some(down(0)))));
     let read = get(&bench.lease(call, state(2, Some(OURS))), &web);
     let output = bench.lease(watch, state(3, Some(CCM)));
     let watch = lease_watch(&bench.answer_count_with_zero(output));
     let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
     assert!(
-        output.iter().all(|output| !matches!(output, Out::AdminFinished { .. } | Out::Call(_))),
+        output.iter().all(|output| admin_end(output).is_none() && !matches!(output, Out::Call(_))),
         "{output:?}"
     );
     bench.until(5_000);
@@ -780,7 +780,7 @@ fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
         let (mut bench, _) = bypassing(true);
         bench.step(In::Draining(drains(1)));
         bench.due(&web, due(0, Class::Add));
-        bench.step(In::AdminDue(web.clone(), down(0)));
+        bench.step(In::AdminDue(web.clone(), Some(down(0))));
         assert!(calls(&bench.until(1_999)).is_empty());
         let output = bench.until(2_000);
         assert!(takes(&output).is_empty(), "membership waits");
@@ -803,24 +803,24 @@ fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
         let (call, edit, if_match) = put(&output, &web);
         assert_eq!((edit.set_admin.len(), if_match), (1, Some(Etag::new("W/9"))), "with its tag, always");
         let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-        assert!(output.iter().any(|output| matches!(output, Out::AdminFinished { result: Ok(_), .. })));
+        assert!(output.iter().filter_map(admin_end).any(|end| end.result.is_ok()));
         assert!(takes(&output).is_empty(), "membership still waits");
     }
     let (mut bench, _) = bypassing(false);
     bench.step(In::Draining(drains(1)));
-    bench.step(In::AdminDue(web, down(0)));
+    bench.step(In::AdminDue(web, Some(down(0))));
     assert!(calls(&bench.until(60_000)).is_empty(), "it is an option");
 }
 
 #[test]
 fn w7_what_goes_without_the_lease_takes_no_node_back_into_traffic() {
     let web = pool("lb", "web");
-    let finished = |output: &[Out]| output.iter().any(|output| matches!(output, Out::AdminFinished { .. }));
+    let finished = |output: &[Out]| output.iter().any(|output| admin_end(output).is_some());
     // Whether the second node returns instead of the first one, or in addition to it.
     for both in [true, false] {
         let (mut bench, watch) = bypassing(true);
         bench.step(In::Draining(drains(1)));
-        bench.step(In::AdminDue(web.clone(), down(0)));
+        bench.step(In::AdminDue(web.clone(), Some(down(0))));
         let output = bench.until(2_000);
         let at_rest = lb_with("W/9", Provisioning::Succeeded, Provisioning::Succeeded);
         let output = bench.answer(super::lb_read(&output, "lb"), at_rest);

@@ -29,8 +29,8 @@ fn e2_each_part_of_a_slot_measures_how_long_it_has_waited_for_its_lane() {
     bench.step(In::Standing(Standing::Standby));
     let web = pool("lb", "web");
     bench.due(&web, due(500, Class::Add));
-    bench.step(In::AdminDue(web.clone(), down(1_000)));
-    bench.step(In::AdminDue(pool("other", "web"), down(2_000)));
+    bench.step(In::AdminDue(web.clone(), Some(down(1_000))));
+    bench.step(In::AdminDue(pool("other", "web"), Some(down(2_000))));
     bench.until(4_500);
     bench.lead(2);
     let waited = waits(&bench);
@@ -48,7 +48,7 @@ fn e2_an_admin_part_measures_its_wait_at_its_first_grant() {
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.fail(read, failing());
     bench.until(1_000);
-    let output = bench.step(In::AdminDue(web.clone(), down(900)));
+    let output = bench.step(In::AdminDue(web.clone(), Some(down(900))));
     assert_eq!(take(&output), attempt, "it joins the write that waits for its next try");
     let read = bench.take_level(&web, attempt, &[1]);
     bench.fail(read, failing());
@@ -61,13 +61,13 @@ fn e2_an_attempt_with_an_admin_part_is_measured_once() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));
-    let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+    let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
     bench.now = 20;
     let call = put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/1")), &web).0;
     bench.now = 120;
     bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(120) };
-    let read = get(&bench.step(In::AdminDue(web.clone(), restore)), &web);
+    let read = get(&bench.step(In::AdminDue(web.clone(), Some(restore))), &web);
     bench.now = 150;
     bench.answer(read, read_of(pool_with(&web, &[2]), "W/2"));
     assert_eq!(ends(&bench), [(true, 120, false), (false, 30, false)]);
@@ -78,10 +78,10 @@ fn e2_each_try_of_an_admin_part_is_one_observation() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));
-    let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+    let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
     bench.until(700);
     bench.fail(read, failing());
-    let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+    let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
     bench.fail(read, failed(404, "NotFound", RetryAfter::Absent));
     assert_eq!(ends(&bench), [(true, 700, true), (true, 0, false)]);
 }
@@ -99,7 +99,7 @@ fn n3_a_404_of_an_admin_write_is_stale_for_the_pool_or_its_parent() {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
         bench.step(In::Draining(drains(1)));
-        let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+        let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
         let call = put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/1")), &web).0;
         bench.fail(call, failed(404, code, RetryAfter::Absent));
         assert_eq!(ends(&bench), [(true, 0, is_failure)], "{code}");
@@ -111,7 +111,7 @@ fn e2_an_admin_part_that_stays_due_is_not_measured() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));
-    get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+    get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
     bench.step(In::Standing(Standing::Standby));
     assert!(ends(&bench).is_empty(), "interrupted");
     let read = get(&bench.step(In::Standing(Standing::Leading { epoch: Epoch(2), until: at(30_000) })), &web);

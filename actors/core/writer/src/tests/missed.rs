@@ -2,7 +2,7 @@
 //! (docs/design/nodes.md, N2).
 
 use super::*;
-use model::arm::{AdminState, Backend};
+use model::arm::{AdminState, Backend, Entry};
 
 /// A set in which these backends drain.
 fn draining(generation: u64, backends: &[u8]) -> Draining {
@@ -14,13 +14,16 @@ fn drain(bench: &mut Bench, generation: u64, backends: &[u8]) {
     assert!(bench.step(In::Draining(Arc::new(draining(generation, backends)))).is_empty());
 }
 
-/// The reported missed backends.
-fn missed(output: &[Out]) -> Vec<BTreeSet<Backend>> {
+/// The backends that are, or may be, in service although they must be Down, by message to the admin state.
+fn missed(bench: &Bench, output: &[Out]) -> Vec<BTreeSet<Backend>> {
     let missed = |output: &Out| {
-        let Out::AdminMissed(_, backends) = output else { return None };
-        Some(backends.clone())
+        let Out::AdminStates(pool, states) = output else { return None };
+        let entries = states.facts.iter().flat_map(|facts| &facts.entries);
+        let set = &bench.writer.draining;
+        let lacks = entries.filter(|entry| set.wants(pool, entry) == Some(AdminState::Down));
+        Some(lacks.filter_map(Entry::backend).chain(states.in_doubt.clone()).collect())
     };
-    output.iter().filter_map(missed).collect()
+    output.iter().filter_map(missed).filter(|missed: &BTreeSet<Backend>| !missed.is_empty()).collect()
 }
 
 fn of(backends: &[u8]) -> BTreeSet<Backend> {
@@ -39,8 +42,8 @@ fn n2_members_added_by_a_put_that_drain_by_now_are_missed() {
     drain(&mut bench, 1, &[1]);
     drain(&mut bench, 2, &[1, 2, 9]);
     let output = bench.answer(call, done());
-    assert!(matches!(output.first(), Some(Out::AdminMissed(pool, ..)) if *pool == web), "{output:?}");
-    assert_eq!(missed(&output), [of(&[1, 2])]);
+    assert!(matches!(output.first(), Some(Out::AdminStates(pool, ..)) if *pool == web), "{output:?}");
+    assert_eq!(missed(&bench, &output), [of(&[1, 2])]);
     assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
 }
 
@@ -59,8 +62,27 @@ fn n2_members_that_came_in_down_or_need_not_be_down_are_not_missed() {
         let (attempt, call) = bench.begin_put(&web, &[1, 2]);
         bench.step(In::Draining(Arc::new(after.clone())));
         let output = bench.answer(call, done());
-        assert!(missed(&output).is_empty(), "{before:?} {after:?}");
+        assert!(missed(&bench, &output).is_empty(), "{before:?} {after:?}");
         assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
+    }
+}
+
+#[test]
+fn n2_a_write_of_members_sends_the_pool_if_the_set_concerns_it() {
+    for (drained, is_sent) in [(1, true), (9, false)] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        drain(&mut bench, 1, &[drained]);
+        let (_, call) = bench.begin_put(&web, &[1, 2]);
+        let output = bench.answer(call, done());
+        let sent = output.iter().find_map(|output| {
+            let Out::AdminStates(_, states) = output else { return None };
+            assert!(states.ended.is_none() && states.in_doubt.is_empty(), "{states:?}");
+            let facts = states.facts.as_ref().expect("it was written");
+            Some(facts.entries.iter().map(|entry| (entry.ip, entry.admin_state)).collect::<Vec<_>>())
+        });
+        let entries = vec![(Some(ip(1)), AdminState::Down), (Some(ip(2)), AdminState::None)];
+        assert_eq!(sent, is_sent.then_some(entries));
     }
 }
 
@@ -76,16 +98,17 @@ fn n2_what_a_put_has_restored_is_missed_when_its_node_drains_again() {
     let (call, edit, _) = put(&bench.answer(read, read_of(facts, "W/1")), &web);
     assert_eq!(edit.set_admin, [(0, AdminState::None)].into());
     drain(&mut bench, 2, &[1]);
-    assert_eq!(missed(&bench.answer(call, done())), [of(&[1])]);
+    let output = bench.answer(call, done());
+    assert_eq!(missed(&bench, &output), [of(&[1])]);
 }
 
 #[test]
-fn n2_it_is_reported_before_the_admin_part_and_the_attempt_end() {
+fn n2_it_is_reported_with_the_end_of_the_admin_part() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Standing(Standing::Standby));
     drain(&mut bench, 1, &[9]);
-    bench.step(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.due(&web, due(0, Class::Add));
     let attempt = take(&bench.lead(2));
     let read = bench.take_level(&web, attempt, &[1, 9]);
@@ -93,10 +116,9 @@ fn n2_it_is_reported_before_the_admin_part_and_the_attempt_end() {
     drain(&mut bench, 2, &[1, 9]);
     let output = bench.answer(call, done());
     let place = |what: fn(&Out) -> bool| output.iter().position(what).expect("it is said");
-    let told = place(|output| matches!(output, Out::AdminMissed(..)));
-    assert!(told < place(|output| matches!(output, Out::AdminFinished { generation: 1, result: Ok(_), .. })));
+    let told = place(|output| admin_end(output).is_some_and(|end| end.generation == 1 && end.result.is_ok()));
     assert!(told < place(|output| matches!(output, Out::Finished(..))));
-    assert_eq!(missed(&output), [of(&[1])], "the other one went Down with this PUT");
+    assert_eq!(missed(&bench, &output), [of(&[1])], "the other one went Down with this PUT");
 }
 
 #[test]
@@ -127,26 +149,26 @@ fn n2_a_failed_put_has_missed_something_if_it_may_have_succeeded() {
         let output = bench.answer(call, answer);
         outcome(&output, attempt);
         let expected = if may_be_there { vec![of(&[1])] } else { Vec::new() };
-        assert_eq!(missed(&output), expected, "{kind:?}");
+        assert_eq!(missed(&bench, &output), expected, "{kind:?}");
     }
 }
 
 #[test]
-fn n2_possible_additions_of_an_unanswered_put_are_reported_once_per_set() {
+fn n2_possible_additions_of_an_unanswered_put_are_reported() {
     for newer in [false, true] {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
         let (attempt, call) = bench.begin_put(&web, &[1, 2]);
         drain(&mut bench, 1, &[1]);
         let output = bench.fail(call, failed(500, "", RetryAfter::Absent));
-        assert_eq!(missed(&output), [of(&[1])], "while it waits for its next try");
+        assert_eq!(missed(&bench, &output), [of(&[1])], "while it waits for its next try");
         assert_eq!(take(&bench.until(6_000)), attempt);
         if newer {
             drain(&mut bench, 2, &[1, 2]);
         }
         // The members are not needed any more, so that the pool is not read.
         let output = bench.step(In::Taken(web.clone(), attempt, None));
-        assert_eq!(missed(&output), if newer { vec![of(&[1, 2])] } else { Vec::new() });
+        assert_eq!(missed(&bench, &output), [if newer { of(&[1, 2]) } else { of(&[1]) }]);
     }
 }
 
@@ -163,7 +185,7 @@ fn n2_what_the_next_read_finds_as_wanted_is_not_missed() {
     facts.entries[0].admin_state = AdminState::Down;
     let output = bench.answer(read, read_of(facts, "W/2"));
     assert!(matches!(outcome(&output, attempt), Outcome::Written { .. }));
-    assert!(missed(&output).is_empty(), "{output:?}");
+    assert!(missed(&bench, &output).is_empty(), "{output:?}");
 }
 
 #[test]
@@ -173,5 +195,6 @@ fn w8_a_put_of_an_earlier_term_still_reports_what_it_missed() {
     let (_, call) = bench.begin_put(&web, &[1]);
     bench.step(In::Standing(Standing::Standby));
     drain(&mut bench, 1, &[1]);
-    assert_eq!(missed(&bench.answer(call, done())), [of(&[1])]);
+    let output = bench.answer(call, done());
+    assert_eq!(missed(&bench, &output), [of(&[1])]);
 }

@@ -29,7 +29,7 @@ fn g6_no_grant_in_a_term_without_a_policy() {
     bench.lead(2);
     let web = pool("lb", "web");
     assert!(takes(&bench.due(&web, due(0, Class::Revive))).is_empty());
-    bench.step(In::AdminDue(pool("lb", "y-drained"), down(0)));
+    bench.step(In::AdminDue(pool("lb", "y-drained"), Some(down(0))));
     assert!(bench.until(60_000).is_empty());
     let policy = Arc::default();
     assert!(
@@ -75,7 +75,7 @@ fn g6_while_everything_is_paused_nothing_is_granted_and_then_all_is() {
         let web = pool("lb", "web");
         assert!(bench.due(&web, due(0, Class::Revive)).is_empty());
         bench.step(In::Draining(drains(1)));
-        assert!(calls(&bench.step(In::AdminDue(pool("other", "web"), down(0)))).is_empty());
+        assert!(calls(&bench.step(In::AdminDue(pool("other", "web"), Some(down(0))))).is_empty());
         assert!(bench.until(600_000).is_empty());
         let output = policy(&mut bench, OperatorPolicy::default());
         assert_eq!(takes(&output).len(), 1);
@@ -157,7 +157,7 @@ fn d1_members_paused_since_the_take_are_not_written_but_their_down_is() {
         bench.step(In::Withdraw(web.clone()));
 
         bench.step(In::Draining(drains(2)));
-        let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+        let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
         let (_, edit, _) = put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/2")), &web);
         assert!(edit.add.is_empty() && edit.remove.is_empty() && edit.set_admin.len() == 1);
     }

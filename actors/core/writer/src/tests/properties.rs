@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::fake::{FakeArm, Fate, entry, failed, failure, ip, owner};
-use model::arm::{AdminState, ArmRequest, Backend, PoolFacts};
+use model::arm::{AdminState, ArmRequest, Backend, Entry, PoolFacts};
 use model::attempt::Class;
 use model::ids::{AddressName, Epoch, Etag, Family, NodeUid, PoolName};
 use model::level::{Level, Member};
@@ -115,7 +115,7 @@ struct World {
     carried_out: BTreeSet<AttemptId>,
     /// Members that the last PUT of each pool adds without Down, and its draining set.
     added: BTreeMap<PoolId, (u64, BTreeSet<Backend>)>,
-    /// The reported missed backends.
+    /// The backends that were reported, by pool and set, because they should be Down and may not be.
     missed: BTreeSet<(PoolId, u64, Backend)>,
     /// Whether only we write, and every accepted PUT is carried out.
     alone: bool,
@@ -222,36 +222,13 @@ impl World {
                     assert!(!overlooked, "{attempt} has written and does not know");
                     self.mail(&pool.clone(), output);
                 }
-                Out::AdminFinished { pool, generation, result } => {
-                    let due = self.admin_due.get(&pool).copied();
-                    if result.is_ok() && due.is_some_and(|due| due <= generation) {
-                        self.admin_due.remove(&pool);
-                    } else if let Some(due) = due {
-                        let since = self.now;
-                        let again =
-                            AdminDue { since, generation: due, urgency: AdminUrgency::Down, again: false };
-                        self.deliver(In::AdminDue(pool, again));
-                    }
-                }
-                Out::AdminMissed(pool, backends) => {
-                    let newest = Arc::clone(&self.writer.draining);
-                    for backend in backends {
-                        assert!(newest.addresses.contains_key(&backend), "{backend} does not drain");
-                        let missed = (pool.clone(), newest.generation, backend);
-                        assert!(self.missed.insert(missed.clone()), "reported twice: {missed:?}");
-                    }
-                }
-                Out::AdminFound(pool, _, backends) => {
-                    let set = &self.writer.draining;
-                    assert!(!backends.is_empty() && backends.iter().all(|of| set.would_set(&pool, of)));
-                }
+                Out::AdminStates(pool, states) => self.on_admin_states(pool, states),
                 Out::Read { .. } => self.reads_answered += 1,
                 Out::Call(call) => self.send(call),
                 Out::Verified(..)
                 | Out::Observed(..)
                 | Out::Lease(..)
                 | Out::CountLockFailures { .. }
-                | Out::AdminWithdrawn(..)
                 | Out::ForeignRelease
                 | Out::Sent(_)
                 | Out::Pace(..)
@@ -269,6 +246,34 @@ impl World {
         }
         for pool in &written {
             self.check_missed_reports(pool);
+        }
+    }
+
+    /// Compares the admin states of a pool with the newest set, and with what the pool holds.
+    fn on_admin_states(&mut self, pool: PoolId, states: PoolAdminStates) {
+        let newest = Arc::clone(&self.writer.draining);
+        for backend in states.in_doubt {
+            assert!(newest.addresses.contains_key(&backend), "{backend} does not drain");
+            self.missed.insert((pool.clone(), newest.generation, backend));
+        }
+        if let Some(facts) = states.facts {
+            let of = |entry: &Entry| (entry.backend(), entry.admin_state);
+            let known: Vec<_> = facts.entries.iter().map(of).collect();
+            let holds: Vec<_> = self.arm.entries(&pool).iter().map(of).collect();
+            assert!(!self.alone || known == holds, "{known:?} is known of {pool}, which holds {holds:?}");
+            let lacks = |entry: &&Entry| newest.wants(&pool, entry) == Some(AdminState::Down);
+            let lacking = facts.entries.iter().filter(lacks).filter_map(Entry::backend);
+            self.missed.extend(lacking.map(|backend| (pool.clone(), newest.generation, backend)));
+        }
+        let due = self.admin_due.get(&pool).copied();
+        if let (Some(end), Some(due)) = (states.ended, due) {
+            if end.result.is_ok() && due <= end.generation {
+                self.admin_due.remove(&pool);
+            } else {
+                let since = self.now;
+                let again = AdminDue { since, generation: due, urgency: AdminUrgency::Down, again: false };
+                self.deliver(In::AdminDue(pool, Some(again)));
+            }
         }
     }
 
@@ -436,10 +441,7 @@ impl World {
             | Out::Report(_)
             | Out::Ended(_)
             | Out::SharedLease(_)
-            | Out::AdminFinished { .. }
-            | Out::AdminWithdrawn(..)
-            | Out::AdminMissed(..)
-            | Out::AdminFound(..)
+            | Out::AdminStates(..)
             | Out::Read { .. }
             | Out::Call(_)
             | Out::Gates { .. }
@@ -532,7 +534,7 @@ impl World {
                     self.admin_due.insert(id.clone(), generation);
                     self.deliver(In::AdminDue(
                         id,
-                        AdminDue { since: self.now, generation, urgency, again: false },
+                        Some(AdminDue { since: self.now, generation, urgency, again: false }),
                     ));
                 }
             }
@@ -617,7 +619,7 @@ impl World {
                     let since = self.now;
                     self.deliver(In::AdminDue(
                         id,
-                        AdminDue { since, generation, urgency: AdminUrgency::Down, again: false },
+                        Some(AdminDue { since, generation, urgency: AdminUrgency::Down, again: false }),
                     ));
                 }
             }

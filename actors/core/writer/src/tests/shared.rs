@@ -334,10 +334,7 @@ impl World {
                 Out::Quiet { .. } => self.processes[number].quiet = true,
                 Out::Verified(..)
                 | Out::Observed(..)
-                | Out::AdminFinished { .. }
-                | Out::AdminWithdrawn(..)
-                | Out::AdminMissed(..)
-                | Out::AdminFound(..)
+                | Out::AdminStates(..)
                 | Out::Read { .. }
                 | Out::Gates { .. }
                 | Out::ForeignRelease

@@ -76,7 +76,7 @@ fn n3_a_down_does_not_wait_for_what_was_read() {
     bench.now = 10;
     unread(&mut bench, &web, 10);
     assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty());
-    let output = bench.step(In::AdminDue(web.clone(), down(10)));
+    let output = bench.step(In::AdminDue(web.clone(), Some(down(10))));
     assert_eq!(takes(&output).len(), 1, "both parts go together");
 }
 

@@ -75,7 +75,7 @@ fn n3_a_down_during_a_membership_write_does_not_wait_for_its_retry() {
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.step(In::Draining(drains(1)));
-    bench.step(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), Some(down(0))));
     let output = bench.fail(read, failed(503, "", RetryAfter::Absent));
     assert_eq!(take(&output), attempt, "the next try is at once, with the Down");
     let read = bench.take_level(&web, attempt, &[1]);
@@ -88,7 +88,7 @@ fn n3_a_restore_that_comes_while_membership_is_written_waits_with_it() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (_, read) = bench.begin(&web, &[1]);
-    bench.step(In::AdminDue(web.clone(), AdminDue { urgency: AdminUrgency::Restore, ..down(0) }));
+    bench.step(In::AdminDue(web.clone(), Some(AdminDue { urgency: AdminUrgency::Restore, ..down(0) })));
     assert!(takes(&bench.fail(read, failed(503, "", RetryAfter::Absent))).is_empty());
 }
 
@@ -97,7 +97,7 @@ fn w4_membership_due_during_an_admin_write_does_not_wait_for_its_retry() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));
-    let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+    let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
     bench.due(&web, due(0, Class::Add));
     take(&bench.fail(read, failed(503, "", RetryAfter::Absent)));
 }

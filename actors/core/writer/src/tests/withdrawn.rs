@@ -7,6 +7,21 @@ fn nothing_drains() -> In {
     In::Draining(Arc::new(Draining { generation: 2, ..Draining::default() }))
 }
 
+/// The pools whose part was withdrawn under the second set and has ended, and the set with which its write ended.
+fn withdrawn(output: &[Out]) -> Vec<(&PoolId, Option<u64>)> {
+    let mut withdrawn = Vec::new();
+    for output in output {
+        if let Out::AdminStates(pool, states) = output
+            && states.withdrawn == Some(2)
+        {
+            let ended = admin_end(output);
+            assert!(ended.is_none_or(|end| end.result.is_ok()), "{ended:?}");
+            withdrawn.push((pool, ended.map(|end| end.generation)));
+        }
+    }
+    withdrawn
+}
+
 fn failing() -> Arc<Failure> {
     failed(503, "ServiceUnavailable", RetryAfter::Absent)
 }
@@ -17,13 +32,13 @@ fn n3_a_part_that_has_not_begun_is_withdrawn_without_a_call() {
     let web = pool("lb", "web");
     bench.step(In::Standing(Standing::Standby));
     bench.step(In::Draining(drains(1)));
-    bench.step(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.step(nothing_drains());
-    let output = bench.step(In::AdminWithdraw(web.clone(), 2));
-    assert!(matches!(&output[..], [Out::AdminWithdrawn(pool, 2)] if *pool == web), "{output:?}");
+    let output = bench.step(In::AdminDue(web.clone(), None));
+    assert_eq!(withdrawn(&output), [(&web, None)], "{output:?}");
     assert!(bench.lead(2).iter().all(|output| !matches!(output, Out::Call(_))));
-    let again = bench.step(In::AdminWithdraw(web.clone(), 3));
-    assert!(matches!(&again[..], [Out::AdminWithdrawn(pool, 3)] if *pool == web), "{again:?}");
+    let again = bench.step(In::AdminDue(web.clone(), None));
+    assert_eq!(withdrawn(&again), [(&web, None)], "{again:?}");
 }
 
 #[test]
@@ -31,16 +46,12 @@ fn n3_a_write_in_flight_ends_before_the_withdrawal_is_answered() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));
-    let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
+    let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
     let call = put(&bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1")), &web).0;
     bench.step(nothing_drains());
-    assert!(bench.step(In::AdminWithdraw(web.clone(), 2)).is_empty());
+    assert!(bench.step(In::AdminDue(web.clone(), None)).is_empty());
     let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    let ended = matches!(
-        &output[..],
-        [Out::AdminFinished { generation: 1, result: Ok(_), .. }, Out::AdminWithdrawn(_, 2)]
-    );
-    assert!(ended, "{output:?}");
+    assert_eq!((output.len(), withdrawn(&output)), (1, vec![(&web, Some(1))]), "{output:?}");
 }
 
 #[test]
@@ -50,22 +61,18 @@ fn n3_a_waiting_write_still_reads_the_pool_after_its_withdrawal() {
     bench.step(In::Draining(drains(1)));
     let (_, other) = bench.begin(&pool("lb", "other"), &[9]);
     bench.due(&web, due(0, Class::Add));
-    bench.step(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), Some(down(0))));
     let output = bench.answer(other, read_of(pool_with(&pool("lb", "other"), &[9]), "W/1"));
     let attempt = take(&output);
     let read = bench.take_level(&web, attempt, &[1, 2]);
     bench.fail(read, failing());
     bench.step(nothing_drains());
-    assert!(bench.step(In::AdminWithdraw(web.clone(), 2)).is_empty());
+    assert!(bench.step(In::AdminDue(web.clone(), None)).is_empty());
     let output = bench.until(6_000);
     assert_eq!(takes(&output)[..], [(web.clone(), attempt)], "{output:?}");
     let read = bench.take_level(&web, attempt, &[1, 2]);
     let output = bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1"));
-    let ended = matches!(
-        &output[..],
-        [Out::AdminFinished { generation: 2, result: Ok(_), .. }, Out::AdminWithdrawn(_, 2), ..]
-    );
-    assert!(ended, "{output:?}");
+    assert_eq!(withdrawn(&output), [(&web, Some(2))], "{output:?}");
 }
 
 #[test]
@@ -73,12 +80,12 @@ fn n3_a_part_that_is_due_again_is_not_withdrawn() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));
-    let read = get(&bench.step(In::AdminDue(web.clone(), down(0))), &web);
-    bench.step(In::AdminWithdraw(web.clone(), 2));
-    bench.step(In::AdminDue(web.clone(), down(1)));
+    let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
+    bench.step(In::AdminDue(web.clone(), None));
+    bench.step(In::AdminDue(web.clone(), Some(down(1))));
     let call = put(&bench.answer(read, read_of(pool_with(&web, &[1, 2]), "W/1")), &web).0;
     let output = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    assert!(output.iter().all(|output| !matches!(output, Out::AdminWithdrawn(..))), "{output:?}");
-    assert!(output.iter().any(|output| matches!(output, Out::AdminFinished { result: Ok(_), .. })));
+    assert!(withdrawn(&output).is_empty(), "{output:?}");
+    assert!(output.iter().filter_map(admin_end).any(|end| end.result.is_ok()));
     get(&output, &web);
 }

@@ -17,7 +17,7 @@ fn w7_a_down_without_the_lease_keeps_no_hold_and_delays_no_release() {
     let (mut bench, watch) = bypassing(true);
     let (web, other) = (pool("lb", "web"), pool("other", "api"));
     bench.step(In::Draining(drains(2)));
-    bench.step(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), Some(down(0))));
     let output = bench.until(2_000);
     let read = get(&bench.answer(super::super::lb_read(&output, "lb"), at_rest()), &web);
     put(&bench.answer(read, read_of(pool_with(&web, &[2]), "W/9")), &web);
@@ -40,7 +40,7 @@ fn w9_a_down_goes_without_the_lease_only_where_its_reads_can_be_paid_for() {
     bench.step(In::Headroom(GateClass::Reads, 2));
     bench.step(In::Draining(drains(1)));
     for lb in ["a", "b"] {
-        bench.step(In::AdminDue(pool(lb, "web"), down(0)));
+        bench.step(In::AdminDue(pool(lb, "web"), Some(down(0))));
     }
     let output = bench.until(2_000);
     assert_eq!((calls(&output).len(), writing(&bench)), (1, vec!["a"]));
@@ -51,7 +51,7 @@ fn w6_a_down_that_waits_for_a_read_ends_with_a_gate_that_closes() {
     let (mut bench, _) = bypassing(true);
     let web = pool("lb", "web");
     bench.step(In::Draining(drains(1)));
-    bench.step(In::AdminDue(web.clone(), down(0)));
+    bench.step(In::AdminDue(web.clone(), Some(down(0))));
     let output = bench.until(2_000);
     let read = get(&bench.answer(super::super::lb_read(&output, "lb"), at_rest()), &web);
     let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/9")), &web);
