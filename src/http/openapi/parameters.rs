@@ -4,7 +4,7 @@ use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::{Ref, RefOr, Required};
 
-use super::super::query::{PAGE, PAGE_MOST};
+use super::super::query::{DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE};
 use super::super::words;
 use super::schemas::Schemas;
 
@@ -18,8 +18,8 @@ pub(super) fn parameters(schemas: &mut Schemas) -> Vec<(String, RefOr<Parameter>
     let limit = ObjectBuilder::new()
         .schema_type(Type::Integer)
         .minimum(Some(1))
-        .maximum(Some(PAGE_MOST))
-        .default(Some(PAGE.into()));
+        .maximum(Some(MAX_PAGE_SIZE))
+        .default(Some(DEFAULT_PAGE_SIZE.into()));
     let sort = ObjectBuilder::new()
         .schema_type(Type::String)
         .enum_values(Some(["name", "verdict"]))

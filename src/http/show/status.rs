@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::super::About;
-use super::super::installation::ShownInstallation;
+use super::super::installation::InstallationStatus;
 use super::super::nodes::{AdminState, admin_state};
 use super::super::resources::{ControlPlanes, in_short};
 use super::super::values::{Counts, Seconds, SnapshotAge};
@@ -28,7 +28,7 @@ pub(in crate::http) struct Status<'a> {
     /// The version of this program.
     version: &'static str,
     /// Which installation answers, and the names that commands for its operators need. Null: not known to the process.
-    installation: ShownInstallation<'a>,
+    installation: InstallationStatus<'a>,
     /// Whether nothing is written anywhere.
     dry_run: bool,
     /// Who leads. Null: it is not known yet.
@@ -157,7 +157,7 @@ impl<'a> Status<'a> {
         Status {
             snapshot_age_seconds: show.snapshot_age(snapshot),
             version: env!("CARGO_PKG_VERSION"),
-            installation: about.installation.shown(),
+            installation: about.installation.to_status(),
             dry_run: about.dry_run,
             leadership: snapshot.leadership.as_ref().map(|view| show.leadership(view)),
             mode: snapshot.policy.as_ref().map(|view| words::Mode(view.mode.as_str())),
