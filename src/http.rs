@@ -7,6 +7,7 @@ mod auth;
 mod body;
 mod connection_limit;
 mod effective;
+mod enums;
 mod events;
 mod health;
 mod installation;
@@ -24,7 +25,6 @@ mod tls;
 mod values;
 mod verdict;
 mod web_page;
-mod words;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

@@ -93,7 +93,7 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 }
 
 /// Returns the response with this body as JSON, or the problem.
-pub(super) fn told<T: Serialize>(answer: Result<T, Wrong>) -> HttpResponse {
+pub(super) fn json_response<T: Serialize>(answer: Result<T, Wrong>) -> HttpResponse {
     match answer {
         Ok(body) => HttpResponse::Ok().content_type("application/json").body(printable(&body)),
         Err(wrong) => wrong.into(),
@@ -101,19 +101,19 @@ pub(super) fn told<T: Serialize>(answer: Result<T, Wrong>) -> HttpResponse {
 }
 
 /// Returns the latest published snapshot, and the formatter of its times.
-pub(super) fn look(about: &About) -> (Arc<Snapshot>, Show) {
+pub(super) fn load_snapshot(about: &About) -> (Arc<Snapshot>, Show) {
     let snapshot = about.published.load_full();
     (snapshot, Show { clock: about.clock, now: about.clock.now() })
 }
 
 async fn status(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    let (snapshot, show) = look(&about);
-    told(Query::of(&request, &[]).map(|_| Status::of(&about, &snapshot, &show)))
+    let (snapshot, show) = load_snapshot(&about);
+    json_response(Query::of(&request, &[]).map(|_| Status::of(&about, &snapshot, &show)))
 }
 
 async fn queues(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    let (snapshot, show) = look(&about);
-    told(list_queues(&request, &snapshot, &show))
+    let (snapshot, show) = load_snapshot(&about);
+    json_response(list_queues(&request, &snapshot, &show))
 }
 
 fn list_queues<'a>(
@@ -148,8 +148,8 @@ fn list_queues<'a>(
 }
 
 async fn held(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    let (snapshot, show) = look(&about);
-    told(list_held(&request, &snapshot, &show))
+    let (snapshot, show) = load_snapshot(&about);
+    json_response(list_held(&request, &snapshot, &show))
 }
 
 /// Lists the pools with removals that are, or would be, held back.
@@ -174,8 +174,8 @@ fn list_held<'a>(request: &HttpRequest, snapshot: &'a Snapshot, show: &Show) -> 
 }
 
 async fn lanes(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    let (snapshot, show) = look(&about);
-    told(list_lanes(&request, &snapshot, &show))
+    let (snapshot, show) = load_snapshot(&about);
+    json_response(list_lanes(&request, &snapshot, &show))
 }
 
 fn list_lanes<'a>(
@@ -198,8 +198,8 @@ fn list_lanes<'a>(
 }
 
 async fn effective_config(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    told(Query::of(&request, &[]).map(|_| {
-        let (snapshot, show) = look(&about);
+    json_response(Query::of(&request, &[]).map(|_| {
+        let (snapshot, show) = load_snapshot(&about);
         EffectiveConfig {
             snapshot_age_seconds: show.snapshot_age(&snapshot),
             cloud_config: &about.effective.cloud,
@@ -226,11 +226,13 @@ async fn queue(
         return wrong.into();
     }
     let (lb, pool) = path.into_inner();
-    let (snapshot, show) = look(&about);
+    let (snapshot, show) = load_snapshot(&about);
     let id = PoolId::new(LbName::new(lb), PoolName::new(pool));
     let age = show.snapshot_age(&snapshot);
     match snapshot.pools.get(&id) {
-        Some(pool) => told(Ok(OnePool { snapshot_age_seconds: age, pool: show.pool(pool, &snapshot) })),
+        Some(pool) => {
+            json_response(Ok(OnePool { snapshot_age_seconds: age, pool: show.pool(pool, &snapshot) }))
+        }
         None => {
             let refused = snapshot.services.values().flat_map(|service| &service.not_manageable);
             let detail = match refused.into_iter().find(|(refused, _)| *refused == id) {
@@ -249,8 +251,8 @@ async fn queue(
 }
 
 async fn services(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    let (snapshot, show) = look(&about);
-    told(list_services(&request, &snapshot, &show))
+    let (snapshot, show) = load_snapshot(&about);
+    json_response(list_services(&request, &snapshot, &show))
 }
 
 fn list_services<'a>(
@@ -335,12 +337,12 @@ async fn service(
         return wrong.into();
     }
     let (namespace, name) = path.into_inner();
-    let (snapshot, show) = look(&about);
+    let (snapshot, show) = load_snapshot(&about);
     let key = ServiceKey::new(namespace, name);
     let age = show.snapshot_age(&snapshot);
     let Some(service) = snapshot.services.get(&key) else {
         let detail = format!("Service {key} does not exist, or its type is not LoadBalancer");
         return problem_as_of(age, StatusCode::NOT_FOUND, "no such Service", &detail);
     };
-    told(Ok(show.one_service(service, &snapshot)))
+    json_response(Ok(show.one_service(service, &snapshot)))
 }

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema, Type};
 
-use super::words::{self, Words as _};
+use super::enums::{self, ValueSet as _};
 
 /// The configuration without the content of secrets, so that any client may see it.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Setting {
     #[schema(schema_with = value_schema)]
     value: Value,
     /// The origin of the value.
-    origin: words::Origin,
+    origin: enums::Origin,
     /// The environment variable, where it comes from one.
     variable: Option<String>,
 }
@@ -58,7 +58,7 @@ fn setting(effective: &EffectiveValue) -> Setting {
     Setting {
         key: effective.path.clone(),
         value: value(&effective.value),
-        origin: words::Origin(origin),
+        origin: enums::Origin(origin),
         variable,
     }
 }
@@ -66,7 +66,7 @@ fn setting(effective: &EffectiveValue) -> Setting {
 /// Returns the schema of a value: a string, number, boolean or null, or a list of strings or pools.
 fn value_schema() -> RefOr<Schema> {
     let text = || ObjectBuilder::new().schema_type(Type::String);
-    let family = words::one_of(&words::Family::all(), "The family of its members.");
+    let family = enums::one_of(&enums::Family::all(), "The family of its members.");
     let pool = [
         ("loadBalancer", text().description(Some("Its load balancer.")).into()),
         ("backendPool", text().description(Some("Its name.")).into()),

@@ -21,11 +21,11 @@ use utoipa::ToSchema;
 
 use super::About;
 use super::connection_limit::ConnectionSlot;
+use super::enums;
 use super::problem::{printable, problem_until};
 use super::query::Query;
 use super::show::Show;
 use super::values::Time;
-use super::words;
 
 /// Maximum streams at a time, on all listeners together.
 const MAX_STREAMS: usize = 16;
@@ -44,14 +44,14 @@ const KEEP_ALIVE: &str = ": alive\n\n";
 /// The data of an event of the stream.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ToldEvent<'a> {
+pub(super) struct StreamedEvent<'a> {
     /// When it last occurred.
     time: Option<Time>,
     /// When it first occurred.
     first_time: Option<Time>,
     /// Its severity.
     #[serde(rename = "type")]
-    severity: words::Severity,
+    severity: enums::Severity,
     /// Its reason.
     reason: &'static str,
     /// The object that the event is about.
@@ -71,7 +71,7 @@ struct EventObject<'a> {
     /// Its `apiVersion`.
     api_version: &'static str,
     /// Its kind.
-    kind: words::ObjectKind,
+    kind: enums::ObjectKind,
     /// Its namespace. Null: it is in none.
     namespace: Option<&'a str>,
     /// Its name.
@@ -177,14 +177,14 @@ impl EventReader {
 fn encoded(PublishedEvent { id, object, event }: &PublishedEvent, clock: Clock) -> String {
     let show = Show { clock, now: clock.now() };
     let Object { api_version, kind, namespace, name, uid } = object;
-    let streamed = ToldEvent {
+    let streamed = StreamedEvent {
         time: show.time(event.last),
         first_time: show.time(event.first),
-        severity: words::Severity(event.severity.as_str()),
+        severity: enums::Severity(event.severity.as_str()),
         reason: event.reason,
         object: EventObject {
             api_version,
-            kind: words::ObjectKind(kind),
+            kind: enums::ObjectKind(kind),
             namespace: namespace.as_deref(),
             name,
             uid: uid.as_deref(),

@@ -16,7 +16,7 @@ use super::body::{Body, receive};
 use super::problem::{printable, problem, problem_of_leader, problem_until};
 use super::query::Query;
 use super::show::Show;
-use super::{About, Operations, post, words};
+use super::{About, Operations, enums, post};
 use crate::telemetry::Levels;
 
 /// Keys that name the target of a request, and the reason.
@@ -25,14 +25,14 @@ const SCOPED: [&str; 6] = ["scope", "loadBalancer", "backendPool", "namespace", 
 /// The answer to a request for an attempt.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Attempting {
-    answer: words::AnswerAttempting,
+    answer: enums::AnswerAttempting,
 }
 
 /// The answer to a request to read and compare.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Comparing<'a> {
-    answer: words::AnswerComparing,
+    answer: enums::AnswerComparing,
     /// The load balancers that are being read.
     load_balancers: Vec<&'a str>,
 }
@@ -40,15 +40,15 @@ pub(super) struct Comparing<'a> {
 /// The answer to a request to open gates.
 #[derive(Serialize, ToSchema)]
 pub(super) struct GatesOpened {
-    answer: words::AnswerOpened,
+    answer: enums::AnswerOpened,
     /// The gates that were closed.
-    classes: Vec<words::GateClass>,
+    classes: Vec<enums::GateClass>,
 }
 
 /// The answer to a request to release.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Released<'a> {
-    answer: words::AnswerReleased,
+    answer: enums::AnswerReleased,
     /// The removals that are no longer held back for the same reason.
     released: Vec<ReleasedRemoval>,
     /// The nodes that waited to be taken out of traffic.
@@ -62,18 +62,18 @@ struct ReleasedRemoval {
     /// The pool.
     pool: String,
     /// The reason of the hold.
-    reason: words::HeldReason,
+    reason: enums::HeldReason,
     /// The reason why the removal is still held; null if none is known.
-    still_held_by: Option<words::HeldReason>,
+    still_held_by: Option<enums::HeldReason>,
 }
 
 /// The answer to a request to pause.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Paused {
-    answer: words::AnswerPaused,
+    answer: enums::AnswerPaused,
     /// When the pause takes effect.
-    takes_effect: words::TakesEffect,
+    takes_effect: enums::TakesEffect,
     /// Whether there is such a pool or Service.
     known: bool,
 }
@@ -82,19 +82,19 @@ pub(super) struct Paused {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Resumed {
-    answer: words::AnswerResumed,
+    answer: enums::AnswerResumed,
     /// Whether it was paused.
     was_paused: bool,
     /// When the end of the pause takes effect.
-    takes_effect: words::TakesEffect,
+    takes_effect: enums::TakesEffect,
 }
 
 /// The answer to a request for a log level.
 #[derive(Serialize, ToSchema)]
 pub(super) struct LevelSet {
-    answer: words::AnswerSet,
+    answer: enums::AnswerSet,
     /// The level.
-    level: words::LogLevel,
+    level: enums::LogLevel,
 }
 
 /// Adds the routes of operator requests.
@@ -193,7 +193,7 @@ async fn log_level(request: HttpRequest, (_, operations): Data, payload: web::Pa
     if log_after {
         tracing::info!(%user, level, "the log level was changed by a request");
     }
-    ok(&LevelSet { answer: words::AnswerSet("set"), level: words::LogLevel(level) })
+    ok(&LevelSet { answer: enums::AnswerSet("set"), level: enums::LogLevel(level) })
 }
 
 /// Returns the user if the request is allowed and has no query parameters.
@@ -254,28 +254,28 @@ fn success(about: &About, action: &Wanted, done: &Done) -> HttpResponse {
         | Wanted::Compare(_) => true,
     };
     match done {
-        Done::Attempting => ok(&Attempting { answer: words::AnswerAttempting("attempting") }),
+        Done::Attempting => ok(&Attempting { answer: enums::AnswerAttempting("attempting") }),
         Done::Released { pools, nodes } => ok(&Released {
-            answer: words::AnswerReleased("released"),
+            answer: enums::AnswerReleased("released"),
             released: pools.iter().map(released_removal).collect(),
             nodes: nodes.iter().map(NodeName::as_str).collect(),
         }),
         Done::Comparing(all) => ok(&Comparing {
-            answer: words::AnswerComparing("comparing"),
+            answer: enums::AnswerComparing("comparing"),
             load_balancers: all.iter().map(LbName::as_str).collect(),
         }),
         Done::GatesOpened(classes) => ok(&GatesOpened {
-            answer: words::AnswerOpened("opened"),
-            classes: classes.iter().map(|class| words::GateClass(class.as_str())).collect(),
+            answer: enums::AnswerOpened("opened"),
+            classes: classes.iter().map(|class| enums::GateClass(class.as_str())).collect(),
         }),
         Done::Paused(effect) => {
-            let takes_effect = words::TakesEffect(effect_text(*effect));
-            ok(&Paused { answer: words::AnswerPaused("paused"), takes_effect, known })
+            let takes_effect = enums::TakesEffect(effect_text(*effect));
+            ok(&Paused { answer: enums::AnswerPaused("paused"), takes_effect, known })
         }
         Done::Resumed { was, effect } => ok(&Resumed {
-            answer: words::AnswerResumed("resumed"),
+            answer: enums::AnswerResumed("resumed"),
             was_paused: *was,
-            takes_effect: words::TakesEffect(effect_text(*effect)),
+            takes_effect: enums::TakesEffect(effect_text(*effect)),
         }),
     }
 }
@@ -290,8 +290,8 @@ fn effect_text(effect: Effect) -> &'static str {
 fn released_removal(released: &operator_request::Released) -> ReleasedRemoval {
     ReleasedRemoval {
         pool: released.pool.to_string(),
-        reason: words::HeldReason(released.reason.as_str()),
-        still_held_by: released.still.map(|reason| words::HeldReason(reason.as_str())),
+        reason: enums::HeldReason(released.reason.as_str()),
+        still_held_by: released.still.map(|reason| enums::HeldReason(reason.as_str())),
     }
 }
 

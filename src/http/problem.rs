@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::enums;
 use super::values::SnapshotAge;
-use super::words;
 
 /// Methods of every read-only path.
 const METHODS: &str = "GET, HEAD";
@@ -26,7 +26,7 @@ pub(super) struct Serves(pub(super) &'static str);
 #[derive(Serialize, ToSchema)]
 pub(super) struct Problem<'a> {
     /// Always `about:blank`: the status is the only type.
-    r#type: words::ProblemType,
+    r#type: enums::ProblemType,
     /// Short summary of the problem.
     title: &'a str,
     /// The status of the response.
@@ -70,7 +70,7 @@ pub(super) struct ProblemOfLeader<'a> {
 
 impl<'a> Problem<'a> {
     fn new(status: StatusCode, title: &'a str, detail: &'a str) -> Problem<'a> {
-        Problem { r#type: words::ProblemType("about:blank"), title, status: status.as_u16(), detail }
+        Problem { r#type: enums::ProblemType("about:blank"), title, status: status.as_u16(), detail }
     }
 }
 

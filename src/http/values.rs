@@ -9,7 +9,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::words::Words;
+use super::enums::ValueSet;
 
 /// A duration in seconds.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug, Serialize, ToSchema)]
@@ -63,7 +63,7 @@ pub(super) fn addresses<'a>(all: impl IntoIterator<Item = &'a IpAddr>) -> Vec<Ad
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Counts<W>(Vec<(&'static str, usize)>, PhantomData<W>);
 
-impl<W: Words> Counts<W> {
+impl<W: ValueSet> Counts<W> {
     /// Counts these words; words outside the set do not count.
     pub(super) fn of(found: impl Iterator<Item = &'static str>) -> Counts<W> {
         let mut counts: Vec<(&'static str, usize)> = W::all().into_iter().map(|word| (word, 0)).collect();
@@ -82,25 +82,25 @@ impl<W> Serialize for Counts<W> {
     }
 }
 
-impl<W: Words> PartialSchema for Counts<W> {
+impl<W: ValueSet> PartialSchema for Counts<W> {
     fn schema() -> RefOr<Schema> {
         let count = |object: ObjectBuilder, word: &str| object.property(word, usize::schema());
         W::all().into_iter().fold(ObjectBuilder::new(), count).into()
     }
 }
 
-impl<W: Words> ToSchema for Counts<W> {}
+impl<W: ValueSet> ToSchema for Counts<W> {}
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::http::words;
+    use crate::http::enums;
 
     #[test]
     fn h3_only_words_of_the_set_are_counted() {
-        let counts = Counts::<words::GateClass>::of(["writes", "polls", "writes"].into_iter());
+        let counts = Counts::<enums::GateClass>::of(["writes", "polls", "writes"].into_iter());
         assert_eq!(serde_json::to_value(counts).expect("JSON"), json!({ "reads": 0, "writes": 2 }));
     }
 }

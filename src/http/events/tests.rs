@@ -89,7 +89,7 @@ fn read(chunk: Option<String>) -> (String, Value) {
     let data = rest.strip_suffix("\n\n").expect("its end");
     assert!(!data.contains('\n'), "{data}");
     let data = serde_json::from_str(data).expect("JSON");
-    assert_schema("ToldEvent", &data);
+    assert_schema("StreamedEvent", &data);
     (id.to_owned(), data)
 }
 

@@ -5,8 +5,8 @@ use model::view::{GateView, LaneView, LbView, SourceView};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::super::enums;
 use super::super::values::Seconds;
-use super::super::words;
 use super::Show;
 
 /// A kind of Kubernetes objects that the controller watches.
@@ -14,7 +14,7 @@ use super::Show;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Source<'a> {
     /// The kind.
-    kind: words::SourceKind,
+    kind: enums::SourceKind,
     /// What its watcher does, in one word.
     phase: &'static str,
     /// Whether the first list is complete.
@@ -88,7 +88,7 @@ pub(super) struct LaneWaiting {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Gate {
     /// The class of requests.
-    class: words::GateClass,
+    class: enums::GateClass,
     /// How long Azure has asked to wait, in seconds. Null: the gate is open.
     closed_for_seconds: Option<Seconds>,
     /// How many requests may be sent now.
@@ -102,7 +102,7 @@ impl Show {
     /// A source of facts.
     pub(super) fn source<'a>(&self, source: &'a SourceView) -> Source<'a> {
         Source {
-            kind: words::SourceKind(source.kind.resource()),
+            kind: enums::SourceKind(source.kind.resource()),
             phase: source.phase,
             synced: source.synced,
             objects: source.objects,
@@ -146,7 +146,7 @@ impl Show {
     /// A gate with its budget.
     pub(super) fn gate(&self, class: GateClass, gate: &GateView) -> Gate {
         Gate {
-            class: words::GateClass(class.as_str()),
+            class: enums::GateClass(class.as_str()),
             closed_for_seconds: gate.closed_until.map(|at| self.until(at)),
             budget_left: gate.tokens,
             budget: gate.capacity,

@@ -17,19 +17,19 @@ use super::verdict;
 use crate::telemetry::Levels;
 
 /// A closed set of values.
-pub(super) trait Words {
+pub(super) trait ValueSet {
     /// Returns all values, in their order.
     fn all() -> Vec<&'static str>;
 }
 
 /// Declares enums, each with its description, its name and all values.
-macro_rules! words {
+macro_rules! enums {
     ($($(#[doc = $doc:literal])+ $name:ident: $all:expr;)+) => {$(
         $(#[doc = $doc])+
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(super) struct $name(pub(super) &'static str);
 
-        impl Words for $name {
+        impl ValueSet for $name {
             fn all() -> Vec<&'static str> {
                 $all.to_vec()
             }
@@ -52,16 +52,16 @@ macro_rules! words {
 }
 
 /// Returns the schema of a text that has one of these values.
-pub(super) fn one_of(words: &[&str], description: &str) -> RefOr<Schema> {
+pub(super) fn one_of(values: &[&str], description: &str) -> RefOr<Schema> {
     let description = (!description.is_empty()).then_some(description);
     ObjectBuilder::new()
         .schema_type(Type::String)
-        .enum_values(Some(words.iter().copied()))
+        .enum_values(Some(values.iter().copied()))
         .description(description)
         .into()
 }
 
-words! {
+enums! {
     /// The state of a pool.
     PoolState: sample::PoolState::ALL.map(sample::PoolState::as_str);
     /// The reason why a removal is held.
