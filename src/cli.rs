@@ -1,7 +1,7 @@
-//! The commands (docs/design/surface.md, commands). What they print is a [`Printable`]: the compiler finds text that is
-//! not made safe.
+//! The commands (docs/design/surface.md, commands). They print only [`Printable`]s, so that the compiler finds text
+//! that is not safe to print.
 
-/// One line of a text as [`format!`] makes it, safe to print: line breaks within it are escaped.
+/// Formats one line as [`format!`] does, and makes it safe to print: line breaks within it are escaped.
 macro_rules! printable {
     ($($text:tt)*) => {
         model::redact::Printable::line(&format!($($text)*))
@@ -33,7 +33,7 @@ use clap::{Args, Parser, Subcommand};
 use config::Report;
 use model::redact::Printable;
 
-/// Keeps Azure Load Balancer backend pools equal to what the Kubernetes cluster says.
+/// Keeps Azure Load Balancer backend pools in sync with the endpoints of a Kubernetes cluster.
 #[derive(Parser, Debug)]
 #[command(version, propagate_version = true)]
 pub struct Cli {
@@ -45,35 +45,36 @@ pub struct Cli {
 enum Command {
     /// Runs the controller until SIGTERM or SIGINT.
     Run(RunArgs),
-    /// Runs the controller against simulated Azure and Kubernetes, and reports how it did.
+    /// Runs the controller against simulated Azure and Kubernetes, and reports the results.
     #[cfg(feature = "simulator")]
     Simulate(Box<simulate::SimulateArgs>),
     /// Validates both configuration files and prints the effective configuration, secrets redacted.
     CheckConfig(check_config::CheckConfigArgs),
-    /// Checks whether the controller could do its work here: rights, permissions, locks, clocks, load balancers and pools.
-    /// Writes nothing anywhere.
+    /// Checks the prerequisites of the controller: rights, permissions, locks, clocks, load balancers and pools. Writes
+    /// nothing.
     Check(check::CheckArgs),
-    /// Stores every pool of the managed load balancers in a file, or compares such a file with what is there now.
+    /// Stores all pools of the managed load balancers in a file, or compares such a file with the current pools.
     Snapshot(snapshot::SnapshotArgs),
-    /// Puts the members of pools back to what a snapshot has, under the rules of `run`, and pauses everything for the
-    /// replica that leads next.
+    /// Restores the members of pools from a snapshot, under the rules of `run`, and pauses everything for the next
+    /// leader.
     Restore(restore::RestoreArgs),
-    /// Has a Deployment run no Pods, and waits until they have ended: before it is deleted together with their rights.
+    /// Scales a Deployment to 0 and waits until its Pods have ended, before it is deleted together with their rights.
     Retire(retire::RetireArgs),
-    /// Moves the cluster from Basic to Standard load balancers with all its addresses: plans first, then carries the plan out.
+    /// Migrates the cluster from Basic to Standard load balancers with all its addresses: plans first, then applies the
+    /// plan.
     MigrateBasicLb(Box<migrate::MigrateArgs>),
     /// Prints the version.
     Version,
 }
 
-/// Where the configuration stands.
+/// The sources of the configuration.
 #[derive(Args, Debug, Clone)]
 pub struct Files {
     /// The cloud-controller-manager's cloud configuration, JSON or YAML [default: /etc/kubernetes/azure.json].
     #[arg(long, env = "POOL_CONTROLLER_CLOUD_CONFIG", value_name = "FILE")]
     pub cloud_config: Option<PathBuf>,
-    /// Reads the cloud configuration from a Secret too, over that of the file, where there is one, as `cloudConfigType`
-    /// says [default: kube-system/azure-cloud-provider].
+    /// Also reads the cloud configuration from a Secret, with the precedence of `cloudConfigType` in the file
+    /// [default: kube-system/azure-cloud-provider].
     #[arg(
         long,
         env = "POOL_CONTROLLER_CLOUD_CONFIG_SECRET",
@@ -83,7 +84,7 @@ pub struct Files {
         default_missing_value = files::SECRET
     )]
     pub cloud_config_secret: Option<files::SecretName>,
-    /// This controller's own configuration, YAML; without it every key has its default.
+    /// The controller's own configuration, YAML; without it, all keys have their defaults.
     #[arg(long, env = "POOL_CONTROLLER_CONFIG")]
     pub config: Option<PathBuf>,
 }
@@ -93,45 +94,45 @@ pub struct Files {
 pub struct RunArgs {
     #[command(flatten)]
     files: Files,
-    /// The kubeconfig; without it the files of KUBECONFIG or `~/.kube/config`, else the pod's service account.
+    /// The kubeconfig; by default the files of KUBECONFIG or `~/.kube/config`, else the Pod's service account.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// Shows what would be written and writes nothing anywhere.
+    /// Shows the writes that would be made, and writes nothing.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     export: export::ExportArgs,
 }
 
-/// Runs the command and gives the process's exit code: 1 after a failure that has been told, else what the command says.
+/// Runs the command and returns the process's exit code: 1 after a failure, which is printed, else that of the command.
 #[must_use]
 pub fn run(cli: Cli) -> ExitCode {
-    let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
-    let ended = match cli.command {
+    let success = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
+    let result = match cli.command {
         Command::Run(args) => run::run(&args),
         #[cfg(feature = "simulator")]
-        Command::Simulate(args) => done(simulate::simulate(&args)),
-        Command::CheckConfig(args) => done(check_config::check_config(&args)),
+        Command::Simulate(args) => success(simulate::simulate(&args)),
+        Command::CheckConfig(args) => success(check_config::check_config(&args)),
         Command::Check(args) => check::check(&args),
         Command::Snapshot(args) => snapshot::snapshot(&args),
         Command::Restore(args) => restore::restore(&args),
         Command::Retire(args) => retire::retire(&args),
         Command::MigrateBasicLb(args) => migrate::migrate(&args),
         Command::Version => {
-            done(say([printable!("azure-backend-pool-controller {}", env!("CARGO_PKG_VERSION"))]))
+            success(print_lines([printable!("azure-backend-pool-controller {}", env!("CARGO_PKG_VERSION"))]))
         }
     };
-    match ended {
+    match result {
         Ok(code) => code,
         Err(error) => {
-            tell(failed(&error));
+            eprint_lines(failure_lines(&error));
             ExitCode::FAILURE
         }
     }
 }
 
-/// What is said of a failure: one line, and one more for each problem of the configuration.
-fn failed(error: &anyhow::Error) -> Vec<Printable> {
+/// Returns the lines about a failure: one, and one for each problem of the configuration.
+fn failure_lines(error: &anyhow::Error) -> Vec<Printable> {
     match error.chain().find_map(|cause| cause.downcast_ref::<Report>()) {
         Some(report) => {
             let problems = report.problems();
@@ -145,7 +146,7 @@ fn failed(error: &anyhow::Error) -> Vec<Printable> {
 }
 
 /// Writes lines to standard output; a closed pipe is not an error.
-fn say(lines: impl IntoIterator<Item = Printable>) -> anyhow::Result<()> {
+fn print_lines(lines: impl IntoIterator<Item = Printable>) -> anyhow::Result<()> {
     write(&Printable::joined(lines))
 }
 
@@ -161,7 +162,7 @@ fn write(text: &Printable) -> anyhow::Result<()> {
 }
 
 /// Writes lines to standard error. Failures are ignored.
-pub(crate) fn tell(lines: impl IntoIterator<Item = Printable>) {
+pub(crate) fn eprint_lines(lines: impl IntoIterator<Item = Printable>) {
     use std::io::{Write, stderr};
     drop(stderr().write_all(Printable::joined(lines).as_str().as_bytes()));
 }

@@ -1,5 +1,5 @@
-//! What the process has to do with xDS control planes besides its actors: the bootstrap, which says where they are, and
-//! the listener of CSDS, which shows what is known of them (X2, H5).
+//! xDS control planes, besides their actors: the bootstrap, which has their addresses, and the listener of CSDS, which
+//! serves their state (X2, H5).
 
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
@@ -13,51 +13,50 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use xds::{Bootstrap, Node, Source, Status};
 
-/// Our version, as control planes are told.
+/// Version of this program, as sent to control planes.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Reads the bootstrap, where any pool is to be filled from a control plane. Without such pools none is read.
+/// Reads the bootstrap if any pool has an xDS source.
 ///
 /// # Errors
-/// There is none, or it cannot be used.
+/// The bootstrap is missing or cannot be used.
 pub fn bootstrap(config: &Config) -> anyhow::Result<Option<Arc<Bootstrap>>> {
     if config.controller.pools.is_empty() {
         return Ok(None);
     }
     let configured = config.controller.xds.bootstrap.as_deref();
-    let source = Source::choose(configured, |name| std::env::var_os(name)).context(
-        "pools are to be filled from an xDS control plane, and where that is cannot be told (xds.bootstrap)",
-    )?;
+    let source = Source::choose(configured, |name| std::env::var_os(name))
+        .context("`pools` has entries, but the xDS bootstrap is not configured (xds.bootstrap)")?;
     let bootstrap =
-        Bootstrap::load(&source).with_context(|| format!("the xDS bootstrap cannot be used ({source})"))?;
+        Bootstrap::load(&source).with_context(|| format!("failed to use the xDS bootstrap ({source})"))?;
     Ok(Some(Arc::new(bootstrap)))
 }
 
-/// The address of CSDS, taken before anything else runs.
+/// The bound address of CSDS.
 pub struct Address(TcpListener);
 
 impl Address {
-    /// Takes the address, where there is anything to show.
+    /// Binds the address; `None` if no pool has an xDS source.
     ///
     /// # Errors
-    /// It is taken already, or is none of this machine.
-    pub fn take(config: &Config) -> anyhow::Result<Option<Address>> {
+    /// The address is in use, or not an address of this machine.
+    pub fn bind(config: &Config) -> anyhow::Result<Option<Address>> {
         if config.controller.pools.is_empty() {
             return Ok(None);
         }
         let address = config.controller.http.csds_listen;
-        let take = || {
+        let bind = || {
             let listener = TcpListener::bind(address)?;
             listener.set_nonblocking(true)?;
             std::io::Result::Ok(listener)
         };
-        let listener = take().with_context(|| {
+        let listener = bind().with_context(|| {
             format!("http.csdsListen: failed to listen on {address}; is the port in use by another process?")
         })?;
         Ok(Some(Address(listener)))
     }
 
-    /// Serves CSDS there until it is told to stop.
+    /// Serves CSDS until [`Serving::stop`].
     ///
     /// # Errors
     /// The operating system refuses the listener.
@@ -66,9 +65,9 @@ impl Address {
         let listener =
             tokio::net::TcpListener::from_std(self.0).with_context(|| format!("failed to listen on {at}"))?;
         let (stop, stopped) = oneshot::channel::<()>();
-        let state = shown(bootstrap.node(VERSION), published);
-        let ends = async move { drop(stopped.await) };
-        let task = tokio::spawn(run(listener, state, ends));
+        let state = status_source(bootstrap.node(VERSION), published);
+        let stopped_signal = async move { drop(stopped.await) };
+        let task = tokio::spawn(run(listener, state, stopped_signal));
         Ok(Serving { at, stop, task })
     }
 }
@@ -76,29 +75,29 @@ impl Address {
 async fn run(
     listener: tokio::net::TcpListener,
     state: impl Fn() -> Option<Status> + Send + Sync + 'static,
-    ends: impl Future<Output = ()> + Send + 'static,
+    stopped_signal: impl Future<Output = ()> + Send + 'static,
 ) {
-    if let Err(error) = xds::csds::serve(listener, state, ends).await {
+    if let Err(error) = xds::csds::serve(listener, state, stopped_signal).await {
         tracing::error!(error = redact::chain(&error), "the listener of CSDS ended");
     }
 }
 
-/// What CSDS shows: the newest that was published, if anything was.
-fn shown(node: Node, published: Published) -> impl Fn() -> Option<Status> + Send + Sync + 'static {
+/// Returns the source of the status that CSDS serves: the last published one, if any.
+fn status_source(node: Node, published: Published) -> impl Fn() -> Option<Status> + Send + Sync + 'static {
     let node = Arc::new(node);
     move || Some(Status { node: Arc::clone(&node), view: Arc::clone(published.load().xds.as_ref()?) })
 }
 
-/// CSDS, being served.
+/// The running listener of CSDS.
 pub struct Serving {
-    /// Where.
+    /// Its address.
     pub at: SocketAddr,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
 impl Serving {
-    /// Ends the listener; open requests have a moment to end.
+    /// Stops the listener; open requests have a moment to complete.
     pub async fn stop(self) {
         if self.stop.send(()).is_err() || self.task.await.is_err() {
             tracing::debug!("the listener of CSDS had ended before");

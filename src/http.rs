@@ -3,18 +3,19 @@
 
 mod admin;
 mod answers;
+mod auth;
 mod body;
-mod door;
+mod connection_limit;
 mod effective;
+mod enums;
 mod events;
 mod health;
 mod installation;
+mod log_limiter;
 mod nodes;
 mod one_request;
 mod openapi;
 mod page;
-mod people;
-mod places;
 mod post;
 mod problem;
 mod query;
@@ -24,7 +25,6 @@ mod tls;
 mod values;
 mod verdict;
 mod web_page;
-mod words;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -57,136 +57,135 @@ use tokio::task::JoinHandle;
 use crate::telemetry::Levels;
 use crate::wiring::Pulse;
 use answers::{MAX_LARGE, Renderings};
-use door::Door;
+use auth::{Access, Authorizer};
+use connection_limit::{ConnectionLimit, ConnectionSlot, LimitedStream};
 pub use effective::Effective;
-use events::Audience;
+use events::EventStreams;
 pub use installation::Installation;
 use one_request::OneRequest;
 use openapi::OpenApi;
 pub use openapi::openapi_document;
-use people::Entry;
-use places::{Place, Placed, Places};
 use problem::Serves;
 pub use resources::Listed;
 use tls::{Certificate, Files};
 
-/// How long open requests may take to end at shutdown, in seconds.
+/// Timeout of open requests at shutdown, in seconds.
 pub const END_WITHIN: u64 = 5;
-/// How long a client may take to send its request's head, and before that to agree on TLS.
+/// Timeout of a client for the head of its request, and for the TLS handshake before it.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
-/// How long an answered connection stays open for the rest of its request's body.
+/// Time that a connection stays open after the response for the rest of the request's body.
 const DISCARDED_FOR: Duration = Duration::from_secs(1);
-/// How long a client may leave what it is sent unread, in milliseconds; connections have it from their listener.
-const TAKEN_WITHIN_MS: u32 = 10_000;
-/// How much of a response the system may keep for a client, in bytes. It would keep megabytes, which count as the
-/// container's memory.
+/// `TCP_USER_TIMEOUT` in milliseconds: the time that sent bytes may stay unacknowledged. Connections inherit it from
+/// their listener.
+const TCP_USER_TIMEOUT_MS: u32 = 10_000;
+/// Send buffer of a connection, in bytes. The system's default is megabytes, which count as the container's memory.
 const SEND_BUFFER: usize = 64 << 10;
-/// The most connections of one listener at a time: more would cost the process memory, and its connections to Azure and
-/// to the API server.
+/// Maximum connections of one listener: more would cost memory, and the process needs file descriptors for Azure and
+/// the API server.
 pub const CONNECTIONS: usize = 512;
-/// How many of them have a place (`places`). The rest is for event streams, and for connections that are about to end.
-const PLACES: usize = 448;
+/// Number of connections with a slot (`connection_limit`). The rest is for event streams and for connections that are
+/// about to end.
+const SLOTS: usize = 448;
 
-/// What every handler knows.
+/// State that every handler of the admin API reads.
 #[derive(Clone)]
 pub struct About {
     /// The process's clock.
     pub clock: Clock,
-    /// Whether nothing is written anywhere (C4).
+    /// Whether this is a dry run, which writes nothing (C4).
     pub dry_run: bool,
     /// The published snapshot.
     pub published: Published,
-    /// The configuration that is in force.
+    /// The configuration in force.
     pub effective: Arc<Effective>,
-    /// Which installation this process belongs to.
+    /// The installation that this process belongs to.
     pub installation: Arc<Installation>,
-    /// The pools that are filled from each xDS source, as they are configured.
+    /// The pools configured for each xDS source.
     pub listed: Arc<Listed>,
-    /// Where the events that are told can be heard.
+    /// Subscription to published events.
     pub event_subscription: EventSubscription,
 }
 
-/// What the handlers of operators' requests need besides.
+/// Additional state of the handlers of operator requests.
 #[derive(Clone)]
-pub struct People {
-    /// Who asks the machines.
-    asks: OperatorRequests,
-    /// The way in.
-    door: Door,
-    /// Which log lines are written.
+pub struct Operations {
+    /// Sends requests to the machines.
+    requests: OperatorRequests,
+    /// Authorizes requests on loopback.
+    authorizer: Authorizer,
+    /// Changes the log level.
     levels: Levels,
 }
 
-impl People {
-    /// Those whom this reviewer's API server lets.
+impl Operations {
+    /// Creates the state for operators that this reviewer's API server allows.
     #[must_use]
-    pub fn new(asks: OperatorRequests, reviewer: Reviewer, levels: Levels) -> People {
-        People { asks, door: Door::new(reviewer), levels }
+    pub fn new(requests: OperatorRequests, reviewer: Reviewer, levels: Levels) -> Operations {
+        Operations { requests, authorizer: Authorizer::new(reviewer), levels }
     }
 }
 
-/// What the health handlers need besides.
+/// State of the health handlers.
 #[derive(Clone)]
-struct Life {
+struct Health {
     about: About,
     pulse: Pulse,
     metrics: PrometheusHandle,
-    leaving: Arc<AtomicBool>,
+    shutting_down: Arc<AtomicBool>,
 }
 
-/// The addresses, taken before anything else of the service runs: what cannot be taken ends the start.
+/// Bound addresses. They are bound before the rest of the service starts, so that a failure ends the start.
 pub struct Addresses {
     health: TcpListener,
     admin: TcpListener,
     admin_tls: Option<(TcpListener, Certificate)>,
 }
 
-/// The listeners, set up and not yet served.
+/// Listeners that are set up and not yet served.
 pub struct Listeners {
-    /// Where health and metrics are served.
+    /// Address of health and metrics.
     pub health: SocketAddr,
-    /// Where the admin API is served on loopback.
+    /// Address of the admin API on loopback.
     pub admin: SocketAddr,
-    /// Where it is served with TLS; `None`: nowhere.
+    /// Address of the admin API with TLS, if configured.
     pub admin_tls: Option<SocketAddr>,
     servers: Vec<Server>,
     certificate: Option<Certificate>,
-    leaving: Arc<AtomicBool>,
-    ending: watch::Sender<bool>,
+    shutting_down: Arc<AtomicBool>,
+    stop_streams: watch::Sender<bool>,
 }
 
-/// The listeners, being served.
+/// Listeners that are being served.
 pub struct Served {
     handles: Vec<ServerHandle>,
     renewal: Option<JoinHandle<()>>,
-    leaving: Arc<AtomicBool>,
-    ending: watch::Sender<bool>,
+    shutting_down: Arc<AtomicBool>,
+    stop_streams: watch::Sender<bool>,
 }
 
 impl Addresses {
-    /// Takes the addresses, and reads the certificate where there is a listener with TLS.
+    /// Binds the addresses, and reads the certificate if there is a listener with TLS.
     ///
     /// # Errors
-    /// One of them is taken already, or is none of this machine; the certificate or its key cannot be used.
-    pub fn take(at: &config::ControllerConfig) -> anyhow::Result<Addresses> {
-        let take = |address: SocketAddr, key: &str| {
+    /// An address is in use or not of this machine, or the certificate or its key cannot be used.
+    pub fn bind(at: &config::ControllerConfig) -> anyhow::Result<Addresses> {
+        let bind = |address: SocketAddr, key: &str| {
             let listener = TcpListener::bind(address).with_context(|| {
                 format!("{key}: failed to listen on {address}; is the port in use by another process?")
             })?;
-            let listening = rustix::net::sockopt::set_tcp_user_timeout(&listener, TAKEN_WITHIN_MS);
-            listening.with_context(|| format!("{key}: failed to limit connections to {address} in time"))?;
-            let sending = rustix::net::sockopt::set_socket_send_buffer_size(&listener, SEND_BUFFER);
-            sending
-                .with_context(|| format!("{key}: failed to limit what connections to {address} buffer"))?;
+            rustix::net::sockopt::set_tcp_user_timeout(&listener, TCP_USER_TIMEOUT_MS)
+                .with_context(|| format!("{key}: failed to set TCP_USER_TIMEOUT on {address}"))?;
+            rustix::net::sockopt::set_socket_send_buffer_size(&listener, SEND_BUFFER)
+                .with_context(|| format!("{key}: failed to set the send buffer size on {address}"))?;
             anyhow::Ok(listener)
         };
         let (http, tls) = (&at.http, &at.http_tls);
         let files = tls.certificate.clone().zip(tls.key.clone());
         let certificate = files.map(|(certificate, key)| Certificate::read(Files { certificate, key }));
-        let health = take(http.health_listen, "http.healthListen")?;
-        let admin = take(http.admin_listen, "http.adminListen")?;
+        let health = bind(http.health_listen, "http.healthListen")?;
+        let admin = bind(http.admin_listen, "http.adminListen")?;
         let admin_tls = match certificate {
-            Some(certificate) => Some((take(http.admin_tls_listen, "http.adminTlsListen")?, certificate?)),
+            Some(certificate) => Some((bind(http.admin_tls_listen, "http.adminTlsListen")?, certificate?)),
             None => None,
         };
         Ok(Addresses { health, admin, admin_tls })
@@ -194,49 +193,51 @@ impl Addresses {
 }
 
 impl Listeners {
-    /// Sets up what the addresses serve. What is served with TLS is what is served on loopback, to those alone whom the
-    /// API server lets.
+    /// Sets up the listeners. The admin API with TLS has the same paths as on loopback, and requires authorization for
+    /// all of them.
     ///
     /// # Errors
-    /// The operating system refuses a listener, or the library for TLS the certificate.
+    /// The operating system refuses a listener, or the TLS library refuses the certificate.
     pub fn open(
         at: Addresses,
         about: About,
-        people: People,
+        operations: Operations,
         pulse: Pulse,
         metrics: PrometheusHandle,
     ) -> anyhow::Result<Listeners> {
-        let leaving = Arc::new(AtomicBool::new(false));
-        let life = Life { about: about.clone(), pulse, metrics, leaving: Arc::clone(&leaving) };
+        let shutting_down = Arc::new(AtomicBool::new(false));
+        let health_state =
+            Health { about: about.clone(), pulse, metrics, shutting_down: Arc::clone(&shutting_down) };
         let (health_server, health) =
-            listen(at.health, (None, Entry::Open), health::SERVES, move |config| {
-                config.app_data(web::Data::new(life.clone()));
+            listen(at.health, (None, Access::Open), health::SERVES, move |config| {
+                config.app_data(web::Data::new(health_state.clone()));
                 config.app_data(web::Data::new(Renderings::default())).configure(health::routes);
             })?;
-        let door = Door::new(people.door.reviewer.apart());
+        let tls_authorizer = operations.authorizer.separate();
         let page = web::Data::new(web_page::WebPage::assembled());
         let document = web::Data::new(OpenApi::of_this_version());
-        let (ending, ends) = watch::channel(false);
-        let audience = web::Data::new(Audience::new(about.event_subscription.clone(), ends));
+        let (stop_streams, stopped) = watch::channel(false);
+        let streams = web::Data::new(EventStreams::new(about.event_subscription.clone(), stopped));
         let routes = move |config: &mut web::ServiceConfig| {
             let config =
-                config.app_data(web::Data::new(about.clone())).app_data(web::Data::new(people.clone()));
-            let config = config.app_data(page.clone()).app_data(document.clone()).app_data(audience.clone());
+                config.app_data(web::Data::new(about.clone())).app_data(web::Data::new(operations.clone()));
+            let config = config.app_data(page.clone()).app_data(document.clone()).app_data(streams.clone());
             config.configure(admin::routes).configure(post::routes);
         };
-        let (admin_server, admin) = listen(at.admin, (None, Entry::Loopback), admin::SERVES, routes.clone())?;
+        let (admin_server, admin) =
+            listen(at.admin, (None, Access::Loopback), admin::SERVES, routes.clone())?;
         let mut listeners = Listeners {
             health,
             admin,
             admin_tls: None,
             servers: vec![health_server, admin_server],
             certificate: None,
-            leaving,
-            ending,
+            shutting_down,
+            stop_streams,
         };
         if let Some((address, certificate)) = at.admin_tls {
-            let guarded = (Some(certificate.server_config()?), Entry::Judged(door));
-            let (server, bound) = listen(address, guarded, admin::SERVES, routes)?;
+            let tls = (Some(certificate.server_config()?), Access::Authorized(tls_authorizer));
+            let (server, bound) = listen(address, tls, admin::SERVES, routes)?;
             listeners.servers.push(server);
             listeners.admin_tls = Some(bound);
             listeners.certificate = Some(certificate);
@@ -244,7 +245,7 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// Serves all until [`Served::stop`].
+    /// Serves all listeners until [`Served::stop`].
     #[must_use]
     pub fn serve(self) -> Served {
         let handles = self.servers.iter().map(Server::handle).collect();
@@ -256,19 +257,19 @@ impl Listeners {
             }));
         }
         let renewal = self.certificate.map(|certificate| actix::spawn(certificate.renew()));
-        Served { handles, renewal, leaving: self.leaving, ending: self.ending }
+        Served { handles, renewal, shutting_down: self.shutting_down, stop_streams: self.stop_streams }
     }
 }
 
 impl Served {
-    /// Turns `/readyz` to 503 so that no traffic is sent here any more.
-    pub fn refuse(&self) {
-        self.leaving.store(true, Ordering::Relaxed);
+    /// Makes `/readyz` fail, so that this process receives no more traffic.
+    pub fn fail_readiness(&self) {
+        self.shutting_down.store(true, Ordering::Relaxed);
     }
 
-    /// Ends all listeners: streams at once; open requests have 5 s to end.
+    /// Stops all listeners: event streams immediately, open requests within [`END_WITHIN`].
     pub async fn stop(self) {
-        self.ending.send_replace(true);
+        self.stop_streams.send_replace(true);
         if let Some(renewal) = self.renewal {
             renewal.abort();
         }
@@ -276,7 +277,7 @@ impl Served {
     }
 }
 
-/// A path that can be read and nothing else; other methods are told so.
+/// Returns a read-only path: GET and HEAD reach the handler, other methods get 405.
 fn get<F, Args>(path: &str, handler: F) -> Resource
 where
     F: Handler<Args>,
@@ -287,7 +288,7 @@ where
     web::resource(path).route(read.to(handler)).default_service(web::to(problem::not_allowed))
 }
 
-/// A path that can be posted to and nothing else.
+/// Returns a path that supports only POST; other methods get 405.
 fn post<F, Args>(path: &str, handler: F) -> Resource
 where
     F: Handler<Args>,
@@ -297,11 +298,12 @@ where
     web::resource(path).route(web::post().to(handler)).default_service(web::to(problem::not_allowed_but_post))
 }
 
-/// These routes behind what holds for every request: who may come in, and how many large responses there are at a time.
+/// Returns an application with these routes behind the middleware of all requests: access, and the limit of large
+/// responses.
 fn application(
     serves: Serves,
-    entry: Entry,
-    room: Arc<Semaphore>,
+    access: Access,
+    large_responses: Arc<Semaphore>,
     routes: impl Fn(&mut web::ServiceConfig) + 'static,
 ) -> App<
     impl ServiceFactory<
@@ -318,47 +320,47 @@ fn application(
         .configure(move |config| routes(config))
         .default_service(web::to(problem::no_such_path))
         .wrap(from_fn::<_, ()>(move |request: ServiceRequest, next: Next<BoxBody>| {
-            people::enter(entry.clone(), request, next)
+            auth::admit(access.clone(), request, next)
         }))
         .wrap(from_fn::<_, ()>(move |request: ServiceRequest, next: Next<BoxBody>| {
-            answers::limit(Arc::clone(&room), request, next)
+            answers::limit(Arc::clone(&large_responses), request, next)
         }))
 }
 
-/// Serves these routes here, in clear or with TLS, to those who may come in.
+/// Serves these routes at this address, with or without TLS. Returns the server and the bound address.
 fn listen(
     at: TcpListener,
-    (tls, entry): (Option<ServerConfig>, Entry),
+    (tls, access): (Option<ServerConfig>, Access),
     serves: Serves,
     routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
 ) -> anyhow::Result<(Server, SocketAddr)> {
     let bound = at.local_addr().context("failed to ask for a listener's address")?;
-    let room = Arc::new(Semaphore::new(MAX_LARGE));
-    let app = move || application(serves, entry.clone(), Arc::clone(&room), routes.clone());
+    let large = Arc::new(Semaphore::new(MAX_LARGE));
+    let app = move || application(serves, access.clone(), Arc::clone(&large), routes.clone());
     let builder = Server::build()
         .workers(1)
         .max_concurrent_connections(CONNECTIONS)
         .disable_signals()
         .shutdown_timeout(END_WITHIN);
-    let leaving = builder.graceful_shutdown_signal();
+    let shutdown = builder.graceful_shutdown_signal();
     // A macro, because the services for the two kinds of streams have no common type that could be named.
     macro_rules! service {
         () => {{
-            let leaving = leaving.clone();
+            let shutdown = shutdown.clone();
             HttpService::build()
                 .graceful_shutdown_signal(move || {
-                    let leaving = leaving.clone();
-                    async move { leaving.notified().await }
+                    let shutdown = shutdown.clone();
+                    async move { shutdown.notified().await }
                 })
                 .client_request_timeout(HEAD_WITHIN)
                 .client_disconnect_timeout(DISCARDED_FOR)
-                // A second head has no timeout, so one client could keep all places.
+                // A second head has no timeout, so one client could occupy all slots.
                 .keep_alive(KeepAlive::Disabled)
-                // A client that has closed its side has left: the place of its stream is free at once.
+                // A client that closes its side has left: its event stream ends immediately.
                 .h1_allow_half_closed(false)
                 .local_addr(bound)
                 .on_connect_ext(|connection: &OneRequest<_>, data| {
-                    data.insert::<Rc<Place>>(Rc::clone(connection.place()));
+                    data.insert::<Rc<ConnectionSlot>>(Rc::clone(connection.slot()));
                 })
                 .h1(map_config(app(), |()| AppConfig::default()))
         }};
@@ -369,32 +371,32 @@ fn listen(
             // As many may be in the TLS handshake: with a lower limit, fewer slow clients could block all others.
             max_concurrent_tls_connect(CONNECTIONS);
             builder.listen(name, at, move || {
-                let (config, places) = (ServiceConfig::default(), Places::new(PLACES));
+                let (config, limit) = (ServiceConfig::default(), ConnectionLimit::new(SLOTS));
                 let mut acceptor = Acceptor::new(tls.clone());
                 acceptor.set_handshake_timeout(HEAD_WITHIN);
-                let seat = fn_service(move |stream: TcpStream| {
+                let limiter = fn_service(move |stream: TcpStream| {
                     let client = stream.peer_addr().ok().map(|peer| peer.ip());
-                    let seated = places.seat(stream, client);
-                    std::future::ready(Ok::<_, TlsError<io::Error, DispatchError>>(seated))
+                    let limited = limit.accept(stream, client);
+                    std::future::ready(Ok::<_, TlsError<io::Error, DispatchError>>(limited))
                 });
                 let acceptor = acceptor
                     .map_init_err(|_| unreachable!("an acceptor can always be made"))
                     .map_err(TlsError::into_service_error)
-                    .map(move |stream: TlsStream<Placed<TcpStream>>| {
-                        let placed = stream.get_ref().0;
-                        let (place, peer) = (placed.place(), placed.stream().peer_addr().ok());
-                        (OneRequest::of(stream, place, &config), peer)
+                    .map(move |stream: TlsStream<LimitedStream<TcpStream>>| {
+                        let limited = stream.get_ref().0;
+                        let (slot, peer) = (limited.slot(), limited.stream().peer_addr().ok());
+                        (OneRequest::of(stream, slot, &config), peer)
                     });
-                seat.and_then(acceptor).and_then(service!().map_err(TlsError::Service))
+                limiter.and_then(acceptor).and_then(service!().map_err(TlsError::Service))
             })
         }
         None => builder.listen(name, at, move || {
-            let (config, places) = (ServiceConfig::default(), Places::new(PLACES));
+            let (config, limit) = (ServiceConfig::default(), ConnectionLimit::new(SLOTS));
             let one_request = fn_service(move |stream: TcpStream| {
                 let peer = stream.peer_addr().ok();
-                let stream = places.seat(stream, peer.map(|peer| peer.ip()));
-                let place = stream.place();
-                std::future::ready(Ok::<_, DispatchError>((OneRequest::of(stream, place, &config), peer)))
+                let stream = limit.accept(stream, peer.map(|peer| peer.ip()));
+                let slot = stream.slot();
+                std::future::ready(Ok::<_, DispatchError>((OneRequest::of(stream, slot, &config), peer)))
             });
             one_request.and_then(service!())
         }),

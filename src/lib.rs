@@ -1,4 +1,5 @@
-//! azure-backend-pool-controller: keeps Azure Load Balancer backend pools equal to what the Kubernetes cluster says.
+//! azure-backend-pool-controller: keeps Azure Load Balancer backend pools in sync with the endpoints of a Kubernetes
+//! cluster.
 //!
 //! This crate is the outermost layer: commands, wiring, HTTP listeners. Decisions live in `pool-core`.
 

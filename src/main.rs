@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use azure_backend_pool_controller::cli::{Cli, run};
 use clap::Parser;
 
-/// The image's binary stands on musl, whose own allocator lets one thread in at a time.
+/// Replaces the allocator of musl in the image's binary, because that allocator serializes all threads.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,4 +1,4 @@
-//! The running service: clients, runtime, actors, listeners, and the order in which they end.
+//! The running service: clients, runtime, actors and listeners, and the order of their shutdown.
 
 mod kubernetes_client;
 
@@ -19,7 +19,7 @@ use model::redact::{self, Printable};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use xds::Bootstrap;
 
-use crate::cli::{printable, tell};
+use crate::cli::{eprint_lines, printable};
 use crate::control_planes;
 use crate::http::{self, Addresses};
 use crate::telemetry::Levels;
@@ -28,32 +28,31 @@ use crate::wiring::{self, Ballot, Election, Parts, Running};
 
 pub(crate) use kubernetes_client::{api_server_host, kubernetes_client};
 
-/// How long it may take, after the signal, to hear of what was sent and to release both Leases: a token, one PUT of
+/// The time after the signal for the answers to requests in flight and the release of both Leases: a token, one PUT of
 /// 20 s, and up to 3 s for each Lease.
-pub const QUIET_WITHIN: Duration = Duration::from_secs(28);
-/// Threads for network work.
-const WORKERS: usize = 2;
+pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(28);
+/// Number of threads for network I/O.
+const WORKER_THREADS: usize = 2;
 
-/// What a service is started with.
+/// Options of a service.
 #[derive(Debug)]
 pub struct Options {
     /// The validated configuration.
     pub config: Config,
     /// The kubeconfig; `None`: the pod's service account, else the default kubeconfig.
     pub kubeconfig: Option<PathBuf>,
-    /// Whether nothing is written anywhere (C4).
+    /// Whether the service writes nothing (C4).
     pub dry_run: bool,
-    /// Which log lines are written.
+    /// Changes the log level.
     pub levels: Levels,
-    /// Pre-images that are put back once the caller has said so; `None`: it does the controller's work.
+    /// The pre-images to restore, for `restore`; `None` for the controller.
     pub restoring: Option<Restoring>,
-    /// When it takes part in the election.
+    /// When the service takes part in leader election.
     pub election: Election,
 }
 
 impl Options {
-    /// How xDS control planes are reached, where any pool is filled from one. While pre-images are put back, none is
-    /// asked.
+    /// Returns the xDS bootstrap if any pool has an xDS source. A restore uses no control plane.
     fn bootstrap(&self) -> anyhow::Result<Option<Arc<Bootstrap>>> {
         if self.restoring.is_some() {
             return Ok(None);
@@ -66,111 +65,111 @@ impl Options {
     }
 }
 
-/// What others see of the running service.
+/// A handle to the running service.
 #[derive(Clone)]
-pub struct Sight {
+pub struct ServiceHandle {
     /// The process's clock.
     pub clock: Clock,
     /// The published snapshot.
     pub published: Published,
-    /// Who asks its machines.
-    pub asks: OperatorRequests,
-    /// What has it take part in the election, where it waits for that.
+    /// Sends requests of operators to the machines.
+    pub requests: OperatorRequests,
+    /// Starts the participation in leader election, if `Options::election` delays it.
     pub ballot: Ballot,
 }
 
-impl Sight {
-    fn of(clock: Clock, running: &Running) -> Sight {
-        let (published, asks) = (running.published.clone(), running.asks.clone());
-        Sight { clock, published, asks, ballot: running.ballot() }
+impl ServiceHandle {
+    fn of(clock: Clock, running: &Running) -> ServiceHandle {
+        let (published, requests) = (running.published.clone(), running.asks.clone());
+        ServiceHandle { clock, published, requests, ballot: running.ballot() }
     }
 }
 
-/// How a service has ended that a caller watched.
+/// The end of a service.
 pub struct Ended<T> {
-    /// What the watcher came to; `None`: a signal came first.
+    /// The result of the watcher; `None` if a signal came first.
     pub answer: Option<T>,
-    /// The last that was published.
-    pub sight: Sight,
+    /// The handle, with the last published snapshot.
+    pub handle: ServiceHandle,
 }
 
-/// The storage of the API server was set back: what this process knows is of another past, so it has ended. The log says
-/// so already.
+/// The API server's storage was restored to an earlier state, so the facts of this process are invalid and it has
+/// ended. This is logged already.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the storage of the API server was set back to an earlier state: run the command again")]
 pub(crate) struct StorageSetBack;
 
-/// Whether the service answers over HTTP.
+/// Whether the service opens its HTTP listeners.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Listeners {
-    /// All listeners that the configuration names are opened.
+    /// All listeners of the configuration.
     Open,
-    /// It takes no port.
+    /// No listener.
     Absent,
 }
 
 /// Runs the service until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// It could not be set up: no API server configuration, no ARM client, a listener's address in use. Or the API server's storage was set back (W8).
+/// The service could not be set up: no API server configuration, no ARM client, a listener's address in use. Or the API
+/// server's storage was restored to an earlier state (W8).
 pub fn run(options: Options) -> anyhow::Result<()> {
-    let for_ever = async |_| std::future::pending::<()>().await;
-    in_system(serve(options, Listeners::Open, for_ever)).map(drop)
+    let never = async |_| std::future::pending::<()>().await;
+    in_system(serve(options, Listeners::Open, never)).map(drop)
 }
 
-/// Runs this with everything that the service and its clients run in.
+/// Runs a future in the runtime of the service, with the TLS provider installed.
 pub(crate) fn in_system<F: Future>(future: F) -> F::Output {
     let system = system();
     install_tls();
     system.block_on(future)
 }
 
-/// Both TLS users of the process, the API server's client and ARM's, take this provider.
+/// Installs the TLS provider of the process, for the clients of the API server and of ARM.
 pub(crate) fn install_tls() {
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         tracing::debug!("a TLS provider was installed before");
     }
 }
 
-/// What everything runs in: a panic on any of its threads ends the process (A4).
+/// Creates the runtime; a panic on any of its threads ends the process (A4).
 fn system() -> actix::SystemRunner {
     end_on_panic();
     actix::System::with_tokio_rt(|| {
         tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(WORKERS)
+            .worker_threads(WORKER_THREADS)
             .enable_all()
             .build()
             .expect("the operating system grants threads and an event queue")
     })
 }
 
-/// A panic anywhere ends the process (A4): a lost actor must not leave a pod that looks healthy. What is said of it may
-/// hold an error with everything that others said, so no secret is told of it either (C1).
+/// Makes a panic on any thread end the process (A4): a lost actor must not leave a Pod that looks healthy. The panic's
+/// message may contain an error with the text of others, so secrets in it are redacted (C1).
 fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
-        let place = panic.location().map_or_else(String::new, |place| format!(" at {place}"));
-        let words = redact::redacted(panic.payload_as_str().unwrap_or("it says nothing of why"));
-        // Holds functions and places in the sources, no values.
+        let location = panic.location().map_or_else(String::new, |location| format!(" at {location}"));
+        let message = redact::redacted(panic.payload_as_str().unwrap_or("without a message"));
+        // A backtrace contains functions and source locations, and no values.
         let trace = Backtrace::capture();
-        let is_wanted = trace.status() == BacktraceStatus::Captured;
-        let trace = if is_wanted { trace.to_string() } else { String::new() };
+        let is_captured = trace.status() == BacktraceStatus::Captured;
+        let trace = if is_captured { trace.to_string() } else { String::new() };
         let name = thread.name().unwrap_or("unnamed");
-        let said = [printable!("thread '{name}' panicked{place}:"), printable!("{words}")];
-        tell(said.into_iter().chain(trace.lines().map(Printable::line)));
+        let head = [printable!("thread '{name}' panicked{location}:"), printable!("{message}")];
+        eprint_lines(head.into_iter().chain(trace.lines().map(Printable::line)));
         std::process::abort();
     }));
 }
 
-/// Runs the service until SIGTERM, SIGINT, or until its caller has come to an answer. It ends in good order
-/// either way.
+/// Runs the service until SIGTERM, SIGINT, or until the watcher returns, and then shuts it down.
 ///
 /// # Errors
-/// It could not be set up, as in [`run`].
+/// As for [`run`].
 pub(crate) async fn serve<T>(
     options: Options,
     listeners: Listeners,
-    watcher: impl AsyncFnOnce(Sight) -> T,
+    watcher: impl AsyncFnOnce(ServiceHandle) -> T,
 ) -> anyhow::Result<Ended<T>> {
     let mut signals = Signals::listen()?;
     let clock = Clock::start();
@@ -180,7 +179,7 @@ pub(crate) async fn serve<T>(
     let bootstrap = options.bootstrap()?;
     let addresses = match listeners {
         Listeners::Open => {
-            Some((Addresses::take(&config.controller)?, control_planes::Address::take(config)?))
+            Some((Addresses::bind(&config.controller)?, control_planes::Address::bind(config)?))
         }
         Listeners::Absent => None,
     };
@@ -191,10 +190,11 @@ pub(crate) async fn serve<T>(
     let params = machines(&options, &instance, listeners, bootstrap.as_deref());
     let clients = (kubernetes, azure, bootstrap.clone());
     let running = wiring::start(parts(&options, clock, params, clients, metrics.clone()));
-    let sight = Sight::of(clock, &running);
+    let handle = ServiceHandle::of(clock, &running);
     let about = about(&options, clock, &running);
-    let people = http::People::new(running.asks.clone(), running.reviewer.clone(), options.levels.clone());
-    let open = |at| http::Listeners::open(at, about, people, running.pulse.clone(), metrics);
+    let operations =
+        http::Operations::new(running.asks.clone(), running.reviewer.clone(), options.levels.clone());
+    let open = |at| http::Listeners::open(at, about, operations, running.pulse.clone(), metrics);
     let listeners = addresses.map(open).transpose()?;
     let serve =
         |(at, of): (control_planes::Address, Arc<Bootstrap>)| at.serve(&of, running.published.clone());
@@ -213,13 +213,13 @@ pub(crate) async fn serve<T>(
     let served = listeners.map(http::Listeners::serve);
 
     let answer = tokio::select! {
-        answer = signals.unless_one_comes(watcher(sight.clone())) => answer,
+        answer = signals.run_until_signal(watcher(handle.clone())) => answer,
         () = running.set_back() => return Err(StorageSetBack.into()),
     };
     if let Some(served) = &served {
-        served.refuse();
+        served.fail_readiness();
     }
-    running.shut_down(QUIET_WITHIN).await;
+    running.shut_down(SHUTDOWN_TIMEOUT).await;
     if let Some(served) = served {
         served.stop().await;
     }
@@ -227,10 +227,10 @@ pub(crate) async fn serve<T>(
         csds.stop().await;
     }
     tracing::info!("stopped");
-    Ok(Ended { answer, sight })
+    Ok(Ended { answer, handle })
 }
 
-/// The signals that end the process in good order.
+/// The signals that shut down the process.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -244,8 +244,8 @@ impl Signals {
         })
     }
 
-    /// What this comes to; `None`: a signal came first.
-    async fn unless_one_comes<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
+    /// Awaits the future; `None` if a signal came first.
+    async fn run_until_signal<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             _ = self.terminate.recv() => {
                 tracing::info!("SIGTERM: shutting down");
@@ -260,7 +260,7 @@ impl Signals {
     }
 }
 
-/// The parts from which the actors are built.
+/// Returns the parts from which the actors are built.
 fn parts(
     options: &Options,
     clock: Clock,
@@ -283,7 +283,7 @@ fn parts(
     }
 }
 
-/// What the listeners' handlers know.
+/// Returns the state of the HTTP handlers.
 fn about(options: &Options, clock: Clock, running: &Running) -> http::About {
     http::About {
         clock,
@@ -296,29 +296,29 @@ fn about(options: &Options, clock: Clock, running: &Running) -> http::About {
     }
 }
 
-/// The machines' parameters.
+/// Returns the parameters of the machines.
 fn machines(
     options: &Options,
     instance: &Instance,
     listeners: Listeners,
     bootstrap: Option<&Bootstrap>,
 ) -> params::Machines {
-    let params = params::machines(&options.config, instance).following(bootstrap);
+    let params = params::machines(&options.config, instance).with_bootstrap(bootstrap);
     match (&options.restoring, listeners) {
         (Some(restoring), _) => params.restoring(restoring),
-        (None, Listeners::Absent) => params.comparing(),
+        (None, Listeners::Absent) => params.for_comparison(),
         (None, Listeners::Open) => params,
     }
 }
 
-/// Who this process is among all replicas and all their restarts: a container that is started again in its pod is
-/// another one (W8).
+/// Returns the identity of this process, which is unique among all replicas and restarts, even of a container in the
+/// same Pod (W8).
 fn identity() -> Arc<str> {
-    let named = ["POD_NAME", "HOSTNAME"].into_iter().find_map(|name| {
+    let pod_name = ["POD_NAME", "HOSTNAME"].into_iter().find_map(|name| {
         let value = std::env::var(name).ok()?;
         (!value.is_empty()).then_some(value)
     });
-    let name = named.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+    let name = pod_name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     Arc::from(format!("{name}_{}", uuid::Uuid::new_v4().simple()))
 }
 

@@ -22,11 +22,11 @@ use self::json_lines::JsonLines;
 /// Filters for crates whose log lines repeat ours (an error per connection while the API server is unreachable,
 /// listener threads, failed ARM requests that are not classified yet) or that any client can trigger, such as by not
 /// speaking HTTP.
-const QUIET: &str = "kube_client=off,actix_http=off,actix_server=warn,typespec_client_core=warn";
+const TARGET_FILTERS: &str = "kube_client=off,actix_http=off,actix_server=warn,typespec_client_core=warn";
 
 /// Format of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
+pub enum LineFormat {
     /// One JSON object a line.
     Json,
     /// Text for operators.
@@ -39,7 +39,7 @@ pub struct Levels(Arc<dyn Fn(EnvFilter) -> bool + Send + Sync>);
 
 impl Levels {
     /// Names of the levels, from the most severe to the most verbose.
-    pub const WORDS: [&'static str; 5] = ["error", "warn", "info", "debug", "trace"];
+    pub const NAMES: [&'static str; 5] = ["error", "warn", "info", "debug", "trace"];
 
     /// Returns a handle without effect, for a process that does not log.
     #[must_use]
@@ -61,34 +61,34 @@ impl std::fmt::Debug for Levels {
 }
 
 fn filter(level: &str) -> EnvFilter {
-    let refined = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
+    let directives = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
     // The builder's default directive applies only without other directives, so it would never apply.
-    EnvFilter::builder().parse_lossy(format!("{level},{QUIET},{refined}"))
+    EnvFilter::builder().parse_lossy(format!("{level},{TARGET_FILTERS},{directives}"))
 }
 
 /// Escapes and redacts each line before it is written.
 #[derive(Clone)]
-struct Lines<M> {
+struct LineWriter<M> {
     inner: M,
-    form: Form,
+    format: LineFormat,
 }
 
-impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Lines<M> {
-    type Writer = Lines<M::Writer>;
+impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for LineWriter<M> {
+    type Writer = LineWriter<M::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        Lines { inner: self.inner.make_writer(), form: self.form }
+        LineWriter { inner: self.inner.make_writer(), format: self.format }
     }
 }
 
-impl<W: io::Write> io::Write for Lines<W> {
+impl<W: io::Write> io::Write for LineWriter<W> {
     /// Writes one whole line: the subscriber writes each event with one call.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         let line = text.strip_suffix('\n').unwrap_or(&text);
-        let line = match self.form {
-            Form::Json => Printable::json(line),
-            Form::Text => Printable::line(line),
+        let line = match self.format {
+            LineFormat::Json => Printable::json(line),
+            LineFormat::Text => Printable::line(line),
         };
         self.inner.write_all(format!("{line}\n").as_bytes())?;
         Ok(bytes.len())
@@ -112,21 +112,21 @@ pub struct Log {
 ///
 /// A second call changes nothing.
 #[must_use = "dropping it flushes waiting lines and stops logging"]
-pub fn start(form: Form, level: &str) -> Log {
+pub fn start(format: LineFormat, level: &str) -> Log {
     let (writer, guard) =
         NonBlockingBuilder::default().lossy(true).thread_name("log").finish(std::io::stderr());
     // An internal error about a failed write would go to the same stream, and panic there.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter(level))
         .log_internal_errors(false)
-        .with_writer(Lines { inner: writer, form });
-    let (levels, started) = match form {
-        Form::Json => {
+        .with_writer(LineWriter { inner: writer, format });
+    let (levels, started) = match format {
+        LineFormat::Json => {
             let builder = builder.json().event_format(JsonLines).with_filter_reloading();
             let handle = builder.reload_handle();
             (Levels(Arc::new(move |filter| handle.reload(filter).is_ok())), builder.try_init())
         }
-        Form::Text => {
+        LineFormat::Text => {
             let builder = builder.with_ansi(false).with_filter_reloading();
             let handle = builder.reload_handle();
             (Levels(Arc::new(move |filter| handle.reload(filter).is_ok())), builder.try_init())
@@ -145,28 +145,28 @@ mod tests {
     use super::*;
 
     /// Returns a line as the writer writes it.
-    fn written(form: Form, line: &str) -> String {
+    fn written(format: LineFormat, line: &str) -> String {
         let mut bytes = Vec::new();
-        Lines { inner: &mut bytes, form }.write_all(line.as_bytes()).expect("a vector takes all");
+        LineWriter { inner: &mut bytes, format }.write_all(line.as_bytes()).expect("a vector takes all");
         String::from_utf8(bytes).expect("it is text")
     }
 
     #[test]
     fn any_text_line_is_one_printable_line() {
-        let line = written(Form::Text, "WARN failed name=a\u{1b}[2J\u{7}\u{202e}\nERROR forged\n");
+        let line = written(LineFormat::Text, "WARN failed name=a\u{1b}[2J\u{7}\u{202e}\nERROR forged\n");
         assert_eq!(line, "WARN failed name=a\\u{1b}[2J\\u{7}\\u{202e}\\u{a}ERROR forged\n");
     }
 
     #[test]
     fn a_json_line_is_printable_and_equivalent() {
-        let line = written(Form::Json, "{\"name\":\"a\u{202e}\u{9b}\"}\n");
+        let line = written(LineFormat::Json, "{\"name\":\"a\u{202e}\u{9b}\"}\n");
         assert_eq!(line, "{\"name\":\"a\\u202e\\u009b\"}\n");
     }
 
     #[test]
     fn c1_no_line_has_a_sent_token() {
         model::redact::sent(&model::redact::Recipient::ApiServer, "planted-for-the-log");
-        let line = written(Form::Text, "WARN failed name=planted-for-the-log\n");
+        let line = written(LineFormat::Text, "WARN failed name=planted-for-the-log\n");
         assert_eq!(line, "WARN failed name=<redacted>\n");
     }
 }

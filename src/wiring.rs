@@ -15,7 +15,7 @@ use actors::azure::{AzurePort, Effects};
 use actors::clock::Clock;
 use actors::host::{End, Host, Published};
 use actors::kubernetes::{
-    EventPublisher, EventSubscription, KubernetesPort, Places, Pod, Reporter, Reviewer, deployment_named,
+    EventPublisher, EventSubscription, KubernetesPort, LeaseNames, Pod, Reporter, Reviewer, deployment_named,
 };
 use actors::operator_requests::OperatorRequests;
 use actors::pools::Pools;
@@ -62,7 +62,7 @@ pub struct Parts {
     /// The process's clock.
     pub clock: Clock,
     /// Where both Leases are.
-    pub leases: Places,
+    pub leases: LeaseNames,
     /// When it takes part in the election.
     pub election: Election,
     /// How xDS control planes are reached; `None`: no pool is filled from one.
@@ -293,7 +293,7 @@ fn run_kubernetes_port(
     ctx: Context<KubernetesPort>,
     client: kube::Client,
     effects: Effects,
-    leases: Places,
+    leases: LeaseNames,
     stage: &Stage,
 ) -> EventSubscription {
     let variable = |name: &str| std::env::var(name).ok();

@@ -153,10 +153,15 @@ fn c2_check_config_tells_what_compatibility_changes() {
     let warnings: Vec<&str> = told.lines().filter(|line| line.starts_with("warning: ")).collect();
     assert_eq!(warnings.len(), 2, "{told}");
     assert!(
-        warnings.iter().any(|line| line.contains("batching.quietPeriod: set, and so not what")),
+        warnings
+            .iter()
+            .any(|line| line.contains("batching.quietPeriod: deviates from compatibility: upstream")),
         "{told}"
     );
-    assert!(warnings.iter().any(|line| line.contains("cloudProviderRateLimit: asks for 1 reads")), "{told}");
+    assert!(
+        warnings.iter().any(|line| line.contains("cloudProviderRateLimit: 1 reads per second are too few")),
+        "{told}"
+    );
 }
 
 #[test]

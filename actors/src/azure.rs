@@ -62,13 +62,14 @@ impl AzurePort {
             if let Some(accepted) = log::answer(subject, &answer)
                 && port.send(accepted).await.is_err()
             {
-                tracing::debug!("a write was accepted after the port had stopped");
+                tracing::debug!("did not record an accepted write: the port has stopped");
             }
             // The remaining quota comes first, so that it applies to the calls that follow from the answer.
-            let left = headroom.by_class().map(|(class, left)| writer::In::Headroom(class, left));
-            let inputs = left.chain([writer::In::Answered(id, answer)]);
+            let remaining =
+                headroom.by_class().map(|(class, remaining)| writer::In::Headroom(class, remaining));
+            let inputs = remaining.chain([writer::In::Answered(id, answer)]);
             if writer.send(Deliver(inputs.map(Delivery::Writer).collect())).await.is_err() {
-                tracing::debug!("an answer of ARM came after the writer had stopped");
+                tracing::debug!("dropped an answer of ARM: the writer has stopped");
             }
         };
         drop(tokio::spawn(exchange.instrument(span)));
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[actix::test]
-    async fn w9_the_writer_hears_what_is_left_before_the_answer_that_said_it() {
+    async fn w9_the_writer_receives_the_remaining_quota_before_the_answer() {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let size = Size { services: 1, load_balancers: 1, ..Size::default() };
         World::new(size, 1).populate(&fakes, &simulator::vnet_id()).await;
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[actix::test]
-    async fn w9_where_nobody_answers_nothing_is_said_of_what_is_left() {
+    async fn w9_without_an_answer_no_remaining_quota_is_reported() {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let url = fakes.arm_url.clone();
         fakes.stop().await;

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_clock_of_the_runtime_stands_still_with_it() {
+    async fn the_runtime_clock_stops_with_the_runtime() {
         let clock = Clock::of_runtime();
         let before = clock.now();
         tokio::time::advance(Duration::from_secs(7)).await;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_and_wall_times_lead_to_each_other_and_saturate() {
+    fn monotonic_and_wall_times_convert_and_saturate() {
         let clock = Clock::start();
         let later = clock.timestamp_of(clock.now().plus(Duration::from_secs(600)));
         let until = clock.until(later);

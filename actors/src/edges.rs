@@ -19,11 +19,11 @@ use crate::recorder;
 /// Maximum number of deliveries per message.
 const BATCH: usize = 512;
 /// Interval of the measurement while deliveries wait.
-const MEASURED_EVERY: Duration = Duration::from_secs(1);
+const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Receiving end of an edge.
 pub trait Destination: Clone + Eq + Hash + 'static {
-    /// Name of the receiving actor in metrics: one of [`crate::address_book::MAILBOXES`].
+    /// Returns the name of the receiving actor in metrics: one of [`crate::address_book::MAILBOXES`].
     fn mailbox(&self) -> &'static str;
 }
 
@@ -182,7 +182,7 @@ fn measure_later<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>) {
         return;
     }
     meter.running = true;
-    ctx.run_later(MEASURED_EVERY, |actor, ctx| {
+    ctx.run_later(MEASURE_INTERVAL, |actor, ctx| {
         let edges = actor.edges();
         edges.meter.running = false;
         let backlog = edges.backlog();

@@ -16,7 +16,7 @@ use reporting::events::{Dropped, Severity};
 use tokio::sync::{oneshot, watch};
 
 use crate::address_book::Deliver;
-use crate::kubernetes::Place;
+use crate::kubernetes::NamespacedName;
 
 /// The cell that HTTP handlers on their own threads read; one of the two named exceptions to "one owner".
 pub type Published = Arc<ArcSwap<Snapshot>>;
@@ -24,15 +24,15 @@ pub type Published = Arc<ArcSwap<Snapshot>>;
 /// The actor that replaces the snapshot and delivers answers.
 pub struct Host {
     published: Published,
-    /// Place of our own Lease.
-    lease: Place,
-    /// How the Leader has ended; `None` while it runs.
+    /// Namespace and name of our own Lease.
+    lease: NamespacedName,
+    /// The end of the Leader; `None` while it runs.
     ended: watch::Sender<Option<End>>,
     /// Callers that wait for the answer to an operator request.
     waiting: HashMap<RequestId, oneshot::Sender<Answer>>,
 }
 
-/// How the Leader has ended.
+/// The end of the Leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// Shutdown, with these Leases free.
@@ -53,10 +53,10 @@ pub struct AwaitAnswer {
 }
 
 impl Host {
-    /// Creates a host for this cell and this place of our own Lease. The returned receiver gets how the Leader has
-    /// ended.
+    /// Creates a host for this cell and our own Lease, by its namespace and name. The returned receiver gets how the
+    /// Leader has ended.
     #[must_use]
-    pub fn new(published: Published, lease: Place) -> (Host, watch::Receiver<Option<End>>) {
+    pub fn new(published: Published, lease: NamespacedName) -> (Host, watch::Receiver<Option<End>>) {
         let (ended, receiver) = watch::channel(None);
         (Host { published, lease, ended, waiting: HashMap::new() }, receiver)
     }
@@ -75,8 +75,8 @@ fn log_synced(snapshot: &Snapshot) {
         tracing::warn!(load_balancers = ?found, ?unread, effect, services, pools, "synced without some load balancers");
     } else if found.is_empty() {
         let looked_for: Vec<&str> = balancers().map(|lb| lb.lb.as_str()).collect();
-        let remedy = "none is to be done where no Service needs a load balancer; else check clusterName, \
-                      loadBalancerName, multipleStandardLoadBalancerConfigurations and the resource group";
+        let remedy = "none if no Service needs a load balancer; otherwise check clusterName, loadBalancerName, \
+                      multipleStandardLoadBalancerConfigurations and the resource group";
         tracing::warn!(?looked_for, services, remedy, "synced, but no managed load balancer exists");
     } else {
         tracing::info!(load_balancers = ?found, services, pools, "synced");
@@ -94,28 +94,27 @@ fn log_leadership(before: &Snapshot, after: &Snapshot) {
     tracing::info!(role, %identity, holder, term = epoch.0, last_error = last_error.as_deref(), "leadership");
 }
 
-/// Logs why the process ends without having been asked to (W8).
-fn log_set_back(lease: &Place, SetBack { known, read }: &SetBack) {
-    let effect =
-        "this process stops writing and ends with exit code 1; guards apply to what the next one removes";
-    let remedy = "none in the cluster: the kubelet starts the controller again, and the new process lists everything; \
-                  run a command again that ended like this";
+/// Logs why the process ends by itself (W8).
+fn log_set_back(lease: &NamespacedName, SetBack { known, read }: &SetBack) {
+    let effect = "this process stops writing and ends with exit code 1; guards apply to the removals of the next process";
+    let remedy = "none in the cluster: the kubelet restarts the controller, which then lists everything; repeat a \
+                  command that ended with this error";
     tracing::error!(%lease, known = &*known.0, read = &*read.0, effect, remedy,
         "the storage of the API server was set back: a Lease is older than it was");
 }
 
 /// Logs the text of an event that is not created (E1).
 fn log_dropped(dropped: Dropped) {
-    let Dropped { subject, severity, reason, message, why } = dropped;
+    let Dropped { subject, severity, reason, message, why: cause } = dropped;
     let about = match &subject {
         Subject::Service(service) => format!("Service {}", service.key),
         Subject::Node { name, .. } => format!("Node {name}"),
         Subject::Controller => "the controller".to_owned(),
     };
-    let why = why.as_str();
+    let error = cause.as_str();
     match severity {
-        Severity::Warning => tracing::warn!(about, reason, text = %message, why, "an event is not posted"),
-        Severity::Normal => tracing::info!(about, reason, text = %message, why, "an event is not posted"),
+        Severity::Warning => tracing::warn!(about, reason, text = %message, error, "an event is not posted"),
+        Severity::Normal => tracing::info!(about, reason, text = %message, error, "an event is not posted"),
     }
 }
 
@@ -136,19 +135,19 @@ fn log_policy(before: &Snapshot, after: &Snapshot) {
         let by = policy.everything.as_ref().and_then(|pause| pause.by.as_deref());
         tracing::info!(mode = mode.as_str(), everything, by, ?pools, ?services, "pauses");
     }
-    for (key, why) in unreadable {
-        if was.is_none_or(|was| !was.unreadable.contains(&(Arc::clone(key), why))) {
-            let remedy = "correct or remove this key of the ConfigMap that is named like our Lease; see the admin API's \
-                          documentation for what it must say";
-            tracing::warn!(%key, why, remedy, "a note of a pause cannot be read");
+    for (key, reason) in unreadable {
+        if was.is_none_or(|was| !was.unreadable.contains(&(Arc::clone(key), reason))) {
+            let remedy = "correct or remove this key of the ConfigMap that has the name of our Lease; the documentation of \
+                          the admin API has its format";
+            tracing::warn!(%key, reason, remedy, "a note of a pause cannot be read");
         }
     }
-    if let Some(why) = last_error
+    if let Some(reason) = last_error
         && was.is_none_or(|was| was.last_error.is_none() || was.term_waits != *term_waits)
     {
-        let remedy = "let the service account get, create and update the ConfigMap that is named like our Lease; until \
-                      it can be read, no term of leadership begins, and pauses that others make are not seen";
-        tracing::warn!(%why, nothing_is_written = term_waits, remedy, "pauses cannot be read");
+        let remedy = "let the service account get, create and update the ConfigMap that has the name of our Lease; until \
+                      it can be read, no new leader writes, and new pauses have no effect";
+        tracing::warn!(%reason, nothing_is_written = term_waits, remedy, "pauses cannot be read");
     }
 }
 
@@ -173,16 +172,17 @@ impl Handler<Deliver> for Host {
                         admin_state::log(&before, &snapshot);
                     }
                     HostMessage::Quarantined(pool, broken) => {
-                        let remedy = "this is an error of the controller: report it, and restart the controller to \
-                                      try again; the other pools go on";
+                        let remedy = "this is a bug in the controller: report it, and restart the controller to try \
+                                      again; other pools are not affected";
                         tracing::error!(%pool, broken, remedy, "a backend pool is quarantined");
                     }
                     HostMessage::EventDropped(dropped) => log_dropped(dropped),
-                    HostMessage::NoticeIgnored(node, why) => admin_state::log_ignored(&node, why),
+                    HostMessage::NoticeIgnored(node, reason) => admin_state::log_ignored(&node, reason),
                     HostMessage::Answered(id, answer) => {
-                        let gone = self.waiting.remove(&id).is_none_or(|waits| waits.send(answer).is_err());
-                        if gone {
-                            tracing::debug!(id = id.0, "a request was answered after its asker had left");
+                        let is_closed =
+                            self.waiting.remove(&id).is_none_or(|caller| caller.send(answer).is_err());
+                        if is_closed {
+                            tracing::debug!(id = id.0, "a request was answered after its caller had left");
                         }
                     }
                     HostMessage::Done(free) => {
@@ -202,7 +202,7 @@ impl Handler<AwaitAnswer> for Host {
     type Result = ();
 
     fn handle(&mut self, AwaitAnswer { id, answer }: AwaitAnswer, _: &mut Self::Context) {
-        self.waiting.retain(|_, waits| !waits.is_closed());
+        self.waiting.retain(|_, caller| !caller.is_closed());
         self.waiting.insert(id, answer);
     }
 }

@@ -38,12 +38,12 @@ use tokio::task::AbortHandle;
 use crate::address_book::{AddressBook, Deliver, End};
 use crate::azure::Effects;
 use crate::clock::Clock;
-pub use config_map::{Note, ask as ask_config_map, facts as config_map_facts, keep};
+pub use config_map::{ConfigMapEntry, ask as ask_config_map, facts as config_map_facts, store_entry};
 pub use deployment::named as deployment_named;
 pub use event_stream::{EventPublisher, EventSubscription, Object, PublishedEvent};
 use exchange::Exchange;
-pub use exchange::Place;
-pub use lease::{Places, ask as ask_lease};
+pub use exchange::NamespacedName;
+pub use lease::{LeaseNames, ask as ask_lease};
 pub use post::{Pod, Reporter};
 pub use review::{Reviewer, Verdict};
 
@@ -77,7 +77,7 @@ struct LeaseRequests {
 #[rtype(result = "()")]
 struct LeaseAnswered {
     lease: LeaseName,
-    asked: lease::LeaseRequestKind,
+    request: lease::LeaseRequestKind,
     answer: LeaseAnswer,
 }
 
@@ -90,26 +90,30 @@ struct Patched {
 }
 
 impl KubernetesPort {
-    /// Creates a port that calls through this client. `reporter` signs events, and `publisher` passes them to listeners.
-    /// `places` has the namespaces and names of both Leases; our ConfigMap has those of our own Lease.
+    /// Creates a port that calls through this client. `reporter` signs events, and `publisher` passes them to
+    /// listeners. `lease_names` names both Leases; our ConfigMap has the namespace and name of our own Lease.
     #[must_use]
     pub fn new(
         client: Client,
         effects: Effects,
         clock: Clock,
         (reporter, publisher): (Reporter, EventPublisher),
-        places: Places,
+        lease_names: LeaseNames,
         address_book: Arc<AddressBook>,
     ) -> KubernetesPort {
-        let about = |kind, place| Exchange { client: client.clone(), effects, kind, place };
-        let requests_of = |lease: LeaseName, place: Place| LeaseRequests {
-            requests: lease::Requests { exchange: about(exchange::Kind::Lease, place), clock, lease },
+        let about = |kind, name| Exchange { client: client.clone(), effects, kind, name };
+        let requests_of = |lease: LeaseName, name: NamespacedName| LeaseRequests {
+            requests: lease::Requests { exchange: about(exchange::Kind::Lease, name), clock, lease },
             log: lease::LeaseLog::default(),
         };
-        let config_map =
-            config_map::Requests { exchange: about(exchange::Kind::ConfigMap, places.own.clone()), clock };
-        let (own, shared) =
-            (requests_of(LeaseName::Own, places.own), requests_of(LeaseName::Shared, places.shared));
+        let config_map = config_map::Requests {
+            exchange: about(exchange::Kind::ConfigMap, lease_names.own.clone()),
+            clock,
+        };
+        let (own, shared) = (
+            requests_of(LeaseName::Own, lease_names.own),
+            requests_of(LeaseName::Shared, lease_names.shared),
+        );
         let taints = taint::Requests { client: client.clone(), effects };
         let (open, failures) = (HashMap::new(), failures::Counter::new(client.clone()));
         KubernetesPort {
@@ -136,8 +140,8 @@ impl KubernetesPort {
         match (self.effects, self.reporter.deployment().cloned()) {
             (Effects::Withheld, _) => {}
             (Effects::Carried, None) => deployment::log_unnamed(),
-            (Effects::Carried, Some(place)) => {
-                let search = deployment::find(self.client.clone(), self.clock, place, port);
+            (Effects::Carried, Some(name)) => {
+                let search = deployment::find(self.client.clone(), self.clock, name, port);
                 self.search = Some(tokio::spawn(search).abort_handle());
             }
         }
@@ -153,12 +157,12 @@ impl KubernetesPort {
     /// Sends a request about a Lease immediately: the machine counts its hold from this moment.
     fn lease(&mut self, call: CallId, lease: LeaseName, ask: LeaseAsk, port: Recipient<LeaseAnswered>) {
         let address_book = Arc::clone(&self.address_book);
-        let asked = lease::LeaseRequestKind::from(&ask);
+        let request = lease::LeaseRequestKind::from(&ask);
         let lease_requests = self.lease_requests(lease);
-        lease_requests.log.record_request(&asked);
+        lease_requests.log.record_request(&request);
         let requests = lease_requests.requests.clone();
         drop(tokio::spawn(async move {
-            let answer = requests.carry_out(ask).await;
+            let answer = requests.execute(ask).await;
             let (delivery, machine) = match lease {
                 LeaseName::Own => {
                     (Delivery::Leader(leader::In::Lease(call, answer.clone())), &address_book.leader)
@@ -168,8 +172,8 @@ impl KubernetesPort {
                 }
             };
             // A process may end as soon as its machine knows that a Lease is released, so the log line comes first.
-            let is_release = asked == lease::LeaseRequestKind::Release;
-            let answered = LeaseAnswered { lease, asked, answer };
+            let is_release = request == lease::LeaseRequestKind::Release;
+            let answered = LeaseAnswered { lease, request, answer };
             let delivered = if is_release {
                 let logged = port.send(answered).await;
                 machine.send(Deliver(vec![delivery])).await.and(logged)
@@ -189,7 +193,7 @@ impl KubernetesPort {
             Keeper::AdminState => self.address_book.admin_state.clone(),
         };
         drop(tokio::spawn(async move {
-            let answer = requests.carry_out(ask).await;
+            let answer = requests.execute(ask).await;
             let delivery = match keeper {
                 Keeper::Pauses => Delivery::Pauses(pauses::In::ConfigMap(call, answer)),
                 Keeper::AdminState => Delivery::AdminState(nodes::In::ConfigMap(call, answer)),
@@ -204,7 +208,7 @@ impl KubernetesPort {
         let requests = self.taints.clone();
         let machine = self.address_book.admin_state.clone();
         drop(tokio::spawn(async move {
-            let answer = requests.carry_out(&ask).await;
+            let answer = requests.execute(&ask).await;
             let delivery = Delivery::AdminState(nodes::In::Tainted(call, answer.clone()));
             let delivered = machine.send(Deliver(vec![delivery])).await;
             if delivered.is_err() || port.send(Patched { ask, answer }).await.is_err() {
@@ -284,9 +288,9 @@ impl Actor for KubernetesPort {
 impl Handler<LeaseAnswered> for KubernetesPort {
     type Result = ();
 
-    fn handle(&mut self, LeaseAnswered { lease, asked, answer }: LeaseAnswered, _: &mut Self::Context) {
+    fn handle(&mut self, LeaseAnswered { lease, request, answer }: LeaseAnswered, _: &mut Self::Context) {
         let lease_requests = self.lease_requests(lease);
-        lease_requests.log.record_answer(lease, &lease_requests.requests.exchange.place, &asked, &answer);
+        lease_requests.log.record_answer(lease, &lease_requests.requests.exchange.name, &request, &answer);
     }
 }
 
@@ -314,8 +318,8 @@ impl Handler<Deliver> for KubernetesPort {
             if let Delivery::Kubernetes(call) = delivery {
                 match call {
                     KubernetesCall::Open { call, kind, ask, given_up } => {
-                        if let Some(why) = given_up {
-                            watch_stream::log_given_up(kind, &why);
+                        if let Some(reason) = given_up {
+                            watch_stream::log_given_up(kind, &reason);
                         }
                         self.open(watch_stream::Request { call, kind, ask })
                     }

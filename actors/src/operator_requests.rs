@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::address_book::{AddressBook, Deliver, End};
 use crate::host::AwaitAnswer;
 
-/// How long to wait for an answer; the machines answer within 10 s.
+/// Timeout for an answer; the machines answer within 10 s.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(12);
 
 /// Sends operator requests to machines.
@@ -21,27 +21,27 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(12);
 pub struct OperatorRequests {
     host: Recipient<AwaitAnswer>,
     address_book: Arc<AddressBook>,
-    last: Arc<AtomicU64>,
+    last_id: Arc<AtomicU64>,
 }
 
 impl OperatorRequests {
     /// Creates a sender for the machines in this address book; this host receives the answers.
     #[must_use]
     pub fn new(host: Recipient<AwaitAnswer>, address_book: Arc<AddressBook>) -> OperatorRequests {
-        OperatorRequests { host, address_book, last: Arc::new(AtomicU64::new(0)) }
+        OperatorRequests { host, address_book, last_id: Arc::new(AtomicU64::new(0)) }
     }
 
     /// Sends a request and waits for the answer; `None` if none arrives in time or the process ends.
-    pub async fn ask(&self, wanted: Wanted) -> Option<Answer> {
-        tokio::time::timeout(ANSWER_WITHIN, self.answer_to(wanted)).await.ok().flatten()
+    pub async fn send(&self, request: Wanted) -> Option<Answer> {
+        tokio::time::timeout(ANSWER_WITHIN, self.answer_to(request)).await.ok().flatten()
     }
 
-    async fn answer_to(&self, wanted: Wanted) -> Option<Answer> {
-        let id = RequestId(self.last.fetch_add(1, Ordering::Relaxed));
+    async fn answer_to(&self, request: Wanted) -> Option<Answer> {
+        let id = RequestId(self.last_id.fetch_add(1, Ordering::Relaxed));
         let (answer, answered) = oneshot::channel();
         self.host.send(AwaitAnswer { id, answer }).await.ok()?;
         let mut deliveries: Vec<Delivery> = Vec::new();
-        route(Output::Operator(Request { id, wanted }), &mut |delivery| deliveries.push(delivery));
+        route(Output::Operator(Request { id, wanted: request }), &mut |delivery| deliveries.push(delivery));
         for delivery in deliveries {
             let end = End::from(&delivery.address());
             self.address_book.recipient(end).send(Deliver(vec![delivery])).await.ok()?;

@@ -65,7 +65,7 @@ impl Pools {
         let sending = self.address_book.writer.send(Deliver(vec![nothing]));
         drop(actix::spawn(async move {
             if sending.await.is_err() {
-                tracing::debug!("the writer had stopped before a forgotten pool's answer");
+                tracing::debug!("dropped the answer of a missing pool: the writer has stopped");
             }
         }));
     }
@@ -76,7 +76,7 @@ impl Pools {
         let recipient = self.address_book.recipient(End::from(&delivery.address())).clone();
         drop(actix::spawn(async move {
             if recipient.send(Deliver(vec![delivery])).await.is_err() {
-                tracing::debug!("an operator's request was answered after the end");
+                tracing::debug!("dropped the answer to an operator request: the receiver has stopped");
             }
         }));
     }

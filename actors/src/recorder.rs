@@ -23,7 +23,7 @@ mod xds;
 
 pub use out_of_sync::{LISTED, OutOfSyncPool, pools_out_of_sync};
 
-/// How often idle parts of the recorder are cleared.
+/// Interval of the recorder's upkeep.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 const OP_DURATION: &str = "cloudprovider_azure_op_duration_seconds";
@@ -133,7 +133,7 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
     Ok(handle)
 }
 
-/// A recorder's settings: the buckets of each histogram.
+/// Returns a builder with the buckets of each histogram.
 fn builder() -> Result<PrometheusBuilder, BuildError> {
     // S1's lock wait buckets: 1 ms to 8.192 s, each twice the one before.
     let lock_buckets: Vec<f64> = (0..14).map(|power| 0.001 * f64::from(1_u32 << power)).collect();
@@ -177,9 +177,9 @@ fn describe() {
     describe_gauge!(
         OUT_OF_SYNC,
         Unit::Seconds,
-        "How long the pool that has been out of sync for longest has been; 0 when none is."
+        "Time that the pool that has been out of sync for longest has been so; 0 when none is."
     );
-    describe_counter!(ATTEMPTS, Unit::Count, "Attempts by how they ended.");
+    describe_counter!(ATTEMPTS, Unit::Count, "Attempts by outcome.");
     describe_histogram!(
         PROGRAMMING,
         Unit::Seconds,
@@ -187,17 +187,13 @@ fn describe() {
     );
     describe_histogram!(ARM_CALLS, Unit::Seconds, "Calls to ARM by operation and result.");
     describe_counter!(DRIFT, Unit::Count, "Differences that appeared after a level was written.");
-    describe_counter!(
-        LOST,
-        Unit::Count,
-        "Writes that ARM reported as done and that were not there afterwards."
-    );
+    describe_counter!(LOST, Unit::Count, "Writes that ARM reported as done but that had no effect.");
     describe_guards();
     describe_gauge!(NOT_MANAGEABLE, Unit::Count, "Pools whose membership is not written, by reason.");
     describe_gauge!(LANES_BUSY, Unit::Count, "Load balancers with a write in flight.");
     describe_gauge!(LANES_WAITING, Unit::Count, "Pools that are due and not granted.");
     describe_gauge!(GATE, "Whether the throttle gate of a verb class is closed: 1 or 0.");
-    describe_gauge!(BUDGET, "Share of the request budget that is left, 0 to 1.");
+    describe_gauge!(BUDGET, "Remaining share of the request budget, 0 to 1.");
     describe_sources();
     describe_counter!(EVENTS, Unit::Count, "Kubernetes events by result.");
     describe_leadership();
@@ -217,24 +213,24 @@ fn describe_sources() {
     describe_counter!(
         STALE,
         Unit::Count,
-        "Lists and objects refused because they were older than what was seen."
+        "Lists and objects refused because they were older than the cache."
     );
     describe_counter!(
         STALE_ACCEPTED,
         Unit::Count,
-        "Lists older than what was seen, taken in because all had been older for minutes."
+        "Lists older than the cache, accepted because all lists had been older for minutes."
     );
-    describe_counter!(RELISTS, Unit::Count, "Lists made again, by reason.");
+    describe_counter!(RELISTS, Unit::Count, "Repeated lists, by reason.");
     describe_gauge!(
         INTAKE_LAG,
         Unit::Seconds,
-        "How long ago the oldest line was read from a watch that is not processed yet; 0 when none waits."
+        "Age of the oldest line that was read from a watch and not processed yet; 0 when none waits."
     );
 }
 
 /// Describes the metrics of leadership, of the shared Lease and of the policy.
 fn describe_leadership() {
-    describe_histogram!(LEASE_HELD, Unit::Seconds, "How long the shared Lease was held each time.");
+    describe_histogram!(LEASE_HELD, Unit::Seconds, "Duration of each hold of the shared Lease.");
     describe_counter!(
         LOCK_FAILURES,
         Unit::Count,
@@ -248,7 +244,7 @@ fn describe_roles() {
     describe_gauge!(
         CERTIFICATE_ENDS,
         Unit::Seconds,
-        "When the certificate of the admin API with TLS ends, in seconds since 1970."
+        "Expiration of the certificate of the admin API with TLS, in seconds since 1970."
     );
     describe_gauge!(LEADING, "Whether this process leads: 1 or 0.");
     describe_gauge!(MODE, "The configured mode: 1 for the one that is set, 0 for the others.");
@@ -268,9 +264,9 @@ fn describe_guards() {
     );
     describe_gauge!(
         REMOVALS_STOPPED,
-        "Whether all removals are held back, for too many pools would lose most members: 1 or 0."
+        "Whether all removals are held back because too many pools would lose most members: 1 or 0."
     );
-    describe_counter!(SECOND_READS, Unit::Count, "Times that what is in doubt was read once more.");
+    describe_counter!(SECOND_READS, Unit::Count, "Second reads of endpoints whose removal is in doubt.");
 }
 
 /// Sets how many pools are not written now, by the first reason, as of this scrape.
@@ -319,7 +315,7 @@ fn lock_wait(lock: &'static str, caller: Caller, waited: Duration) {
     histogram!(LOCK_WAIT, "lock" => lock, "caller" => caller.as_str()).record(waited.as_secs_f64());
 }
 
-/// A call, by upstream's name.
+/// Returns the name of a call in upstream's metrics.
 fn request_of(verb: ArmVerb) -> &'static str {
     match verb {
         ArmVerb::GetLoadBalancer => "load_balancers_get",
@@ -351,7 +347,7 @@ impl Recorder {
     }
 
     /// Creates the series that alerts query, at zero.
-    fn begin(&mut self) {
+    fn create_series(&mut self) {
         for state in PoolState::ALL {
             self.moved(None, Some(state));
             self.moved(Some(state), None);
@@ -373,8 +369,8 @@ impl Recorder {
             gauge!(MAILBOX, "actor" => *mailbox).increment(0.0);
         }
         Kind::ALL.into_iter().for_each(|kind| intake_lag(kind, Duration::ZERO));
-        admin::begin();
-        xds::begin(&self.xds_servers);
+        admin::create_series();
+        xds::create_series(&self.xds_servers);
     }
 
     fn record(&mut self, sample: Metric) {
@@ -449,8 +445,8 @@ impl Recorder {
         }
     }
 
-    /// The policy: paused pools, paused Services, unreadable pauses, whether it could be read, and whether a term
-    /// waits for it.
+    /// Records the policy: paused pools, paused Services, unreadable pauses, whether it could be read, and whether a
+    /// term waits for it.
     fn policy(
         &self,
         set: Option<Mode>,
@@ -469,7 +465,7 @@ impl Recorder {
         gauge!(TERM_WAITS).set(flag(term_waits));
     }
 
-    /// A finished attempt, under upstream's names.
+    /// Records a finished attempt, under upstream's names.
     fn operation(&self, request: &'static str, took: Duration, failed: bool) {
         let labels = self.upstream(request);
         histogram!(OP_DURATION, &labels).record(took.as_secs_f64());
@@ -478,7 +474,7 @@ impl Recorder {
         }
     }
 
-    /// A call; if something was sent, under upstream's names as well.
+    /// Records a call; if something was sent, under upstream's names as well.
     fn request(&self, verb: ArmVerb, took: Duration, result: ArmResult) {
         histogram!(ARM_CALLS, "operation" => verb.as_str(), "result" => result.as_str())
             .record(took.as_secs_f64());
@@ -526,7 +522,7 @@ impl Actor for Recorder {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.begin();
+        self.create_series();
         ctx.run_interval(UPKEEP, |recorder, _| recorder.handle.run_upkeep());
     }
 }

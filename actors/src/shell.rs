@@ -15,9 +15,9 @@ use crate::address_book::{AddressBook, Deliver, End};
 use crate::clock::Clock;
 use crate::edges::{Edges, HasEdges, flush};
 
-/// How often a machine may act on its deadline in one turn before other actors get theirs.
+/// Maximum ticks of a machine in one turn, before other actors get theirs.
 const TICKS_PER_TURN: usize = 32;
-/// How long a turn continues with due work; the next turn does the rest.
+/// Time after which a turn stops handling due work; the next turn does the rest.
 const MAX_TURN: Duration = Duration::from_millis(2);
 
 /// Checks that a shell handles messages; any reply counts (H1).
@@ -95,14 +95,14 @@ where
     }
 
     fn rearm(&mut self, now: Now, ctx: &mut Context<Self>) {
-        let wanted = self.machine.deadline().filter(|at| *at != Now::NEVER && self.stopping.is_empty());
-        if self.timer.map(|(at, _)| at) == wanted {
+        let deadline = self.machine.deadline().filter(|at| *at != Now::NEVER && self.stopping.is_empty());
+        if self.timer.map(|(at, _)| at) == deadline {
             return;
         }
         if let Some((_, timer)) = self.timer.take() {
             ctx.cancel_future(timer);
         }
-        if let Some(at) = wanted {
+        if let Some(at) = deadline {
             let timer = ctx.run_later(at.since(now), |shell, ctx| {
                 shell.timer = None;
                 shell.turn([], ctx);
@@ -183,8 +183,8 @@ where
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) -> Self::Result {
-        let (waits, ended) = oneshot::channel();
-        self.stopping.push(waits);
+        let (caller, ended) = oneshot::channel();
+        self.stopping.push(caller);
         if let Some((_, timer)) = self.timer.take() {
             ctx.cancel_future(timer);
         }

@@ -1,5 +1,5 @@
-//! The port to xDS control planes: the driver carries out the calls of the xDS source machine, and the port returns
-//! what happens on the streams, in order, as inputs (X2).
+//! The port to xDS control planes: the driver carries out the calls of the xDS source machine, and the port returns the
+//! events of the streams, in order, as inputs (X2).
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use xds::{Bootstrap, Driver};
 use crate::address_book::Deliver;
 use crate::clock::Clock;
 
-/// Most inputs per message.
-const AT_ONCE: usize = 64;
+/// Maximum inputs in one message.
+const MAX_BATCH: usize = 64;
 
 /// The port.
 pub struct XdsPort {
@@ -47,13 +47,13 @@ impl XdsPort {
     }
 }
 
-/// Passes on what happens on the streams, in order.
-async fn pass_on(mut events: UnboundedReceiver<StreamEvent>, source: Recipient<Deliver>) {
+/// Forwards the events of all streams to the source machine, in order.
+async fn forward(mut events: UnboundedReceiver<StreamEvent>, source: Recipient<Deliver>) {
     let mut inputs = Vec::new();
-    while events.recv_many(&mut inputs, AT_ONCE).await > 0 {
+    while events.recv_many(&mut inputs, MAX_BATCH).await > 0 {
         let deliveries = inputs.drain(..).map(|event| Delivery::XdsSource(In::StreamEvent(event))).collect();
         if source.send(Deliver(deliveries)).await.is_err() {
-            tracing::debug!("something happened on an xDS stream after its follower had stopped");
+            tracing::debug!("dropped an event of an xDS stream: the source machine has stopped");
             return;
         }
     }
@@ -64,7 +64,7 @@ impl Actor for XdsPort {
 
     fn started(&mut self, _: &mut Self::Context) {
         if let Some(events) = self.events.take() {
-            drop(tokio::spawn(pass_on(events, self.source.clone())));
+            drop(tokio::spawn(forward(events, self.source.clone())));
         }
     }
 }

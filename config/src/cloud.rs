@@ -8,13 +8,13 @@ use std::time::Duration;
 use url::Url;
 
 mod balancers;
+mod effective;
 mod endpoint;
 mod fields;
 mod file;
 mod merge;
 mod misspelt;
 mod reader;
-mod shown;
 
 pub use balancers::BalancerConfiguration;
 pub use endpoint::{Cloud, Login, is_loopback};
@@ -25,7 +25,7 @@ pub(crate) use file::CloudFile;
 pub(crate) use reader::is_segment;
 
 use crate::document::{self, Content, Entry};
-use crate::problem::{Place, Problem, WHOLE_FILE, Warning};
+use crate::problem::{Location, Problem, WHOLE_FILE, Warning};
 use crate::source::{CloudSource, Source};
 use file::RateLimitFile;
 use reader::Reader;
@@ -48,14 +48,14 @@ pub enum LoadBalancerSku {
     Standard,
 }
 
-/// How backend pools name their members.
+/// The way in which backend pools name their members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolMembers {
-    /// By network interface: `nodeIPConfiguration`, the default.
+    /// Members by network interface: `nodeIPConfiguration`, the default.
     NodeIpConfiguration,
-    /// By node IP: `nodeIP`; required for multiple load balancers.
+    /// Members by node IP: `nodeIP`; required for multiple load balancers.
     NodeIp,
-    /// By pod IP: `podIP`.
+    /// Members by Pod IP: `podIP`.
     PodIp,
 }
 
@@ -123,47 +123,47 @@ impl CloudConfig {
         }
     }
 
-    /// The cloud; an unknown one is treated as public, as in the cloud-controller-manager.
+    /// Returns the cloud; an unknown one is treated as public, as in the cloud-controller-manager.
     pub fn cloud(&self) -> Cloud {
         self.cloud
     }
 
-    /// The ARM endpoint: `resourceManagerEndpoint`, else the cloud's own.
+    /// Returns the ARM endpoint: `resourceManagerEndpoint`, else the cloud's own.
     pub fn arm_endpoint(&self) -> &Url {
         &self.arm_endpoint
     }
 
-    /// The login endpoint that issues tokens for ARM.
+    /// Returns the login endpoint that issues tokens for ARM.
     pub fn login(&self) -> Login {
         self.login.clone()
     }
 
-    /// The tenant that credentials belong to.
+    /// Returns the tenant that credentials belong to.
     pub fn tenant_id(&self) -> &str {
         &self.tenant_id
     }
 
-    /// The cluster's subscription.
+    /// Returns the cluster's subscription.
     pub fn subscription_id(&self) -> &str {
         &self.subscription_id
     }
 
-    /// The subscription of load balancers and pools.
+    /// Returns the subscription of load balancers and pools.
     pub fn network_subscription(&self) -> &str {
         self.file.network_resource_subscription_id.as_deref().unwrap_or(&self.subscription_id)
     }
 
-    /// The cluster's resource group, lower-cased as upstream does on load.
+    /// Returns the cluster's resource group, lower-cased as upstream does on load.
     pub fn resource_group(&self) -> &str {
         &self.resource_group
     }
 
-    /// The load balancers' resource group: `loadBalancerResourceGroup`, else `resourceGroup`.
+    /// Returns the load balancers' resource group: `loadBalancerResourceGroup`, else `resourceGroup`.
     pub fn load_balancer_resource_group(&self) -> &str {
         self.file.load_balancer_resource_group.as_deref().unwrap_or(&self.resource_group)
     }
 
-    /// The region.
+    /// Returns the region.
     pub fn location(&self) -> Option<&str> {
         self.file.location.as_deref()
     }
@@ -173,8 +173,8 @@ impl CloudConfig {
         self.file.user_agent.as_deref()
     }
 
-    /// The virtual network's id, which is written to pools without one (W3). Like upstream, it is in the cluster's
-    /// subscription.
+    /// Returns the virtual network's id, which is written to pools without one (W3). Like upstream, it is in the
+    /// cluster's subscription.
     pub fn vnet_id(&self) -> Option<String> {
         let vnet = self.file.vnet_name.as_deref()?;
         let group = self.file.vnet_resource_group.as_deref().unwrap_or(&self.resource_group);
@@ -184,22 +184,22 @@ impl CloudConfig {
         ))
     }
 
-    /// The load balancers' SKU.
+    /// Returns the load balancers' SKU.
     pub fn load_balancer_sku(&self) -> LoadBalancerSku {
         self.sku
     }
 
-    /// How backend pools name their members.
+    /// Returns the way in which backend pools name their members.
     pub fn pool_members(&self) -> PoolMembers {
         self.pool_members
     }
 
-    /// The entries of `multipleStandardLoadBalancerConfigurations`.
+    /// Returns the entries of `multipleStandardLoadBalancerConfigurations`.
     pub fn balancer_configurations(&self) -> &[BalancerConfiguration] {
         &self.configurations
     }
 
-    /// Whether Services have pools of their own: SKU standard and at least one configuration.
+    /// Returns whether Services have pools of their own: SKU standard and at least one configuration.
     pub fn uses_multiple_load_balancers(&self) -> bool {
         match self.sku {
             LoadBalancerSku::Standard => !self.configurations.is_empty(),
@@ -207,8 +207,8 @@ impl CloudConfig {
         }
     }
 
-    /// Every load balancer that may hold pools of this cluster, each also with `-internal`, spelled as configured
-    /// and without repetition; Azure compares them case-insensitively.
+    /// Returns every load balancer that may hold pools of this cluster, each also with `-internal`, spelled as
+    /// configured and without repetition; Azure compares them case-insensitively.
     pub fn managed_load_balancers(&self, cluster_name: &str) -> Vec<String> {
         let single = self.file.load_balancer_name.as_deref().unwrap_or(cluster_name);
         let public: Vec<&str> = if self.uses_multiple_load_balancers() {
@@ -235,7 +235,7 @@ impl CloudConfig {
         }
     }
 
-    /// The retry budget of a change (Q7): 3 if absent, 0 if negative.
+    /// Returns the retry budget of a change (Q7): 3 if absent, 0 if negative.
     pub fn max_retries(&self) -> u32 {
         match self.configured_max_retries() {
             None => DEFAULT_MAX_RETRIES,
@@ -243,12 +243,13 @@ impl CloudConfig {
         }
     }
 
-    /// The retry budget as written, under either key; `None` when absent or null (Q7).
+    /// Returns the retry budget as written, under either key; `None` when absent or null (Q7).
     pub fn configured_max_retries(&self) -> Option<i64> {
         self.file.update_max_retries.or(self.file.update_retry_count)
     }
 
-    /// The retries of one ARM call (W4): `cloudProviderBackoffRetries` if back-off is enabled and it is above 0.
+    /// Returns the retries of one ARM call (W4): `cloudProviderBackoffRetries` if back-off is enabled and it is above
+    /// 0.
     pub fn client_retries(&self) -> u32 {
         match (self.file.cloud_provider_backoff, self.file.cloud_provider_backoff_retries) {
             (Some(true), Some(retries)) if retries > 0 => u32::try_from(retries).unwrap_or(u32::MAX),
@@ -256,19 +257,20 @@ impl CloudConfig {
         }
     }
 
-    /// The configured reads per second, if a limit is enabled and it is below [`MIN_READS_PER_SECOND`].
+    /// Returns the configured reads per second, if a limit is enabled and it is below [`MIN_READS_PER_SECOND`].
     pub(crate) fn reads_below_floor(&self) -> Option<f64> {
         self.configured_reads_per_second().filter(|reads| *reads < MIN_READS_PER_SECOND)
     }
 
-    /// The configured reads per second, if a limit is enabled.
+    /// Returns the configured reads per second, if a limit is enabled.
     fn configured_reads_per_second(&self) -> Option<f64> {
         let general = &self.rate_limit;
         let own = self.load_balancer_rate_limit.as_ref().unwrap_or(general);
         (own.enabled == Some(true)).then(|| decimal(own.qps).or(decimal(general.qps)).unwrap_or(1.0))
     }
 
-    /// The limit on load balancer calls, when one is enabled (W9): `loadBalancerRateLimit`, else the general keys.
+    /// Returns the limit on load balancer calls, when one is enabled (W9): `loadBalancerRateLimit`, else the general
+    /// keys.
     pub fn rate_limit(&self) -> Option<RateLimit> {
         let reads_per_second = self.configured_reads_per_second()?.max(MIN_READS_PER_SECOND);
         let general = &self.rate_limit;
@@ -286,12 +288,12 @@ impl CloudConfig {
         })
     }
 
-    /// Whether admin states are written (S1, N4).
+    /// Returns whether admin states are written (S1, N4).
     pub fn admin_state_enabled(&self) -> bool {
         self.file.enable_load_balancer_admin_state.unwrap_or(true)
     }
 
-    /// Whether control-plane nodes are left out of pools (D5).
+    /// Returns whether control-plane nodes are left out of pools (D5).
     pub fn excludes_control_plane(&self) -> bool {
         self.file.exclude_master_from_standard_lb.unwrap_or(true)
     }
@@ -301,17 +303,17 @@ impl CloudConfig {
         &self.misspelt
     }
 
-    /// The keys with their values as configured.
+    /// Returns the keys with their values as configured.
     pub(crate) fn file(&self) -> &CloudFile {
         &self.file
     }
 }
 
-/// The keys of one document.
+/// Returns the keys of one document.
 fn entries(source: &Source) -> Result<Vec<Entry>, Vec<Problem>> {
-    let whole_file = |found: String, remedy: &str| {
+    let file_problem = |found: String, remedy: &str| {
         vec![Problem {
-            place: Place::File(source.name().to_owned()),
+            location: Location::File(source.name().to_owned()),
             field: WHOLE_FILE.to_owned(),
             found,
             expected: "a map with the cloud-controller-manager's keys".to_owned(),
@@ -322,20 +324,20 @@ fn entries(source: &Source) -> Result<Vec<Entry>, Vec<Problem>> {
     let Some(bytes) = source.content() else {
         return Err(vec![Problem {
             expected: "the cloud-controller-manager's configuration".to_owned(),
-            ..whole_file("nothing".to_owned(), "give the file with --cloud-config").remove(0)
+            ..file_problem("nothing".to_owned(), "give the file with --cloud-config").remove(0)
         }]);
     };
     let root = document::parse(source.name(), bytes).map_err(|problem| vec![*problem])?;
     match root.map(|node| (node.describe_hidden(), node.content)) {
         Some((_, Content::Map(entries))) => Ok(entries),
-        Some((found, Content::Scalar { .. } | Content::List(_))) => Err(whole_file(found, remedy)),
-        None => Err(whole_file("nothing".to_owned(), remedy)),
+        Some((found, Content::Scalar { .. } | Content::List(_))) => Err(file_problem(found, remedy)),
+        None => Err(file_problem("nothing".to_owned(), remedy)),
     }
 }
 
-/// Whether the Secret is read in addition to this file: not with `cloudConfigType: file`. An unreadable file is
+/// Returns whether the Secret is read in addition to this file: not with `cloudConfigType: file`. An unreadable file is
 /// reported later.
-pub fn secret_counts(file: &Source) -> bool {
+pub fn is_secret_used(file: &Source) -> bool {
     match entries(file).map(|entries| CloudConfigType::of(&entries)) {
         Ok(CloudConfigType::File) => false,
         Ok(CloudConfigType::Secret | CloudConfigType::Merge) | Err(_) => true,

@@ -1,21 +1,20 @@
-//! YAML or JSON bytes to a small tree that keeps what typed readers need: the text as it was written, whether it
-//! was quoted, and its line. JSON is read as the subset of YAML that it is, as the cloud-controller-manager does.
-//! Plain scalars are not guessed into types here (`y` stays `y`); that is the readers' business.
-//! Error texts never quote the input, which may hold secrets.
+//! Parses YAML or JSON to a small tree with the text as written, whether it was quoted, and its line. JSON is read as a
+//! subset of YAML, as in the cloud-controller-manager. Plain scalars stay text (`y` stays `y`); typed readers convert
+//! them. Errors never quote the input, which may contain secrets.
 
 use std::sync::Arc;
 
 use serde_saphyr::budget::{EnforcingPolicy, check_yaml_budget};
 use serde_saphyr::granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Tag};
 
-use crate::problem::{Place, Problem, WHOLE_FILE};
+use crate::problem::{Location, Problem, WHOLE_FILE};
 use crate::source::MAX_FILE_BYTES;
 
-/// The deepest nesting of maps and lists that is read.
+/// Maximum nesting of maps and lists.
 const MAX_DEPTH: usize = 32;
-/// The most keys, values, maps and lists that are read.
+/// Maximum number of keys, values, maps and lists.
 const MAX_NODES: usize = 50_000;
-/// The longest part of a value that a problem repeats, in characters.
+/// Maximum length of the part of a value that a problem repeats, in characters.
 const MAX_SHOWN: usize = 60;
 
 /// One value of a document. Without `Debug`: it may hold a secret.
@@ -23,11 +22,11 @@ const MAX_SHOWN: usize = 60;
 pub(crate) struct Node {
     /// The line on which the value starts, from 1.
     pub(crate) line: usize,
-    /// What it is.
+    /// The value itself.
     pub(crate) content: Content,
 }
 
-/// What a value is.
+/// Content of a value.
 #[derive(Clone)]
 pub(crate) enum Content {
     /// Text as written (escapes resolved); `plain` when it was not quoted.
@@ -43,18 +42,18 @@ pub(crate) enum Content {
 pub(crate) struct Entry {
     pub(crate) key: String,
     pub(crate) line: usize,
-    /// The document it comes from, when that is another than the one it was laid into.
+    /// The document that it comes from, if it was merged into another one.
     pub(crate) document: Option<Arc<str>>,
     pub(crate) value: Node,
 }
 
 impl Node {
-    /// A scalar that was not quoted, from elsewhere than a file.
+    /// Creates an unquoted scalar that does not come from a file.
     pub(crate) fn plain(text: &str) -> Self {
         Self { line: 1, content: Content::Scalar { text: text.to_owned(), plain: true } }
     }
 
-    /// The text of an unquoted scalar that is not null.
+    /// Returns the text of an unquoted scalar that is not null.
     pub(crate) fn plain_text(&self) -> Option<&str> {
         match &self.content {
             Content::Scalar { text, plain: true } if !is_null(text) => Some(text),
@@ -62,7 +61,7 @@ impl Node {
         }
     }
 
-    /// The text of any scalar that is not null.
+    /// Returns the text of any scalar that is not null.
     pub(crate) fn text(&self) -> Option<&str> {
         match &self.content {
             Content::Scalar { text, plain } if !(*plain && is_null(text)) => Some(text),
@@ -70,19 +69,19 @@ impl Node {
         }
     }
 
-    /// Whether the value is null.
+    /// Returns whether the value is null.
     pub(crate) fn is_null(&self) -> bool {
         matches!(&self.content, Content::Scalar { text, plain: true } if is_null(text))
     }
 
-    /// Says what stands there, for a problem.
+    /// Describes the value, for a problem.
     pub(crate) fn describe(&self) -> String {
         match &self.content {
             Content::Scalar { text, plain: true } if is_null(text) => "nothing".to_owned(),
             Content::Scalar { text, plain: true } if looks_numeric(text) => {
                 format!("the number {}", shortened(text))
             }
-            Content::Scalar { text, plain: true } if as_switch(text).is_some() => {
+            Content::Scalar { text, plain: true } if as_boolean(text).is_some() => {
                 format!("the switch {text}")
             }
             Content::Scalar { text, .. } => format!("the text {}", quoted(text)),
@@ -91,7 +90,7 @@ impl Node {
         }
     }
 
-    /// Says what kind of value stands there, for a secret key.
+    /// Describes the kind of the value, for a secret key.
     pub(crate) fn describe_hidden(&self) -> String {
         match &self.content {
             Content::Scalar { .. } => "a value that is not shown here".to_owned(),
@@ -101,25 +100,25 @@ impl Node {
     }
 }
 
-/// Text in double quotes, escaped and shortened, for a problem.
+/// Returns text in double quotes, escaped and shortened, for a problem.
 pub(crate) fn quoted(text: &str) -> String {
     format!("{:?}", shortened(text))
 }
 
 fn shortened(text: &str) -> String {
-    let mut shown: String = text.chars().take(MAX_SHOWN).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
+    let mut excerpt: String = text.chars().take(MAX_SHOWN).collect();
+    if excerpt.len() < text.len() {
+        excerpt.push('…');
     }
-    shown
+    excerpt
 }
 
 fn is_null(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// A YAML 1.1 switch, which is what the cloud-controller-manager's reader takes unquoted.
-pub(crate) fn as_switch(text: &str) -> Option<bool> {
+/// Parses an unquoted YAML 1.1 boolean, as the cloud-controller-manager's reader does.
+pub(crate) fn as_boolean(text: &str) -> Option<bool> {
     let lower = text.to_ascii_lowercase();
     let mut title = lower.clone();
     if let Some(first) = title.get_mut(..1) {
@@ -133,7 +132,7 @@ pub(crate) fn as_switch(text: &str) -> Option<bool> {
     }
 }
 
-/// Whether some YAML reader takes the unquoted text for a number.
+/// Returns whether any YAML reader reads the unquoted text as a number.
 pub(crate) fn looks_numeric(text: &str) -> bool {
     let digits = text.replace('_', "");
     let unsigned = digits.trim_start_matches(['+', '-']);
@@ -148,12 +147,14 @@ pub(crate) fn looks_numeric(text: &str) -> bool {
     radix || special || decimal
 }
 
-/// Parses one document; `None` when it holds nothing. Never panics, refuses bombs (depth, size, aliases).
+/// Parses one document; `None` if it is empty. Never panics, and refuses documents that would exhaust resources (depth,
+/// size, aliases).
 pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Option<Node>, Box<Problem>> {
-    let refused = |line: Option<usize>, found: String, expected: &str, remedy: &str| {
+    let problem = |line: Option<usize>, found: String, expected: &str, remedy: &str| {
         let name = file.to_owned();
         Box::new(Problem {
-            place: line.map_or_else(|| Place::File(name.clone()), |line| Place::Line(name.clone(), line)),
+            location: line
+                .map_or_else(|| Location::File(name.clone()), |line| Location::Line(name.clone(), line)),
             field: WHOLE_FILE.to_owned(),
             found,
             expected: expected.to_owned(),
@@ -163,22 +164,22 @@ pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Option<Node>, Box<Proble
     if bytes.len() > MAX_FILE_BYTES {
         let expected = format!("at most {MAX_FILE_BYTES}");
         let found = format!("{} bytes", bytes.len());
-        return Err(refused(None, found, &expected, "check that this is a configuration file"));
+        return Err(problem(None, found, &expected, "check that this is a configuration file"));
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
-        refused(Some(line), "bytes that are not UTF-8".to_owned(), "UTF-8 text", "save the file as UTF-8")
+        problem(Some(line), "bytes that are not UTF-8".to_owned(), "UTF-8 text", "save the file as UTF-8")
     })?;
     let malformed = |error: &ScanError| {
         let found = format!("a syntax error ({})", error.kind());
-        refused(Some(error.marker().line()), found, "YAML or JSON", "correct the syntax at this line")
+        problem(Some(error.marker().line()), found, "YAML or JSON", "correct the syntax at this line")
     };
     if !is_within_limits(text).map_err(|e| malformed(&e))? {
         let expected = format!(
             "one document without aliases, at most {MAX_DEPTH} levels deep and with at most {MAX_NODES} values"
         );
         let remedy = "write aliases out and make the document simpler";
-        return Err(refused(None, "a document beyond the limits".to_owned(), &expected, remedy));
+        return Err(problem(None, "a document beyond the limits".to_owned(), &expected, remedy));
     }
     let mut builder = Builder::default();
     for event in Parser::new_from_str(text) {
@@ -186,13 +187,13 @@ pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Option<Node>, Box<Proble
         let line = span.start.line().max(1);
         builder.accept(event, line).map_err(|refusal| {
             let (found, expected, remedy) = refusal.texts();
-            refused(Some(line), found.to_owned(), expected, remedy)
+            problem(Some(line), found.to_owned(), expected, remedy)
         })?;
     }
     Ok(builder.root.filter(|root| !root.is_null()))
 }
 
-/// Whether the document is small and flat enough to be read at all.
+/// Returns whether the document is within the limits of depth and size.
 fn is_within_limits(text: &str) -> Result<bool, ScanError> {
     let budget = serde_saphyr::budget! {
         max_depth: MAX_DEPTH, flow_nesting_limit: MAX_DEPTH, max_nodes: MAX_NODES,
@@ -206,7 +207,7 @@ fn is_within_limits(text: &str) -> Result<bool, ScanError> {
     }
 }
 
-/// What the tree cannot hold.
+/// A construct that the tree does not support.
 enum Refusal {
     Alias,
     ComplexKey,
@@ -227,7 +228,7 @@ impl Refusal {
     }
 }
 
-/// A map or list whose end has not come yet.
+/// A map or list whose end has not been read yet.
 enum Open {
     List { line: usize, items: Vec<Node> },
     Map { line: usize, entries: Vec<Entry>, key: Option<(String, usize)> },
@@ -247,7 +248,7 @@ impl Builder {
             Event::Scalar(text, style, _, tag) => {
                 let plain = style == ScalarStyle::Plain && !is_text_tag(tag.as_deref())?;
                 let text = text.into_owned();
-                self.place(Node { line, content: Content::Scalar { text, plain } })
+                self.add_node(Node { line, content: Content::Scalar { text, plain } })
             }
             Event::SequenceStart(_, _, tag) => {
                 untagged(tag.as_deref())?;
@@ -264,7 +265,7 @@ impl Builder {
                     Open::List { line, items } => Node { line, content: Content::List(items) },
                     Open::Map { line, entries, key: _ } => Node { line, content: Content::Map(entries) },
                 };
-                self.place(node)
+                self.add_node(node)
             }
             Event::DocumentStart(..) => {
                 self.documents += 1;
@@ -276,12 +277,12 @@ impl Builder {
             | Event::DocumentEnd
             | Event::Anchor(..)
             | Event::Comment(..) => Ok(()),
-            // The parser's enum may grow; what is not known here is not guessed at.
+            // The parser's enum may grow.
             _ => Err(Refusal::Unknown),
         }
     }
 
-    fn place(&mut self, node: Node) -> Result<(), Refusal> {
+    fn add_node(&mut self, node: Node) -> Result<(), Refusal> {
         match self.open.last_mut() {
             None => self.root = Some(node),
             Some(Open::List { items, .. }) => items.push(node),

@@ -5,20 +5,20 @@ use std::time::Duration;
 /// The units, largest first, with their length in milliseconds.
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Why a text is not a duration.
+/// A text that is not a duration.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0:?} is not a duration such as 500ms, 2s or 1m30s")]
-pub struct BadDuration(String);
+pub struct InvalidDuration(String);
 
-/// Reads a duration: whole numbers with the units `h`, `m`, `s` and `ms`, larger units first and each at most once.
+/// Parses a duration: whole numbers with the units `h`, `m`, `s` and `ms`, larger units first and each at most once.
 ///
 /// # Errors
 /// Any other text, and one that exceeds the range of milliseconds in 64 bits.
-pub fn parse_duration(text: &str) -> Result<Duration, BadDuration> {
-    parse(text).ok_or_else(|| BadDuration(text.to_owned()))
+pub fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
+    parse(text).ok_or_else(|| InvalidDuration(text.to_owned()))
 }
 
-/// The same without an error to show.
+/// Parses a duration as [`parse_duration`] does; `None` if the text is invalid.
 pub(crate) fn parse(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total = 0_u64;
@@ -40,7 +40,7 @@ pub(crate) fn parse(text: &str) -> Option<Duration> {
     last.map(|_| Duration::from_millis(total))
 }
 
-/// Writes a duration as it is configured, in the largest unit that holds it exactly; whole milliseconds.
+/// Renders a duration as in a configuration, in the largest unit that expresses it exactly; in whole milliseconds.
 ///
 /// # Panics
 /// Never: one millisecond divides every whole number of them.

@@ -1,5 +1,5 @@
-//! How to sign in at ARM, decided once from both files and the environment, in upstream's order (C3): workload
-//! identity, managed identity, client secret, client certificate. Obtaining tokens is the ARM client's business.
+//! Selects the way to sign in to ARM from both files and the environment, in upstream's order (C3): workload identity,
+//! managed identity, client secret, client certificate. The ARM client obtains the tokens.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ use secrecy::SecretString;
 use crate::cloud::{CloudConfig, Login, is_loopback, is_segment, parse_address};
 use crate::controller::IdentityMode;
 use crate::document::quoted;
-use crate::problem::{Mismatch, Place, Problem};
+use crate::problem::{Location, Mismatch, Problem};
 use crate::value::{EffectiveValue, Origin, Value};
 
-/// A way to sign in, complete.
+/// A way to sign in, with all its parameters.
 #[derive(Clone, Debug)]
 pub enum Identity {
-    /// Not at all; the endpoint is this machine.
+    /// No sign-in; the endpoint is on this machine.
     Anonymous,
     /// A projected service account token is exchanged for a token.
     WorkloadIdentity {
@@ -50,7 +50,7 @@ pub enum Identity {
     },
 }
 
-/// Which managed identity.
+/// A managed identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManagedIdentity {
     /// The virtual machine's own.
@@ -62,7 +62,7 @@ pub enum ManagedIdentity {
 }
 
 impl Identity {
-    /// What the effective configuration calls it.
+    /// Returns the name in the effective configuration.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Anonymous => "anonymous",
@@ -74,7 +74,7 @@ impl Identity {
     }
 }
 
-/// What was decided, or why nothing could be.
+/// The selected identity, and the problems found.
 pub(crate) struct Decision {
     pub(crate) identity: Identity,
     pub(crate) login: Login,
@@ -82,49 +82,49 @@ pub(crate) struct Decision {
     pub(crate) effective: Vec<EffectiveValue>,
 }
 
-/// Decides; `mode_place` is where the mode was written, `cloud_file` the cloud configuration's name. With problems the
-/// identity must not be used.
-pub(crate) fn decide(
+/// Selects the identity. `mode_location` is the location of the mode, `cloud_file` the name of the cloud configuration.
+/// If there are problems, the identity must not be used.
+pub(crate) fn select(
     mode: IdentityMode,
-    mode_place: &Place,
+    mode_location: &Location,
     cloud_file: &str,
     cloud: &CloudConfig,
     env: &BTreeMap<String, String>,
 ) -> Decision {
-    let place = match mode {
-        IdentityMode::Anonymous => mode_place.clone(),
+    let location = match mode {
+        IdentityMode::Anonymous => mode_location.clone(),
         IdentityMode::WorkloadIdentity
         | IdentityMode::ManagedIdentity
         | IdentityMode::ClientSecret
         | IdentityMode::ClientCertificate
-        | IdentityMode::Auto => Place::File(cloud_file.to_owned()),
+        | IdentityMode::Auto => Location::File(cloud_file.to_owned()),
     };
-    let mut chooser = Chooser { cloud, env, place, problems: Vec::new(), effective: Vec::new() };
-    let login = chooser.login();
+    let mut selector = Selector { cloud, env, location, problems: Vec::new(), effective: Vec::new() };
+    let login = selector.login();
     let identity = match mode {
-        IdentityMode::Anonymous => chooser.anonymous(),
-        IdentityMode::WorkloadIdentity => chooser.workload_identity(),
-        IdentityMode::ManagedIdentity => chooser.managed_identity(),
-        IdentityMode::ClientSecret => chooser.client_secret(),
-        IdentityMode::ClientCertificate => chooser.client_certificate(),
-        IdentityMode::Auto => chooser.auto(),
+        IdentityMode::Anonymous => selector.anonymous(),
+        IdentityMode::WorkloadIdentity => selector.workload_identity(),
+        IdentityMode::ManagedIdentity => selector.managed_identity(),
+        IdentityMode::ClientSecret => selector.client_secret(),
+        IdentityMode::ClientCertificate => selector.client_certificate(),
+        IdentityMode::Auto => selector.auto(),
     };
-    let identity = chooser.in_the_tenant_of_the_network(identity);
-    chooser.check_identity_system(&identity);
-    chooser.check_encryption(&identity, &login);
-    let Chooser { problems, effective, .. } = chooser;
+    let identity = selector.apply_network_tenant(identity);
+    selector.check_identity_system(&identity);
+    selector.check_encryption(&identity, &login);
+    let Selector { problems, effective, .. } = selector;
     Decision { identity, login, problems, effective }
 }
 
-struct Chooser<'a> {
+struct Selector<'a> {
     cloud: &'a CloudConfig,
     env: &'a BTreeMap<String, String>,
-    place: Place,
+    location: Location,
     problems: Vec<Problem>,
     effective: Vec<EffectiveValue>,
 }
 
-impl Chooser<'_> {
+impl Selector<'_> {
     fn auto(&mut self) -> Identity {
         let cloud = self.cloud;
         let file = cloud.file();
@@ -142,7 +142,7 @@ impl Chooser<'_> {
             return self.client_certificate();
         }
         let found = match &file.aad_msi_data_plane_identity_path {
-            Some(_) => "aadMSIDataPlaneIdentityPath, which this service does not know",
+            Some(_) => "aadMSIDataPlaneIdentityPath, which this controller does not support",
             None => "no credentials in the cloud configuration and the environment",
         };
         let remedy = "set useFederatedWorkloadIdentityExtension, useManagedIdentityExtension, or aadClientId with \
@@ -156,7 +156,7 @@ impl Chooser<'_> {
         let origin = self.origin_of(from_env.is_some(), "AZURE_CLIENT_SECRET", "aadClientSecret");
         let secret = from_env.or_else(|| self.cloud.file().aad_client_secret.clone());
         if secret.is_some() {
-            self.show("clientSecret", Value::Secret, origin);
+            self.record("clientSecret", Value::Secret, origin);
         } else {
             let remedy = "set AZURE_CLIENT_SECRET or aadClientSecret, or write another identity";
             self.refuse("aadClientSecret", "nothing", Mismatch::new("the application's secret", remedy));
@@ -170,7 +170,7 @@ impl Chooser<'_> {
         match &path {
             Some(path) => {
                 let origin = self.origin_of(false, "", "aadClientCertPath");
-                self.show("clientCertificate", Value::Text(path.clone()), origin);
+                self.record("clientCertificate", Value::Text(path.clone()), origin);
             }
             None => {
                 let remedy = "set aadClientCertPath to a PKCS#12 or PEM file, or write another identity";
@@ -181,25 +181,26 @@ impl Chooser<'_> {
         let password = self.cloud.file().aad_client_cert_password.clone();
         if password.is_some() {
             let origin = self.origin_of(false, "", "aadClientCertPassword");
-            self.show("clientCertificatePassword", Value::Secret, origin);
+            self.record("clientCertificatePassword", Value::Secret, origin);
         }
         let (tenant_id, client_id) = (self.tenant_id(), self.client_id());
         Identity::ClientCertificate { tenant_id, client_id, path: path.unwrap_or_default().into(), password }
     }
 
-    /// Load balancers in another tenant: upstream signs in there with the same application and its secret or
-    /// certificate. A managed identity takes its token there from a key vault, which this service does not.
-    fn in_the_tenant_of_the_network(&mut self, mut identity: Identity) -> Identity {
+    /// Applies the tenant of the load balancers if it is another one. Upstream signs in there with the same application
+    /// and its secret or certificate. For a managed identity, upstream reads a token from a key vault; this controller
+    /// does not.
+    fn apply_network_tenant(&mut self, mut identity: Identity) -> Identity {
         let key = "networkResourceTenantID";
         let Some(network) = self.cloud.file().network_resource_tenant_id.clone() else { return identity };
-        let (name, same) = (identity.name(), |own: &str| network.eq_ignore_ascii_case(own));
+        let (name, is_own_tenant) = (identity.name(), |own: &str| network.eq_ignore_ascii_case(own));
         let own = match &mut identity {
             Identity::Anonymous => return identity,
             Identity::ClientSecret { tenant_id, .. } | Identity::ClientCertificate { tenant_id, .. } => {
-                if !same(tenant_id) {
+                if !is_own_tenant(tenant_id) {
                     self.effective.retain(|entry| entry.path != "tenantId");
                     let origin = self.origin_of(false, "", key);
-                    self.show("tenantId", Value::Text(network.clone()), origin);
+                    self.record("tenantId", Value::Text(network.clone()), origin);
                     self.check_tenant(&Origin::File, key, &network);
                     *tenant_id = network;
                 }
@@ -208,27 +209,26 @@ impl Chooser<'_> {
             Identity::WorkloadIdentity { tenant_id, .. } => tenant_id.as_str(),
             Identity::Managed(_) => self.cloud.tenant_id(),
         };
-        if !same(own) {
+        if !is_own_tenant(own) {
             let found = format!("{} with the identity {name}", quoted(&network));
             let remedy =
                 "sign in with aadClientId and aadClientSecret or aadClientCertPath, or remove the key";
-            let expected =
-                "the tenant of the identity, for only a client secret or certificate works in another";
+            let expected = "the tenant of the identity, because only a client secret or certificate works in another tenant";
             self.refuse(key, &found, Mismatch::new(expected, remedy));
         }
         identity
     }
 
-    /// AD FS has other token requests than Entra ID.
+    /// Refuses AD FS, whose token requests differ from those of Entra ID.
     fn check_identity_system(&mut self, identity: &Identity) {
-        let asks = match identity {
+        let uses_authority = match identity {
             Identity::Anonymous | Identity::Managed(_) => false,
             Identity::WorkloadIdentity { .. }
             | Identity::ClientSecret { .. }
             | Identity::ClientCertificate { .. } => true,
         };
         let system = self.cloud.file().identity_system.clone().unwrap_or_default();
-        if asks && system.eq_ignore_ascii_case("adfs") {
+        if uses_authority && system.eq_ignore_ascii_case("adfs") {
             let remedy =
                 "remove the key, or use a managed identity; only Entra ID gives tokens to this controller";
             self.refuse("identitySystem", &quoted(&system), Mismatch::new("azure_ad", remedy));
@@ -253,7 +253,7 @@ impl Chooser<'_> {
             self.origin_of(from_env.is_some(), "AZURE_FEDERATED_TOKEN_FILE", "aadFederatedTokenFile");
         let token_file = from_env.or_else(|| self.cloud.file().aad_federated_token_file.clone());
         match &token_file {
-            Some(path) => self.show("tokenFile", Value::Text(path.clone()), origin),
+            Some(path) => self.record("tokenFile", Value::Text(path.clone()), origin),
             None => {
                 let remedy =
                     "set AZURE_FEDERATED_TOKEN_FILE or aadFederatedTokenFile, or write another identity";
@@ -265,14 +265,15 @@ impl Chooser<'_> {
         Identity::WorkloadIdentity { tenant_id, client_id, token_file: token_file.unwrap_or_default().into() }
     }
 
-    /// With an AKS identity binding, Entra ID trusts a proxy of the cluster, and no token of a service account.
+    /// Refuses an AKS identity binding, with which Entra ID trusts a proxy of the cluster and no service account
+    /// tokens.
     fn check_identity_binding(&mut self) {
         let name = "AZURE_KUBERNETES_TOKEN_PROXY";
         if self.variable(name).is_none() {
             return;
         }
         self.problems.push(Problem {
-            place: Place::Environment(name.to_owned()),
+            location: Location::Environment(name.to_owned()),
             field: name.to_owned(),
             found: "an AKS identity binding".to_owned(),
             expected: "workload identity without a token proxy, which this controller cannot use".to_owned(),
@@ -288,8 +289,8 @@ impl Chooser<'_> {
             Some(_) => self.origin_of(false, "", "userAssignedIdentityID"),
             None => Origin::Default,
         };
-        let shown = id.clone().map_or(Value::Absent, Value::Text);
-        self.show("userAssignedIdentityID", shown, origin);
+        let value = id.clone().map_or(Value::Absent, Value::Text);
+        self.record("userAssignedIdentityID", value, origin);
         Identity::Managed(match id {
             None => ManagedIdentity::SystemAssigned,
             Some(id) if id.to_ascii_lowercase().contains("/subscriptions/") => {
@@ -304,13 +305,14 @@ impl Chooser<'_> {
         let origin = self.origin_of(from_env.is_some(), "AZURE_TENANT_ID", "tenantId");
         let tenant = from_env.unwrap_or_else(|| self.cloud.tenant_id().to_owned());
         self.check_tenant(&origin, "tenantId", &tenant);
-        self.show("tenantId", Value::Text(tenant.clone()), origin);
+        self.record("tenantId", Value::Text(tenant.clone()), origin);
         tenant
     }
 
-    /// Neither secrets nor tokens go by plain http, not even to this machine: the client refuses to send them.
+    /// Requires https for endpoints that receive secrets or tokens, even on this machine: the client refuses plain
+    /// http.
     fn check_encryption(&mut self, identity: &Identity, login: &Login) {
-        let (sends_token, asks_authority) = match identity {
+        let (sends_token, sends_secret) = match identity {
             Identity::Anonymous => (false, false),
             Identity::Managed(_) => (true, false),
             Identity::WorkloadIdentity { .. }
@@ -328,27 +330,27 @@ impl Chooser<'_> {
             Login::Known { authority_host, .. } => Some(authority_host),
             Login::Metadata { authority_host, .. } => authority_host.as_ref(),
         };
-        if let Some(host) = authority.filter(|host| asks_authority && host.scheme() != "https") {
+        if let Some(host) = authority.filter(|host| sends_secret && host.scheme() != "https") {
             let found = quoted(host.as_str());
             let mismatch = Mismatch::new("an absolute https address", "use https");
             self.refuse("AZURE_AUTHORITY_HOST", &found, mismatch);
         }
     }
 
-    /// A tenant stands in the address that tokens are asked from.
+    /// Checks a tenant, which becomes a part of the URL of token requests.
     fn check_tenant(&mut self, origin: &Origin, key: &str, tenant: &str) {
-        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
-        if is_segment(tenant) && tenant.chars().all(fits) {
+        let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+        if is_segment(tenant) && tenant.chars().all(is_valid) {
             return;
         }
-        let (place, field) = match origin {
-            Origin::Environment(name) => (Place::Environment(name.clone()), name.as_str()),
+        let (location, field) = match origin {
+            Origin::Environment(name) => (Location::Environment(name.clone()), name.as_str()),
             Origin::File | Origin::Secret | Origin::Default | Origin::Compatibility => {
-                (self.place.clone(), key)
+                (self.location.clone(), key)
             }
         };
         self.problems.push(Problem {
-            place,
+            location,
             field: field.to_owned(),
             found: quoted(tenant),
             expected: "a tenant's id or domain".to_owned(),
@@ -361,7 +363,7 @@ impl Chooser<'_> {
         let origin = self.origin_of(from_env.is_some(), "AZURE_CLIENT_ID", "aadClientId");
         match from_env.or_else(|| self.cloud.file().aad_client_id.clone()) {
             Some(client) => {
-                self.show("clientId", Value::Text(client.clone()), origin);
+                self.record("clientId", Value::Text(client.clone()), origin);
                 client
             }
             None => {
@@ -373,7 +375,7 @@ impl Chooser<'_> {
         }
     }
 
-    /// Where tokens come from; `AZURE_AUTHORITY_HOST` replaces the authority host.
+    /// Returns the source of tokens; `AZURE_AUTHORITY_HOST` replaces the authority host.
     fn login(&mut self) -> Login {
         let login = self.cloud.login();
         let name = "AZURE_AUTHORITY_HOST";
@@ -382,7 +384,7 @@ impl Chooser<'_> {
         };
         match parse_address(&text) {
             Ok(host) => {
-                self.show(
+                self.record(
                     "authorityHost",
                     Value::Text(host.to_string()),
                     Origin::Environment(name.to_owned()),
@@ -392,7 +394,7 @@ impl Chooser<'_> {
             Err(mismatch) => {
                 let Mismatch { found, expected, remedy } = mismatch;
                 self.problems.push(Problem {
-                    place: Place::Environment(name.to_owned()),
+                    location: Location::Environment(name.to_owned()),
                     field: name.to_owned(),
                     found: found.unwrap_or_default(),
                     expected,
@@ -403,23 +405,23 @@ impl Chooser<'_> {
         }
     }
 
-    /// Where a value came from: this variable, or this key of the cloud configuration.
+    /// Returns the origin of a value: this variable, or this key of the cloud configuration.
     fn origin_of(&self, from_env: bool, name: &str, key: &str) -> Origin {
         if from_env { Origin::Environment(name.to_owned()) } else { self.cloud.origin(key, true) }
     }
 
-    /// An environment variable that is set and not empty.
+    /// Returns an environment variable that is set and not empty.
     fn variable(&self, name: &str) -> Option<String> {
         self.env.get(name).filter(|value| !value.is_empty()).cloned()
     }
 
-    fn show(&mut self, path: &str, value: Value, origin: Origin) {
+    fn record(&mut self, path: &str, value: Value, origin: Origin) {
         self.effective.push(EffectiveValue::new(path, value, origin));
     }
 
     fn refuse(&mut self, field: &str, found: &str, mismatch: Mismatch) {
         let Mismatch { found: _, expected, remedy } = mismatch;
-        let (place, field, found) = (self.place.clone(), field.to_owned(), found.to_owned());
-        self.problems.push(Problem { place, field, found, expected, remedy });
+        let (location, field, found) = (self.location.clone(), field.to_owned(), found.to_owned());
+        self.problems.push(Problem { location, field, found, expected, remedy });
     }
 }

@@ -1,7 +1,7 @@
-//! Configuration files to a validated configuration (C1-C4): the cloud-controller-manager's cloud configuration and this
-//! product's controller.yaml, with environment overrides. All problems are reported at once, each with its remedy;
-//! secrets appear in no problem, no `Debug` and no effective configuration. The only IO is [`read`]. Machines never see
-//! [`Config`]; the wiring maps it to their parameters.
+//! Reads and validates the configuration (C1-C4): the cloud-controller-manager's cloud configuration and the
+//! controller's own controller.yaml, with environment overrides. All problems are reported together, each with its
+//! remedy. Secrets appear in no problem, no `Debug` output and no effective configuration. The only IO is [`read`].
+//! Machines never see [`Config`]; the wiring maps it to their parameters.
 
 mod cloud;
 mod controller;
@@ -18,7 +18,7 @@ mod value;
 pub use cloud::{
     BalancerConfiguration, Cloud, CloudConfig, CloudConfigType, DEFAULT_CLIENT_RETRIES, DEFAULT_MAX_RETRIES,
     DEFAULT_UPDATE_INTERVAL, LoadBalancerSku, Login, MIN_READS_PER_SECOND, PoolMembers, RateLimit,
-    is_loopback, secret_counts,
+    is_loopback, is_secret_used,
 };
 pub use controller::{
     AdminState, ApiVersion, Batching, Budget, Client, Compatibility, ControllerConfig, DefaultValue,
@@ -27,10 +27,10 @@ pub use controller::{
     ObjectName, Resync, SECTIONS, Section, Services, SourcesKubernetes, Writer, Xds, environment_name,
     reference, schema,
 };
-pub use duration::{BadDuration, parse_duration, render as render_duration};
+pub use duration::{InvalidDuration, parse_duration, render as render_duration};
 pub use identity::{Identity, ManagedIdentity};
 pub use load::{Config, Loaded};
-pub use problem::{Place, Problem, Report, WHOLE_FILE, Warning};
+pub use problem::{Location, Problem, Report, WHOLE_FILE, Warning};
 pub use secrecy::{ExposeSecret, SecretString};
 pub use selector::{LabelSelector, Requirement};
 pub use source::{CloudSource, MAX_FILE_BYTES, Source, read};

@@ -1,16 +1,16 @@
-//! Both files and the environment together: what only they together can get wrong (C3), and the effective configuration.
+//! Loads both files and the environment, checks them against each other (C3), and builds the effective configuration.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::cloud::{CloudConfig, DEFAULT_UPDATE_INTERVAL, Login};
-use crate::controller::{self, ControllerConfig, Departure, MAX_RETRY_INTERVAL, Mode, Reader};
+use crate::controller::{self, ControllerConfig, Deviation, MAX_RETRY_INTERVAL, Mode, Reader};
 use crate::document;
 use crate::duration;
 use crate::identity::{self, Decision, Identity};
-use crate::problem::{Place, Problem, Report, Warning};
+use crate::problem::{Location, Problem, Report, Warning};
 use crate::source::{CloudSource, Source};
-use crate::value::{EffectiveValue, Origin, Show, render_section};
+use crate::value::{EffectiveValue, Origin, ToValue, render_section};
 
 /// A valid configuration.
 #[derive(Clone, Debug)]
@@ -19,19 +19,19 @@ pub struct Config {
     pub cloud: CloudConfig,
     /// The settings of controller.yaml.
     pub controller: ControllerConfig,
-    /// How to sign in at ARM.
+    /// The way to sign in to ARM.
     pub identity: Identity,
-    /// Where tokens come from, with `AZURE_AUTHORITY_HOST` taken into account.
+    /// The source of tokens, including `AZURE_AUTHORITY_HOST`.
     pub login: Login,
     effective: Effective,
 }
 
-/// A valid configuration with what is worth telling about it.
+/// A valid configuration with its warnings.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// What works, but probably not as meant.
+    /// Values that are valid, but probably mistakes.
     pub warnings: Vec<Warning>,
 }
 
@@ -45,8 +45,8 @@ struct Effective {
 }
 
 impl Config {
-    /// Reads both files with the environment's overrides. Reports the problems of both files at once; what needs both
-    /// to be valid is checked when they are.
+    /// Reads both files with the environment's overrides. Reports the problems of both files together. Checks that need
+    /// both files run only if both are valid.
     pub fn load(
         cloud: impl Into<CloudSource>,
         controller: Source,
@@ -65,20 +65,20 @@ impl Config {
         let tick = cloud_config.as_ref().map_or(DEFAULT_UPDATE_INTERVAL, CloudConfig::update_interval);
         let mut reader = Reader::new(controller.name(), root.as_ref(), env, tick);
         let mut settings = ControllerConfig::read(&mut reader);
-        let departures = controller::imitate(&mut settings, &mut reader.effective, tick);
-        warnings.extend(reader.near_misses());
+        let deviations = controller::apply_upstream_profile(&mut settings, &mut reader.effective, tick);
+        warnings.extend(reader.misspelt_variables());
         problems.append(&mut reader.problems);
         let mut checks = Checks { file: controller.name(), values: reader.effective, problems, warnings };
-        checks.settings(&settings);
-        checks.departures(&departures);
+        checks.check_settings(&settings);
+        checks.report_deviations(&deviations);
         let decision =
             cloud_config.as_ref().map(|config| checks.identity(&settings, config, cloud.name(), env));
         if let Some(cloud) = &cloud_config {
-            checks.both(&settings, cloud);
+            checks.check_both_files(&settings, cloud);
         }
         let Checks { values, mut problems, warnings, .. } = checks;
         if let Some(cloud) = cloud_config.as_ref().filter(|_| !problems.is_empty()) {
-            // A key that is missing may be there in another spelling.
+            // A missing key may be present in another spelling.
             problems.extend_from_slice(cloud.misspelt());
         }
         match (Report::of(problems), cloud_config, decision) {
@@ -101,13 +101,13 @@ impl Config {
         }
     }
 
-    /// Every load balancer that may hold pools of this cluster, each also with `-internal`.
+    /// Returns every load balancer that may hold pools of this cluster, each also with `-internal`.
     pub fn managed_load_balancers(&self) -> Vec<String> {
         self.cloud.managed_load_balancers(&self.controller.cluster_name)
     }
 
-    /// The values in force of both files and of the identity, secrets redacted, as YAML; each line says where its value
-    /// came from.
+    /// Returns the values in force of both files and of the identity as YAML, secrets redacted; each line has the
+    /// origin of its value.
     pub fn effective(&self) -> String {
         let Effective { cloud_source, controller_source, cloud, controller, identity } = &self.effective;
         let title = |text: &str| text.replace(char::is_control, " ");
@@ -121,17 +121,17 @@ impl Config {
         )
     }
 
-    /// The values of the cloud configuration that are in force.
+    /// Returns the values of the cloud configuration that are in force.
     pub fn effective_cloud(&self) -> &[EffectiveValue] {
         &self.effective.cloud
     }
 
-    /// The values of controller.yaml that are in force.
+    /// Returns the values of controller.yaml that are in force.
     pub fn effective_controller(&self) -> &[EffectiveValue] {
         &self.effective.controller
     }
 
-    /// What signing in uses.
+    /// Returns the values that signing in uses.
     pub fn effective_identity(&self) -> &[EffectiveValue] {
         &self.effective.identity
     }
@@ -145,13 +145,13 @@ struct Checks<'a> {
 }
 
 impl Checks<'_> {
-    /// What several keys of controller.yaml together can get wrong.
-    fn settings(&mut self, settings: &ControllerConfig) {
+    /// Checks combinations of keys of controller.yaml.
+    fn check_settings(&mut self, settings: &ControllerConfig) {
         let batching = &settings.batching;
         if batching.quiet_period > batching.max_delay {
             let longest = duration::render(batching.max_delay);
             self.problems.push(Problem {
-                place: self.place("batching.quietPeriod"),
+                location: self.location("batching.quietPeriod"),
                 field: "batching.quietPeriod".to_owned(),
                 found: duration::render(batching.quiet_period),
                 expected: format!("at most batching.maxDelay, which is {longest}"),
@@ -161,26 +161,26 @@ impl Checks<'_> {
         let (own, shared) = (&settings.leader_election, &settings.lease);
         if (&own.namespace, &own.name) == (&shared.namespace, &shared.name) {
             self.problems.push(Problem {
-                place: self.place("leaderElection.name"),
+                location: self.location("leaderElection.name"),
                 field: "leaderElection.name".to_owned(),
                 found: format!("{}/{}", own.namespace.as_str(), own.name.as_str()),
                 expected: "another Lease than that of lease.namespace and lease.name".to_owned(),
-                remedy: "leave out both names, or give the replicas a Lease of their own".to_owned(),
+                remedy: "remove both names, or give the replicas a Lease of their own".to_owned(),
             });
         }
-        self.listed(settings);
-        self.listeners(settings);
+        self.check_listed_pools(settings);
+        self.check_listeners(settings);
     }
 
-    /// That no pool of the list is one of the cluster as a whole, which holds all nodes and which no source may fill
-    /// (D2).
-    fn listed(&mut self, settings: &ControllerConfig) {
+    /// Checks that no listed pool is one of the cluster's own pools, which contain all nodes and which no source may
+    /// fill (D2).
+    fn check_listed_pools(&mut self, settings: &ControllerConfig) {
         let cluster = &settings.cluster_name;
         let own = [cluster.clone(), format!("{cluster}-IPv6")];
         for (index, pool) in settings.pools.iter().enumerate() {
             if own.iter().any(|name| name.eq_ignore_ascii_case(&pool.backend_pool)) {
                 self.problems.push(Problem {
-                    place: self.place("pools"),
+                    location: self.location("pools"),
                     field: format!("pools[{index}].backendPool"),
                     found: pool.backend_pool.clone(),
                     expected: format!("another pool than those of the whole cluster, {}", own.join(" and ")),
@@ -190,37 +190,37 @@ impl Checks<'_> {
         }
     }
 
-    /// What the listeners together can get wrong; the one with TLS is open where certificate and key are set, and the one
-    /// of CSDS where there are pools for it to tell of.
-    fn listeners(&mut self, settings: &ControllerConfig) {
+    /// Checks that listeners have distinct addresses. The listener with TLS is open if certificate and key are set,
+    /// that of CSDS if pools are configured.
+    fn check_listeners(&mut self, settings: &ControllerConfig) {
         let (http, tls) = (&settings.http, &settings.http_tls);
         let health = ("http.healthListen", http.health_listen);
         let admin = ("http.adminListen", http.admin_listen);
-        self.apart(admin, &[health]);
+        self.require_distinct(admin, &[health]);
         let (certificate, key) = ("http.tls.certificate", "http.tls.key");
         match (&tls.certificate, &tls.key) {
             (None, None) => {}
             (Some(_), Some(_)) => {
-                self.apart(("http.adminTlsListen", http.admin_tls_listen), &[health, admin]);
+                self.require_distinct(("http.adminTlsListen", http.admin_tls_listen), &[health, admin]);
             }
-            (None, Some(_)) => self.half(certificate, key),
-            (Some(_), None) => self.half(key, certificate),
+            (None, Some(_)) => self.require_both(certificate, key),
+            (Some(_), None) => self.require_both(key, certificate),
         }
         if !settings.pools.is_empty() {
             let with_tls = tls.certificate.is_some() && tls.key.is_some();
             let admin_tls = with_tls.then_some(("http.adminTlsListen", http.admin_tls_listen));
             let others: Vec<_> = [health, admin].into_iter().chain(admin_tls).collect();
-            self.apart(("http.csdsListen", http.csds_listen), &others);
+            self.require_distinct(("http.csdsListen", http.csds_listen), &others);
         }
     }
 
-    /// That a key is not set and this other one is; a value that was refused has been told of.
-    fn half(&mut self, missing: &str, set: &str) {
+    /// Reports a missing key that must be set together with another one, unless its value was refused already.
+    fn require_both(&mut self, missing: &str, set: &str) {
         if self.problems.iter().any(|problem| problem.field == missing) {
             return;
         }
         self.problems.push(Problem {
-            place: self.place(missing),
+            location: self.location(missing),
             field: missing.to_owned(),
             found: "nothing".to_owned(),
             expected: format!("the absolute path of a file in PEM, because {set} is set"),
@@ -228,27 +228,29 @@ impl Checks<'_> {
         });
     }
 
-    /// That a listener has no address of one of the others; port 0 is another one each time.
-    fn apart(&mut self, (field, address): (&str, SocketAddr), others: &[(&str, SocketAddr)]) {
-        for (other, taken) in others.iter().filter(|(_, taken)| overlap(*taken, address)) {
+    /// Checks that a listener does not have the address of another one; port 0 never conflicts.
+    fn require_distinct(&mut self, (field, address): (&str, SocketAddr), others: &[(&str, SocketAddr)]) {
+        for (other, other_address) in
+            others.iter().filter(|(_, other_address)| overlaps(*other_address, address))
+        {
             if address.port() != 0 {
                 self.problems.push(Problem {
-                    place: self.place(field),
+                    location: self.location(field),
                     field: field.to_owned(),
                     found: address.to_string(),
-                    expected: format!("another port than {other}, which is {taken}"),
+                    expected: format!("another port than {other}, which is {other_address}"),
                     remedy: "give each listener a port of its own".to_owned(),
                 });
             }
         }
     }
 
-    /// What was set in spite of `compatibility: upstream`.
-    fn departures(&mut self, departures: &[Departure]) {
-        for Departure { path, expected } in departures {
+    /// Warns about keys whose values deviate from `compatibility: upstream`.
+    fn report_deviations(&mut self, deviations: &[Deviation]) {
+        for Deviation { path, expected } in deviations {
             let message = format!(
-                "set, and so not what compatibility: upstream has, which is {expected}; remove the key, or \
-                 live with the difference"
+                "deviates from compatibility: upstream, which has {expected}; remove the key, or accept the \
+                 difference"
             );
             self.warn(path, &message);
         }
@@ -261,18 +263,18 @@ impl Checks<'_> {
         cloud_file: &str,
         env: &BTreeMap<String, String>,
     ) -> Decision {
-        let place = self.place("identity");
-        let mut decision = identity::decide(settings.identity, &place, cloud_file, cloud, env);
+        let location = self.location("identity");
+        let mut decision = identity::select(settings.identity, &location, cloud_file, cloud, env);
         let origin = self.origin("identity");
         decision
             .effective
-            .insert(0, EffectiveValue::new("kind", decision.identity.name().to_owned().show(), origin));
+            .insert(0, EffectiveValue::new("kind", decision.identity.name().to_owned().to_value(), origin));
         self.problems.append(&mut decision.problems);
         decision
     }
 
-    /// What both files together make questionable.
-    fn both(&mut self, settings: &ControllerConfig, cloud: &CloudConfig) {
+    /// Warns about doubtful combinations of both files.
+    fn check_both_files(&mut self, settings: &ControllerConfig, cloud: &CloudConfig) {
         let is_default = self.origin("batching.retryInterval") == Origin::Default;
         if is_default && cloud.update_interval() > MAX_RETRY_INTERVAL {
             self.warn(
@@ -300,8 +302,8 @@ impl Checks<'_> {
     }
 
     fn warn(&mut self, field: &str, message: &str) {
-        let place = self.place(field);
-        self.warnings.push(Warning { place, field: field.to_owned(), message: message.to_owned() });
+        let location = self.location(field);
+        self.warnings.push(Warning { location, field: field.to_owned(), message: message.to_owned() });
     }
 
     fn origin(&self, path: &str) -> Origin {
@@ -309,19 +311,19 @@ impl Checks<'_> {
         entry.map_or(Origin::Default, |entry| entry.origin.clone())
     }
 
-    /// The environment variable that set the key, else the file.
-    fn place(&self, path: &str) -> Place {
+    /// Returns the environment variable that sets the key, else the file.
+    fn location(&self, path: &str) -> Location {
         match self.origin(path) {
-            Origin::Environment(name) => Place::Environment(name),
+            Origin::Environment(name) => Location::Environment(name),
             Origin::File | Origin::Secret | Origin::Default | Origin::Compatibility => {
-                Place::File(self.file.to_owned())
+                Location::File(self.file.to_owned())
             }
         }
     }
 }
 
-/// Whether two listeners cannot be open at the same time.
-fn overlap(left: SocketAddr, right: SocketAddr) -> bool {
+/// Returns whether two listeners cannot be open at the same time.
+fn overlaps(left: SocketAddr, right: SocketAddr) -> bool {
     let everywhere = |address: SocketAddr| address.ip().is_unspecified();
     left.port() == right.port() && (left.ip() == right.ip() || everywhere(left) || everywhere(right))
 }

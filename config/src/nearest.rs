@@ -1,47 +1,47 @@
-//! What a misspelt key or word probably means, by edit distance. Case does not count.
+//! Suggests corrections of misspelt keys and words, by edit distance. Case does not count.
 
 use strsim::damerau_levenshtein;
 
-/// The longest text that is compared, in characters; longer ones are cut.
+/// Maximum length of compared texts, in characters; longer ones are truncated.
 const MAX_COMPARED: usize = 64;
 
-/// The candidate nearest to `path`: by the whole path, or by its last segment when only the section is wrong.
-/// The first of equals wins; `None` only without candidates.
+/// Returns the candidate nearest to `path`: by the whole path, or by its last segment if only the section is wrong. Of
+/// equal candidates, returns the first; `None` only without candidates.
 pub(crate) fn nearest<'a>(path: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates.into_iter().min_by_key(|candidate| {
-        let whole = distance(path, candidate);
-        let leaf = distance(last_segment(path), last_segment(candidate)) + 1;
-        whole.min(leaf)
+        let path_distance = distance(path, candidate);
+        let leaf_distance = distance(last_segment(path), last_segment(candidate)) + 1;
+        path_distance.min(leaf_distance)
     })
 }
 
-/// The nearest candidate, if `written` is probably a misspelling of it: at most a third of the characters differ, or one
-/// is the beginning of the other.
+/// Returns the nearest candidate if `written` is probably a misspelling of it: at most a third of the characters
+/// differ, or one is a prefix of the other.
 pub(crate) fn resembling<'a>(
     written: &str,
     candidates: impl IntoIterator<Item = &'a str> + Clone,
 ) -> Option<&'a str> {
-    let misspelt = within(written, candidates.clone(), |length| (length / 3).max(1));
-    misspelt.or_else(|| candidates.into_iter().find(|candidate| begins(written, candidate)))
+    let misspelt = nearest_within(written, candidates.clone(), |length| (length / 3).max(1));
+    misspelt.or_else(|| candidates.into_iter().find(|candidate| is_prefix_of_other(written, candidate)))
 }
 
-/// Whether one text begins with the other, of which three characters are enough.
-fn begins(left: &str, right: &str) -> bool {
+/// Returns whether one text of at least three characters is a prefix of the other.
+fn is_prefix_of_other(left: &str, right: &str) -> bool {
     let (left, right) = (left.to_ascii_lowercase(), right.to_ascii_lowercase());
     left.len().min(right.len()) >= 3 && (left.starts_with(&right) || right.starts_with(&left))
 }
 
-/// The candidate of which `written` is a misspelling: at most a sixth of the characters differ, and four. Similar keys of
-/// other programs do not count.
+/// Returns the candidate that `written` misspells: at most a sixth of the characters differ, and at most four. The
+/// limit is strict because the file has similar keys of other programs.
 pub(crate) fn misspelling_of<'a>(
     written: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    within(written, candidates, |length| (length / 6).clamp(1, 4))
+    nearest_within(written, candidates, |length| (length / 6).clamp(1, 4))
 }
 
-/// The nearest candidate, if no more edits lead to it than its length allows.
-fn within<'a>(
+/// Returns the nearest candidate if its distance is within the limit for its length.
+fn nearest_within<'a>(
     written: &str,
     candidates: impl IntoIterator<Item = &'a str>,
     allowed: impl Fn(usize) -> usize,
@@ -55,7 +55,7 @@ fn last_segment(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
-/// How many characters have to be inserted, removed, replaced or swapped with their neighbour.
+/// Returns the number of characters to insert, remove, replace or swap with their neighbour.
 pub(crate) fn distance(left: &str, right: &str) -> usize {
     let cut = |text: &str| text.chars().take(MAX_COMPARED).collect::<String>().to_ascii_lowercase();
     damerau_levenshtein(&cut(left), &cut(right))
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c1_only_what_resembles_is_a_misspelling() {
+    fn c1_only_similar_texts_are_misspellings() {
         let words = ["observe", "add-only", "enforce"];
         let rows = [
             ("observ", Some("observe")),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_a_key_in_the_wrong_section_finds_its_right_place() {
+    fn c1_a_key_in_the_wrong_section_finds_the_right_one() {
         let candidates = ["batching.quietPeriod", "batching.maxDelay", "members.add"];
         assert_eq!(nearest("quietPeriod", candidates), Some("batching.quietPeriod"));
         assert_eq!(nearest("members.maxDelai", candidates), Some("batching.maxDelay"));

@@ -1,62 +1,64 @@
-//! What is wrong with a configuration, and what to do about it. Owns the texts' shape; the readers own the contents.
-//! Values of secret keys never reach this module.
+//! Problems and warnings of a configuration, with remedies. This module owns the form of the messages; the readers own
+//! their content. Values of secret keys never reach this module.
 
 use std::fmt;
 
 /// The `field` of a problem that concerns a file as a whole.
 pub const WHOLE_FILE: &str = "whole file";
 
-/// One thing that the operator has to change before the service can start.
+/// An error in the configuration, which prevents the start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: found {found}, expected {expected}; {remedy}", Subject(place, field))]
+#[error("{}: found {found}, expected {expected}; {remedy}", Subject(location, field))]
 pub struct Problem {
-    /// Where the value was written: a file, a line of it, or an environment variable.
-    pub place: Place,
-    /// The key with its full path, as the file spells it where it stands in a file.
+    /// Location of the value: a file, a line of it, or an environment variable.
+    pub location: Location,
+    /// The key with its full path, spelled as in the file.
     pub field: String,
-    /// What stands there; never the value of a secret key.
+    /// Description of the value found; never the value of a secret key.
     pub found: String,
-    /// What belongs there.
+    /// Description of the expected value.
     pub expected: String,
     /// What to do.
     pub remedy: String,
 }
 
-/// One thing that works, but probably not as its author meant it.
+/// A valid value that is probably a mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// Where the value was written.
-    pub place: Place,
+    /// Location of the value.
+    pub location: Location,
     /// The key with its full path.
     pub field: String,
-    /// What follows from the value.
+    /// The effect of the value.
     pub message: String,
 }
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place, field, message } = self;
-        write!(f, "{}: {message}", Subject(place, field))
+        let Self { location, field, message } = self;
+        write!(f, "{}: {message}", Subject(location, field))
     }
 }
 
-/// A place and the key there; a variable that is its own key is named once.
-struct Subject<'a>(&'a Place, &'a str);
+/// A location and a key; an environment variable that is also the key is named once.
+struct Subject<'a>(&'a Location, &'a str);
 
 impl fmt::Display for Subject<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(place, field) = self;
-        match place {
-            Place::Environment(name) if name == field => write!(f, "{place}"),
-            Place::File(_) | Place::Line(..) | Place::Environment(_) => write!(f, "{place}: {field}"),
+        let Self(location, field) = self;
+        match location {
+            Location::Environment(name) if name == field => write!(f, "{location}"),
+            Location::File(_) | Location::Line(..) | Location::Environment(_) => {
+                write!(f, "{location}: {field}")
+            }
         }
     }
 }
 
-/// Where a configuration value comes from.
+/// Location of a configuration value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A file, without a line because the key is absent or the file as a whole is meant.
+pub enum Location {
+    /// A file as a whole, or a file in which the key is absent.
     File(String),
     /// A line of a file, counted from 1.
     Line(String, usize),
@@ -64,7 +66,7 @@ pub enum Place {
     Environment(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(name) => f.write_str(name),
@@ -74,19 +76,19 @@ impl fmt::Display for Place {
     }
 }
 
-/// All problems of both files and the environment at once; never empty.
+/// All problems of both files and the environment; never empty.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Report {
     problems: Vec<Problem>,
 }
 
 impl Report {
-    /// Gathers problems; `None` when there are none.
+    /// Creates a report of these problems; `None` if there are none.
     pub fn of(problems: Vec<Problem>) -> Option<Self> {
         (!problems.is_empty()).then_some(Self { problems })
     }
 
-    /// The problems, those of the cloud configuration first, each file in its own order.
+    /// Returns the problems, those of the cloud configuration first, each file in its own order.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
@@ -106,12 +108,12 @@ impl fmt::Display for Report {
     }
 }
 
-/// Why one value was refused; the reader adds place, field and what was found.
+/// The reason for which a value is refused; the reader adds the location, the field and the value found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mismatch {
-    /// What was found, when a description of the node would not do.
+    /// Description of the value found, if the default description does not fit.
     pub(crate) found: Option<String>,
-    /// What belongs there.
+    /// Description of the expected value.
     pub(crate) expected: String,
     /// What to do.
     pub(crate) remedy: String,
@@ -123,19 +125,19 @@ impl Mismatch {
     }
 }
 
-/// What is wrong with a value or with one part of it.
+/// An error in a value or in one part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Where in the value the part is, such as `[2].source`; empty for the value as a whole.
+    /// Path of the part within the value, such as `[2].source`; empty for the value as a whole.
     pub(crate) part: String,
-    /// The part's line, from 1; `None` for the value's own.
+    /// The part's line, from 1; `None` if it is that of the value.
     pub(crate) line: Option<usize>,
-    /// Why it was refused.
+    /// The reason.
     pub(crate) mismatch: Mismatch,
 }
 
 impl From<Mismatch> for Vec<Fault> {
-    /// About the value as a whole.
+    /// Creates a fault of the value as a whole.
     fn from(mismatch: Mismatch) -> Self {
         vec![Fault { part: String::new(), line: None, mismatch }]
     }

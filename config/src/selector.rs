@@ -1,5 +1,5 @@
-//! Kubernetes label selectors in their text form: `app=web,tier!=cache,zone in (a,b),!internal`. Reads and writes
-//! them; matching labels is the caller's business.
+//! Kubernetes label selectors in their text form: `app=web,tier!=cache,zone in (a,b),!internal`. Parses and renders
+//! them; the caller matches labels.
 
 use std::fmt;
 
@@ -18,20 +18,20 @@ pub enum Requirement {
     Absent(String),
     /// `key=value`, `key in (a,b)`
     In(String, Vec<String>),
-    /// `key!=value`, `key notin (a,b)`; holds also where the label is absent.
+    /// `key!=value`, `key notin (a,b)`; also matches objects without the label.
     NotIn(String, Vec<String>),
 }
 
 impl LabelSelector {
-    /// The requirements in the order of the text.
+    /// Returns the requirements in the order of the text.
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements
     }
 
-    /// Reads the text form.
+    /// Parses the text form.
     ///
     /// # Errors
-    /// What is wrong with which part.
+    /// Describes the invalid part.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Ok(Self::default());
@@ -67,21 +67,21 @@ impl fmt::Display for LabelSelector {
 
 /// Splits at the commas that are not inside parentheses.
 fn parts(text: &str) -> Result<Vec<&str>, String> {
-    let (mut parts, mut start, mut inside) = (Vec::new(), 0, false);
+    let (mut parts, mut start, mut in_parentheses) = (Vec::new(), 0, false);
     for (at, letter) in text.char_indices() {
         match letter {
-            '(' if inside => return Err("a second `(`".to_owned()),
-            '(' => inside = true,
-            ')' if !inside => return Err("a `)` without `(`".to_owned()),
-            ')' => inside = false,
-            ',' if !inside => {
+            '(' if in_parentheses => return Err("a second `(`".to_owned()),
+            '(' => in_parentheses = true,
+            ')' if !in_parentheses => return Err("a `)` without `(`".to_owned()),
+            ')' => in_parentheses = false,
+            ',' if !in_parentheses => {
                 parts.push(text[start..at].trim());
                 start = at + 1;
             }
             _ => {}
         }
     }
-    if inside {
+    if in_parentheses {
         return Err("a `(` without `)`".to_owned());
     }
     parts.push(text[start..].trim());
@@ -114,29 +114,33 @@ fn requirement(part: &str) -> Result<Requirement, String> {
 fn key_of(text: &str) -> Result<String, String> {
     let text = text.trim();
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
-    let prefix_fits = prefix.is_none_or(|prefix| {
+    let is_prefix_valid = prefix.is_none_or(|prefix| {
         prefix.len() <= 253
-            && prefix
-                .split('.')
-                .all(|label| word(label, 63, |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'))
+            && prefix.split('.').all(|label| {
+                is_label_text(label, 63, |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+            })
     });
-    if prefix_fits && label_word(name) { Ok(text.to_owned()) } else { Err(format!("the label key {text:?}")) }
+    if is_prefix_valid && is_label_value(name) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("the label key {text:?}"))
+    }
 }
 
 fn value_of(text: &str) -> Result<String, String> {
-    if text.is_empty() || label_word(text) {
+    if text.is_empty() || is_label_value(text) {
         Ok(text.to_owned())
     } else {
         Err(format!("the label value {text:?}"))
     }
 }
 
-fn label_word(text: &str) -> bool {
-    word(text, 63, |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+fn is_label_value(text: &str) -> bool {
+    is_label_text(text, 63, |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
-/// Whether the text is 1 to `longest` allowed characters that begin and end with a letter or digit.
-fn word(text: &str, longest: usize, allowed: impl Fn(char) -> bool) -> bool {
+/// Returns whether the text is 1 to `longest` allowed characters that begin and end with a letter or digit.
+fn is_label_text(text: &str, longest: usize, allowed: impl Fn(char) -> bool) -> bool {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     text.len() <= longest
         && edge(text.chars().next())
@@ -144,9 +148,9 @@ fn word(text: &str, longest: usize, allowed: impl Fn(char) -> bool) -> bool {
         && text.chars().all(allowed)
 }
 
-/// Whether the text is a Kubernetes namespace name.
+/// Returns whether the text is a Kubernetes namespace name.
 pub(crate) fn is_namespace(text: &str) -> bool {
-    word(text, 63, |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+    is_label_text(text, 63, |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
 }
 
 #[cfg(test)]

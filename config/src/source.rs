@@ -1,16 +1,16 @@
-//! Where a configuration file's bytes come from. The only place of the crate that reads a file.
+//! Sources of configuration files. Only this module of the crate reads files.
 
 use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use crate::problem::{Place, Problem, Report, WHOLE_FILE};
+use crate::problem::{Location, Problem, Report, WHOLE_FILE};
 
-/// The largest file that is read, in bytes.
+/// Maximum size of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 1024 * 1024;
 
-/// One configuration file's bytes and the name that problems call it by.
+/// The bytes of a configuration file, and its name in problems.
 #[derive(Clone)]
 pub struct Source {
     name: String,
@@ -18,28 +18,28 @@ pub struct Source {
 }
 
 impl Source {
-    /// Bytes from anywhere: a file, a Secret, a test.
+    /// Creates a source of these bytes, which may come from a file, a Secret or a test.
     pub fn new(name: impl Into<String>, content: impl Into<Vec<u8>>) -> Self {
         Self { name: name.into(), content: Some(content.into()) }
     }
 
-    /// Nothing was given; controller.yaml then has its defaults, the cloud configuration is missing.
+    /// Creates a source without content: controller.yaml then has its defaults, and the cloud configuration is missing.
     pub fn none(name: impl Into<String>) -> Self {
         Self { name: name.into(), content: None }
     }
 
-    /// The name that problems call this file by.
+    /// Returns the name of this file in problems.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The bytes, if any were given.
+    /// Returns the bytes, if there are any.
     pub fn content(&self) -> Option<&[u8]> {
         self.content.as_deref()
     }
 }
 
-/// Shows the length only: the bytes may hold secrets.
+/// Shows only the length, because the bytes may contain secrets.
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let length = self.content.as_ref().map(Vec::len);
@@ -47,7 +47,7 @@ impl fmt::Debug for Source {
     }
 }
 
-/// Where the cloud configuration's bytes come from: a file, a Secret, or both.
+/// The source of the cloud configuration: a file, a Secret, or both.
 #[derive(Clone, Debug)]
 pub struct CloudSource {
     pub(crate) file: Source,
@@ -55,25 +55,25 @@ pub struct CloudSource {
 }
 
 impl From<Source> for CloudSource {
-    /// A file alone.
+    /// Creates a source with only a file.
     fn from(file: Source) -> Self {
         Self { file, secret: None }
     }
 }
 
 impl CloudSource {
-    /// With the content of a Secret; `cloudConfigType` of the file says what counts.
+    /// Adds the content of a Secret; `cloudConfigType` of the file has the precedence.
     #[must_use]
     pub fn with_secret(self, secret: Source) -> Self {
         Self { secret: Some(secret), ..self }
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn file(&self) -> &Source {
         &self.file
     }
 
-    /// The name that problems of the whole configuration call it by: the file's, where there is one.
+    /// Returns the name in problems of the configuration as a whole: that of the file, if there is one.
     pub fn name(&self) -> &str {
         match &self.secret {
             Some(secret) if self.file.content().is_none() => secret.name(),
@@ -81,7 +81,7 @@ impl CloudSource {
         }
     }
 
-    /// All names, for operators.
+    /// Returns all names, for operators.
     pub(crate) fn names(&self) -> String {
         match &self.secret {
             Some(secret) if self.file.content().is_some() => {
@@ -92,12 +92,12 @@ impl CloudSource {
     }
 }
 
-/// Reads a file that was named explicitly; a file that is not there is a problem.
+/// Reads a file that was named explicitly; a missing file is a problem.
 pub fn read(path: &Path) -> Result<Source, Report> {
     let name = path.display().to_string();
-    let refused = |found: String, remedy: &str| {
+    let problem = |found: String, remedy: &str| {
         Report::from(Problem {
-            place: Place::File(name.clone()),
+            location: Location::File(name.clone()),
             field: WHOLE_FILE.to_owned(),
             found,
             expected: format!("a readable file of at most {MAX_FILE_BYTES} bytes"),
@@ -109,7 +109,7 @@ pub fn read(path: &Path) -> Result<Source, Report> {
     let outcome = File::open(path).and_then(|file| file.take(limit).read_to_end(&mut content));
     match outcome {
         Ok(_) if content.len() > MAX_FILE_BYTES => {
-            Err(refused("a larger one".to_owned(), "check that the path names a configuration file"))
+            Err(problem("a larger one".to_owned(), "check that the path names a configuration file"))
         }
         Ok(_) => Ok(Source::new(name, content)),
         Err(error) => {
@@ -120,7 +120,7 @@ pub fn read(path: &Path) -> Result<Source, Report> {
             ];
             let remedy = remedies.iter().find(|(kind, _)| *kind == error.kind());
             let remedy = remedy.map_or("check the path and the volume it is on", |(_, remedy)| *remedy);
-            Err(refused(format!("none ({error})"), remedy))
+            Err(problem(format!("none ({error})"), remedy))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Effective values: what is in force, where it came from, and how that is shown. Secrets have no content here.
+//! Effective values, their origins, and their rendering. Secrets are redacted.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,42 +7,42 @@ use secrecy::SecretString;
 
 use crate::duration;
 
-/// What stands in the place of a secret wherever values are shown.
+/// Placeholder of secrets.
 pub const REDACTED: &str = "<redacted>";
 
-/// One value in a form that may be shown to any client.
+/// A value without secrets, which any client may see.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Text.
     Text(String),
     /// A whole number.
-    Whole(i64),
+    Integer(i64),
     /// A number.
     Decimal(f64),
     /// True or false.
-    Switch(bool),
+    Boolean(bool),
     /// A duration, shown with its unit.
     Duration(Duration),
     /// Texts in order.
     List(Vec<String>),
-    /// Maps of texts in order, and their keys in the order in which they are told.
+    /// Maps of texts in order, each with its keys in the order of rendering.
     Maps(Vec<Vec<(&'static str, String)>>),
-    /// A secret that is set; its content is not here.
+    /// A secret that is set, without its content.
     Secret,
-    /// Nothing is set and nothing takes its place.
+    /// No value and no default.
     Absent,
 }
 
-/// Where an effective value came from.
+/// Origin of an effective value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It is not set.
+    /// The default.
     Default,
-    /// It is not set, and it follows from `compatibility: upstream` (C2).
+    /// The default of `compatibility: upstream` (C2).
     Compatibility,
     /// The configuration file.
     File,
-    /// The Secret that was laid over the cloud configuration's file, or stands in its place.
+    /// The Secret that was merged into the cloud configuration's file, or replaces it.
     Secret,
     /// The named environment variable.
     Environment(String),
@@ -67,7 +67,7 @@ pub struct EffectiveValue {
     pub path: String,
     /// The value in force.
     pub value: Value,
-    /// Where it came from.
+    /// Its origin.
     pub origin: Origin,
 }
 
@@ -78,13 +78,13 @@ impl EffectiveValue {
 }
 
 impl Value {
-    /// The value as YAML (and JSON) writes it in one line.
+    /// Renders the value as one line of YAML (and JSON).
     pub(crate) fn yaml(&self) -> String {
         match self {
             Self::Text(text) => yaml_text(text),
-            Self::Whole(number) => number.to_string(),
+            Self::Integer(number) => number.to_string(),
             Self::Decimal(number) => format!("{number:?}"),
-            Self::Switch(on) => on.to_string(),
+            Self::Boolean(on) => on.to_string(),
             Self::Duration(length) => duration::render(*length),
             Self::List(items) => {
                 format!("[{}]", items.iter().map(|item| yaml_text(item)).collect::<Vec<_>>().join(", "))
@@ -101,19 +101,20 @@ impl Value {
     }
 }
 
-/// Plain where no YAML reader can take it for something else, in double quotes otherwise.
+/// Renders text as YAML: plain if every YAML reader reads it as text, in double quotes otherwise.
 pub(crate) fn yaml_text(text: &str) -> String {
-    let safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-    let word = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/') && text.chars().all(safe);
-    let ambiguous = crate::document::as_switch(text).is_some() || text.eq_ignore_ascii_case("null");
-    if word && !ambiguous {
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+    let is_word =
+        text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/') && text.chars().all(is_safe);
+    let is_ambiguous = crate::document::as_boolean(text).is_some() || text.eq_ignore_ascii_case("null");
+    if is_word && !is_ambiguous {
         text.to_owned()
     } else {
         serde_json::to_string(text).expect("text always serialises")
     }
 }
 
-/// Nested YAML of values whose paths share prefixes; each line ends with the value's origin.
+/// Renders values as nested YAML; each line ends with the value's origin.
 pub(crate) fn render_section(title: &str, values: &[EffectiveValue]) -> String {
     let mut out = format!("{title}:\n");
     let mut above: Vec<&str> = Vec::new();
@@ -132,38 +133,38 @@ pub(crate) fn render_section(title: &str, values: &[EffectiveValue]) -> String {
     out
 }
 
-/// Turns a value that was read into one that may be shown.
-pub(crate) trait Show {
-    /// The value without its secrets.
-    fn show(&self) -> Value;
+/// Conversion of a configured value to one without secrets.
+pub(crate) trait ToValue {
+    /// Returns the value without its secrets.
+    fn to_value(&self) -> Value;
 }
 
-impl Show for String {
-    fn show(&self) -> Value {
+impl ToValue for String {
+    fn to_value(&self) -> Value {
         Value::Text(self.clone())
     }
 }
 
-impl Show for SecretString {
-    fn show(&self) -> Value {
+impl ToValue for SecretString {
+    fn to_value(&self) -> Value {
         Value::Secret
     }
 }
 
-impl Show for bool {
-    fn show(&self) -> Value {
-        Value::Switch(*self)
+impl ToValue for bool {
+    fn to_value(&self) -> Value {
+        Value::Boolean(*self)
     }
 }
 
-impl Show for i64 {
-    fn show(&self) -> Value {
-        Value::Whole(*self)
+impl ToValue for i64 {
+    fn to_value(&self) -> Value {
+        Value::Integer(*self)
     }
 }
 
-impl Show for f64 {
-    fn show(&self) -> Value {
+impl ToValue for f64 {
+    fn to_value(&self) -> Value {
         Value::Decimal(*self)
     }
 }

@@ -1,4 +1,4 @@
-//! The API server, as commands ask it: GETs, and questions about rights, which the server answers and keeps nothing of.
+//! Requests of commands to the API server: GETs, and access reviews, which the server does not store.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use kube::client::Body;
 use model::redact::{self, safe_line, start_redacted_of};
 use serde_json::Value;
 
-/// How long one answer may take.
+/// Timeout of one request.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
-/// The most bytes of what is said of a failure.
-const LONGEST: usize = 600;
+/// Maximum length of the text about a failure, in bytes.
+const MAX_LENGTH: usize = 600;
 
-/// Asks the API server.
+/// Sends requests to the API server.
 #[derive(Clone)]
 pub(super) struct ApiServer(pub(super) kube::Client);
 
@@ -22,20 +22,20 @@ pub(super) struct ApiServer(pub(super) kube::Client);
 pub(super) struct Answer {
     /// Its status.
     pub(super) status: StatusCode,
-    /// The server's wall time in it.
+    /// The server's time in the header `Date`.
     pub(super) date: Option<Timestamp>,
-    /// Its body, without secrets; null when it is no JSON.
+    /// Its body, without secrets; null if it is not JSON.
     pub(super) body: Value,
 }
 
 impl Answer {
-    /// What a refusal says, in words.
-    pub(super) fn words(&self) -> String {
-        let said = self.body["message"].as_str().unwrap_or_default();
-        if said.is_empty() {
+    /// Returns the status and message of a refusal.
+    pub(super) fn failure_text(&self) -> String {
+        let message = self.body["message"].as_str().unwrap_or_default();
+        if message.is_empty() {
             format!("HTTP {}", self.status)
         } else {
-            format!("HTTP {}: {}", self.status, safe_line(said, &[], LONGEST))
+            format!("HTTP {}: {}", self.status, safe_line(message, &[], MAX_LENGTH))
         }
     }
 }
@@ -44,25 +44,25 @@ impl ApiServer {
     /// Reads a path.
     ///
     /// # Errors
-    /// There was no answer; the text says why.
+    /// There was no answer; the text has the reason.
     pub(super) async fn get(&self, path: &str) -> Result<Answer, String> {
-        self.ask(Method::GET, path, Body::empty()).await
+        self.send(Method::GET, path, Body::empty()).await
     }
 
-    /// Asks whether we may do something.
+    /// Reviews whether this client has a right.
     ///
     /// # Errors
-    /// There was no answer; the text says why.
-    pub(super) async fn may(&self, attributes: &Value) -> Result<Answer, String> {
+    /// There was no answer; the text has the reason.
+    pub(super) async fn review_access(&self, attributes: &Value) -> Result<Answer, String> {
         let review = serde_json::json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
             "spec": { "resourceAttributes": attributes },
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        self.ask(Method::POST, path, Body::from(review.to_string().into_bytes())).await
+        self.send(Method::POST, path, Body::from(review.to_string().into_bytes())).await
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Body) -> Result<Answer, String> {
+    async fn send(&self, method: Method, path: &str, body: Body) -> Result<Answer, String> {
         let request = Request::builder().method(method).uri(path).header("Content-Type", "application/json");
         let request = request.body(body).map_err(|error| chain(&error))?;
         let exchange = async {
@@ -79,13 +79,14 @@ impl ApiServer {
     }
 }
 
-/// The time that a header `Date` tells; `None`: it is unreadable.
+/// Parses the header `Date`; `None` if it is invalid.
 pub(super) fn http_date(text: &str) -> Option<Timestamp> {
     let zoned = jiff::fmt::rfc2822::DateTimeParser::new().parse_zoned(text.trim());
     zoned.ok().map(|zoned| zoned.timestamp())
 }
 
-/// Takes the secrets out of every text, and leaves out the end of a very long one: what answers may be no API server, and repeat what it was sent.
+/// Removes secrets from every text, and truncates very long ones: another server than the API server may answer, and
+/// repeat the request.
 fn redact(value: &mut Value) {
     match value {
         Value::String(text) => {
@@ -100,9 +101,9 @@ fn redact(value: &mut Value) {
     }
 }
 
-/// An error with all its causes, each said once, and without secrets.
+/// Returns an error with all its causes, without repetitions and without secrets.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    safe_line(&redact::chain(error), &[], LONGEST)
+    safe_line(&redact::chain(error), &[], MAX_LENGTH)
 }
 
 #[cfg(test)]

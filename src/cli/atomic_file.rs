@@ -1,4 +1,4 @@
-//! Puts a file into its place: whole or not at all.
+//! Writes files atomically: completely or not at all.
 
 use std::fs::{FileType, Permissions};
 use std::io::{ErrorKind, Write};
@@ -8,46 +8,46 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use tempfile::NamedTempFile;
 
-/// Who may read a file.
+/// The users that may read a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Readers {
-    /// Its owner alone.
+    /// Only its owner.
     Owner,
     /// All users.
     All,
 }
 
-/// What becomes of a file that is there already.
+/// The treatment of an existing file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Existing {
-    /// It is replaced; so is a symbolic link, and not the file that it leads to.
-    Replaced,
-    /// It stays, and nothing is written.
-    Kept,
+    /// It is replaced. A symbolic link is replaced itself, not the file that it points to.
+    Replace,
+    /// It is kept, and nothing is written.
+    Keep,
 }
 
-/// Makes certain, before long work, that a file could be put there now.
+/// Checks, before long work, that a file could be written there.
 ///
 /// # Errors
-/// The folder refuses it, a file is there that is to be kept, or something that is no file.
+/// The directory is not writable, a file exists that is kept, or the path is not a file.
 pub(super) fn can_write(path: &Path, existing: Existing) -> anyhow::Result<()> {
-    place(path, existing)?;
-    beside(path).map(drop)
+    check_target(path, existing)?;
+    temporary_file(path).map(drop)
 }
 
-/// Writes a file beside its place and moves it there when it is on the disk.
+/// Writes a temporary file in the same directory, and renames it once it is on the disk.
 ///
 /// # Errors
-/// The folder or the disk refuses it, a file is there that is to be kept, or something that is no file.
+/// The directory or the disk is not writable, a file exists that is kept, or the path is not a file.
 pub(super) fn write_atomically(
     path: &Path,
     text: &[u8],
     readers: Readers,
     existing: Existing,
 ) -> anyhow::Result<()> {
-    place(path, existing)?;
+    check_target(path, existing)?;
     let failed = || failed(path);
-    let mut file = beside(path)?;
+    let mut file = temporary_file(path)?;
     file.write_all(text).with_context(failed)?;
     let mode = match readers {
         Readers::Owner => 0o600,
@@ -55,36 +55,36 @@ pub(super) fn write_atomically(
     };
     file.as_file().set_permissions(Permissions::from_mode(mode)).with_context(failed)?;
     file.as_file().sync_all().with_context(failed)?;
-    let moved = match existing {
-        Existing::Replaced => file.persist(path).map(drop),
-        Existing::Kept => file.persist_noclobber(path).map(drop),
+    let renamed = match existing {
+        Existing::Replace => file.persist(path).map(drop),
+        Existing::Keep => file.persist_noclobber(path).map(drop),
     };
-    moved.map_err(|refused| refused.error).with_context(|| match existing {
-        Existing::Kept if path.symlink_metadata().is_ok() => exists(path),
-        Existing::Kept | Existing::Replaced => failed(),
+    renamed.map_err(|refused| refused.error).with_context(|| match existing {
+        Existing::Keep if path.symlink_metadata().is_ok() => exists(path),
+        Existing::Keep | Existing::Replace => failed(),
     })
 }
 
-/// Looks at what is there: a move would put a file in the place of a pipe or of `/dev/null` too.
-fn place(path: &Path, existing: Existing) -> anyhow::Result<()> {
+/// Checks the existing target: a rename would also replace a pipe or `/dev/null`.
+fn check_target(path: &Path, existing: Existing) -> anyhow::Result<()> {
     match path.metadata() {
-        Ok(there) if !there.is_file() => {
-            bail!("{} is {}; name a file", path.display(), kind(there.file_type()))
+        Ok(metadata) if !metadata.is_file() => {
+            bail!("{} is {}; name a file", path.display(), type_name(metadata.file_type()))
         }
-        Ok(_) if existing == Existing::Kept => bail!(exists(path)),
+        Ok(_) if existing == Existing::Keep => bail!(exists(path)),
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error).with_context(|| failed(path)),
         Ok(_) => Ok(()),
-        Err(_) if existing == Existing::Kept && path.symlink_metadata().is_ok() => bail!(exists(path)),
+        Err(_) if existing == Existing::Keep && path.symlink_metadata().is_ok() => bail!(exists(path)),
         Err(_) => Ok(()),
     }
 }
 
-fn kind(what: FileType) -> &'static str {
-    if what.is_dir() { "a folder" } else { "a device or a pipe" }
+fn type_name(file_type: FileType) -> &'static str {
+    if file_type.is_dir() { "a folder" } else { "a device or a pipe" }
 }
 
-/// A new file in the same folder, which vanishes when it is dropped.
-fn beside(path: &Path) -> anyhow::Result<NamedTempFile> {
+/// Creates a file in the same directory, which is deleted when it is dropped.
+fn temporary_file(path: &Path) -> anyhow::Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut prefix = std::ffi::OsString::from(".");
     prefix.push(path.file_name().unwrap_or_default());
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_a_device_and_a_folder_are_no_place_for_a_file() {
+    fn pipes_devices_and_folders_are_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let (reader, _writer) = std::io::pipe().unwrap();
@@ -123,13 +123,13 @@ mod tests {
         symlink(pipe, at("pipe")).unwrap();
         symlink("/dev/null", at("null")).unwrap();
         std::fs::create_dir(at("folder")).unwrap();
-        for (name, said) in
+        for (name, expected) in
             [("pipe", "a device or a pipe"), ("null", "a device or a pipe"), ("folder", "a folder")]
         {
-            for existing in [Existing::Replaced, Existing::Kept] {
+            for existing in [Existing::Replace, Existing::Keep] {
                 let refused =
                     write_atomically(&at(name), b"text", Readers::All, existing).unwrap_err().to_string();
-                assert!(refused.contains(said), "{refused}");
+                assert!(refused.contains(expected), "{refused}");
                 assert!(can_write(&at(name), existing).is_err(), "{name}");
             }
         }
@@ -146,12 +146,12 @@ mod tests {
         symlink(at("nowhere"), at("dangling")).unwrap();
         for name in ["precious", "link", "dangling"] {
             let refused =
-                write_atomically(&at(name), b"text", Readers::Owner, Existing::Kept).unwrap_err().to_string();
+                write_atomically(&at(name), b"text", Readers::Owner, Existing::Keep).unwrap_err().to_string();
             assert!(refused.contains("exists; pass --force"), "{name}: {refused}");
         }
         assert_eq!(names(folder.path()), ["dangling", "link", "precious"]);
         for name in ["link", "dangling"] {
-            write_atomically(&at(name), b"text", Readers::Owner, Existing::Replaced).unwrap();
+            write_atomically(&at(name), b"text", Readers::Owner, Existing::Replace).unwrap();
             assert!(at(name).symlink_metadata().unwrap().is_file(), "{name}");
         }
         assert_eq!(std::fs::read_to_string(at("precious")).unwrap(), "precious");
@@ -159,11 +159,11 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_does_not_exist_is_told_before_the_work_begins() {
+    fn a_missing_folder_is_reported_before_the_work_begins() {
         let folder = tempfile::tempdir().unwrap();
-        let refused = can_write(&folder.path().join("no/file"), Existing::Replaced).unwrap_err().to_string();
+        let refused = can_write(&folder.path().join("no/file"), Existing::Replace).unwrap_err().to_string();
         assert!(refused.contains("check that its folder exists"), "{refused}");
-        can_write(&folder.path().join("file"), Existing::Kept).unwrap();
+        can_write(&folder.path().join("file"), Existing::Keep).unwrap();
         assert_eq!(names(folder.path()), Vec::<String>::new());
     }
 }

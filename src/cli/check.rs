@@ -1,5 +1,5 @@
-//! `check`: whether the controller could do its work here (docs/design/surface.md, commands). It reads, asks the API
-//! server about rights, and writes nothing anywhere.
+//! `check`: checks the prerequisites of the controller (docs/design/surface.md, commands). It reads, reviews its rights
+//! at the API server, and writes nothing.
 
 mod access;
 mod azure;
@@ -20,7 +20,7 @@ use anyhow::bail;
 use clap::Args;
 use config::Config;
 
-use self::finding::{Check, Findings, Form, Severity};
+use self::finding::{Check, Findings, OutputFormat, Severity};
 use super::api_server::ApiServer;
 use super::{Files, api_server, files, observe, write};
 use crate::service::{self, Ended, Listeners, Options};
@@ -32,18 +32,18 @@ use crate::wiring::{Election, params};
 pub(super) struct CheckArgs {
     #[command(flatten)]
     files: Files,
-    /// The kubeconfig; without it the files of KUBECONFIG or `~/.kube/config`, else the pod's service account.
+    /// The kubeconfig; by default the files of KUBECONFIG or `~/.kube/config`, else the Pod's service account.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// How the findings are printed.
-    #[arg(long, value_enum, default_value_t = Form::Text)]
-    output: Form,
-    /// How long everything may take to be compared once.
+    /// Format of the findings.
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
+    /// Timeout for comparing everything once.
     #[arg(long, value_parser = config::parse_duration, default_value = "60s")]
     within: Duration,
 }
 
-/// Prints the findings; exit code 1 says that one of them is a problem.
+/// Prints the findings; the exit code is 1 if any of them is a problem.
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let loaded = files::load_with(&args.files, args.kubeconfig.as_ref())?;
     let mut findings = Findings::default();
@@ -51,49 +51,51 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         findings.ok(Check::Configuration, "both files are valid");
     }
     for warning in &loaded.warnings {
-        let means = "the controller starts, and does what is said there";
-        findings.warning(Check::Configuration, warning.to_string(), means, "change the key that is named");
+        let means = "the controller starts, with the described effect";
+        findings.warning(Check::Configuration, warning.to_string(), means, "change the named key");
     }
-    service::in_system(look(args, loaded.config, &mut findings))?;
-    write(&findings.shown(args.output))?;
+    service::in_system(run_checks(args, loaded.config, &mut findings))?;
+    write(&findings.render(args.output))?;
     Ok(match findings.worst() {
         Severity::Ok | Severity::Warning => ExitCode::SUCCESS,
         Severity::Problem => ExitCode::FAILURE,
     })
 }
 
-async fn look(args: &CheckArgs, config: Config, findings: &mut Findings) -> anyhow::Result<()> {
+async fn run_checks(args: &CheckArgs, config: Config, findings: &mut Findings) -> anyhow::Result<()> {
     let clock = Clock::start();
-    let answers = match service::kubernetes_client(args.kubeconfig.as_ref()).await {
-        Ok(client) => kubernetes::look(&ApiServer(client), &params::leases(&config), clock, findings).await,
-        Err(why) => {
-            let remedy = "correct what the error names, pass --kubeconfig, set KUBECONFIG, or run in a pod with a service account";
-            let what = api_server::chain(why.as_ref());
+    let is_reachable = match service::kubernetes_client(args.kubeconfig.as_ref()).await {
+        Ok(client) => {
+            kubernetes::check_kubernetes(&ApiServer(client), &params::leases(&config), clock, findings).await
+        }
+        Err(error) => {
+            let remedy = "correct the named error, pass --kubeconfig, set KUBECONFIG, or run in a Pod with a service account";
+            let what = api_server::chain(error.as_ref());
             findings.problem(Check::ApiServer, what, kubernetes::UNREACHABLE, remedy);
             false
         }
     };
-    let found = match arm::Client::new(params::arm(&config, clock)) {
-        Ok(client) => azure::look(&client, &config, clock, findings).await,
-        Err(why) => {
+    let balancers = match arm::Client::new(params::arm(&config, clock)) {
+        Ok(client) => azure::check_azure(&client, &config, clock, findings).await,
+        Err(error) => {
             let what = format!(
                 "no ARM client with the identity {}: {:#}",
                 config.identity.name(),
-                anyhow::Error::new(why)
+                anyhow::Error::new(error)
             );
             let means = "the controller does not start";
             findings.problem(
                 Check::Token,
                 what,
                 means,
-                "change what is named there, in the file or the environment",
+                "correct the named setting, in the file or the environment",
             );
             None
         }
     };
-    let Some(found) = found.filter(|_| answers) else {
-        let what = "not looked at, because the API server or ARM does not answer us";
-        let means = "it is not known which Services the controller would serve";
+    let Some(balancers) = balancers.filter(|_| is_reachable) else {
+        let what = "not checked, because the API server or ARM does not answer";
+        let means = "it is not known which Services the controller would manage";
         findings.warning(Check::Candidates, what, means, "see the problems above");
         return Ok(());
     };
@@ -101,13 +103,13 @@ async fn look(args: &CheckArgs, config: Config, findings: &mut Findings) -> anyh
     let mut comparison = observe::comparison(&config, Duration::ZERO, args.within);
     let (levels, election) = (Levels::none(), Election::AtOnce);
     let options = Options { config, kubeconfig, dry_run: true, levels, restoring: None, election };
-    let watcher = async |sight| observe::until_compared(&sight, &mut comparison).await;
+    let watcher = async |handle| observe::until_compared(&handle, &mut comparison).await;
     let Ended { answer, .. } = service::serve(options, Listeners::Absent, watcher).await?;
     let Some(end) = answer else {
-        let missing = observe::told(&comparison.missing());
+        let missing = observe::missing_text(&comparison.missing());
         bail!("interrupted before everything was compared: {missing}");
     };
-    pools::tell(&comparison, end, found, findings);
-    sources::tell(&comparison, findings);
+    pools::report(&comparison, end, balancers, findings);
+    sources::report(&comparison, findings);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! `run --dry-run --export`: what the controller would change, and why, for operators and for pipelines (C4). Made of
-//! the published snapshot alone; nothing is written but the file.
+//! `run --dry-run --export`: the changes that the controller would make, with their reasons, for operators and
+//! pipelines (C4). The export comes from the published snapshot alone, and only the file is written.
 
 mod plan;
 mod sources;
@@ -19,77 +19,80 @@ use self::plan::Plan;
 use super::atomic_file::{Existing, Readers, can_write, write_atomically};
 use super::observe;
 use super::write;
-use crate::service::{self, Ended, Listeners, Options, Sight};
+use crate::service::{self, Ended, Listeners, Options, ServiceHandle};
 
-/// How often a file is replaced at most.
+/// The minimum time between two versions of a file.
 const REPLACE_EVERY: Duration = Duration::from_secs(1);
-/// The exit code that says that changes are pending.
+/// Exit code if changes are pending.
 const PENDING: u8 = 3;
-/// The name that means standard output.
+/// File name that means standard output.
 const STANDARD_OUTPUT: &str = "-";
 
 /// The flags of `run` that belong to the export.
 #[derive(Args, Debug, Clone)]
 pub(super) struct ExportArgs {
-    /// Writes what a dry run would change, and why, into a file, again whenever that changes; `-`: to standard output,
-    /// once at the end.
+    /// Writes the changes that a run without --dry-run would make, with their reasons, to this file, and updates it
+    /// whenever they change; `-`: to standard output, once at the end.
     #[arg(long, value_name = "FILE|-", requires = "dry_run")]
     export: Option<String>,
-    /// The form of the export.
-    #[arg(long, value_enum, default_value_t = Form::Json, requires = "export")]
-    output: Form,
-    /// Ends when everything was compared once, without opening a listener: exit code 0 when nothing is to change, 3 when
-    /// something is.
+    /// Output format of the export.
+    #[arg(long, value_enum, default_value_t = ExportFormat::Json, requires = "export")]
+    output: ExportFormat,
+    /// Ends when everything was compared once, and opens no listener: exit code 0 if nothing would change, 3 if
+    /// something would.
     #[arg(long, requires = "export")]
     until_synced: bool,
-    /// How long that may take.
+    /// Fails if that takes longer.
     #[arg(long, value_parser = config::parse_duration, default_value = "5m", requires = "until_synced")]
     within: Duration,
 }
 
-/// The form of an export.
+/// Output format of an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Form {
+enum ExportFormat {
     /// For operators.
     Text,
     /// For programs.
     Json,
 }
 
-/// Where an export goes, and how.
+/// Destination and format of an export.
 struct Export<'a> {
-    to: &'a str,
-    form: Form,
+    destination: &'a str,
+    format: ExportFormat,
 }
 
 impl ExportArgs {
-    /// Whether an export is asked for.
-    pub(super) fn is_asked(&self) -> bool {
+    /// Returns whether an export is requested.
+    pub(super) fn is_requested(&self) -> bool {
         self.export.is_some()
     }
 }
 
-/// Runs the controller without a write, and exports what it would write.
+/// Runs the controller without writes, and exports what it would write.
 pub(super) fn run(options: Options, args: &ExportArgs) -> anyhow::Result<ExitCode> {
-    let export = Export { to: args.export.as_deref().unwrap_or(STANDARD_OUTPUT), form: args.output };
-    if export.to != STANDARD_OUTPUT {
-        can_write(Path::new(export.to), Existing::Replaced)?;
+    let export =
+        Export { destination: args.export.as_deref().unwrap_or(STANDARD_OUTPUT), format: args.output };
+    if export.destination != STANDARD_OUTPUT {
+        can_write(Path::new(export.destination), Existing::Replace)?;
     }
     let removal_delay = options.config.controller.members.removal_delay;
     let mut comparison = observe::comparison(&options.config, removal_delay, args.within);
     if !args.until_synced {
-        let watcher = async |sight: Sight| export.again_and_again(&sight, &mut comparison).await;
-        let Ended { answer, sight } = service::in_system(service::serve(options, Listeners::Open, watcher))?;
+        let watcher = async |service: ServiceHandle| export.write_repeatedly(&service, &mut comparison).await;
+        let Ended { answer, handle: service } =
+            service::in_system(service::serve(options, Listeners::Open, watcher))?;
         answer.transpose()?;
-        look(&sight, &mut comparison);
-        export.write(&Plan::of(&comparison, comparison.is_decided(sight.clock.now()), sight.clock))?;
+        observe_snapshot(&service, &mut comparison);
+        export.write(&Plan::of(&comparison, comparison.is_decided(service.clock.now()), service.clock))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let watcher = async |sight: Sight| observe::until_compared(&sight, &mut comparison).await;
-    let Ended { answer, sight } = service::in_system(service::serve(options, Listeners::Absent, watcher))?;
-    let missing = observe::told(&comparison.missing());
+    let watcher = async |service: ServiceHandle| observe::until_compared(&service, &mut comparison).await;
+    let Ended { answer, handle: service } =
+        service::in_system(service::serve(options, Listeners::Absent, watcher))?;
+    let missing = observe::missing_text(&comparison.missing());
     let Some(end) = answer else { bail!("interrupted before everything was compared: {missing}") };
-    let plan = Plan::of(&comparison, end == End::Complete, sight.clock);
+    let plan = Plan::of(&comparison, end == End::Complete, service.clock);
     export.write(&plan)?;
     match end {
         End::Late => {
@@ -100,25 +103,25 @@ pub(super) fn run(options: Options, args: &ExportArgs) -> anyhow::Result<ExitCod
     }
 }
 
-/// Shows what is published now.
-fn look(sight: &Sight, comparison: &mut Comparison) {
-    // Its time has not begun, so it has nothing to say.
-    comparison.step(sight.clock.now(), In::Seen(sight.published.load_full()), &mut Vec::new());
+/// Feeds the published snapshot to the comparison.
+fn observe_snapshot(service: &ServiceHandle, comparison: &mut Comparison) {
+    // The comparison was not started, so it has no output.
+    comparison.step(service.clock.now(), In::Seen(service.published.load_full()), &mut Vec::new());
 }
 
 impl Export<'_> {
-    /// Replaces the file whenever something has changed; ends only when that fails.
-    async fn again_and_again(
+    /// Writes the file again whenever the plan has changed; returns only if that fails.
+    async fn write_repeatedly(
         &self,
-        sight: &Sight,
+        service: &ServiceHandle,
         comparison: &mut Comparison,
     ) -> anyhow::Result<Infallible> {
         let mut written = None;
         loop {
-            look(sight, comparison);
-            let state = (comparison.snapshot().at, comparison.is_decided(sight.clock.now()));
-            if self.to != STANDARD_OUTPUT && written != Some(state) {
-                self.write(&Plan::of(comparison, state.1, sight.clock))?;
+            observe_snapshot(service, comparison);
+            let state = (comparison.snapshot().at, comparison.is_decided(service.clock.now()));
+            if self.destination != STANDARD_OUTPUT && written != Some(state) {
+                self.write(&Plan::of(comparison, state.1, service.clock))?;
                 written = Some(state);
             }
             tokio::time::sleep(REPLACE_EVERY).await;
@@ -126,14 +129,19 @@ impl Export<'_> {
     }
 
     fn write(&self, plan: &Plan) -> anyhow::Result<()> {
-        let text = match self.form {
-            Form::Text => Printable::lines(&plan.text()),
-            Form::Json => Printable::json(&plan.json()),
+        let text = match self.format {
+            ExportFormat::Text => Printable::lines(&plan.text()),
+            ExportFormat::Json => Printable::json(&plan.json()),
         };
-        if self.to == STANDARD_OUTPUT {
+        if self.destination == STANDARD_OUTPUT {
             write(&text)
         } else {
-            write_atomically(Path::new(self.to), text.as_str().as_bytes(), Readers::All, Existing::Replaced)
+            write_atomically(
+                Path::new(self.destination),
+                text.as_str().as_bytes(),
+                Readers::All,
+                Existing::Replace,
+            )
         }
     }
 }

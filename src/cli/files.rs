@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use config::{CloudSource, Config, Loaded, Place, Problem, Report, Source, WHOLE_FILE};
+use config::{CloudSource, Config, Loaded, Location, Problem, Report, Source, WHOLE_FILE};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use model::redact::safe_line;
@@ -13,18 +13,18 @@ use model::redact::safe_line;
 use super::Files;
 use crate::service;
 
-/// Where the cloud configuration is when it is not set.
+/// Default path of the cloud configuration.
 const CLOUD_CONFIG: &str = "/etc/kubernetes/azure.json";
-/// The Secret when its flag has no value: the cloud-controller-manager's.
+/// Default Secret of the cloud configuration: the cloud-controller-manager's.
 pub(super) const SECRET: &str = "kube-system/azure-cloud-provider";
-/// The Secret's key.
+/// Key of the cloud configuration in the Secret.
 const SECRET_KEY: &str = "cloud-config";
-/// How long the Secret is waited for.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// The most bytes of what the API server says of a failure.
-const LONGEST: usize = 600;
+/// Timeout of the request for the Secret.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum length of the API server's error message, in bytes.
+const MAX_ERROR_BYTES: usize = 600;
 
-/// A Secret's namespace and name.
+/// Namespace and name of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretName {
     namespace: String,
@@ -48,15 +48,15 @@ impl FromStr for SecretName {
     }
 }
 
-/// Reads and validates both files with the environment's overrides; `kubeconfig` is the way to the API server that holds
-/// the Secret.
+/// Reads and validates both files, the Secret and the overrides of the environment; `kubeconfig` names the API server
+/// that has the Secret.
 pub(super) fn load_with(files: &Files, kubeconfig: Option<&PathBuf>) -> anyhow::Result<Loaded> {
     let environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
         .collect();
     let mut cloud = CloudSource::from(cloud_file(files)?);
     if let Some(secret) = &files.cloud_config_secret
-        && config::secret_counts(cloud.file())
+        && config::is_secret_used(cloud.file())
     {
         cloud = cloud.with_secret(read_secret(secret, kubeconfig)?);
     }
@@ -67,7 +67,7 @@ pub(super) fn load_with(files: &Files, kubeconfig: Option<&PathBuf>) -> anyhow::
     Ok(Config::load(cloud, controller, &environment)?)
 }
 
-/// The file. Beside a Secret only a file that is named must be there.
+/// Reads the file of the cloud configuration. With a Secret, the default file need not exist.
 fn cloud_file(files: &Files) -> Result<Source, Report> {
     match &files.cloud_config {
         Some(path) => config::read(path),
@@ -78,60 +78,62 @@ fn cloud_file(files: &Files) -> Result<Source, Report> {
     }
 }
 
-/// Reads the Secret, once: what changes in it later counts after the next start.
+/// Reads the Secret once: later changes have no effect before the next start.
 fn read_secret(secret: &SecretName, kubeconfig: Option<&PathBuf>) -> anyhow::Result<Source> {
     service::install_tls();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let client = service::kubernetes_client(kubeconfig).await?;
         let secrets: Api<Secret> = Api::namespaced(client, &secret.namespace);
-        let answer = tokio::time::timeout(ANSWER_WITHIN, secrets.get(&secret.name)).await;
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, secrets.get(&secret.name)).await;
         let answer = answer.map_err(|_| {
-            let found = format!("no answer of the API server within {} s", ANSWER_WITHIN.as_secs());
-            wrong(secret, found, "check --kubeconfig and the network")
+            let found = format!("no answer from the API server within {} s", ANSWER_TIMEOUT.as_secs());
+            problem(secret, found, "check --kubeconfig and the network")
         })?;
-        let read = answer.map_err(|error| refused(secret, &error))?;
+        let read = answer.map_err(|error| failure(secret, &error))?;
         match read.data.and_then(|mut data| data.remove(SECRET_KEY)) {
-            Some(bytes) => Ok(Source::new(format!("{}, key {SECRET_KEY}", shown(secret)), bytes.0)),
+            Some(bytes) => Ok(Source::new(format!("{}, key {SECRET_KEY}", describe(secret)), bytes.0)),
             None => {
                 let found = format!("no key {SECRET_KEY}");
                 let remedy =
-                    "put the cloud configuration under this key, as the cloud-controller-manager has it";
-                Err(wrong(secret, found, remedy).into())
+                    "put the cloud configuration under this key, as for the cloud-controller-manager";
+                Err(problem(secret, found, remedy).into())
             }
         }
     })
 }
 
-fn refused(secret: &SecretName, error: &kube::Error) -> Report {
+/// Returns the report about a failed request for the Secret.
+fn failure(secret: &SecretName, error: &kube::Error) -> Report {
     let status = if let kube::Error::Api(status) = error { Some(status) } else { None };
     match status.map(|status| (status.code, &status.message)) {
         Some((404, _)) => {
             let remedy =
                 "create it, name another with --cloud-config-secret=NAMESPACE/NAME, or give a file instead";
-            wrong(secret, "none".to_owned(), remedy)
+            problem(secret, "none".to_owned(), remedy)
         }
         Some((401 | 403, message)) => {
             let remedy =
                 "let the service account get this Secret: docs/rbac-cloud-config-secret.yaml has the Role";
-            wrong(secret, format!("none ({})", safe_line(message, &[], LONGEST)), remedy)
+            problem(secret, format!("none ({})", safe_line(message, &[], MAX_ERROR_BYTES)), remedy)
         }
         Some(_) | None => {
-            // The words about an answer that cannot be read may quote it, and it may be the Secret.
-            let why = if matches!(error, kube::Error::SerdeError(_)) {
+            // The error about an undecodable answer may quote it, and with it the Secret.
+            let reason = if matches!(error, kube::Error::SerdeError(_)) {
                 "the answer cannot be read".to_owned()
             } else {
-                safe_line(&error.to_string(), &[], LONGEST)
+                safe_line(&error.to_string(), &[], MAX_ERROR_BYTES)
             };
-            let found = format!("none ({why}), for the API server does not answer as it should");
-            wrong(secret, found, "check --kubeconfig and the network")
+            let found = format!("none: the request to the API server failed ({reason})");
+            problem(secret, found, "check --kubeconfig and the network")
         }
     }
 }
 
-fn wrong(secret: &SecretName, found: String, remedy: &str) -> Report {
+/// Returns the report about an unusable Secret.
+fn problem(secret: &SecretName, found: String, remedy: &str) -> Report {
     Report::from(Problem {
-        place: Place::File(shown(secret)),
+        location: Location::File(describe(secret)),
         field: WHOLE_FILE.to_owned(),
         found,
         expected: "the cloud-controller-manager's configuration".to_owned(),
@@ -139,7 +141,8 @@ fn wrong(secret: &SecretName, found: String, remedy: &str) -> Report {
     })
 }
 
-fn shown(secret: &SecretName) -> String {
+/// Returns the name of a Secret, as texts have it.
+fn describe(secret: &SecretName) -> String {
     format!("Secret {}/{}", secret.namespace, secret.name)
 }
 
@@ -150,7 +153,7 @@ mod tests {
     #[test]
     fn c1_a_secret_is_named_with_its_namespace() {
         let parsed: SecretName = SECRET.parse().unwrap();
-        assert_eq!(shown(&parsed), "Secret kube-system/azure-cloud-provider");
+        assert_eq!(describe(&parsed), "Secret kube-system/azure-cloud-provider");
         for text in ["", "azure-cloud-provider", "a/", "/b", "a/b/c", "a/../b", "A/b", "a/b?x", "a b/c"] {
             assert!(text.parse::<SecretName>().unwrap_err().contains(SECRET), "{text}");
         }
@@ -160,7 +163,7 @@ mod tests {
     fn c1_an_answer_that_cannot_be_read_is_not_repeated() {
         let quoting = serde_json::from_str::<u8>("\"swordfish\"").unwrap_err();
         assert!(quoting.to_string().contains("swordfish"));
-        let told = refused(&SECRET.parse().unwrap(), &kube::Error::SerdeError(quoting)).to_string();
-        assert!(told.contains("the answer cannot be read") && !told.contains("swordfish"), "{told}");
+        let report = failure(&SECRET.parse().unwrap(), &kube::Error::SerdeError(quoting)).to_string();
+        assert!(report.contains("the answer cannot be read") && !report.contains("swordfish"), "{report}");
     }
 }

@@ -1,5 +1,5 @@
-//! `migrate-basic-lb`: the migration from Basic to Standard load balancers. What is read, planned and done is decided by
-//! the crate `migration`; this command gives it Azure, the API server, Leases and files.
+//! `migrate-basic-lb`: the migration from Basic to Standard load balancers. The crate `migration` decides what is read,
+//! planned and done; this command connects it to Azure, the API server, Leases and files.
 
 mod apply;
 mod azure;
@@ -21,7 +21,7 @@ use clap::{Args, Subcommand};
 use config::{Config, Loaded};
 use migration::plan::Accepted;
 
-use super::{Files, files, tell};
+use super::{Files, eprint_lines, files};
 use crate::service;
 use crate::wiring::params;
 
@@ -31,33 +31,33 @@ pub(super) use on_startup::run_after_migration;
 #[derive(Args, Debug)]
 pub(super) struct MigrateArgs {
     #[command(subcommand)]
-    what: What,
+    command: MigrateCommand,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
-    /// Reads everything in scope and prints what will happen, how long traffic stops, what cannot be undone, and what must
-    /// be changed first. Writes nothing at Azure. Exit code 3: something blocks the migration.
+enum MigrateCommand {
+    /// Reads everything in scope and prints what will happen, how long traffic stops, what cannot be undone, and what
+    /// must be changed first. Writes nothing at Azure. Exit code 3: something blocks the migration.
     Plan(plan::PlanArgs),
-    /// Carries a plan out, or continues one that was interrupted. Exit code 3: it stopped, or an address is not served yet.
+    /// Applies a plan, or continues one that was interrupted. Exit code 3: it stopped, or an address is not served yet.
     Apply(apply::ApplyArgs),
     /// Changes the pools of Standard load balancers from members by interface to members by address, as
     /// `loadBalancerBackendPoolConfigurationType: nodeIP` needs it. Exit code 3: something blocks it, or it stopped.
     IpPools(ip_pools::IpPoolsArgs),
 }
 
-/// What both commands read first.
+/// The flags of all subcommands.
 #[derive(Args, Debug)]
-struct Common {
+struct CommonArgs {
     #[command(flatten)]
     files: Files,
-    /// The kubeconfig; without it the files of KUBECONFIG or `~/.kube/config`, else the pod's service account.
+    /// The kubeconfig; by default the files of KUBECONFIG or `~/.kube/config`, else the Pod's service account.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
 }
 
-/// The ways to everything outside.
-struct Outside {
+/// The configuration, the clock and the clients that a migration uses.
+struct Environment {
     config: Config,
     kubeconfig: Option<PathBuf>,
     clock: Clock,
@@ -65,39 +65,42 @@ struct Outside {
     kubernetes: kube::Client,
 }
 
-impl Common {
+impl CommonArgs {
+    /// Loads the configuration and prints its warnings.
     fn load(&self) -> anyhow::Result<Config> {
         let Loaded { config, warnings } = files::load_with(&self.files, self.kubeconfig.as_ref())?;
         for warning in &warnings {
-            tell([printable!("warning: {warning}")]);
+            eprint_lines([printable!("warning: {warning}")]);
         }
         Ok(config)
     }
 
-    async fn open(&self, config: Config) -> anyhow::Result<Outside> {
-        Outside::open(config, self.kubeconfig.clone()).await
+    /// Creates the clients for this configuration.
+    async fn open(&self, config: Config) -> anyhow::Result<Environment> {
+        Environment::open(config, self.kubeconfig.clone()).await
     }
 }
 
-impl Outside {
-    async fn open(config: Config, kubeconfig: Option<PathBuf>) -> anyhow::Result<Outside> {
+impl Environment {
+    /// Creates the clients for this configuration.
+    async fn open(config: Config, kubeconfig: Option<PathBuf>) -> anyhow::Result<Environment> {
         let clock = Clock::start();
         let arm = arm::Client::new(params::arm(&config, clock)).context("failed to set up the ARM client")?;
         let kubernetes = service::kubernetes_client(kubeconfig.as_ref()).await?;
-        Ok(Outside { config, kubeconfig, clock, arm, kubernetes })
+        Ok(Environment { config, kubeconfig, clock, arm, kubernetes })
     }
 
-    /// What the configuration accepts, and these names.
+    /// Returns the names that `migration.accept` of the configuration lists, and these names.
     fn accepted(&self, names: &[String]) -> Accepted {
         self.config.controller.migration.accept.iter().chain(names).cloned().collect()
     }
 }
 
-/// Plans a migration or carries it out.
+/// Runs a subcommand of `migrate-basic-lb`.
 pub(super) fn migrate(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
-    match &args.what {
-        What::Plan(args) => plan::plan(args),
-        What::Apply(args) => apply::apply(args),
-        What::IpPools(args) => ip_pools::ip_pools(args),
+    match &args.command {
+        MigrateCommand::Plan(args) => plan::plan(args),
+        MigrateCommand::Apply(args) => apply::apply(args),
+        MigrateCommand::IpPools(args) => ip_pools::ip_pools(args),
     }
 }

@@ -1,5 +1,5 @@
-//! Watches a service that writes nothing until it has compared everything once (C4). When that is, and what is missing
-//! until then, is decided by [`pool_core::comparison`].
+//! Watches a service that writes nothing until it has compared everything once (C4). [`pool_core::comparison`] decides
+//! when that is, and what is missing until then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,41 +8,42 @@ use config::Config;
 use model::machine::{Machine as _, earliest};
 use pool_core::comparison::{Comparison, End, In, Missing, Out, Params};
 
-use crate::service::Sight;
+use crate::service::ServiceHandle;
 use crate::wiring::params;
 
-/// How often the published snapshot is looked at.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The most names that one sentence has.
+/// The interval between reads of the published snapshot.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The maximum number of names in a sentence.
 const MAX_NAMES: usize = 10;
 
-/// The wait for everything to be compared, at most `within`; members that may have to go have had `removal_delay` then.
+/// Returns the state machine that waits until everything was compared, at most `within`, and until `removal_delay` is
+/// over for members that may have to be removed.
 pub(super) fn comparison(config: &Config, removal_delay: Duration, within: Duration) -> Comparison {
     let cluster_name = Arc::from(config.controller.cluster_name.as_str());
     Comparison::new(Params { removal_delay, within, cluster_name, listed: params::sources(config) })
 }
 
-/// Shows it what is published until it has ended.
-pub(super) async fn until_compared(sight: &Sight, comparison: &mut Comparison) -> End {
-    let mut said = Vec::new();
-    comparison.step(sight.clock.now(), In::Start, &mut said);
+/// Feeds the published snapshots to the comparison until it has ended.
+pub(super) async fn until_compared(service: &ServiceHandle, comparison: &mut Comparison) -> End {
+    let mut out = Vec::new();
+    comparison.step(service.clock.now(), In::Start, &mut out);
     loop {
-        let now = sight.clock.now();
-        comparison.step(now, In::Seen(sight.published.load_full()), &mut said);
-        if let Some(Out::Ended(end)) = said.pop() {
+        let now = service.clock.now();
+        comparison.step(now, In::Seen(service.published.load_full()), &mut out);
+        if let Some(Out::Ended(end)) = out.pop() {
             return end;
         }
-        let next = earliest(comparison.deadline(), Some(now.plus(LOOK_EVERY)));
-        tokio::time::sleep(next.map_or(LOOK_EVERY, |at| at.since(sight.clock.now()))).await;
+        let next = earliest(comparison.deadline(), Some(now.plus(POLL_INTERVAL)));
+        tokio::time::sleep(next.map_or(POLL_INTERVAL, |at| at.since(service.clock.now()))).await;
     }
 }
 
-/// What is missing, as a part of a sentence.
-pub(super) fn told(missing: &[Missing]) -> String {
+/// Returns what is missing, as a part of a sentence.
+pub(super) fn missing_text(missing: &[Missing]) -> String {
     named(missing.iter().map(ToString::to_string).collect())
 }
 
-/// The first names of many.
+/// Joins the names, at most the first 10 and the number of the others.
 pub(super) fn named(mut names: Vec<String>) -> String {
     let more = names.len().saturating_sub(MAX_NAMES);
     names.truncate(MAX_NAMES);

@@ -49,13 +49,13 @@ mod tests {
             of_read(&failure, "grant it")
         };
         assert_eq!(remedy(FailureKind::Status(403)), "grant it");
-        for (kind, words) in [
+        for (kind, expected) in [
             (FailureKind::Status(429), "throttles"),
             (FailureKind::Status(503), "run this again"),
             (FailureKind::Timeout, "firewalls"),
             (FailureKind::Undecodable(200), "no proxy"),
         ] {
-            assert!(remedy(kind).contains(words), "{kind:?}: {}", remedy(kind));
+            assert!(remedy(kind).contains(expected), "{kind:?}: {}", remedy(kind));
         }
     }
 }

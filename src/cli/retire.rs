@@ -1,6 +1,7 @@
-//! `retire`: scales a Deployment to 0 and waits until its Pods have ended. Run it before the Deployment is deleted together
-//! with the rights of its Pods: a Pod that ends needs them to release both Leases (W7, W8). Before that, the Pods restore
-//! the nodes that are Down by the controller (N4): the key `admin-state.off` of our ConfigMap asks them to.
+//! `retire`: scales a Deployment to 0 and waits until its Pods have ended. Run it before the Deployment is deleted
+//! together with the rights of its Pods: a Pod that ends needs them to release both Leases (W7, W8). Before that, the
+//! Pods restore the entries that the controller has set to Down (N4), as the key `admin-state.off` of our ConfigMap
+//! requests.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::clock::Clock;
-use actors::kubernetes::{Place, ask_config_map};
+use actors::kubernetes::{NamespacedName, ask_config_map};
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -28,19 +29,19 @@ use nodes::switch::{self, DownNodes};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{api_server, observe, say, tell};
+use super::{api_server, eprint_lines, observe, print_lines};
 use crate::service;
 
-/// The exit code that says that Pods have not ended in time, or that it is not known.
-const LATE: u8 = 3;
-/// How long after an answer it looks again.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often it tries to remove the key `admin-state.off`.
-const TRIES: u32 = 3;
-/// How long one answer of the API server may take.
-const ANSWER_WITHIN: Duration = Duration::from_secs(15);
-/// The most bytes of what the API server says of a failure.
-const LONGEST: usize = 600;
+/// Exit code if Pods have not ended in time, or if that is unknown.
+const NOT_ENDED: u8 = 3;
+/// The time between an answer and the next request.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The maximum number of attempts to remove the key `admin-state.off`.
+const MAX_ATTEMPTS: u32 = 3;
+/// Timeout of a request to the API server.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+/// The maximum length of the API server's error message, in bytes.
+const MAX_ERROR_BYTES: usize = 600;
 
 /// The flags of `retire`.
 #[derive(Args, Debug)]
@@ -48,44 +49,44 @@ pub(super) struct RetireArgs {
     /// The Deployment's namespace.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     namespace: String,
-    /// The Deployment.
+    /// The Deployment's name.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     deployment: String,
-    /// Which Pods are the Deployment's where it was deleted already, by their labels, as for `kubectl get --selector`;
-    /// without it none are waited for then.
+    /// The labels of the Deployment's Pods, as for `kubectl get --selector`, in case it was deleted already; without
+    /// this flag, no Pods are waited for then.
     #[arg(long, value_name = "LABELS", value_parser = labels)]
     selector: Option<LabelSelector>,
-    /// Our ConfigMap, named like our own Lease: the nodes that it records as Down by the controller are restored first,
-    /// while the Pods still run, for at most half of the time; without it they stay Down.
-    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = place)]
-    configmap: Option<Place>,
-    /// How long it may take.
+    /// The controller's ConfigMap, named like its own Lease: the nodes that it records as Down are restored first,
+    /// while the Pods still run, for at most half of --within; without this flag they stay Down.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = namespaced_name)]
+    configmap: Option<NamespacedName>,
+    /// How long the command may take.
     #[arg(long, value_parser = config::parse_duration, default_value = "60s")]
     within: Duration,
-    /// The kubeconfig; without it the files of KUBECONFIG or `~/.kube/config`, else the pod's service account.
+    /// The kubeconfig; by default the files of KUBECONFIG or `~/.kube/config`, else the Pod's service account.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
 }
 
-/// Reads a label selector that is not for all Pods.
+/// Parses a label selector, and refuses one that matches all Pods.
 fn labels(text: &str) -> Result<LabelSelector, String> {
     let example = "write labels such as app.kubernetes.io/name=web,tier!=cache";
     match LabelSelector::parse(text) {
-        Ok(selector) if selector.requirements().is_empty() => Err(format!("it is for all Pods; {example}")),
+        Ok(selector) if selector.requirements().is_empty() => Err(format!("it matches all Pods; {example}")),
         Ok(selector) => Ok(selector),
-        Err(wrong) => Err(format!("not a label selector: {wrong}; {example}")),
+        Err(invalid) => Err(format!("not a label selector: {invalid}; {example}")),
     }
 }
 
-/// Reads where an object is.
-fn place(text: &str) -> Result<Place, String> {
+/// Parses the namespace and name of an object.
+fn namespaced_name(text: &str) -> Result<NamespacedName, String> {
     let is_name = |name: &str| {
         let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.');
         (1..=253).contains(&name.len()) && name.chars().all(fits)
     };
     match text.split_once('/') {
         Some((namespace, name)) if is_name(namespace) && is_name(name) => {
-            Ok(Place { namespace: namespace.into(), name: name.into() })
+            Ok(NamespacedName { namespace: namespace.into(), name: name.into() })
         }
         Some(_) | None => {
             Err("write NAMESPACE/NAME, such as kube-system/azure-backend-pool-controller".to_owned())
@@ -93,15 +94,15 @@ fn place(text: &str) -> Result<Place, String> {
     }
 }
 
-/// Scales the Deployment to 0 and waits for its Pods. Exit code 3: they have not ended in time, or it is not known.
+/// Scales the Deployment to 0 and waits for its Pods. Exit code 3: they have not ended in time, or that is unknown.
 ///
 /// # Errors
-/// It was ended by SIGTERM, or the API server's address is not known.
+/// SIGTERM came, or no API server is configured.
 pub(super) fn retire(args: &RetireArgs) -> anyhow::Result<ExitCode> {
     service::in_system(async {
         let client = service::kubernetes_client(args.kubeconfig.as_ref()).await?;
         let clock = Clock::start();
-        let mut work = Work {
+        let mut work = Retirement {
             args,
             clock,
             end: clock.now().plus(args.within),
@@ -109,20 +110,20 @@ pub(super) fn retire(args: &RetireArgs) -> anyhow::Result<ExitCode> {
             pods: Api::namespaced(client.clone(), &args.namespace),
             client,
             selector: args.selector.as_ref().map(ToString::to_string),
-            waits_for: None,
+            last_waiting_for: None,
             restored: false,
             switched_off: false,
             down: BTreeSet::new(),
         };
-        // The first process of a container is not ended by a signal that it does not listen for.
+        // The first process of a container ignores signals without a handler.
         let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
         let ended = tokio::select! {
-            ended = work.carry_out() => ended,
+            ended = work.execute() => ended,
             _ = terminate.recv() => {
                 Err(anyhow!("ended by SIGTERM: the Deployment stays as it is now; run this again"))
             }
         };
-        // An earlier call may have left the key.
+        // An earlier run may have left the key.
         if work.switched_off || (ended.is_ok() && args.configmap.is_some() && !work.restored) {
             work.switch_on().await?;
         }
@@ -130,8 +131,8 @@ pub(super) fn retire(args: &RetireArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What keeps the command from its end.
-enum Left {
+/// The reason why the command must still wait.
+enum Remaining {
     /// These Pods have not ended.
     Pods(BTreeSet<String>),
     /// These Pods have not ended, and there is no Deployment.
@@ -142,20 +143,20 @@ enum Left {
     Unknown(String),
 }
 
-/// One call of the command.
-struct Work<'a> {
+/// A run of the command.
+struct Retirement<'a> {
     args: &'a RetireArgs,
     clock: Clock,
-    /// When its time is over.
+    /// The end of `--within`.
     end: Now,
     client: kube::Client,
     deployments: Api<Deployment>,
     pods: Api<Pod>,
-    /// Which Pods are the Deployment's: as it says itself, once it was read, and until then as the flag says.
+    /// The selector of the Deployment's Pods: its own once it was read, until then that of the flag.
     selector: Option<String>,
-    /// What was last said that it waits for.
-    waits_for: Option<String>,
-    /// Whether the nodes that are Down were looked at.
+    /// The last message about what the command waits for.
+    last_waiting_for: Option<String>,
+    /// Whether the nodes that are Down were handled.
     restored: bool,
     /// Whether the key `admin-state.off` may have been written.
     switched_off: bool,
@@ -163,55 +164,55 @@ struct Work<'a> {
     down: BTreeSet<String>,
 }
 
-impl Work<'_> {
-    async fn carry_out(&mut self) -> anyhow::Result<ExitCode> {
-        let mut found = false;
+impl Retirement<'_> {
+    async fn execute(&mut self) -> anyhow::Result<ExitCode> {
+        let mut has_found = false;
         loop {
-            let left = match self.look().await {
-                Err(why) => Left::Unknown(why),
-                Ok((Some(scale), _)) if scale.wanted > 0 => {
-                    found = true;
+            let remaining = match self.read_state().await {
+                Err(reason) => Remaining::Unknown(reason),
+                Ok((Some(scale), _)) if scale.desired > 0 => {
+                    has_found = true;
                     if !std::mem::replace(&mut self.restored, true) {
                         self.restore_nodes().await?;
                     }
-                    say([printable!("scaling {} from {} to 0", self.name(), scale.wanted)])?;
-                    // Pods need a moment to end: what is left is said after the next look.
+                    print_lines([printable!("scaling {} from {} to 0", self.name(), scale.desired)])?;
+                    // Pods need a moment to end: the next round reports those that remain.
                     match self.scale_down().await {
                         Ok(()) if self.clock.now() < self.end => {
-                            tokio::time::sleep(LOOK_EVERY).await;
+                            tokio::time::sleep(POLL_INTERVAL).await;
                             continue;
                         }
-                        Ok(()) => Left::Controller,
-                        Err(why) => Left::Unknown(why),
+                        Ok(()) => Remaining::Controller,
+                        Err(reason) => Remaining::Unknown(reason),
                     }
                 }
                 Ok((Some(_), pods)) if !pods.is_empty() => {
-                    found = true;
-                    Left::Pods(pods)
+                    has_found = true;
+                    Remaining::Pods(pods)
                 }
-                Ok((Some(Scale { settled: false, .. }), _)) => Left::Controller,
+                Ok((Some(Scale { is_scaled_down: false, .. }), _)) => Remaining::Controller,
                 Ok((None, pods)) if !pods.is_empty() => {
-                    found = true;
-                    Left::Orphans(pods)
+                    has_found = true;
+                    Remaining::Orphans(pods)
                 }
                 Ok((scale, _)) => {
-                    self.say_done(found || scale.is_some())?;
+                    self.print_success(has_found || scale.is_some())?;
                     return Ok(ExitCode::SUCCESS);
                 }
             };
             if self.clock.now() >= self.end {
-                tell([printable!("error: {}", self.late(&left))]);
-                return Ok(ExitCode::from(LATE));
+                eprint_lines([printable!("error: {}", self.failure_text(&remaining))]);
+                return Ok(ExitCode::from(NOT_ENDED));
             }
-            self.say_waits(&words(&left))?;
-            self.rest(self.end).await;
+            self.print_waiting_for(&remaining_text(&remaining))?;
+            self.wait(self.end).await;
         }
     }
 
-    /// Has the Pods restore the nodes that are Down by the controller, for at most half of the time.
+    /// Makes the Pods restore the nodes that the controller has set to Down, for at most half of the time.
     async fn restore_nodes(&mut self) -> anyhow::Result<()> {
         if self.args.configmap.is_none() {
-            return say([printable!(
+            return print_lines([printable!(
                 "nodes that are Down stay Down: pass --configmap to have them restored"
             )]);
         }
@@ -220,69 +221,72 @@ impl Work<'_> {
             let is_late = self.clock.now() >= half;
             match self.down_nodes().await {
                 Ok(down) if down.nodes.is_empty() || is_late => {
-                    return self.say_stay_down(down);
+                    return self.print_down_nodes(down);
                 }
-                Ok(down) => self.say_waits(&format!("{} to be restored", of_nodes(&down.nodes)))?,
-                Err(Failure::Other(why)) if !is_late => self.say_waits(&format!("the API server: {why}"))?,
+                Ok(down) => self.print_waiting_for(&format!("{} to be restored", of_nodes(&down.nodes)))?,
+                Err(Failure::Other(reason)) if !is_late => {
+                    self.print_waiting_for(&format!("the API server: {reason}"))?
+                }
                 Err(failure) => {
-                    return say([printable!(
-                        "it is not known which nodes stay Down: {}: {failure}",
+                    return print_lines([printable!(
+                        "it is unknown which nodes stay Down: {}: {failure}",
                         self.config_map()
                     )]);
                 }
             }
-            self.rest(half).await;
+            self.wait(half).await;
         }
     }
 
-    /// Switches the admin state off where it is not, and reads which nodes are Down by the controller.
+    /// Switches the admin state off, and returns the nodes that the controller has set to Down.
     async fn down_nodes(&mut self) -> Result<DownNodes, Failure> {
-        let mut facts = self.ask(ConfigMapAsk::Get).await?;
+        let mut facts = self.send_config_map_request(ConfigMapAsk::Get).await?;
         self.switched_off = true;
         if !switch::is_off(&facts) {
             let edit = switch::off(self.clock.now());
-            facts = self.ask(ConfigMapAsk::Replace(facts, edit)).await?;
+            facts = self.send_config_map_request(ConfigMapAsk::Replace(facts, edit)).await?;
         }
         Ok(DownNodes::of(&facts, self.clock.now()))
     }
 
-    /// Removes the key `admin-state.off`: a controller that finds it takes no node out of traffic for 10 minutes.
+    /// Removes the key `admin-state.off`, which would stop a controller from setting nodes to Down for 10 minutes.
     async fn switch_on(&mut self) -> anyhow::Result<()> {
         let mut tries = 1;
         loop {
             match self.try_switch_on().await {
                 Ok(()) | Err(Failure::Absent) => return Ok(()),
-                Err(Failure::Other(_)) if tries < TRIES => tokio::time::sleep(LOOK_EVERY).await,
-                Err(failure) => return self.say_key_stays(&failure),
+                Err(Failure::Other(_)) if tries < MAX_ATTEMPTS => tokio::time::sleep(POLL_INTERVAL).await,
+                Err(failure) => return self.print_key_left(&failure),
             }
             tries += 1;
         }
     }
 
     async fn try_switch_on(&self) -> Result<(), Failure> {
-        let facts = self.ask(ConfigMapAsk::Get).await?;
+        let facts = self.send_config_map_request(ConfigMapAsk::Get).await?;
         if switch::is_off(&facts) {
-            self.ask(ConfigMapAsk::Replace(facts, switch::on())).await?;
+            self.send_config_map_request(ConfigMapAsk::Replace(facts, switch::on())).await?;
         }
         Ok(())
     }
 
-    async fn ask(&self, ask: ConfigMapAsk) -> Result<Arc<ConfigMapFacts>, Failure> {
-        let Some(place) = &self.args.configmap else { return Err(Failure::Absent) };
-        match ask_config_map(self.client.clone(), place.clone(), self.clock, ask).await {
+    /// Sends a request about our ConfigMap and returns its state.
+    async fn send_config_map_request(&self, request: ConfigMapAsk) -> Result<Arc<ConfigMapFacts>, Failure> {
+        let Some(name) = &self.args.configmap else { return Err(Failure::Absent) };
+        match ask_config_map(self.client.clone(), name.clone(), self.clock, request).await {
             ConfigMapAnswer::Seen(facts) => Ok(facts),
             ConfigMapAnswer::Absent => Err(Failure::Absent),
             ConfigMapAnswer::Conflict => {
                 Err(Failure::Other("another client writes it at the same time".into()))
             }
-            ConfigMapAnswer::Failed(RequestFailure::Denied(why)) => Err(Failure::Denied(why)),
-            ConfigMapAnswer::Failed(RequestFailure::Other(why)) => Err(Failure::Other(why)),
+            ConfigMapAnswer::Failed(RequestFailure::Denied(reason)) => Err(Failure::Denied(reason)),
+            ConfigMapAnswer::Failed(RequestFailure::Other(reason)) => Err(Failure::Other(reason)),
         }
     }
 
-    /// Reads the Deployment, then its Pods: once its controller has acted, hardly any Pod is added to those listed later.
-    async fn look(&mut self) -> Result<(Option<Scale>, BTreeSet<String>), String> {
-        let found = self.answered(self.deployments.get_opt(&self.args.deployment)).await?;
+    /// Reads the Deployment and then its Pods. In this order, hardly any Pod appears after the list.
+    async fn read_state(&mut self) -> Result<(Option<Scale>, BTreeSet<String>), String> {
+        let found = self.response(self.deployments.get_opt(&self.args.deployment)).await?;
         let scale = match found {
             Some(deployment) => {
                 let (scale, selector) = facts(deployment)?;
@@ -294,7 +298,7 @@ impl Work<'_> {
         let pods = match &self.selector {
             Some(selector) => {
                 let its_own = ListParams::default().labels(selector);
-                running(self.answered(self.pods.list(&its_own)).await?.items)
+                running(self.response(self.pods.list(&its_own)).await?.items)
             }
             None => BTreeSet::new(),
         };
@@ -304,70 +308,70 @@ impl Work<'_> {
     async fn scale_down(&self) -> Result<(), String> {
         let none = Patch::Merge(json!({ "spec": { "replicas": 0 } }));
         let params = PatchParams::default();
-        self.answered(self.deployments.patch_scale(&self.args.deployment, &params, &none)).await.map(drop)
+        self.response(self.deployments.patch_scale(&self.args.deployment, &params, &none)).await.map(drop)
     }
 
-    /// The answer to a request, or why there is none. No answer takes longer than the whole command may.
-    async fn answered<T>(&self, request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
-        let within = ANSWER_WITHIN.min(self.args.within);
+    /// Awaits the answer to a request, for at most `--within`; the error has the reason of a failure.
+    async fn response<T>(&self, request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
+        let within = ANSWER_TIMEOUT.min(self.args.within);
         match tokio::time::timeout(within, request).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(kube::Error::Api(status))) => {
-                Err(format!("HTTP {}: {}", status.code, safe_line(&status.message, &[], LONGEST)))
+                Err(format!("HTTP {}: {}", status.code, safe_line(&status.message, &[], MAX_ERROR_BYTES)))
             }
             Ok(Err(error)) => Err(api_server::chain(&error)),
             Err(_) => Err(format!("no answer within {within:?}")),
         }
     }
 
-    /// Waits until the next look, at most until then.
-    async fn rest(&self, until: Now) {
+    /// Waits for the next round, at most until this time.
+    async fn wait(&self, until: Now) {
         let now = self.clock.now();
-        tokio::time::sleep(LOOK_EVERY.min(until.since(now))).await;
+        tokio::time::sleep(POLL_INTERVAL.min(until.since(now))).await;
     }
 
     fn name(&self) -> String {
         format!("Deployment {}/{}", self.args.namespace, self.args.deployment)
     }
 
-    /// The name of our ConfigMap.
+    /// Returns the name of our ConfigMap, as texts have it.
     fn config_map(&self) -> String {
-        let place = self.args.configmap.as_ref().map(ToString::to_string);
-        format!("ConfigMap {}", place.unwrap_or_default())
+        let name = self.args.configmap.as_ref().map(ToString::to_string);
+        format!("ConfigMap {}", name.unwrap_or_default())
     }
 
-    /// Says what it waits for, unless that was the last thing it said.
-    fn say_waits(&mut self, what: &str) -> anyhow::Result<()> {
-        if self.waits_for.as_deref() != Some(what) {
-            say([printable!("waiting for {what}")])?;
-            self.waits_for = Some(what.to_owned());
+    /// Prints what the command waits for, unless that was the last message.
+    fn print_waiting_for(&mut self, what: &str) -> anyhow::Result<()> {
+        if self.last_waiting_for.as_deref() != Some(what) {
+            print_lines([printable!("waiting for {what}")])?;
+            self.last_waiting_for = Some(what.to_owned());
         }
         Ok(())
     }
 
-    fn say_stay_down(&mut self, down: DownNodes) -> anyhow::Result<()> {
+    fn print_down_nodes(&mut self, down: DownNodes) -> anyhow::Result<()> {
         self.down = down.all();
         if self.down.is_empty() {
             return Ok(());
         }
-        say([printable!(
+        print_lines([printable!(
             "{}: still Down, not restored in time; docs/admin-state.md says what to do",
             of_nodes(&self.down)
         )])
     }
 
-    fn say_key_stays(&self, why: &Failure) -> anyhow::Result<()> {
-        say([printable!(
-            "the key admin-state.off of the {} may still be there: {why}; remove it: a controller that finds it takes no \
-             node out of traffic for 10 minutes",
+    fn print_key_left(&self, reason: &Failure) -> anyhow::Result<()> {
+        print_lines([printable!(
+            "the key admin-state.off of the {} may still exist: {reason}; remove it: a controller that finds it sets no node \
+             to Down for 10 minutes",
             self.config_map()
         )])
     }
 
-    fn say_done(&self, found: bool) -> anyhow::Result<()> {
+    fn print_success(&self, has_found: bool) -> anyhow::Result<()> {
         let name = self.name();
-        say([match &self.args.selector {
-            _ if found => printable!("no Pod of {name} is left"),
+        print_lines([match &self.args.selector {
+            _ if has_found => printable!("no Pod of {name} is left"),
             Some(labels) => {
                 printable!("there is no {name}, and no Pod with the labels {labels}: nothing is to be done")
             }
@@ -377,35 +381,39 @@ impl Work<'_> {
         }])
     }
 
-    /// What is left when the time is over, and what to do.
-    fn late(&self, left: &Left) -> String {
+    /// Returns the error message about what remains when the time is over, with a remedy.
+    fn failure_text(&self, remaining: &Remaining) -> String {
         let (name, within, namespace) = (self.name(), self.args.within, &self.args.namespace);
-        let left = match left {
-            Left::Pods(_) => format!(
+        let remaining = match remaining {
+            Remaining::Pods(_) => format!(
                 "{name} is scaled to 0, and has not ended within {within:?}: {}; {}",
-                words(left),
-                self.what_to_do()
+                remaining_text(remaining),
+                self.advice()
             ),
-            Left::Orphans(pods) => format!(
+            Remaining::Orphans(pods) => format!(
                 "there is no {name}, and not all of its Pods have ended within {within:?}: {}; {}. If it was deleted with \
                  --cascade=orphan, delete its ReplicaSets",
-                counted(pods, ""),
-                self.what_to_do()
+                count_and_names(pods, ""),
+                self.advice()
             ),
-            Left::Controller => format!(
-                "{name} is scaled to 0, and that was not carried out within {within:?}: see whether \
-                 kube-controller-manager works, and run this again"
+            Remaining::Controller => format!(
+                "{name} is scaled to 0, but its controller has not acted within {within:?}: check kube-controller-manager, \
+                 and run this again"
             ),
-            Left::Unknown(why) => format!(
-                "it is not known after {within:?} whether {name} runs Pods: {why}; check --kubeconfig and the network, and \
+            Remaining::Unknown(reason) => format!(
+                "it is unknown after {within:?} whether {name} runs Pods: {reason}; check --kubeconfig and the network, and \
                  let the account get this Deployment, patch its scale, and list Pods in {namespace}"
             ),
         };
-        if self.down.is_empty() { left } else { format!("{left}. Still Down: {}", of_nodes(&self.down)) }
+        if self.down.is_empty() {
+            remaining
+        } else {
+            format!("{remaining}. Still Down: {}", of_nodes(&self.down))
+        }
     }
 
-    /// What helps where Pods do not end.
-    fn what_to_do(&self) -> String {
+    /// Returns the remedy for Pods that do not end.
+    fn advice(&self) -> String {
         let namespace = &self.args.namespace;
         format!(
             "see why with `kubectl --namespace {namespace} describe pod`, and run this again. A Pod whose node is gone for \
@@ -414,7 +422,7 @@ impl Work<'_> {
     }
 }
 
-/// Why a request about the ConfigMap failed.
+/// A failed request about the ConfigMap.
 enum Failure {
     Absent,
     Denied(Arc<str>),
@@ -425,36 +433,36 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Absent => f.write_str("it does not exist"),
-            Failure::Denied(why) | Failure::Other(why) => f.write_str(why),
+            Failure::Denied(reason) | Failure::Other(reason) => f.write_str(reason),
         }
     }
 }
 
-/// How many Pods a Deployment runs.
+/// The scale of a Deployment.
 struct Scale {
-    /// How many it is to run.
-    wanted: i32,
-    /// Whether its controller has seen that, and knows of no Pod.
-    settled: bool,
+    /// The desired number of Pods.
+    desired: i32,
+    /// Whether its controller has observed that, and reports no Pod.
+    is_scaled_down: bool,
 }
 
-/// What is waited for, in words.
-fn words(left: &Left) -> String {
-    match left {
-        Left::Pods(pods) => counted(pods, ""),
-        Left::Orphans(pods) => counted(pods, " of a Deployment that is gone"),
-        Left::Controller => "kube-controller-manager to carry it out".to_owned(),
-        Left::Unknown(why) => format!("the API server: {why}"),
+/// Returns a text about what the command waits for.
+fn remaining_text(remaining: &Remaining) -> String {
+    match remaining {
+        Remaining::Pods(pods) => count_and_names(pods, ""),
+        Remaining::Orphans(pods) => count_and_names(pods, " of a Deployment that is gone"),
+        Remaining::Controller => "kube-controller-manager to scale it down".to_owned(),
+        Remaining::Unknown(reason) => format!("the API server: {reason}"),
     }
 }
 
-/// How many Pods there are, of what, and their names.
-fn counted(pods: &BTreeSet<String>, of_what: &str) -> String {
+/// Returns the number of Pods, what they belong to, and their names.
+fn count_and_names(pods: &BTreeSet<String>, of_what: &str) -> String {
     let pod = if pods.len() == 1 { "Pod" } else { "Pods" };
     format!("{} {pod}{of_what}: {}", pods.len(), named(pods))
 }
 
-/// How many nodes there are, and their names.
+/// Returns the number of nodes and their names.
 fn of_nodes(nodes: &BTreeSet<String>) -> String {
     let node = if nodes.len() == 1 { "node" } else { "nodes" };
     format!("{} {node}: {}", nodes.len(), named(nodes))
@@ -464,21 +472,21 @@ fn named(names: &BTreeSet<String>) -> String {
     observe::named(names.iter().cloned().collect())
 }
 
-/// What is to be known of a Deployment, and which Pods are its own.
+/// Returns the scale of a Deployment and the selector of its Pods.
 fn facts(deployment: Deployment) -> Result<(Scale, String), String> {
     let spec = deployment.spec.ok_or_else(|| "the Deployment has no spec".to_owned())?;
     let status = deployment.status.unwrap_or_default();
     let is_current = status.observed_generation >= deployment.metadata.generation;
     let scale = Scale {
         // The API server's default.
-        wanted: spec.replicas.unwrap_or(1),
-        settled: is_current && status.replicas.unwrap_or(0) == 0,
+        desired: spec.replicas.unwrap_or(1),
+        is_scaled_down: is_current && status.replicas.unwrap_or(0) == 0,
     };
     let selector = Selector::try_from(spec.selector).map_err(|error| error.to_string())?;
     Ok((scale, selector.to_string()))
 }
 
-/// The names of the Pods that have not ended. One that was evicted, or has failed, may be there for long after its
+/// Returns the names of the Pods that have not ended. A Pod that was evicted or has failed may exist long after its
 /// containers have ended.
 fn running(pods: Vec<Pod>) -> BTreeSet<String> {
     let is_running = |pod: &Pod| {
@@ -494,11 +502,11 @@ mod tests {
 
     #[test]
     fn n4_our_config_map_is_named_with_its_namespace() {
-        let shown = |text: &str| place(text).map(|place| place.to_string());
-        assert_eq!(shown("kube-system/pools.a"), Ok("kube-system/pools.a".to_owned()));
-        for wrong in ["", "pools", "kube-system/", "/pools", "a/b/c", "a/b c", "a/b?x=y"] {
-            let told = shown(wrong).expect_err("it names no ConfigMap");
-            assert!(told.starts_with("write NAMESPACE/NAME, such as "), "{wrong}: {told}");
+        let parsed = |text: &str| namespaced_name(text).map(|name| name.to_string());
+        assert_eq!(parsed("kube-system/pools.a"), Ok("kube-system/pools.a".to_owned()));
+        for invalid in ["", "pools", "kube-system/", "/pools", "a/b/c", "a/b c", "a/b?x=y"] {
+            let error = parsed(invalid).expect_err("it names no ConfigMap");
+            assert!(error.starts_with("write NAMESPACE/NAME, such as "), "{invalid}: {error}");
         }
     }
 }

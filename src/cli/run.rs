@@ -6,19 +6,20 @@ use config::LogFormat;
 
 use super::{RunArgs, export, files, migrate};
 use crate::service::{self, Options, StorageSetBack};
-use crate::telemetry::{self, Form};
+use crate::telemetry::{self, LineFormat};
 use crate::wiring::Election;
 
-/// Runs until SIGTERM or SIGINT, until an export is done, or until the storage of the API server was set back.
+/// Runs until SIGTERM or SIGINT, until an export is done, or until the API server's storage was restored to an earlier
+/// state.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let loaded = files::load_with(&args.files, args.kubeconfig.as_ref())?;
     let log = &loaded.config.controller.log;
-    let log = telemetry::start(form(log.format), log.level.as_str());
+    let log = telemetry::start(log_form(log.format), log.level.as_str());
     for warning in &loaded.warnings {
         tracing::warn!(%warning, "configuration");
     }
     let (kubeconfig, dry_run) = (args.kubeconfig.clone(), args.dry_run);
-    let migrates = loaded.config.controller.migration.on_startup && !args.export.is_asked();
+    let migrates = loaded.config.controller.migration.on_startup && !args.export.is_requested();
     let options = Options {
         config: loaded.config,
         kubeconfig,
@@ -27,7 +28,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         restoring: None,
         election: if migrates { Election::WhenTold } else { Election::AtOnce },
     };
-    if args.export.is_asked() {
+    if args.export.is_requested() {
         return export::run(options, &args.export);
     }
     let ended = if migrates {
@@ -36,15 +37,16 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         service::run(options).map(|()| ExitCode::SUCCESS)
     };
     match ended {
-        // The log says it.
+        // It is logged already.
         Err(error) if error.is::<StorageSetBack>() => Ok(ExitCode::FAILURE),
         ended => ended,
     }
 }
 
-pub(super) fn form(format: LogFormat) -> Form {
+/// Returns the log format that the configuration names.
+pub(super) fn log_form(format: LogFormat) -> LineFormat {
     match format {
-        LogFormat::Json => Form::Json,
-        LogFormat::Text => Form::Text,
+        LogFormat::Json => LineFormat::Json,
+        LogFormat::Text => LineFormat::Text,
     }
 }

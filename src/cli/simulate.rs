@@ -1,9 +1,9 @@
-//! `simulate`: the unchanged service as a child process against the simulator's ARM and Kubernetes
+//! `simulate`: runs the unchanged controller as a child process with the simulator's ARM and Kubernetes
 //! (docs/design/surface.md, Z2).
 
 mod args;
 mod progress;
-mod sheets;
+mod report_files;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,28 +16,28 @@ use simulator::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::args::Form;
-use self::progress::Shown;
-use self::sheets::Sheets;
-use super::{say, tell, write};
+use self::args::ReportFormat;
+use self::progress::ProgressDisplay;
+use self::report_files::ReportFiles;
+use super::{eprint_lines, print_lines, write};
 
 pub(super) use self::args::SimulateArgs;
 
-/// How long the controller may take to become ready.
+/// The time for the controller to become ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// How long the controller may take to end.
+/// The time for the controller to end.
 const END_WITHIN: Duration = Duration::from_secs(35);
-/// How long the controller may take, after every pool is in sync, until nothing waits any more.
-const REST_WITHIN: Duration = Duration::from_secs(60);
-/// The most lines of the service's last words that are repeated.
+/// The time for the controller to become idle after every pool is in sync.
+const IDLE_WITHIN: Duration = Duration::from_secs(60);
+/// The maximum number of lines that are repeated from the end of the controller's output.
 const LAST_LINES: usize = 10;
-/// A time longer than any run.
-const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
+/// A duration longer than any run.
+const MAX_DURATION: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// Runs the simulation; fails when the controller has not done its job.
+/// Runs the simulation; fails if the controller has failed.
 pub(super) fn simulate(args: &SimulateArgs) -> anyhow::Result<()> {
-    if args.asks_for_names() {
-        return say(args::names());
+    if args.lists_names() {
+        return print_lines(args::scenario_names());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -53,21 +53,21 @@ pub(super) fn simulate(args: &SimulateArgs) -> anyhow::Result<()> {
                 _ = interrupt.recv() => {}
             }
         };
-        let stage = Stage::set_up(args).await?;
+        let simulation = Simulation::start(args).await?;
         if args.serve_only {
-            return stage.serve(args, stop).await;
+            return simulation.serve_only(args, stop).await;
         }
-        // The folder of the run may hold them, so it is made first.
-        let sheets = Sheets::open(args)?;
-        stage.perform(args, &sheets, stop).await
+        // They may be in the folder of the run, so that is created first.
+        let reports = ReportFiles::open(args)?;
+        simulation.run(args, &reports, stop).await
     })
 }
 
-/// The fakes with their world, and the files for the controller.
-struct Stage {
-    /// As it is told.
-    told: Story,
-    /// As it is played, which may be faster.
+/// The simulated servers and their world, and the files for the controller.
+struct Simulation {
+    /// The story before `--speed`.
+    original_story: Story,
+    /// The story at `--speed`.
     story: Story,
     fakes: Fakes,
     world: World,
@@ -77,8 +77,8 @@ struct Stage {
     admin: Reserved,
 }
 
-impl Stage {
-    async fn set_up(args: &SimulateArgs) -> anyhow::Result<Self> {
+impl Simulation {
+    async fn start(args: &SimulateArgs) -> anyhow::Result<Self> {
         let folder = match &args.folder {
             Some(folder) => folder.clone(),
             None => {
@@ -90,8 +90,8 @@ impl Stage {
         let health = Reserved::new(([127, 0, 0, 1], 0).into()).context("failed to find a free port")?;
         let admin = Reserved::new(args.listen)
             .with_context(|| format!("failed to find a free port for --listen {}", args.listen))?;
-        let told = args.story()?;
-        let story = told.clone().faster(args.speed);
+        let original_story = args.story()?;
+        let story = original_story.clone().faster(args.speed);
         let overlay = Some(story.controller.clone());
         let options = FileOptions { health: health.address, admin: admin.address, overlay };
         let settings = Settings { arm: story.arm.clone(), ..Settings::default() };
@@ -100,16 +100,16 @@ impl Stage {
         world.populate(&fakes, &simulator::vnet_id()).await;
         let files = Files::write(&folder, &fakes, &world, &options)
             .with_context(|| format!("failed to write configuration into {}", folder.display()))?;
-        Ok(Self { told, story, fakes, world, files, folder, health, admin })
+        Ok(Self { original_story, story, fakes, world, files, folder, health, admin })
     }
 
-    /// Z2's `--serve-only`.
-    async fn serve(self, args: &SimulateArgs, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+    /// Runs the simulated servers without the controller, for `--serve-only` (Z2).
+    async fn serve_only(self, args: &SimulateArgs, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         let Files { kubeconfig, cloud_config, controller } = &self.files;
         let command = "azure-backend-pool-controller run";
         let (kubeconfig, cloud, config) =
             (kubeconfig.display(), cloud_config.display(), controller.display());
-        say([
+        print_lines([
             printable!("ARM          {}", self.fakes.arm_url),
             printable!("Kubernetes   {}", self.fakes.kubernetes_url),
             printable!("kubeconfig   {kubeconfig}"),
@@ -122,14 +122,14 @@ impl Stage {
         ])?;
         let live_ccm = LiveCcm::beside(&self.fakes, &self.world, &self.story, args.seed, args.speed).await;
         let pattern = match self.story.pattern {
-            Pattern::Churn { rate, .. } => Pattern::Churn { rate, duration_us: us(FOR_EVER) },
+            Pattern::Churn { rate, .. } => Pattern::Churn { rate, duration_us: us(MAX_DURATION) },
             other
             @ (Pattern::Burst | Pattern::Rollout { .. } | Pattern::Recreate { .. } | Pattern::Still) => other,
         };
         let churn = Churn::new(pattern, args.seed);
         let play = Play::new(&self.fakes, self.world.clone(), churn).await.with(&self.story.timetable());
         let playing = async {
-            play.run(FOR_EVER, |_| ()).await;
+            play.run(MAX_DURATION, |_| ()).await;
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -141,10 +141,10 @@ impl Stage {
         Ok(())
     }
 
-    async fn perform(
+    async fn run(
         self,
         args: &SimulateArgs,
-        sheets: &Sheets,
+        reports: &ReportFiles,
         stop: impl Future<Output = ()>,
     ) -> anyhow::Result<()> {
         let live_ccm = LiveCcm::beside(&self.fakes, &self.world, &self.story, args.seed, args.speed).await;
@@ -152,24 +152,24 @@ impl Stage {
         let log = self.log(args);
         let mut process = Process::start(&program, &self.files, log.as_deref())
             .with_context(|| format!("failed to start {}", program.display()))?;
-        tell([printable!("configuration in {}", self.folder.display())]);
+        eprint_lines([printable!("configuration in {}", self.folder.display())]);
         if let Some(log) = &log {
-            tell([printable!("the controller's log: {}", log.display())]);
+            eprint_lines([printable!("the controller's log: {}", log.display())]);
         }
         let mut stop = std::pin::pin!(stop);
         let performed = tokio::select! {
-            performed = self.watched(args, &mut process, live_ccm.as_ref()) => performed,
+            performed = self.play_story(args, &mut process, live_ccm.as_ref()) => performed,
             () = &mut stop => Err(anyhow::anyhow!("interrupted")),
         };
         let performed = match performed {
-            Ok(report) => self.conclude(args, sheets, &report, &mut process, stop).await,
+            Ok(report) => self.finish(args, reports, &report, &mut process, stop).await,
             Err(error) => Err(error),
         };
         let ended = process.stop(END_WITHIN).await;
         self.fakes.stop().await;
         performed.map_err(|error| match &log {
             Some(log) => {
-                tell(last_words(log));
+                eprint_lines(last_output(log));
                 error.context(format!("see {}", log.display()))
             }
             None => error,
@@ -178,7 +178,7 @@ impl Stage {
         if status.success() { Ok(()) } else { bail!("the controller ended with {status}") }
     }
 
-    /// Where the controller's log goes; `None`: through to the terminal.
+    /// Returns the file of the controller's log; `None` for the terminal.
     fn log(&self, args: &SimulateArgs) -> Option<PathBuf> {
         if self.story.log_full {
             return Some(PathBuf::from("/dev/full"));
@@ -186,27 +186,27 @@ impl Stage {
         (!args.verbose).then(|| self.folder.join("service.log"))
     }
 
-    /// Plays the run, unless the controller ends before it.
-    async fn watched(
+    /// Plays the story and returns the report; fails if the controller ends before.
+    async fn play_story(
         &self,
         args: &SimulateArgs,
         process: &mut Process,
         live_ccm: Option<&LiveCcm>,
     ) -> anyhow::Result<Report> {
         process.ready(self.health.address, READY_WITHIN).await?;
-        tell([printable!("the controller is ready; watch it at http://{}/", self.admin.address)]);
+        eprint_lines([printable!("the controller is ready; watch it at http://{}/", self.admin.address)]);
         let began_us = self.fakes.clock().now_us();
         let churn = Churn::new(self.story.pattern, args.seed);
         let play = Play::new(&self.fakes, self.world.clone(), churn).await.with(&self.story.timetable());
         let play = play.holding(process.control()).with_removal_delay(self.story.removal_delay());
         let watcher = Watcher::start(self.admin.address, self.health.address);
-        let mut shown = Shown::new();
+        let mut display = ProgressDisplay::new();
         let outcome = tokio::select! {
-            outcome = play.run(self.story.settle, |progress| shown.show(progress)) => outcome,
+            outcome = play.run(self.story.settle, |progress| display.show(progress)) => outcome,
             ended = process.ended() => return Err(ended.into()),
         };
-        shown.finish();
-        let told = Told {
+        display.finish();
+        let run = Told {
             story: &self.story,
             speed: args.speed,
             seed: args.seed,
@@ -214,9 +214,9 @@ impl Stage {
             usage: process.usage(),
             manager: live_ccm.map(LiveCcm::sums),
         };
-        let mut report = Report::gather(&self.fakes, &told, &self.world, outcome).await;
+        let mut report = Report::gather(&self.fakes, &run, &self.world, outcome).await;
         let mut checks = tokio::select! {
-            checks = watcher.rest(REST_WITHIN) => checks,
+            checks = watcher.rest(IDLE_WITHIN) => checks,
             ended = process.ended() => return Err(ended.into()),
         };
         checks.judge_guards(&self.story.guarded);
@@ -227,26 +227,27 @@ impl Stage {
         }
         report.checks = Some(checks);
         if args.compare_upstream {
-            tell([printable!(
-                "playing the same story with cloud-provider-azure's updater, in simulated time"
+            eprint_lines([printable!(
+                "running the same story with cloud-provider-azure's updater, in simulated time"
             )]);
-            report.upstream = Some(Box::new(Report::of_upstream(&self.told, &self.world, args.seed)));
+            report.upstream =
+                Some(Box::new(Report::of_upstream(&self.original_story, &self.world, args.seed)));
         }
         Ok(report)
     }
 
-    /// Hands the report out and, where asked for, leaves everything running until the operator ends it.
-    async fn conclude(
+    /// Writes the report, and keeps everything running until Ctrl-C unless `--exit-when-done` is set.
+    async fn finish(
         &self,
         args: &SimulateArgs,
-        sheets: &Sheets,
+        reports: &ReportFiles,
         report: &Report,
         process: &mut Process,
         stop: impl Future<Output = ()>,
     ) -> anyhow::Result<()> {
-        hand_out(args, sheets, report)?;
+        write_report(args, reports, report)?;
         if !args.exit_when_done {
-            tell([
+            eprint_lines([
                 printable!(
                     "everything keeps running: open http://{0}/, or send a request. The simulated API server accepts \
                      any bearer token:",
@@ -268,33 +269,33 @@ impl Stage {
             bail!("the simulation failed: {}", report.verdict());
         }
         match (args.within, report.first_event_to_converged_seconds) {
-            (Some(limit), Some(took)) if took > limit.as_secs_f64() => {
-                bail!("every pool was in sync after {took:.3} s, later than --within {limit:?}")
+            (Some(limit), Some(elapsed)) if elapsed > limit.as_secs_f64() => {
+                bail!("every pool was in sync after {elapsed:.3} s, later than --within {limit:?}")
             }
             (Some(_) | None, _) => Ok(()),
         }
     }
 }
 
-/// What the service said last in its log that is no log line: the error with which it ended. None if it said nothing.
-fn last_words(log: &Path) -> Vec<Printable> {
+/// Returns the last lines of the log file that are no log lines, such as the error of the controller.
+fn last_output(log: &Path) -> Vec<Printable> {
     let text = std::fs::read_to_string(log).unwrap_or_default();
-    let words: Vec<&str> = text.lines().filter(|line| !line.starts_with('{')).collect();
-    let from = words.len().saturating_sub(LAST_LINES);
-    words[from..].iter().map(|line| printable!("the service: {line}")).collect()
+    let output: Vec<&str> = text.lines().filter(|line| !line.starts_with('{')).collect();
+    let from = output.len().saturating_sub(LAST_LINES);
+    output[from..].iter().map(|line| printable!("the controller: {line}")).collect()
 }
 
-fn hand_out(args: &SimulateArgs, sheets: &Sheets, report: &Report) -> anyhow::Result<()> {
+fn write_report(args: &SimulateArgs, reports: &ReportFiles, report: &Report) -> anyhow::Result<()> {
     let text = match args.report {
-        Form::Text => report.text(),
-        Form::Json => report.json(),
-        Form::Html => report.html(),
+        ReportFormat::Text => report.text(),
+        ReportFormat::Json => report.json(),
+        ReportFormat::Html => report.html(),
     };
-    if let Some(html) = &sheets.html {
-        html.fill(&report.html())?;
+    if let Some(html) = &reports.html {
+        html.write(&report.html())?;
     }
-    match &sheets.output {
-        Some(output) => output.fill(&text),
+    match &reports.output {
+        Some(output) => output.write(&text),
         None => write(&Printable::lines(&text)),
     }
 }

@@ -1,5 +1,5 @@
-//! `snapshot`: pre-images of pools in a file, and what has changed since (docs/design/surface.md, commands). Azure is
-//! only read; Kubernetes is written only where `--configmap` asks for it.
+//! `snapshot`: stores pre-images of pools in a file, or compares such a file with the current pools
+//! (docs/design/surface.md, commands). It only reads Azure, and writes to Kubernetes only with `--configmap`.
 
 pub(super) mod compare;
 pub(super) mod format;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use actors::clock::Clock;
-use actors::kubernetes::{Note, Place};
+use actors::kubernetes::{ConfigMapEntry, NamespacedName};
 use anyhow::{Context as _, bail};
 use arm::{Client, Query};
 use clap::Args;
@@ -19,31 +19,32 @@ use serde_json::json;
 
 use self::format::{Balancer, Filter, Snapshot, sha256};
 use super::atomic_file::{Existing, Readers, can_write, write_atomically};
-use super::{Files, files, remedy, say, tell};
+use super::{Files, eprint_lines, files, print_lines, remedy};
 use crate::service;
 use crate::wiring::params;
 
-/// The exit code that says that pools are different now.
+/// Exit code if pools are different now.
 const DIFFERENT: u8 = 3;
 
-/// How many snapshots our ConfigMap names; older ones are no longer noted.
-const MAX_NOTES: usize = 50;
+/// The maximum number of snapshots that our ConfigMap lists; the oldest entries are removed.
+const MAX_ENTRIES: usize = 50;
 
 /// The flags of `snapshot`.
 #[derive(Args, Debug)]
 pub(super) struct SnapshotArgs {
     #[command(flatten)]
     files: Files,
-    /// The kubeconfig, for `--configmap`; without it the files of KUBECONFIG or `~/.kube/config`, else the pod's service
-    /// account.
+    /// The kubeconfig, for `--configmap`; by default the files of KUBECONFIG or `~/.kube/config`, else the Pod's
+    /// service account.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
     #[command(flatten)]
-    way: Way,
-    /// Replaces a file that exists.
+    action: Action,
+    /// Replaces an existing file.
     #[arg(long, requires = "output", conflicts_with = "verify")]
     force: bool,
-    /// Notes name, hash, number of pools and time of the snapshot in our ConfigMap, under the key `snapshot.<time>`.
+    /// Records name, hash, number of pools and time of the snapshot in the controller's ConfigMap, under the key
+    /// `snapshot.<time>`.
     #[arg(long, requires = "output", conflicts_with = "verify")]
     configmap: bool,
     /// Stores only this load balancer; may be given several times.
@@ -54,14 +55,14 @@ pub(super) struct SnapshotArgs {
     pool: Vec<String>,
 }
 
-/// What is done.
+/// The action: one of the two flags.
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
-struct Way {
-    /// Stores the pools in this file, readable by its owner alone.
+struct Action {
+    /// Stores the pools in this file, which only its owner can read.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Checks this file and tells what is different now: exit code 0 when nothing is, 3 when something is.
+    /// Checks this file and prints what is different now: exit code 0 if nothing is, 3 if something is.
     #[arg(long, value_name = "FILE")]
     verify: Option<PathBuf>,
 }
@@ -69,13 +70,13 @@ struct Way {
 /// Stores pools, or compares them with a file.
 pub(super) fn snapshot(args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
     // A file that cannot be used needs no configuration.
-    let stored = match &args.way.verify {
+    let stored = match &args.action.verify {
         Some(file) => Some((file, read_file(file)?)),
         None => None,
     };
     let loaded = files::load_with(&args.files, args.kubeconfig.as_ref())?;
     for warning in &loaded.warnings {
-        tell([printable!("warning: {warning}")]);
+        eprint_lines([printable!("warning: {warning}")]);
     }
     let config = &loaded.config;
     if let Some((file, stored)) = &stored {
@@ -83,15 +84,15 @@ pub(super) fn snapshot(args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
     }
     service::in_system(async {
         let azure = Azure::of(config)?;
-        match (&args.way.output, &stored) {
-            (Some(file), _) => take(&azure, args, file).await,
+        match (&args.action.output, &stored) {
+            (Some(file), _) => store(&azure, args, file).await,
             (None, Some((_, stored))) => verify(&azure, stored).await,
             (None, None) => bail!("pass --output or --verify"),
         }
     })
 }
 
-/// ARM, for reading.
+/// Reads load balancers from ARM.
 pub(super) struct Azure<'a> {
     client: Client,
     config: &'a Config,
@@ -99,20 +100,20 @@ pub(super) struct Azure<'a> {
 }
 
 impl Azure<'_> {
-    /// ARM as this configuration has it.
+    /// Creates the client for this configuration.
     pub(super) fn of(config: &Config) -> anyhow::Result<Azure<'_>> {
         let clock = Clock::start();
         let client = Client::new(params::arm(config, clock)).context("failed to set up the ARM client")?;
         Ok(Azure { client, config, clock })
     }
 
-    /// A load balancer as it is now; `None`: it does not exist.
+    /// Reads a load balancer; `None` if it does not exist.
     pub(super) async fn balancer(&self, name: &str, filter: &Filter) -> anyhow::Result<Option<Balancer>> {
         let read_at = time(self.clock.wall());
         match self.client.query(&Query::LoadBalancer(LbName::new(name))).await.text {
             Ok(text) => {
                 let lb = Balancer::read(name, &text, read_at, filter);
-                lb.map(Some).with_context(|| format!("load balancer {name} is not readable"))
+                lb.map(Some).with_context(|| format!("failed to parse load balancer {name}"))
             }
             Err(failure) if failure.says_absent() => Ok(None),
             Err(failure) => {
@@ -123,8 +124,8 @@ impl Azure<'_> {
     }
 }
 
-async fn take(azure: &Azure<'_>, args: &SnapshotArgs, file: &Path) -> anyhow::Result<ExitCode> {
-    let existing = if args.force { Existing::Replaced } else { Existing::Kept };
+async fn store(azure: &Azure<'_>, args: &SnapshotArgs, file: &Path) -> anyhow::Result<ExitCode> {
+    let existing = if args.force { Existing::Replace } else { Existing::Keep };
     if file == Path::new("-") {
         bail!("--output: name a file; a snapshot is not written to standard output");
     }
@@ -135,21 +136,21 @@ async fn take(azure: &Azure<'_>, args: &SnapshotArgs, file: &Path) -> anyhow::Re
     write_atomically(file, text.as_bytes(), Readers::Owner, existing)?;
     let hash = sha256(text.as_bytes());
     let (pools, balancers) = (snapshot.count(), snapshot.load_balancers.len());
-    say([
+    print_lines([
         printable!("{pools} pools of {balancers} load balancers are in {}", file.display()),
         printable!("sha256 {hash}"),
     ])?;
     if !snapshot.absent.is_empty() {
-        say([printable!("absent: {}", snapshot.absent.join(", "))])?;
+        print_lines([printable!("absent: {}", snapshot.absent.join(", "))])?;
     }
     if args.configmap {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
-        let note = json!({ "name": name, "sha256": hash, "pools": pools, "time": time(created) });
-        let (place, key) =
-            note_in_config_map(azure, args, created, &note.to_string()).await.with_context(|| {
-                format!("the snapshot is in {}, and could not be noted in our ConfigMap", file.display())
+        let entry = json!({ "name": name, "sha256": hash, "pools": pools, "time": time(created) });
+        let (config_map, key) =
+            record_in_config_map(azure, args, created, &entry.to_string()).await.with_context(|| {
+                format!("the snapshot is in {}, but could not be recorded in our ConfigMap", file.display())
             })?;
-        say([printable!("noted under {key} of the ConfigMap {place}")])?;
+        print_lines([printable!("recorded under {key} of the ConfigMap {config_map}")])?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -160,7 +161,7 @@ async fn read(azure: &Azure<'_>, args: &SnapshotArgs, created: Timestamp) -> any
     let managed: Vec<String> = ours.iter().map(ToString::to_string).collect();
     if let Some(foreign) = args.lb.iter().find(|lb| !managed.iter().any(|it| it.eq_ignore_ascii_case(lb))) {
         bail!(
-            "--lb {foreign}: not a managed load balancer, and none of `pools`; those are {}",
+            "--lb {foreign}: not a managed load balancer, and not one of `pools`; managed are {}",
             managed.join(", ")
         );
     }
@@ -170,11 +171,13 @@ async fn read(azure: &Azure<'_>, args: &SnapshotArgs, created: Timestamp) -> any
     azure.config.controller.client.api_version.as_str().clone_into(&mut snapshot.api_version);
     cloud.network_subscription().clone_into(&mut snapshot.subscription);
     cloud.load_balancer_resource_group().clone_into(&mut snapshot.resource_group);
-    for name in managed.iter().filter(|name| snapshot.filter.wants_balancer(name)) {
+    for name in managed.iter().filter(|name| snapshot.filter.includes_balancer(name)) {
         match azure.balancer(name, &snapshot.filter).await? {
             Some(lb) => {
-                if !lb.is_at_rest() {
-                    tell([printable!("warning: an operation runs on {name}: its pools may change with it")]);
+                if !lb.is_idle() {
+                    eprint_lines([printable!(
+                        "warning: an operation is running on {name}: it may change its pools"
+                    )]);
                 }
                 snapshot.load_balancers.push(lb);
             }
@@ -184,7 +187,7 @@ async fn read(azure: &Azure<'_>, args: &SnapshotArgs, created: Timestamp) -> any
     if snapshot.load_balancers.is_empty() {
         let (group, absent) = (&snapshot.resource_group, snapshot.absent.join(", "));
         bail!(
-            "no load balancer exists: {absent} were looked for in resource group {group}; `check` says more"
+            "none of the load balancers {absent} exists in resource group {group}; run `check` for details"
         );
     }
     if let Some(pool) = unmatched(&snapshot) {
@@ -193,13 +196,13 @@ async fn read(azure: &Azure<'_>, args: &SnapshotArgs, created: Timestamp) -> any
     Ok(snapshot)
 }
 
-/// A pool that was asked for and is nowhere.
+/// Returns a pool name of the filter that matches no pool.
 fn unmatched(snapshot: &Snapshot) -> Option<&str> {
-    let there = |name: &str| {
+    let exists = |name: &str| {
         let mut pools = snapshot.load_balancers.iter().flat_map(|lb| &lb.pools);
         pools.any(|pool| pool.name.eq_ignore_ascii_case(name))
     };
-    snapshot.filter.pools.iter().map(String::as_str).find(|name| !there(name))
+    snapshot.filter.pools.iter().map(String::as_str).find(|name| !exists(name))
 }
 
 fn names(snapshot: &Snapshot) -> String {
@@ -207,21 +210,22 @@ fn names(snapshot: &Snapshot) -> String {
     names.join(", ")
 }
 
-async fn note_in_config_map(
+async fn record_in_config_map(
     azure: &Azure<'_>,
     args: &SnapshotArgs,
     created: Timestamp,
-    note: &str,
-) -> anyhow::Result<(Place, String)> {
+    entry: &str,
+) -> anyhow::Result<(NamespacedName, String)> {
     let client = service::kubernetes_client(args.kubeconfig.as_ref()).await?;
-    let place = params::leases(azure.config).own;
+    let config_map = params::leases(azure.config).own;
     // A key of a ConfigMap has no colon.
     let name = created.strftime("%Y%m%dT%H%M%SZ").to_string();
-    let note = Note { prefix: "snapshot.", name, text: note.to_owned(), most: MAX_NOTES };
-    let kept = actors::kubernetes::keep(client, place.clone(), azure.clock, &note);
-    match kept.await {
-        Ok(()) => Ok((place, note.key())),
-        Err(why) => bail!("failed to write the ConfigMap {place}: {}", why.into_why()),
+    let entry =
+        ConfigMapEntry { prefix: "snapshot.", name, text: entry.to_owned(), max_entries: MAX_ENTRIES };
+    let stored = actors::kubernetes::store_entry(client, config_map.clone(), azure.clock, &entry);
+    match stored.await {
+        Ok(()) => Ok((config_map, entry.key())),
+        Err(error) => bail!("failed to write the ConfigMap {config_map}: {}", error.into_why()),
     }
 }
 
@@ -232,7 +236,7 @@ pub(super) fn read_file(file: &Path) -> anyhow::Result<Snapshot> {
     Snapshot::read(&text).with_context(|| format!("{} cannot be used", file.display()))
 }
 
-/// Refuses a snapshot of another resource group than that of the cloud configuration.
+/// Refuses a snapshot of a resource group other than that of the cloud configuration.
 pub(super) fn check_scope(config: &Config, file: &Path, stored: &Snapshot) -> anyhow::Result<()> {
     let cloud = &config.cloud;
     let (subscription, group) = (cloud.network_subscription(), cloud.load_balancer_resource_group());
@@ -249,28 +253,28 @@ pub(super) fn check_scope(config: &Config, file: &Path, stored: &Snapshot) -> an
 }
 
 async fn verify(azure: &Azure<'_>, stored: &Snapshot) -> anyhow::Result<ExitCode> {
-    let mut told = Vec::new();
+    let mut differences = Vec::new();
     for then in &stored.load_balancers {
         let now = azure.balancer(&then.name, &stored.filter).await?;
-        let differences = compare::differences(then, now.as_ref(), &stored.filter);
-        told.extend(differences.iter().map(|line| printable!("- {line}")));
+        let of_balancer = compare::differences(then, now.as_ref(), &stored.filter);
+        differences.extend(of_balancer.iter().map(|line| printable!("- {line}")));
     }
     for name in &stored.absent {
         if azure.balancer(name, &stored.filter).await?.is_some() {
-            told.push(printable!("- {name} is new"));
+            differences.push(printable!("- {name} is new"));
         }
     }
     let (pools, created) = (stored.count(), &stored.created_at);
-    say([printable!("{pools} pools as of {created}; every document is as it was stored")])?;
-    if told.is_empty() {
-        say([printable!("nothing is different now")])?;
+    print_lines([printable!("{pools} pools as of {created}; every document is as it was stored")])?;
+    if differences.is_empty() {
+        print_lines([printable!("nothing is different now")])?;
         return Ok(ExitCode::SUCCESS);
     }
-    say([printable!("{} differences now:", told.len())].into_iter().chain(told))?;
+    print_lines([printable!("{} differences now:", differences.len())].into_iter().chain(differences))?;
     Ok(ExitCode::from(DIFFERENT))
 }
 
-/// A time as operators write it, in UTC.
+/// Formats a time as RFC 3339 in UTC, with milliseconds.
 fn time(at: Timestamp) -> String {
     format!("{at:.3}")
 }

@@ -1,5 +1,5 @@
-//! What the admin API shows under `/api/v1` (H3): every answer is made of one published snapshot. The configuration is
-//! that of the start, and events are sent as they are told.
+//! The read-only paths of the admin API under `/api/v1` (H3). Each response is built from one published snapshot. The
+//! configuration is the one loaded at startup, and events are streamed as they are published.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use super::verdict::{VerdictReason, verdict_reason};
 use super::web_page::web_page;
 use super::{About, get};
 
-/// What the admin listener serves.
+/// Paths that the admin listener serves, for its 404 responses.
 pub(super) const SERVES: Serves = Serves(
     "/ (a page for operators), /api/v1/status, /api/v1/queues, /api/v1/held, /api/v1/lanes, /api/v1/services, \
      /api/v1/nodes, /api/v1/resources, /api/v1/config, /api/v1/events, operators' requests (POST) at /api/v1/pause, \
@@ -35,7 +35,7 @@ pub(super) const SERVES: Serves = Serves(
      /openapi.json, which describes all of them",
 );
 
-/// The pools with a removal that is held back, or would be.
+/// Pools with removals that are held back, or would be held back by a guard that only observes.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct HeldPools<'a> {
@@ -46,11 +46,11 @@ pub(super) struct HeldPools<'a> {
     items: Vec<HeldLine<'a>>,
     /// The parameter `after` of the next page. Null: there is none.
     next: Option<String>,
-    /// How many entries all pages have together.
+    /// The number of entries of all pages.
     total: usize,
 }
 
-/// One pool with all that is known of it.
+/// One pool with all details.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct OnePool<'a> {
@@ -59,7 +59,7 @@ pub(super) struct OnePool<'a> {
     pool: Pool<'a>,
 }
 
-/// The configuration in force, and where each value comes from; secrets without content.
+/// The configuration in force with the origin of each value; secrets are redacted.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Config)]
@@ -69,11 +69,11 @@ pub(super) struct EffectiveConfig<'a> {
     cloud_config: &'a [Setting],
     /// controller.yaml.
     controller_config: &'a [Setting],
-    /// How the controller signs in, by both and the environment.
+    /// The identity by which the controller signs in, from both files and the environment.
     identity: &'a [Setting],
 }
 
-/// The routes of the admin listener.
+/// Adds the read-only routes of the admin listener.
 pub(super) fn routes(config: &mut web::ServiceConfig) {
     config
         .service(get("/", web_page))
@@ -92,28 +92,28 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
         .service(get("/openapi.json", openapi));
 }
 
-/// An answer as JSON.
-pub(super) fn told<T: Serialize>(answer: Result<T, Wrong>) -> HttpResponse {
+/// Returns the response with this body as JSON, or the problem.
+pub(super) fn json_response<T: Serialize>(answer: Result<T, Wrong>) -> HttpResponse {
     match answer {
         Ok(body) => HttpResponse::Ok().content_type("application/json").body(printable(&body)),
         Err(wrong) => wrong.into(),
     }
 }
 
-/// What is published now, and how it is shown.
-pub(super) fn look(about: &About) -> (Arc<Snapshot>, Show) {
+/// Returns the latest published snapshot, and the formatter of its times.
+pub(super) fn load_snapshot(about: &About) -> (Arc<Snapshot>, Show) {
     let snapshot = about.published.load_full();
     (snapshot, Show { clock: about.clock, now: about.clock.now() })
 }
 
 async fn status(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    let (snapshot, show) = look(&about);
-    told(Query::of(&request, &[]).map(|_| Status::of(&about, &snapshot, &show)))
+    let (snapshot, show) = load_snapshot(&about);
+    json_response(Query::of(&request, &[]).map(|_| Status::of(&about, &snapshot, &show)))
 }
 
 async fn queues(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    let (snapshot, show) = look(&about);
-    told(list_queues(&request, &snapshot, &show))
+    let (snapshot, show) = load_snapshot(&about);
+    json_response(list_queues(&request, &snapshot, &show))
 }
 
 fn list_queues<'a>(
@@ -136,7 +136,7 @@ fn list_queues<'a>(
     let page = page(&snapshot.pools, after.as_ref(), limit, |pool| {
         lb.as_ref().is_none_or(|lb| *lb == pool.pool.lb)
             && state.is_none_or(|state| state == pool.state)
-            && out_of_sync.is_none_or(|wanted| wanted == differs(pool))
+            && out_of_sync.is_none_or(|expected| expected == differs(pool))
             && part.as_ref().is_none_or(|part| named(pool, part))
     });
     Ok(Listing {
@@ -148,11 +148,11 @@ fn list_queues<'a>(
 }
 
 async fn held(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    let (snapshot, show) = look(&about);
-    told(list_held(&request, &snapshot, &show))
+    let (snapshot, show) = load_snapshot(&about);
+    json_response(list_held(&request, &snapshot, &show))
 }
 
-/// The pools with a removal that is, or would be, held back.
+/// Lists the pools with removals that are, or would be, held back.
 fn list_held<'a>(request: &HttpRequest, snapshot: &'a Snapshot, show: &Show) -> Result<HeldPools<'a>, Wrong> {
     let query = Query::of(request, &["reason", "lb", "limit", "after"])?;
     let reason = query.text("reason").map(reason).transpose()?;
@@ -174,8 +174,8 @@ fn list_held<'a>(request: &HttpRequest, snapshot: &'a Snapshot, show: &Show) -> 
 }
 
 async fn lanes(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    let (snapshot, show) = look(&about);
-    told(list_lanes(&request, &snapshot, &show))
+    let (snapshot, show) = load_snapshot(&about);
+    json_response(list_lanes(&request, &snapshot, &show))
 }
 
 fn list_lanes<'a>(
@@ -198,8 +198,8 @@ fn list_lanes<'a>(
 }
 
 async fn effective_config(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    told(Query::of(&request, &[]).map(|_| {
-        let (snapshot, show) = look(&about);
+    json_response(Query::of(&request, &[]).map(|_| {
+        let (snapshot, show) = load_snapshot(&about);
         EffectiveConfig {
             snapshot_age_seconds: show.snapshot_age(&snapshot),
             cloud_config: &about.effective.cloud,
@@ -226,18 +226,22 @@ async fn queue(
         return wrong.into();
     }
     let (lb, pool) = path.into_inner();
-    let (snapshot, show) = look(&about);
+    let (snapshot, show) = load_snapshot(&about);
     let id = PoolId::new(LbName::new(lb), PoolName::new(pool));
     let age = show.snapshot_age(&snapshot);
     match snapshot.pools.get(&id) {
-        Some(pool) => told(Ok(OnePool { snapshot_age_seconds: age, pool: show.pool(pool, &snapshot) })),
+        Some(pool) => {
+            json_response(Ok(OnePool { snapshot_age_seconds: age, pool: show.pool(pool, &snapshot) }))
+        }
         None => {
             let refused = snapshot.services.values().flat_map(|service| &service.not_manageable);
             let detail = match refused.into_iter().find(|(refused, _)| *refused == id) {
-                Some((_, why)) => format!("{id} is not written, and nothing is known of it here: {why}"),
+                Some((_, reason)) => {
+                    format!("{id} is not manageable, so the controller does not write it: {reason}")
+                }
                 None => format!(
-                    "{id} is not a pool of a managed Service, and none that a control plane has said anything of; GET \
-                     /api/v1/queues lists those that are, and GET /api/v1/resources all that are to be filled from control \
+                    "{id} is not a pool of a managed Service, and no control plane has sent its endpoints; GET \
+                     /api/v1/queues lists known pools, and GET /api/v1/resources all pools that are filled from control \
                      planes"
                 ),
             };
@@ -247,8 +251,8 @@ async fn queue(
 }
 
 async fn services(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    let (snapshot, show) = look(&about);
-    told(list_services(&request, &snapshot, &show))
+    let (snapshot, show) = load_snapshot(&about);
+    json_response(list_services(&request, &snapshot, &show))
 }
 
 fn list_services<'a>(
@@ -259,29 +263,29 @@ fn list_services<'a>(
     let query = Query::of(request, &["namespace", "contains", "verdict", "sort", "limit", "after"])?;
     let namespace = query.text("namespace");
     let part = query.text("contains").map(str::to_lowercase);
-    let wanted = query.text("verdict").map(|text| verdict_named("verdict", text)).transpose()?;
+    let verdict = query.text("verdict").map(|text| parse_verdict("verdict", text)).transpose()?;
     let order = query.text("sort").map(|text| one_of("sort", text, Order::ALL, Order::as_str)).transpose()?;
     let limit = query.limit()?;
-    let keep = |service: &ServiceView| {
+    let matches = |service: &ServiceView| {
         namespace.is_none_or(|namespace| namespace == &*service.key.namespace)
             && part.as_ref().is_none_or(|part| service.key.to_string().contains(part))
-            && wanted.is_none_or(|wanted| wanted == verdict_reason(service, snapshot))
+            && verdict.is_none_or(|verdict| verdict == verdict_reason(service, snapshot))
     };
     let (items, next, total) = match order.unwrap_or(Order::Name) {
         Order::Name => {
             let after = query.after()?.map(|(namespace, name)| ServiceKey::new(namespace, name));
-            let Page { items, next, total } = page(&snapshot.services, after.as_ref(), limit, keep);
+            let Page { items, next, total } = page(&snapshot.services, after.as_ref(), limit, matches);
             (items, next.map(ToString::to_string), total)
         }
         Order::Verdict => {
-            let after = query.after()?.map(|(reason, key)| by_verdict(reason, key)).transpose()?;
+            let after = query.after()?.map(|(reason, key)| parse_verdict_key(reason, key)).transpose()?;
             let ordered: BTreeMap<(VerdictReason, &ServiceKey), Arc<ServiceView>> = snapshot
                 .services
                 .iter()
                 .map(|(key, service)| ((verdict_reason(service, snapshot), key), Arc::clone(service)))
                 .collect();
             let after = after.as_ref().map(|(reason, key)| (*reason, key));
-            let Page { items, next, total } = page(&ordered, after.as_ref(), limit, keep);
+            let Page { items, next, total } = page(&ordered, after.as_ref(), limit, matches);
             let items = items.into_iter().filter_map(|item| snapshot.services.get(&item.key)).collect();
             (items, next.map(|(reason, key)| format!("{}/{key}", reason.as_str())), total)
         }
@@ -294,12 +298,12 @@ fn list_services<'a>(
     })
 }
 
-/// The order of Services.
+/// The order in which Services are listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
-    /// That of namespace and name.
+    /// By namespace and name.
     Name,
-    /// What is wrong most comes first.
+    /// By verdict, the most severe first.
     Verdict,
 }
 
@@ -314,14 +318,14 @@ impl Order {
     }
 }
 
-fn verdict_named(parameter: &str, text: &str) -> Result<VerdictReason, Wrong> {
+fn parse_verdict(parameter: &str, text: &str) -> Result<VerdictReason, Wrong> {
     one_of(parameter, text, VerdictReason::ALL, VerdictReason::as_str)
 }
 
-/// The last Service of the page before, where they are in the order of their verdicts.
-fn by_verdict(reason: &str, key: &str) -> Result<(VerdictReason, ServiceKey), Wrong> {
+/// Parses the last Service of the previous page, in the order of verdicts.
+fn parse_verdict_key(reason: &str, key: &str) -> Result<(VerdictReason, ServiceKey), Wrong> {
     let halves = key.split_once('/').ok_or_else(|| Wrong::new("after", key, "the `next` of a page"))?;
-    Ok((verdict_named("after", reason)?, ServiceKey::new(halves.0, halves.1)))
+    Ok((parse_verdict("after", reason)?, ServiceKey::new(halves.0, halves.1)))
 }
 
 async fn service(
@@ -333,12 +337,12 @@ async fn service(
         return wrong.into();
     }
     let (namespace, name) = path.into_inner();
-    let (snapshot, show) = look(&about);
+    let (snapshot, show) = load_snapshot(&about);
     let key = ServiceKey::new(namespace, name);
     let age = show.snapshot_age(&snapshot);
     let Some(service) = snapshot.services.get(&key) else {
-        let detail = format!("{key} is unknown here: it does not exist, or its type is not LoadBalancer");
+        let detail = format!("Service {key} does not exist, or its type is not LoadBalancer");
         return problem_as_of(age, StatusCode::NOT_FOUND, "no such Service", &detail);
     };
-    told(Ok(show.one_service(service, &snapshot)))
+    json_response(Ok(show.one_service(service, &snapshot)))
 }

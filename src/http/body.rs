@@ -1,4 +1,4 @@
-//! The body of the operator's request: a JSON object, each key of it known and read by its name.
+//! Bodies of operator requests: JSON objects. A key that the request does not have is an error.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use serde_json::{Map, Value};
 
 use super::problem::problem;
 
-/// The largest body: some names and a reason.
-const LARGEST: usize = 8 << 10;
-/// How long a client may take to send its body.
+/// Maximum size of a body, in bytes: a few names and a reason.
+const MAX_BODY: usize = 8 << 10;
+/// Timeout of a client for its body.
 pub(super) const BODY_WITHIN: Duration = Duration::from_secs(5);
 
-/// Receives the body of a client that may ask: no other client can make this process wait for one, or keep it.
-pub(super) async fn received(payload: web::Payload) -> Result<web::Bytes, HttpResponse> {
-    match tokio::time::timeout(BODY_WITHIN, payload.to_bytes_limited(LARGEST)).await {
+/// Receives the body of an authorized request. Other clients cannot make this process wait for a body, or keep it.
+pub(super) async fn receive(payload: web::Payload) -> Result<web::Bytes, HttpResponse> {
+    match tokio::time::timeout(BODY_WITHIN, payload.to_bytes_limited(MAX_BODY)).await {
         Ok(Ok(Ok(bytes))) => Ok(bytes),
         Ok(Ok(Err(error))) => Err(Wrong(format!("the body cannot be received: {error}")).into()),
         Ok(Err(_)) => {
-            let detail = format!("the body is larger than {LARGEST} bytes; shorten the reason");
+            let detail = format!("the body is larger than {MAX_BODY} bytes; shorten the reason");
             Err(problem(StatusCode::PAYLOAD_TOO_LARGE, "body too large", &detail))
         }
         Err(_) => {
@@ -31,11 +31,11 @@ pub(super) async fn received(payload: web::Payload) -> Result<web::Bytes, HttpRe
     }
 }
 
-/// A body that was read.
+/// A parsed body.
 #[derive(Debug)]
 pub(super) struct Body(Map<String, Value>);
 
-/// What is wrong with a body.
+/// Description of what is wrong with a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wrong(String);
 
@@ -46,15 +46,17 @@ impl From<Wrong> for HttpResponse {
 }
 
 impl Body {
-    /// Reads a body that may have these keys; an empty one has none.
+    /// Parses a body that may have the keys in `known`. An empty body counts as an empty object.
     pub(super) fn read(bytes: &web::Bytes, known: &[&str]) -> Result<Body, Wrong> {
-        let whole = if bytes.iter().all(u8::is_ascii_whitespace) {
+        let document = if bytes.iter().all(u8::is_ascii_whitespace) {
             Value::Object(Map::new())
         } else {
             serde_json::from_slice(bytes)
                 .map_err(|error| Wrong(format!("the body is no JSON object: {error}")))?
         };
-        let Value::Object(keys) = whole else { return Err(Wrong("the body is no JSON object".to_owned())) };
+        let Value::Object(keys) = document else {
+            return Err(Wrong("the body is no JSON object".to_owned()));
+        };
         match keys.keys().find(|key| !known.contains(&key.as_str())) {
             None => Ok(Body(keys)),
             Some(key) => {
@@ -64,7 +66,7 @@ impl Body {
         }
     }
 
-    /// The text of a key; null counts as absent.
+    /// Returns the text of a key; null counts as absent.
     pub(super) fn text(&self, key: &str) -> Result<Option<&str>, Wrong> {
         match self.0.get(key) {
             None | Some(Value::Null) => Ok(None),
@@ -74,24 +76,24 @@ impl Body {
     }
 
     fn name(&self, key: &str) -> Result<&str, Wrong> {
-        let fits = |text: &&str| {
+        let is_name = |text: &&str| {
             !text.is_empty()
                 && text.len() <= 253
                 && !text.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control())
         };
-        self.text(key)?.filter(fits).ok_or_else(|| Wrong(format!("{key}: expected a name")))
+        self.text(key)?.filter(is_name).ok_or_else(|| Wrong(format!("{key}: expected a name")))
     }
 
-    /// The text of a key that is one of these words.
-    pub(super) fn word(&self, key: &str, words: &[&'static str]) -> Result<&'static str, Wrong> {
+    /// Returns the text of a key that must be one of these values.
+    pub(super) fn one_of(&self, key: &str, values: &[&'static str]) -> Result<&'static str, Wrong> {
         let text = self.text(key)?;
-        let known = words.iter().find(|word| text == Some(word)).copied();
-        known.ok_or_else(|| Wrong(format!("{key}: expected one of {}", words.join(", "))))
+        let value = values.iter().find(|value| text == Some(value)).copied();
+        value.ok_or_else(|| Wrong(format!("{key}: expected one of {}", values.join(", "))))
     }
 
-    /// What the request is about: `scope`, and the keys that name the target.
-    pub(super) fn scope(&self, words: &[&'static str]) -> Result<Scope, Wrong> {
-        let scope = self.word("scope", words)?;
+    /// Parses the target of the request: `scope`, and the keys that name the target. `scopes` are the permitted scopes.
+    pub(super) fn scope(&self, scopes: &[&'static str]) -> Result<Scope, Wrong> {
+        let scope = self.one_of("scope", scopes)?;
         let names: &[&str] = match scope {
             "pool" => &["loadBalancer", "backendPool"],
             "service" => &["namespace", "name"],
@@ -112,7 +114,7 @@ impl Body {
         })
     }
 
-    /// A load balancer, where one is named.
+    /// Returns the load balancer that the body names, if any.
     pub(super) fn load_balancer(&self) -> Result<Option<LbName>, Wrong> {
         if self.text("loadBalancer")?.is_none() {
             return Ok(None);
@@ -160,8 +162,8 @@ mod tests {
             (r#"{"scope":"everything","name":"a"}"#, "name:"),
             (r#"{"scop":"everything"}"#, "scop:"),
         ] {
-            let Err(Wrong(told)) = scope(text) else { panic!("{text} is taken") };
-            assert!(told.starts_with(named), "{text}: {told}");
+            let Err(Wrong(detail)) = scope(text) else { panic!("{text} is accepted") };
+            assert!(detail.starts_with(named), "{text}: {detail}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The configuration that is in force, as `check-config` prints it (C1, H3): each key with its value and where that came
-//! from. Secrets have no content here.
+//! The configuration in force, as `check-config` prints it (C1, H3): each key with its value and the origin of the
+//! value. Secrets are redacted.
 
 use config::{Config, EffectiveValue, Origin, REDACTED};
 use serde::Serialize;
@@ -8,16 +8,16 @@ use utoipa::ToSchema;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema, Type};
 
-use super::words::{self, Words as _};
+use super::enums::{self, ValueSet as _};
 
-/// The configuration, in a form that may be shown to any client.
+/// The configuration without the content of secrets, so that any client may see it.
 #[derive(Clone, Debug)]
 pub struct Effective {
     /// The cloud configuration.
     pub(super) cloud: Vec<Setting>,
-    /// Our own, controller.yaml.
+    /// controller.yaml.
     pub(super) controller: Vec<Setting>,
-    /// How it signs in, by both and the environment.
+    /// The Azure identity that follows from both files and the environment.
     pub(super) identity: Vec<Setting>,
 }
 
@@ -28,17 +28,17 @@ pub(super) struct Setting {
     key: String,
     #[schema(schema_with = value_schema)]
     value: Value,
-    /// Where it comes from.
-    origin: words::Origin,
+    /// The origin of the value.
+    origin: enums::Origin,
     /// The environment variable, where it comes from one.
     variable: Option<String>,
 }
 
 impl Effective {
-    /// What may be shown of a configuration. It does not change while the process runs.
+    /// Returns the settings of a configuration. They do not change while the process runs.
     #[must_use]
     pub fn of(config: &Config) -> Effective {
-        let section = |values: &[EffectiveValue]| values.iter().map(shown).collect();
+        let section = |values: &[EffectiveValue]| values.iter().map(setting).collect();
         Effective {
             cloud: section(config.effective_cloud()),
             controller: section(config.effective_controller()),
@@ -47,21 +47,26 @@ impl Effective {
     }
 }
 
-fn shown(one: &EffectiveValue) -> Setting {
-    let (origin, variable) = match &one.origin {
+fn setting(effective: &EffectiveValue) -> Setting {
+    let (origin, variable) = match &effective.origin {
         Origin::Default => ("default", None),
         Origin::Compatibility => ("compatibility", None),
         Origin::File => ("file", None),
         Origin::Secret => ("secret", None),
         Origin::Environment(name) => ("environment", Some(name.clone())),
     };
-    Setting { key: one.path.clone(), value: value(&one.value), origin: words::Origin(origin), variable }
+    Setting {
+        key: effective.path.clone(),
+        value: value(&effective.value),
+        origin: enums::Origin(origin),
+        variable,
+    }
 }
 
-/// The schema of a value: a text, a number, a switch, nothing, or a list of texts or of pools.
+/// Returns the schema of a value: a string, number, boolean or null, or a list of strings or pools.
 fn value_schema() -> RefOr<Schema> {
     let text = || ObjectBuilder::new().schema_type(Type::String);
-    let family = words::one_of(&words::Family::all(), "The family of its members.");
+    let family = enums::one_of(&enums::Family::all(), "The family of its members.");
     let pool = [
         ("loadBalancer", text().description(Some("Its load balancer.")).into()),
         ("backendPool", text().description(Some("Its name.")).into()),
@@ -82,9 +87,9 @@ fn value_schema() -> RefOr<Schema> {
 fn value(value: &config::Value) -> Value {
     match value {
         config::Value::Text(text) => json!(text),
-        config::Value::Whole(number) => json!(number),
+        config::Value::Integer(number) => json!(number),
         config::Value::Decimal(number) => json!(number),
-        config::Value::Switch(on) => json!(on),
+        config::Value::Boolean(on) => json!(on),
         config::Value::Duration(length) => json!(config::render_duration(*length)),
         config::Value::List(items) => json!(items),
         config::Value::Maps(items) => items.iter().map(|pairs| map(pairs)).collect(),
@@ -93,7 +98,7 @@ fn value(value: &config::Value) -> Value {
     }
 }
 
-/// One map of texts, in its order.
+/// Returns a map of texts as a JSON object with its keys in the same order.
 fn map(pairs: &[(&'static str, String)]) -> Value {
     let pairs = pairs.iter().map(|(key, text)| ((*key).to_owned(), json!(text)));
     Value::Object(pairs.collect())
@@ -125,13 +130,13 @@ mod tests {
         let expected = json!([{ "loadBalancer": "lb", "backendPool": "pool" }]);
         assert_eq!(value(&config::Value::Maps(maps)), expected);
         let variable = "POOL_CONTROLLER_MODE".to_owned();
-        let one = EffectiveValue {
+        let effective = EffectiveValue {
             path: "mode".to_owned(),
             value: config::Value::Text("observe".to_owned()),
             origin: Origin::Environment(variable.clone()),
         };
         let expected =
             json!({ "key": "mode", "value": "observe", "origin": "environment", "variable": variable });
-        assert_eq!(serde_json::to_value(shown(&one)).expect("JSON"), expected);
+        assert_eq!(serde_json::to_value(setting(&effective)).expect("JSON"), expected);
     }
 }

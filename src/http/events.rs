@@ -20,50 +20,50 @@ use tokio::time::{Instant, timeout_at};
 use utoipa::ToSchema;
 
 use super::About;
-use super::places::Place;
+use super::connection_limit::ConnectionSlot;
+use super::enums;
 use super::problem::{printable, problem_until};
 use super::query::Query;
 use super::show::Show;
 use super::values::Time;
-use super::words;
 
-/// How many streams there may be at a time, on all listeners together.
-const STREAMS: usize = 16;
-/// After so long a silence a comment is sent, by which a client that is gone is noticed too.
-const SILENT_FOR: Duration = Duration::from_secs(15);
-/// How long a stream lasts: a client that continues is judged again (H2).
-const LASTS: Duration = Duration::from_secs(600);
-/// After so many seconds there may be room again: a client that is gone is noticed by then.
-const ROOM_AFTER: u64 = 30;
+/// Maximum streams at a time, on all listeners together.
+const MAX_STREAMS: usize = 16;
+/// Time without an event after which a comment is sent, which also detects clients that have left.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// Maximum duration of a stream. A client that opens another stream is authorized again (H2).
+const MAX_DURATION: Duration = Duration::from_secs(600);
+/// `Retry-After` of a refused stream, in seconds: clients that have left are detected by then.
+const RETRY_AFTER_S: u64 = 30;
 
-/// What a stream begins with: it is open, and nothing that is told from now on is missed.
+/// First comment of a stream: all events published after it are sent.
 const OPEN: &str = ": open\n\n";
-/// What is sent where there is nothing to tell.
-const ALIVE: &str = ": alive\n\n";
+/// Comment that is sent when there is no event.
+const KEEP_ALIVE: &str = ": alive\n\n";
 
 /// The data of an event of the stream.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ToldEvent<'a> {
+pub(super) struct StreamedEvent<'a> {
     /// When it last occurred.
     time: Option<Time>,
     /// When it first occurred.
     first_time: Option<Time>,
     /// Its severity.
     #[serde(rename = "type")]
-    severity: words::Severity,
+    severity: enums::Severity,
     /// Its reason.
     reason: &'static str,
-    /// What it is about.
+    /// The object that the event is about.
     object: EventObject<'a>,
-    /// What has happened, in words.
+    /// The text: one or more sentences.
     message: &'a str,
-    /// How often it has occurred.
+    /// The number of occurrences.
     #[schema(minimum = 1)]
     count: u64,
 }
 
-/// What an event is about.
+/// The object that an event is about.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Object)]
@@ -71,7 +71,7 @@ struct EventObject<'a> {
     /// Its `apiVersion`.
     api_version: &'static str,
     /// Its kind.
-    kind: words::ObjectKind,
+    kind: enums::ObjectKind,
     /// Its namespace. Null: it is in none.
     namespace: Option<&'a str>,
     /// Its name.
@@ -83,107 +83,108 @@ struct EventObject<'a> {
 /// The data of an event `lagged`.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Lagged {
-    /// How many events this stream has missed.
+    /// The number of events that this stream has missed.
     #[schema(minimum = 1)]
     missed: u64,
 }
 
-/// What streams are made of, and how many there are.
-pub(super) struct Audience {
+/// Opens event streams, and limits their number.
+pub(super) struct EventStreams {
     event_subscription: EventSubscription,
-    room: Arc<Semaphore>,
-    ending: watch::Receiver<bool>,
+    permits: Arc<Semaphore>,
+    stopped: watch::Receiver<bool>,
 }
 
-impl Audience {
-    /// Listens to these, until `ending` says so or is dropped.
-    pub(super) fn new(event_subscription: EventSubscription, ending: watch::Receiver<bool>) -> Audience {
-        Audience { event_subscription, room: Arc::new(Semaphore::new(STREAMS)), ending }
+impl EventStreams {
+    /// Creates streams of this subscription. They end when `stopped` becomes true or its sender is dropped.
+    pub(super) fn new(event_subscription: EventSubscription, stopped: watch::Receiver<bool>) -> EventStreams {
+        EventStreams { event_subscription, permits: Arc::new(Semaphore::new(MAX_STREAMS)), stopped }
     }
 
-    /// A stream of those that are wanted; `None`: there is no room for another one.
-    fn reader(&self, wanted: Wanted, clock: Clock) -> Option<Reader> {
-        let room = Arc::clone(&self.room).try_acquire_owned().ok()?;
-        let (heard, ending, now) = (self.event_subscription.listen(), self.ending.clone(), Instant::now());
-        let (alive_at, ends_at) = (now + SILENT_FOR, now + LASTS);
-        Some(Reader { heard, ending, wanted, clock, alive_at, ends_at, _room: room })
+    /// Returns a stream of the events that the filter selects; `None` if the maximum number of streams is open.
+    fn reader(&self, filter: EventFilter, clock: Clock) -> Option<EventReader> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
+        let (events, stopped, now) = (self.event_subscription.listen(), self.stopped.clone(), Instant::now());
+        let (keep_alive_at, ends_at) = (now + KEEP_ALIVE_INTERVAL, now + MAX_DURATION);
+        Some(EventReader { events, stopped, filter, clock, keep_alive_at, ends_at, _permit: permit })
     }
 }
 
-/// Which events are wanted: each that has all of these, by the object's namespace and name and by the reason.
+/// Selects the events of a stream by the namespace and name of the object and by the reason; all given values must
+/// match.
 #[derive(Clone, Default, Debug)]
-struct Wanted {
+struct EventFilter {
     namespace: Option<String>,
     name: Option<String>,
     reason: Option<String>,
 }
 
-impl Wanted {
-    fn of(query: &Query) -> Wanted {
+impl EventFilter {
+    fn of(query: &Query) -> EventFilter {
         let of = |name: &str| query.text(name).map(str::to_owned);
-        Wanted { namespace: of("namespace"), name: of("name"), reason: of("reason") }
+        EventFilter { namespace: of("namespace"), name: of("name"), reason: of("reason") }
     }
 
-    fn has(&self, PublishedEvent { object, event, .. }: &PublishedEvent) -> bool {
-        let fits = |wanted: &Option<String>, found: Option<&str>| {
-            wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
+    fn matches(&self, PublishedEvent { object, event, .. }: &PublishedEvent) -> bool {
+        let is_match = |expected: &Option<String>, found: Option<&str>| {
+            expected.as_deref().is_none_or(|expected| found == Some(expected))
         };
-        fits(&self.namespace, object.namespace.as_deref())
-            && fits(&self.name, Some(&*object.name))
-            && fits(&self.reason, Some(event.reason))
+        is_match(&self.namespace, object.namespace.as_deref())
+            && is_match(&self.name, Some(&*object.name))
+            && is_match(&self.reason, Some(event.reason))
     }
 }
 
-/// A reader of a stream. Its place is free again when this is dropped.
-struct Reader {
-    heard: Receiver<Arc<PublishedEvent>>,
-    ending: watch::Receiver<bool>,
-    wanted: Wanted,
+/// The state of one stream, which counts as open until this is dropped.
+struct EventReader {
+    events: Receiver<Arc<PublishedEvent>>,
+    stopped: watch::Receiver<bool>,
+    filter: EventFilter,
     clock: Clock,
-    /// When something is sent at the latest.
-    alive_at: Instant,
+    /// Time at which a comment is sent if no event is.
+    keep_alive_at: Instant,
     ends_at: Instant,
-    _room: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl Reader {
-    /// What is sent next; `None`: the stream ends.
+impl EventReader {
+    /// Returns the next chunk; `None` when the stream ends.
     async fn next(&mut self) -> Option<String> {
         loop {
-            let until = self.alive_at.min(self.ends_at);
-            let heard = tokio::select! {
+            let until = self.keep_alive_at.min(self.ends_at);
+            let received = tokio::select! {
                 biased;
-                _ = self.ending.wait_for(|ending| *ending) => return None,
-                heard = timeout_at(until, self.heard.recv()) => heard,
+                _ = self.stopped.wait_for(|stopped| *stopped) => return None,
+                received = timeout_at(until, self.events.recv()) => received,
             };
-            let said = match heard {
-                Ok(Ok(event)) if self.wanted.has(&event) => shown(&event, self.clock),
+            let chunk = match received {
+                Ok(Ok(event)) if self.filter.matches(&event) => encoded(&event, self.clock),
                 Ok(Ok(_)) => continue,
                 Ok(Err(RecvError::Lagged(missed))) => {
                     format!("event: lagged\ndata: {}\n\n", printable(&Lagged { missed }))
                 }
                 Ok(Err(RecvError::Closed)) => return None,
                 Err(_) if until == self.ends_at => return None,
-                Err(_) => ALIVE.to_owned(),
+                Err(_) => KEEP_ALIVE.to_owned(),
             };
-            self.alive_at = Instant::now() + SILENT_FOR;
-            return Some(said);
+            self.keep_alive_at = Instant::now() + KEEP_ALIVE_INTERVAL;
+            return Some(chunk);
         }
     }
 }
 
-/// An event as it is sent.
-fn shown(PublishedEvent { id, object, event }: &PublishedEvent, clock: Clock) -> String {
+/// Returns an event as it is sent.
+fn encoded(PublishedEvent { id, object, event }: &PublishedEvent, clock: Clock) -> String {
     let show = Show { clock, now: clock.now() };
     let Object { api_version, kind, namespace, name, uid } = object;
-    let told = ToldEvent {
+    let streamed = StreamedEvent {
         time: show.time(event.last),
         first_time: show.time(event.first),
-        severity: words::Severity(event.severity.as_str()),
+        severity: enums::Severity(event.severity.as_str()),
         reason: event.reason,
         object: EventObject {
             api_version,
-            kind: words::ObjectKind(kind),
+            kind: enums::ObjectKind(kind),
             namespace: namespace.as_deref(),
             name,
             uid: uid.as_deref(),
@@ -191,17 +192,17 @@ fn shown(PublishedEvent { id, object, event }: &PublishedEvent, clock: Clock) ->
         message: &event.message,
         count: event.count,
     };
-    format!("id: {id}\ndata: {}\n\n", printable(&told))
+    format!("id: {id}\ndata: {}\n\n", printable(&streamed))
 }
 
-/// The stream. HEAD has none, and takes no place.
+/// Responds with an event stream. A HEAD request opens no stream.
 pub(super) async fn events(
     request: HttpRequest,
     about: web::Data<About>,
-    audience: web::Data<Audience>,
+    streams: web::Data<EventStreams>,
 ) -> HttpResponse {
-    let wanted = match Query::of(&request, &["namespace", "name", "reason"]) {
-        Ok(query) => Wanted::of(&query),
+    let filter = match Query::of(&request, &["namespace", "name", "reason"]) {
+        Ok(query) => EventFilter::of(&query),
         Err(wrong) => return wrong.into(),
     };
     let mut answer = HttpResponse::Ok();
@@ -209,20 +210,19 @@ pub(super) async fn events(
     if request.method() == Method::HEAD {
         return answer.finish();
     }
-    let Some(reader) = audience.reader(wanted, about.clock) else {
-        let detail =
-            format!("{STREAMS} streams of events are open, and there may be no more; end one of them");
-        return problem_until(StatusCode::SERVICE_UNAVAILABLE, "too many streams", &detail, ROOM_AFTER);
+    let Some(reader) = streams.reader(filter, about.clock) else {
+        let detail = format!("{MAX_STREAMS} event streams are open, which is the maximum; close one of them");
+        return problem_until(StatusCode::SERVICE_UNAVAILABLE, "too many streams", &detail, RETRY_AFTER_S);
     };
-    if let Some(place) = request.conn_data::<Rc<Place>>() {
-        place.on_endless();
+    if let Some(slot) = request.conn_data::<Rc<ConnectionSlot>>() {
+        slot.on_endless();
     }
-    let told = stream::unfold(reader, |mut reader| async move {
-        let said = reader.next().await?;
-        Some((Ok::<_, Infallible>(Bytes::from(said)), reader))
+    let chunks = stream::unfold(reader, |mut reader| async move {
+        let chunk = reader.next().await?;
+        Some((Ok::<_, Infallible>(Bytes::from(chunk)), reader))
     });
     let open = stream::iter([Ok(Bytes::from_static(OPEN.as_bytes()))]);
-    answer.streaming(open.chain(told))
+    answer.streaming(open.chain(chunks))
 }
 
 #[cfg(test)]

@@ -18,20 +18,20 @@ use tokio::time::Instant;
 
 use super::answers::Renderings;
 use super::problem::Serves;
-use super::{Life, get};
+use super::{Health, get};
 use crate::wiring::Pulse;
 
-/// What the health listener serves.
+/// Paths that the health listener serves, for its 404 responses.
 pub(super) const SERVES: Serves = Serves("/livez, /readyz, /healthz and /metrics");
 
-/// What is said of a check where all is well.
+/// Text of a check that passes.
 const OK: &str = "ok";
-/// How long a kind may be without a watch that delivers.
-const FOLLOWED_WITHIN: Duration = Duration::from_secs(60);
-/// How long a machine may take to answer.
-const PULSE_WITHIN: Duration = Duration::from_secs(2);
+/// Time without a working watch after which a kind counts as not followed.
+const MAX_STALE: Duration = Duration::from_secs(60);
+/// Timeout of a machine for its answer.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The routes of the health listener.
+/// Adds the routes of the health listener.
 pub(super) fn routes(config: &mut web::ServiceConfig) {
     config
         .service(get("/livez", livez))
@@ -40,48 +40,48 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
         .service(get("/metrics", metrics));
 }
 
-/// One thing that is checked, and how it is or what is wrong with it.
+/// Name and result of a check: its state, or the description of a failure.
 type Check = (&'static str, Result<String, String>);
 
-async fn livez(request: HttpRequest, life: web::Data<Life>) -> HttpResponse {
-    answer(&request, &steps(&life.pulse).await)
+async fn livez(request: HttpRequest, health: web::Data<Health>) -> HttpResponse {
+    answer(&request, &check_machines(&health.pulse).await)
 }
 
-/// Whether each machine still steps.
-async fn steps(pulse: &Pulse) -> Vec<Check> {
-    let asked = pulse.0.iter().map(|(name, machine)| async move {
-        let answered = tokio::time::timeout(PULSE_WITHIN, machine.send(Ping)).await;
+/// Checks that each machine still handles messages.
+async fn check_machines(pulse: &Pulse) -> Vec<Check> {
+    let checks = pulse.0.iter().map(|(name, machine)| async move {
+        let answered = tokio::time::timeout(PING_TIMEOUT, machine.send(Ping)).await;
         let check = match answered {
             Ok(Ok(())) => Ok(OK.to_owned()),
             Ok(Err(error)) => Err(format!("is gone: {error}")),
-            Err(_) => Err(format!("did not step within {PULSE_WITHIN:?}")),
+            Err(_) => Err(format!("did not step within {PING_TIMEOUT:?}")),
         };
         (*name, check)
     });
-    join_all(asked).await
+    join_all(checks).await
 }
 
-async fn readyz(request: HttpRequest, life: web::Data<Life>) -> HttpResponse {
-    let snapshot = life.about.published.load();
+async fn readyz(request: HttpRequest, health: web::Data<Health>) -> HttpResponse {
+    let snapshot = health.about.published.load();
     let synced = snapshot.synced;
     let wait =
         |done: bool, what: &str| if done { Ok(OK.to_owned()) } else { Err(format!("waiting for {what}")) };
-    let leaving = life.leaving.load(Ordering::Relaxed);
+    let shutting_down = health.shutting_down.load(Ordering::Relaxed);
     answer(
         &request,
         &[
             ("lists", wait(synced.lists, "the first complete lists of Services, EndpointSlices and Nodes")),
             ("discovery", wait(synced.discovery, "a managed load balancer to be seen")),
-            ("pauses", Ok(of_pauses(snapshot.policy.as_ref()))),
-            ("watches", check_watches(&snapshot.sources, life.about.clock.now())),
-            ("shutdown", if leaving { Err("shutting down".to_owned()) } else { Ok(OK.to_owned()) }),
+            ("pauses", Ok(describe_pauses(snapshot.policy.as_ref()))),
+            ("watches", check_watches(&snapshot.sources, health.about.clock.now())),
+            ("shutdown", if shutting_down { Err("shutting down".to_owned()) } else { Ok(OK.to_owned()) }),
         ],
     )
 }
 
-/// How it is about the pauses. A replica that cannot read them is no less ready than a standby, so this fails nothing.
-/// The reason is foreign text, and this listener answers every client: it is told elsewhere.
-fn of_pauses(view: Option<&PolicyView>) -> String {
+/// Describes whether the pauses can be read. Fails no check, because a replica that cannot read them is as ready as a
+/// standby. Omits the error, which is foreign text: this listener answers every client.
+fn describe_pauses(view: Option<&PolicyView>) -> String {
     match view {
         Some(PolicyView { last_error: Some(_), term_waits, .. }) => {
             let effect = if *term_waits { "; nothing is written before they can be" } else { "" };
@@ -91,49 +91,47 @@ fn of_pauses(view: Option<&PolicyView>) -> String {
     }
 }
 
-/// Whether every kind is followed. A broken connection is opened again within seconds, so a short gap is not a failure.
+/// Checks that every kind is followed. A broken watch is opened again within seconds, so a short gap is not a failure.
 fn check_watches(sources: &BTreeMap<Kind, SourceView>, now: Now) -> Result<String, String> {
-    let mut lost = String::new();
+    let mut stale = String::new();
     for source in sources.values() {
-        if let Some(since) =
-            source.stale_since.map(|at| now.since(at)).filter(|since| *since >= FOLLOWED_WITHIN)
-        {
-            let separator = if lost.is_empty() { "" } else { ", " };
+        if let Some(since) = source.stale_since.map(|at| now.since(at)).filter(|since| *since >= MAX_STALE) {
+            let separator = if stale.is_empty() { "" } else { ", " };
             let (kind, seconds) = (source.kind.resource(), since.as_secs());
-            let written = write!(lost, "{separator}{kind} not followed for {seconds} s");
+            let written = write!(stale, "{separator}{kind} not followed for {seconds} s");
             debug_assert!(written.is_ok(), "writing to a String does not fail");
         }
     }
-    if lost.is_empty() {
+    if stale.is_empty() {
         return Ok(OK.to_owned());
     }
-    Err(format!("{lost}; see the log and sources in /api/v1/status of the admin API"))
+    Err(format!("{stale}; see the log and sources in /api/v1/status of the admin API"))
 }
 
 fn answer(request: &HttpRequest, checks: &[Check]) -> HttpResponse {
-    let good = checks.iter().all(|(_, check)| check.is_ok());
+    let is_healthy = checks.iter().all(|(_, check)| check.is_ok());
     let verbose =
         request.query_string().split('&').any(|pair| pair == "verbose" || pair.starts_with("verbose="));
     let mut text = String::new();
     for (name, check) in checks {
         let line = match check {
-            Ok(how) if verbose || !good => writeln!(text, "[+]{name} {how}"),
+            Ok(state) if verbose || !is_healthy => writeln!(text, "[+]{name} {state}"),
             Ok(_) => Ok(()),
-            Err(why) => writeln!(text, "[-]{name} {why}"),
+            Err(detail) => writeln!(text, "[-]{name} {detail}"),
         };
         debug_assert!(line.is_ok(), "writing to a String does not fail");
     }
-    text.push_str(match (good, verbose) {
+    text.push_str(match (is_healthy, verbose) {
         (true, false) => "ok",
         (true, true) => "check passed\n",
         (false, _) => "check failed\n",
     });
-    let mut response = if good { HttpResponse::Ok() } else { HttpResponse::ServiceUnavailable() };
+    let mut response = if is_healthy { HttpResponse::Ok() } else { HttpResponse::ServiceUnavailable() };
     response.content_type("text/plain; charset=utf-8").body(text)
 }
 
-async fn metrics(life: web::Data<Life>, renderings: web::Data<Renderings>) -> HttpResponse {
-    let about = &life.about;
+async fn metrics(health: web::Data<Health>, renderings: web::Data<Renderings>) -> HttpResponse {
+    let about = &health.about;
     let body = renderings.body(Instant::now(), || {
         let snapshot = about.published.load();
         let now = about.clock.now();
@@ -144,7 +142,7 @@ async fn metrics(life: web::Data<Life>, renderings: web::Data<Renderings>) -> Ht
         recorder::longest_out_of_sync(age(pools().filter_map(|pool| pool.late_since()).min()));
         let since = |(since, pool)| out_of_sync(pool, now.since(since));
         let pools: Vec<_> = snapshot.longest_out_of_sync(LISTED).into_iter().map(since).collect();
-        life.metrics.render() + &recorder::pools_out_of_sync(&pools)
+        health.metrics.render() + &recorder::pools_out_of_sync(&pools)
     });
     HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(body)
 }
@@ -162,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// An actor that never ends its first step, or ends at once.
+    /// An actor that never finishes its first step, or finishes immediately.
     struct Machine {
         is_stuck: bool,
     }
@@ -195,8 +193,8 @@ mod tests {
         sources.insert(Kind::Services, source(Kind::Services, None));
         sources.insert(Kind::Preemptions, source(Kind::Preemptions, Some(at(20))));
         assert_eq!(check_watches(&sources, at(69)), Ok(OK.to_owned()));
-        let why = "see the log and sources in /api/v1/status of the admin API";
-        assert_eq!(check_watches(&sources, at(70)), Err(format!("nodes not followed for 60 s; {why}")));
+        let detail = "see the log and sources in /api/v1/status of the admin API";
+        assert_eq!(check_watches(&sources, at(70)), Err(format!("nodes not followed for 60 s; {detail}")));
         let both = check_watches(&sources, at(80)).expect_err("two are away");
         assert!(both.starts_with("nodes not followed for 70 s, events not followed for 60 s; "), "{both}");
     }
@@ -206,10 +204,12 @@ mod tests {
         tokio::time::pause();
         let machine = |is_stuck| Machine { is_stuck }.start().recipient();
         let request = TestRequest::default().to_http_request();
-        let steps_on = steps(&Pulse(Arc::new([("writer", machine(false))]))).await;
+        let steps_on = check_machines(&Pulse(Arc::new([("writer", machine(false))]))).await;
         assert_eq!(answer(&request, &steps_on).status(), 200);
-        let checks = steps(&Pulse(Arc::new([("writer", machine(false)), ("leader", machine(true))]))).await;
-        let named = |check: &Check| matches!(check, ("leader", Err(why)) if why == "did not step within 2s");
+        let checks =
+            check_machines(&Pulse(Arc::new([("writer", machine(false)), ("leader", machine(true))]))).await;
+        let named =
+            |check: &Check| matches!(check, ("leader", Err(detail)) if detail == "did not step within 2s");
         assert!(checks[0].1.is_ok() && named(&checks[1]), "{checks:?}");
         assert_eq!(answer(&request, &checks).status(), 503);
     }

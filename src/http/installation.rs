@@ -1,11 +1,11 @@
-//! Which installation this process belongs to (H3): the cluster and the subscription that it works on, and the names that
-//! commands for its operators need. The chart sets the variables of the environment, and `simulate` the last of them.
+//! The installation that this process belongs to (H3): its cluster and subscription, and names for `kubectl` commands.
+//! The chart sets the environment variables; `simulate` sets the last one.
 
 use config::Config;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The names of an installation. Empty variables count as absent.
+/// The names of an installation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Installation {
     cluster_name: String,
@@ -19,22 +19,22 @@ pub struct Installation {
     admin_port: u16,
 }
 
-/// Which installation answers, and the names that commands for its operators need. Null: not known to the process.
+/// The installation that answers, and names for `kubectl` commands. Null: unknown to the process.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Installation)]
-pub(super) struct ShownInstallation<'a> {
+pub(super) struct InstallationStatus<'a> {
     /// `clusterName` of the configuration.
     cluster_name: &'a str,
-    /// That of the load balancers.
+    /// The subscription of the load balancers.
     subscription: &'a str,
-    /// That of the load balancers.
+    /// The resource group of the load balancers.
     resource_group: &'a str,
-    /// Where the pods of the controller run.
+    /// The namespace of the controller's pods.
     namespace: Option<&'a str>,
     /// The Deployment of the controller.
     deployment: Option<&'a str>,
-    /// The service account that may ask, in that namespace. Null: the chart has made none.
+    /// The service account for operators, in that namespace. Null: the chart created none.
     operator_service_account: Option<&'a str>,
     /// Whether the API server is that of `simulate`, which accepts every token.
     simulated: bool,
@@ -43,25 +43,25 @@ pub(super) struct ShownInstallation<'a> {
 }
 
 impl Installation {
-    /// The installation that the configuration and these variables of the environment name.
+    /// Reads the installation from the configuration and environment variables. Empty variables count as absent.
     #[must_use]
     pub fn of(config: &Config, variable: impl Fn(&str) -> Option<String>) -> Installation {
-        let named = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let non_empty = |name: &str| variable(name).filter(|value| !value.is_empty());
         Installation {
             cluster_name: config.controller.cluster_name.clone(),
             subscription: config.cloud.network_subscription().to_owned(),
             resource_group: config.cloud.load_balancer_resource_group().to_owned(),
-            namespace: named("POD_NAMESPACE"),
-            deployment: named("DEPLOYMENT_NAME"),
-            operator: named("OPERATOR_SERVICE_ACCOUNT"),
-            is_simulated: named("SIMULATED_API_SERVER").is_some(),
+            namespace: non_empty("POD_NAMESPACE"),
+            deployment: non_empty("DEPLOYMENT_NAME"),
+            operator: non_empty("OPERATOR_SERVICE_ACCOUNT"),
+            is_simulated: non_empty("SIMULATED_API_SERVER").is_some(),
             admin_port: config.controller.http.admin_listen.port(),
         }
     }
 
-    /// What `status` shows of it.
-    pub(super) fn shown(&self) -> ShownInstallation<'_> {
-        ShownInstallation {
+    /// Returns the installation as `/api/v1/status` shows it.
+    pub(super) fn to_status(&self) -> InstallationStatus<'_> {
+        InstallationStatus {
             cluster_name: &self.cluster_name,
             subscription: &self.subscription,
             resource_group: &self.resource_group,

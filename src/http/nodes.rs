@@ -14,13 +14,13 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::About;
-use super::admin::{look, told};
+use super::admin::{json_response, load_snapshot};
+use super::enums;
 use super::page::{Listing, page};
 use super::problem::problem_as_of;
 use super::query::{Query, Wrong, one_of};
 use super::show::{Show, Unreadable};
 use super::values::{Address, Counts, Seconds, SnapshotAge, addresses};
-use super::words;
 
 #[cfg(test)]
 mod tests;
@@ -30,9 +30,9 @@ const UNREADABLE: &str = "nothing of this node that is Down is known to be ours:
                           the ConfigMap that is named like our Lease";
 
 /// In how many pools a node is how far.
-type InPoolCounts = Counts<words::NodeInPoolState>;
+type InPoolCounts = Counts<enums::NodeInPoolState>;
 /// How many nodes are how far.
-type NodeCounts = Counts<words::NodeState>;
+type NodeCounts = Counts<enums::NodeState>;
 
 /// A node in a list.
 #[derive(PartialEq, Debug, Serialize, ToSchema)]
@@ -43,9 +43,9 @@ pub(super) struct NodeLine<'a> {
     /// Its UID.
     uid: &'a str,
     /// How far it is.
-    state: words::AnyNodeState,
+    state: enums::AnyNodeState,
     /// Why it leaves service. None: it is being restored, or its object is gone.
-    reasons: Vec<words::LeavingReason>,
+    reasons: Vec<enums::LeavingReason>,
     /// How long that has been wanted, in seconds. Null: nothing is.
     signal_seconds: Option<Seconds>,
     /// Whether it is Ready.
@@ -115,7 +115,7 @@ struct ForeignEntry<'a> {
     /// The pool.
     backend_pool: &'a str,
     /// What is set.
-    admin_state: words::EntryState,
+    admin_state: enums::EntryState,
 }
 
 /// What another client has set on an entry, and whose entry that is.
@@ -142,7 +142,7 @@ struct NodeTaint {
 #[derive(PartialEq, Debug, Serialize, ToSchema)]
 struct NodeLeftOut {
     /// The rule.
-    rule: words::LeftOutRule,
+    rule: enums::LeftOutRule,
     /// The rule in words.
     detail: String,
 }
@@ -158,9 +158,9 @@ struct InPool<'a> {
     /// Whether the list of pools has it.
     listed: bool,
     /// How far the node is there.
-    state: words::AnyNodeInPoolState,
+    state: enums::AnyNodeInPoolState,
     /// The admin state of its entry. Null: it has not been seen.
-    admin_state: Option<words::EntryState>,
+    admin_state: Option<enums::EntryState>,
 }
 
 /// The nodes that leave service, in sums.
@@ -192,8 +192,8 @@ pub(super) struct AdminState<'a> {
 }
 
 pub(super) async fn nodes(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    let (snapshot, show) = look(&about);
-    told(list(&request, &snapshot, &show))
+    let (snapshot, show) = load_snapshot(&about);
+    json_response(list(&request, &snapshot, &show))
 }
 
 fn list<'a>(
@@ -231,7 +231,7 @@ pub(super) async fn node(
         return wrong.into();
     }
     let name = NodeName::new(path.into_inner());
-    let (snapshot, show) = look(&about);
+    let (snapshot, show) = load_snapshot(&about);
     let age = show.snapshot_age(&snapshot);
     let shown = match (snapshot.nodes.get(&name), snapshot.known_nodes.get(&name)) {
         (Some(node), _) => whole(node, &snapshot, &show),
@@ -241,7 +241,7 @@ pub(super) async fn node(
             return problem_as_of(age, StatusCode::NOT_FOUND, title, &detail);
         }
     };
-    told(Ok(OneNode { snapshot_age_seconds: age, node: shown }))
+    json_response(Ok(OneNode { snapshot_age_seconds: age, node: shown }))
 }
 
 /// A node in a list.
@@ -257,8 +257,8 @@ fn line<'a>(node: &'a NodeView, snapshot: &'a Snapshot, show: &Show) -> NodeLine
     NodeLine {
         name: node.name.as_str(),
         uid: node.uid.as_str(),
-        state: words::AnyNodeState(node.state.as_str()),
-        reasons: node.signals.iter().map(|signal| words::LeavingReason(signal.as_str())).collect(),
+        state: enums::AnyNodeState(node.state.as_str()),
+        reasons: node.signals.iter().map(|signal| enums::LeavingReason(signal.as_str())).collect(),
         signal_seconds: node.since.map(|at| show.age(at)),
         ready: node.ready,
         addresses: addresses(ips),
@@ -280,7 +280,7 @@ fn line<'a>(node: &'a NodeView, snapshot: &'a Snapshot, show: &Show) -> NodeLine
 
 /// The rule by which a node is left out of pools, whichever Service has endpoints on it (D5).
 fn left_out(why: Option<LeftOut>) -> Option<NodeLeftOut> {
-    why.map(|why| NodeLeftOut { rule: words::LeftOutRule(why.as_str()), detail: why.to_string() })
+    why.map(|why| NodeLeftOut { rule: enums::LeftOutRule(why.as_str()), detail: why.to_string() })
 }
 
 /// A node with all of its pools.
@@ -317,8 +317,8 @@ fn in_pool<'a>(
         load_balancer: pool.lb.as_str(),
         backend_pool: pool.pool.as_str(),
         listed: snapshot.pools.contains_key(pool),
-        state: words::AnyNodeInPoolState(state),
-        admin_state: entry.map(|state| words::EntryState(admin_state_word(state))),
+        state: enums::AnyNodeInPoolState(state),
+        admin_state: entry.map(|state| enums::EntryState(admin_state_word(state))),
     }
 }
 
@@ -338,8 +338,8 @@ fn quiet<'a>(fact: &'a NodeFact, snapshot: &'a Snapshot) -> WholeNode<'a> {
     let line = NodeLine {
         name: fact.name.as_str(),
         uid: fact.uid.as_str(),
-        state: words::AnyNodeState(if signals.is_empty() { "in_service" } else { "not_followed" }),
-        reasons: signals.iter().map(|signal| words::LeavingReason(signal.as_str())).collect(),
+        state: enums::AnyNodeState(if signals.is_empty() { "in_service" } else { "not_followed" }),
+        reasons: signals.iter().map(|signal| enums::LeavingReason(signal.as_str())).collect(),
         signal_seconds: None,
         ready: fact.ready,
         addresses: addresses(&fact.ips),
@@ -372,7 +372,7 @@ fn foreign_entry(of: &ForeignState) -> ForeignEntry<'_> {
     ForeignEntry {
         load_balancer: of.pool.lb.as_str(),
         backend_pool: of.pool.pool.as_str(),
-        admin_state: words::EntryState(admin_state_word(of.state)),
+        admin_state: enums::EntryState(admin_state_word(of.state)),
     }
 }
 

@@ -23,25 +23,25 @@ use self::head_end::HeadEnd;
 use self::response::ResponseStart;
 use super::HEAD_WITHIN;
 use super::body::BODY_WITHIN;
-use super::places::Place;
+use super::connection_limit::ConnectionSlot;
 
-/// How long a client may take for a whole response, unless it has no end. The listener's `TCP_USER_TIMEOUT` begins again
-/// whenever the client takes a byte.
-const TAKEN_WITHIN: Duration = Duration::from_secs(30);
+/// Timeout of a client for reading a whole response, except event streams. The listener's `TCP_USER_TIMEOUT` restarts
+/// whenever the client reads a byte.
+const RESPONSE_WITHIN: Duration = Duration::from_secs(30);
 
-/// The largest head, in bytes: a token of 32 KiB (`people`), and 8 KiB for everything else.
-const LARGEST_HEAD: usize = 40 << 10;
+/// Maximum size of a head, in bytes: 32 KiB for the token (`auth`), and 8 KiB for everything else.
+const MAX_HEAD: usize = 40 << 10;
 /// The response to a larger head. The server's own limit takes three times the memory.
 const TOO_LARGE: &[u8] =
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-/// How many bytes are read at once.
-const AT_ONCE: usize = 4 << 10;
-/// How many bytes behind a request are read and discarded. A client that has sent a little too much still receives the
-/// response, because closing a connection with unread bytes resets it.
-const AHEAD: usize = 16 << 10;
+/// Maximum bytes per read.
+const READ_SIZE: usize = 4 << 10;
+/// Maximum bytes after a request that are read and discarded. A client that has sent a little too much still receives
+/// the response, because closing a connection with unread bytes resets it.
+const MAX_DISCARDED: usize = 16 << 10;
 
-/// The largest request, in bytes: head and body, including the transfer encoding.
-const LARGEST: usize = LARGEST_HEAD + AHEAD;
+/// Maximum size of a request, in bytes: head and body, including the transfer encoding.
+const MAX_REQUEST: usize = MAX_HEAD + MAX_DISCARDED;
 
 /// A stream from which one request is read.
 pub(super) struct OneRequest<S> {
@@ -49,24 +49,25 @@ pub(super) struct OneRequest<S> {
     reading: Reading,
     /// Bytes that were read, and go to the server before more is read.
     unserved: BytesMut,
-    /// How much of the request has been read, in bytes.
+    /// Bytes of the request that have been read.
     read: usize,
-    /// When the whole request must have arrived.
+    /// Deadline of the whole request.
     deadline: Pin<Box<Sleep>>,
     response: ResponseStart,
-    /// By when the client must have taken the whole response; `None`: it has not begun.
-    taken_by: Option<Pin<Box<Sleep>>>,
-    place: Rc<Place>,
+    /// Deadline of the whole response, once it has begun.
+    response_deadline: Option<Pin<Box<Sleep>>>,
+    slot: Rc<ConnectionSlot>,
 }
 
-/// How much of the request has been read.
+/// Progress of reading the request.
 enum Reading {
-    /// Part of it.
+    /// The request is incomplete.
     Request(Request),
-    /// All of it, or it cannot be parsed. Up to `left` more bytes are read and discarded.
-    Behind { left: usize },
-    /// Its head is too large. The rest of the response is sent, and up to `left` more bytes are read and discarded.
-    TooLarge { unsent: &'static [u8], left: usize },
+    /// The request is complete, or cannot be parsed. Up to `remaining` more bytes are read and discarded.
+    Behind { remaining: usize },
+    /// Its head is too large. The rest of the response is sent, and up to `remaining` more bytes are read and
+    /// discarded.
+    TooLarge { unsent: &'static [u8], remaining: usize },
 }
 
 /// An incomplete request. The server's own parser finds its end.
@@ -78,7 +79,7 @@ struct Request {
     head: Option<HeadEnd>,
 }
 
-/// Why discarding ends.
+/// Reason for which discarding ends.
 enum Discarded {
     /// The client has closed its side.
     Ended,
@@ -87,8 +88,8 @@ enum Discarded {
 }
 
 impl<S> OneRequest<S> {
-    /// Reads one request from this stream, which has this place.
-    pub(super) fn of(stream: S, place: Rc<Place>, config: &ServiceConfig) -> OneRequest<S> {
+    /// Creates a stream from which one request is read; the connection has this slot.
+    pub(super) fn of(stream: S, slot: Rc<ConnectionSlot>, config: &ServiceConfig) -> OneRequest<S> {
         let parser = Box::new(Codec::new(config.clone()));
         let reading =
             Reading::Request(Request { parser, unparsed: BytesMut::new(), head: Some(HeadEnd::default()) });
@@ -100,32 +101,37 @@ impl<S> OneRequest<S> {
             read: 0,
             deadline,
             response: ResponseStart::default(),
-            taken_by: None,
-            place,
+            response_deadline: None,
+            slot,
         }
     }
 
-    /// The place of this connection.
-    pub(super) fn place(&self) -> &Rc<Place> {
-        &self.place
+    /// Returns the slot of this connection.
+    pub(super) fn slot(&self) -> &Rc<ConnectionSlot> {
+        &self.slot
     }
 
-    /// Fails when the response has taken too long.
-    fn poll_late(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if self.place.is_endless() {
+    /// Fails after the deadline of the response.
+    fn check_deadline(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.slot.is_endless() {
             return Ok(());
         }
-        let taken_by = self.taken_by.get_or_insert_with(|| Box::pin(sleep(TAKEN_WITHIN)));
-        if taken_by.as_mut().poll(cx).is_ready() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
+        let response_deadline =
+            self.response_deadline.get_or_insert_with(|| Box::pin(sleep(RESPONSE_WITHIN)));
+        if response_deadline.as_mut().poll(cx).is_ready() {
+            Err(io::ErrorKind::TimedOut.into())
+        } else {
+            Ok(())
+        }
     }
 }
 
-/// Whether a request ends within the bytes that were read.
+/// Result of parsing the bytes that were read.
 #[derive(PartialEq, Eq, Debug)]
 enum Found {
-    /// It does not end there.
+    /// The request needs more bytes.
     More,
-    /// It ends, and `behind` bytes follow it. An invalid request ends with 0: the server answers it.
+    /// The request ends, and `behind` bytes follow it. An invalid request ends with 0: the server answers it.
     End { behind: usize },
 }
 
@@ -139,15 +145,15 @@ impl Request {
                 // The server answers what is wrong with it.
                 unserved.extend_from_slice(&self.unparsed);
             }
-            return Some(Reading::Behind { left: AHEAD });
+            return Some(Reading::Behind { remaining: MAX_DISCARDED });
         }
         match &mut self.head {
             None => unserved.extend_from_slice(read),
             Some(end) => {
                 let before = self.unparsed.len() - read.len();
                 let found = end.search(read);
-                if before + found.unwrap_or(read.len()) > LARGEST_HEAD {
-                    return Some(Reading::TooLarge { unsent: TOO_LARGE, left: AHEAD });
+                if before + found.unwrap_or(read.len()) > MAX_HEAD {
+                    return Some(Reading::TooLarge { unsent: TOO_LARGE, remaining: MAX_DISCARDED });
                 }
                 found?;
                 self.head = None;
@@ -159,7 +165,7 @@ impl Request {
             Found::End { behind } => {
                 // The end is within the bytes that go to the server now.
                 unserved.truncate(unserved.len() - behind);
-                Some(Reading::Behind { left: AHEAD.saturating_sub(behind) })
+                Some(Reading::Behind { remaining: MAX_DISCARDED.saturating_sub(behind) })
             }
         }
     }
@@ -179,19 +185,19 @@ fn parse(parser: &mut Codec, unparsed: &mut BytesMut) -> Found {
     Found::End { behind: unparsed.len() }
 }
 
-/// Reads and discards up to `left` bytes. Ready when they are read, or when the client has closed its side.
+/// Reads and discards up to `remaining` bytes. Ready when they are read, or when the client has closed its side.
 fn poll_discard<S: AsyncRead + Unpin>(
     stream: &mut S,
-    left: &mut usize,
+    remaining: &mut usize,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<Discarded>> {
-    while *left > 0 {
-        let mut space = [MaybeUninit::uninit(); AT_ONCE];
-        let mut read = ReadBuf::uninit(&mut space[..AT_ONCE.min(*left)]);
+    while *remaining > 0 {
+        let mut space = [MaybeUninit::uninit(); READ_SIZE];
+        let mut read = ReadBuf::uninit(&mut space[..READ_SIZE.min(*remaining)]);
         ready!(Pin::new(&mut *stream).poll_read(cx, &mut read))?;
         match read.filled().len() {
             0 => return Poll::Ready(Ok(Discarded::Ended)),
-            count => *left -= count,
+            count => *remaining -= count,
         }
     }
     Poll::Ready(Ok(Discarded::All))
@@ -199,7 +205,7 @@ fn poll_discard<S: AsyncRead + Unpin>(
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for OneRequest<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let OneRequest { stream, reading, unserved, read: count, deadline, response, place, .. } =
+        let OneRequest { stream, reading, unserved, read: count, deadline, response, slot, .. } =
             self.get_mut();
         loop {
             if !unserved.is_empty() {
@@ -211,30 +217,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for OneRequest<S> {
                     if deadline.as_mut().poll(cx).is_ready() {
                         return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
                     }
-                    let mut space = [MaybeUninit::uninit(); AT_ONCE];
+                    let mut space = [MaybeUninit::uninit(); READ_SIZE];
                     let mut read = ReadBuf::uninit(&mut space);
                     ready!(Pin::new(&mut *stream).poll_read(cx, &mut read))?;
                     *count += read.filled().len();
-                    if *count > LARGEST {
+                    if *count > MAX_REQUEST {
                         return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
                     }
                     let next = request.take(read.filled(), unserved);
                     if request.head.is_none() {
-                        place.on_head();
+                        slot.on_head();
                     }
                     if let Some(next) = next {
                         *reading = next;
                     }
                 }
                 // Reading shows whether the client has closed the connection.
-                Reading::Behind { left } => {
-                    return match ready!(poll_discard(stream, left, cx))? {
+                Reading::Behind { remaining } => {
+                    return match ready!(poll_discard(stream, remaining, cx))? {
                         Discarded::Ended => Poll::Ready(Ok(())),
                         // Nothing more is read: only writing shows that the client has closed the connection.
                         Discarded::All => Poll::Pending,
                     };
                 }
-                Reading::TooLarge { unsent, left } => {
+                Reading::TooLarge { unsent, remaining } => {
                     while !unsent.is_empty() {
                         let sent = ready!(response.poll_write(stream, cx, unsent))?;
                         if sent == 0 {
@@ -244,7 +250,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for OneRequest<S> {
                     }
                     ready!(response.poll_flush(stream, cx))?;
                     ready!(Pin::new(&mut *stream).poll_shutdown(cx))?;
-                    ready!(poll_discard(stream, left, cx))?;
+                    ready!(poll_discard(stream, remaining, cx))?;
                     return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
                 }
             }
@@ -254,7 +260,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for OneRequest<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for OneRequest<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_late(cx)?;
+        self.check_deadline(cx)?;
         let OneRequest { stream, response, .. } = self.get_mut();
         response.poll_write(stream, cx, from)
     }
@@ -276,13 +282,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for OneRequest<S> {
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
-    use super::super::places::Places;
+    use super::super::connection_limit::ConnectionLimit;
     use super::*;
 
     const HEADERS: &str = "x-content-type-options: nosniff\r\ncache-control: no-store\r\n";
 
     fn one_request<S>(stream: S) -> OneRequest<S> {
-        OneRequest::of(stream, Places::new(1).seat((), None).place(), &ServiceConfig::default())
+        OneRequest::of(stream, ConnectionLimit::new(1).accept((), None).slot(), &ServiceConfig::default())
     }
 
     /// Returns what the server reads of `sent` if the client sends it in pieces of this size and then closes its side.
@@ -309,7 +315,7 @@ mod tests {
             "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n1\r\n!\r\n0\r\n\r\n",
         ] {
             for behind in ["", "\r\n", "GET / HTTP/1.1\r\nhost: b\r\n\r\n", "no request"] {
-                for piece in [1, 7, 64, AT_ONCE] {
+                for piece in [1, 7, 64, READ_SIZE] {
                     let sent = format!("{request}{behind}");
                     let read = read_of(sent.as_bytes(), piece).await;
                     assert_eq!(String::from_utf8_lossy(&read), request, "{behind:?} in pieces of {piece}");
@@ -342,10 +348,10 @@ mod tests {
             head
         };
         for piece in [1_000, 4_095, 100_000] {
-            let longest = of_length(LARGEST_HEAD);
-            assert_eq!(read_of(longest.as_bytes(), piece).await.len(), LARGEST_HEAD);
+            let longest = of_length(MAX_HEAD);
+            assert_eq!(read_of(longest.as_bytes(), piece).await.len(), MAX_HEAD);
             let (mut client, server) = duplex(100_000);
-            client.write_all(of_length(LARGEST_HEAD + 1).as_bytes()).await.expect("there is room");
+            client.write_all(of_length(MAX_HEAD + 1).as_bytes()).await.expect("there is room");
             let mut server = one_request(server);
             let mut space = [0; 9];
             let (read, answer) = tokio::join!(server.read(&mut space), async move {
@@ -390,7 +396,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn h1_what_is_no_request_goes_to_the_server_that_answers_it() {
+    async fn h1_an_invalid_request_goes_to_the_server_which_answers_it() {
         for sent in ["\u{16}\u{3}\u{1}hello", "hello", "GET / HTTP/1.1\r\nhost: a\r\n", "a b c d\r\n\r\n", ""]
         {
             for piece in [1, 64] {
@@ -406,7 +412,7 @@ mod tests {
         let (mut client, server) = duplex(1 << 20);
         client.write_all(&b"GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(10_000)).await.expect("there is room");
         let mut server = one_request(server);
-        let mut space = [0; AT_ONCE];
+        let mut space = [0; READ_SIZE];
         assert_eq!(server.read(&mut space).await.expect("a request"), 27);
         let mut read = std::pin::pin!(server.read(&mut space));
         assert!(futures::poll!(read.as_mut()).is_pending());
@@ -414,13 +420,13 @@ mod tests {
         let mut rest = Vec::new();
         drop(client);
         server.stream.read_to_end(&mut rest).await.expect("the rest");
-        assert!(rest.len() >= 27 * 10_000 - AHEAD - AT_ONCE, "{}", rest.len());
+        assert!(rest.len() >= 27 * 10_000 - MAX_DISCARDED - READ_SIZE, "{}", rest.len());
     }
 
     #[actix_web::test]
     async fn h1_conflicting_lengths_go_to_the_server_that_refuses_them() {
         let sent = b"POST / HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
-        let read = read_of(sent, AT_ONCE).await;
+        let read = read_of(sent, READ_SIZE).await;
         assert!(sent.starts_with(&read) && !read.is_empty());
     }
 }

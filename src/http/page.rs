@@ -1,5 +1,5 @@
-//! Pages of a list: always in the same order, each going on after the last entry of the one before, whatever has come
-//! or gone meanwhile.
+//! Splits lists into pages. The order is fixed, and each page continues after the last entry of the previous one, even
+//! if entries were added or removed in between.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::values::SnapshotAge;
 
-/// A page as it is answered.
+/// A page as clients receive it.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Listing<T> {
@@ -19,7 +19,7 @@ pub(super) struct Listing<T> {
     pub(super) items: Vec<T>,
     /// The parameter `after` of the next page. Null: there is none.
     pub(super) next: Option<String>,
-    /// How many entries all pages have together.
+    /// The number of entries of all pages.
     pub(super) total: usize,
 }
 
@@ -27,27 +27,27 @@ pub(super) struct Listing<T> {
 pub(super) struct Page<'a, K, T> {
     /// Its entries.
     pub(super) items: Vec<&'a Arc<T>>,
-    /// After which entry the next page begins; `None`: there is none.
+    /// The entry after which the next page begins, if there is one.
     pub(super) next: Option<&'a K>,
-    /// How many entries all pages have together.
+    /// The number of entries of all pages.
     pub(super) total: usize,
 }
 
-/// The first `limit` entries after this one that `keep` keeps. It looks at each entry once, and sorts nothing.
+/// Returns the first `limit` entries after `after` that match. Visits each entry once, and does not sort.
 pub(super) fn page<'a, K: Ord, T>(
     all: &'a BTreeMap<K, Arc<T>>,
     after: Option<&K>,
     limit: usize,
-    keep: impl Fn(&T) -> bool,
+    matches: impl Fn(&T) -> bool,
 ) -> Page<'a, K, T> {
     let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-    let before = after.map_or(0, |after| all.range(..=after).filter(|(_, item)| keep(item)).count());
-    let mut kept = all.range((start, Bound::Unbounded)).filter(|(_, item)| keep(item));
-    let taken: Vec<_> = kept.by_ref().take(limit).collect();
-    let more = kept.count();
-    let next = taken.last().filter(|_| more > 0).map(|(key, _)| *key);
-    let total = before + taken.len() + more;
-    Page { items: taken.into_iter().map(|(_, item)| item).collect(), next, total }
+    let before = after.map_or(0, |after| all.range(..=after).filter(|(_, item)| matches(item)).count());
+    let mut matching = all.range((start, Bound::Unbounded)).filter(|(_, item)| matches(item));
+    let items: Vec<_> = matching.by_ref().take(limit).collect();
+    let more = matching.count();
+    let next = items.last().filter(|_| more > 0).map(|(key, _)| *key);
+    let total = before + items.len() + more;
+    Page { items: items.into_iter().map(|(_, item)| item).collect(), next, total }
 }
 
 #[cfg(test)]
@@ -58,18 +58,22 @@ mod tests {
         (0..count).map(|number| (number, Arc::new(number))).collect()
     }
 
-    /// All pages after each other, and how many there are.
-    fn walk(all: &BTreeMap<u32, Arc<u32>>, limit: usize, keep: impl Fn(&u32) -> bool) -> (Vec<u32>, usize) {
-        let (mut seen, mut pages, mut after) = (Vec::new(), 0, None);
+    /// Returns the entries of all pages, and the number of pages.
+    fn walk(
+        all: &BTreeMap<u32, Arc<u32>>,
+        limit: usize,
+        matches: impl Fn(&u32) -> bool,
+    ) -> (Vec<u32>, usize) {
+        let (mut walked, mut pages, mut after) = (Vec::new(), 0, None);
         loop {
-            let page = page(all, after.as_ref(), limit, &keep);
+            let page = page(all, after.as_ref(), limit, &matches);
             assert!(page.items.len() <= limit);
-            assert_eq!(page.total, all.values().filter(|number| keep(number)).count());
-            seen.extend(page.items.iter().map(|item| ***item));
+            assert_eq!(page.total, all.values().filter(|number| matches(number)).count());
+            walked.extend(page.items.iter().map(|item| ***item));
             pages += 1;
             after = page.next.copied();
             if after.is_none() {
-                return (seen, pages);
+                return (walked, pages);
             }
         }
     }
@@ -86,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn h3_a_page_goes_on_where_the_one_before_ended_though_that_entry_is_gone() {
+    fn h3_a_page_continues_after_an_entry_that_is_gone() {
         let mut all = numbers(10);
         let next = page(&all, None, 4, |_| true).next.copied();
         assert_eq!(next, Some(3));

@@ -1,5 +1,5 @@
-//! Operators' requests (H3): each is handed to the machine that decides about it, and answered by what that says. One
-//! line of the log tells who has asked for what, and what came of it.
+//! Operator requests (H3): each goes to the machine that decides about it, whose answer becomes the response. One log
+//! line names the user, the action and the status of the response.
 
 use std::sync::Arc;
 
@@ -12,28 +12,27 @@ use model::sample::GateClass;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::body::{Body, received};
-use super::people::allowed;
+use super::body::{Body, receive};
 use super::problem::{printable, problem, problem_of_leader, problem_until};
 use super::query::Query;
 use super::show::Show;
-use super::{About, People, post, words};
+use super::{About, Operations, enums, post};
 use crate::telemetry::Levels;
 
-/// The keys by which a request names what it is about.
+/// Keys that name the target of a request, and the reason.
 const SCOPED: [&str; 6] = ["scope", "loadBalancer", "backendPool", "namespace", "name", "reason"];
 
 /// The answer to a request for an attempt.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Attempting {
-    answer: words::AnswerAttempting,
+    answer: enums::AnswerAttempting,
 }
 
 /// The answer to a request to read and compare.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Comparing<'a> {
-    answer: words::AnswerComparing,
+    answer: enums::AnswerComparing,
     /// The load balancers that are being read.
     load_balancers: Vec<&'a str>,
 }
@@ -41,16 +40,16 @@ pub(super) struct Comparing<'a> {
 /// The answer to a request to open gates.
 #[derive(Serialize, ToSchema)]
 pub(super) struct GatesOpened {
-    answer: words::AnswerOpened,
+    answer: enums::AnswerOpened,
     /// The gates that were closed.
-    classes: Vec<words::GateClass>,
+    classes: Vec<enums::GateClass>,
 }
 
 /// The answer to a request to release.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Released<'a> {
-    answer: words::AnswerReleased,
-    /// The removals that are no longer held back for what held them.
+    answer: enums::AnswerReleased,
+    /// The removals that are no longer held back for the same reason.
     released: Vec<ReleasedRemoval>,
     /// The nodes that waited to be taken out of traffic.
     nodes: Vec<&'a str>,
@@ -62,19 +61,19 @@ pub(super) struct Released<'a> {
 struct ReleasedRemoval {
     /// The pool.
     pool: String,
-    /// Why it was held back.
-    reason: words::HeldReason,
-    /// Why it is held back still. Null: it is not, as far as that is known.
-    still_held_by: Option<words::HeldReason>,
+    /// The reason of the hold.
+    reason: enums::HeldReason,
+    /// The reason why the removal is still held; null if none is known.
+    still_held_by: Option<enums::HeldReason>,
 }
 
 /// The answer to a request to pause.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Paused {
-    answer: words::AnswerPaused,
-    /// From when on it counts.
-    takes_effect: words::TakesEffect,
+    answer: enums::AnswerPaused,
+    /// When the pause takes effect.
+    takes_effect: enums::TakesEffect,
     /// Whether there is such a pool or Service.
     known: bool,
 }
@@ -83,22 +82,22 @@ pub(super) struct Paused {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Resumed {
-    answer: words::AnswerResumed,
+    answer: enums::AnswerResumed,
     /// Whether it was paused.
     was_paused: bool,
-    /// From when on it counts.
-    takes_effect: words::TakesEffect,
+    /// When the end of the pause takes effect.
+    takes_effect: enums::TakesEffect,
 }
 
 /// The answer to a request for a log level.
 #[derive(Serialize, ToSchema)]
 pub(super) struct LevelSet {
-    answer: words::AnswerSet,
+    answer: enums::AnswerSet,
     /// The level.
-    level: words::LogLevel,
+    level: enums::LogLevel,
 }
 
-/// The routes of operators' requests.
+/// Adds the routes of operator requests.
 pub(super) fn routes(config: &mut web::ServiceConfig) {
     config
         .service(post("/api/v1/queues/{lb}/{pool}/attempt", attempt))
@@ -110,141 +109,141 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
         .service(post("/api/v1/log-level", log_level));
 }
 
-type Data = (web::Data<About>, web::Data<People>);
+type Data = (web::Data<About>, web::Data<Operations>);
 
 async fn attempt(
     request: HttpRequest,
-    (about, people): Data,
+    (about, operations): Data,
     path: web::Path<(String, String)>,
     payload: web::Payload,
 ) -> HttpResponse {
     let (lb, pool) = path.into_inner();
     let pool = PoolId::new(LbName::new(lb), PoolName::new(pool));
-    let wanted = |bytes: &web::Bytes, _: &Arc<str>| Body::read(bytes, &[]).map(|_| Wanted::Attempt(pool));
-    carry_out(&request, &about, &people, payload, wanted).await
+    let action = |bytes: &web::Bytes, _: &Arc<str>| Body::read(bytes, &[]).map(|_| Wanted::Attempt(pool));
+    execute(&request, &about, &operations, payload, action).await
 }
 
-async fn release(request: HttpRequest, (about, people): Data, payload: web::Payload) -> HttpResponse {
-    let wanted = |bytes: &web::Bytes, _: &Arc<str>| {
+async fn release(request: HttpRequest, (about, operations): Data, payload: web::Payload) -> HttpResponse {
+    let action = |bytes: &web::Bytes, _: &Arc<str>| {
         let body = Body::read(bytes, &SCOPED[..5])?;
         Ok(Wanted::Release(body.scope(&["everything", "pool", "service", "node"])?))
     };
-    carry_out(&request, &about, &people, payload, wanted).await
+    execute(&request, &about, &operations, payload, action).await
 }
 
-async fn compare(request: HttpRequest, (about, people): Data, payload: web::Payload) -> HttpResponse {
-    let wanted = |bytes: &web::Bytes, _: &Arc<str>| {
+async fn compare(request: HttpRequest, (about, operations): Data, payload: web::Payload) -> HttpResponse {
+    let action = |bytes: &web::Bytes, _: &Arc<str>| {
         Ok(Wanted::Compare(Body::read(bytes, &["loadBalancer"])?.load_balancer()?))
     };
-    carry_out(&request, &about, &people, payload, wanted).await
+    execute(&request, &about, &operations, payload, action).await
 }
 
-async fn open_gates(request: HttpRequest, (about, people): Data, payload: web::Payload) -> HttpResponse {
-    let wanted = |bytes: &web::Bytes, _: &Arc<str>| {
+async fn open_gates(request: HttpRequest, (about, operations): Data, payload: web::Payload) -> HttpResponse {
+    let action = |bytes: &web::Bytes, _: &Arc<str>| {
         let body = Body::read(bytes, &["class"])?;
         let named = match body.text("class")? {
             None => None,
-            Some(_) => Some(body.word("class", &GateClass::ALL.map(GateClass::as_str))?),
+            Some(_) => Some(body.one_of("class", &GateClass::ALL.map(GateClass::as_str))?),
         };
         Ok(Wanted::OpenGates(GateClass::ALL.into_iter().find(|class| named == Some(class.as_str()))))
     };
-    carry_out(&request, &about, &people, payload, wanted).await
+    execute(&request, &about, &operations, payload, action).await
 }
 
-async fn pause(request: HttpRequest, (about, people): Data, payload: web::Payload) -> HttpResponse {
-    let wanted = |bytes: &web::Bytes, user: &Arc<str>| {
+async fn pause(request: HttpRequest, (about, operations): Data, payload: web::Payload) -> HttpResponse {
+    let action = |bytes: &web::Bytes, user: &Arc<str>| {
         let body = Body::read(bytes, &SCOPED)?;
         let scope = body.scope(&["everything", "pool", "service"])?;
         let reason = body.text("reason")?.map(Arc::from);
         Ok(Wanted::Pause { scope, by: Some(Arc::clone(user)), reason })
     };
-    carry_out(&request, &about, &people, payload, wanted).await
+    execute(&request, &about, &operations, payload, action).await
 }
 
-async fn resume(request: HttpRequest, (about, people): Data, payload: web::Payload) -> HttpResponse {
-    let wanted = |bytes: &web::Bytes, _: &Arc<str>| {
+async fn resume(request: HttpRequest, (about, operations): Data, payload: web::Payload) -> HttpResponse {
+    let action = |bytes: &web::Bytes, _: &Arc<str>| {
         let body = Body::read(bytes, &SCOPED[..5])?;
         Ok(Wanted::Resume(body.scope(&["everything", "pool", "service"])?))
     };
-    carry_out(&request, &about, &people, payload, wanted).await
+    execute(&request, &about, &operations, payload, action).await
 }
 
-async fn log_level(request: HttpRequest, (_, people): Data, payload: web::Payload) -> HttpResponse {
-    let user = match admitted(&request, &people).await {
+async fn log_level(request: HttpRequest, (_, operations): Data, payload: web::Payload) -> HttpResponse {
+    let user = match authorized_user(&request, &operations).await {
         Ok(user) => user,
         Err(refused) => return refused,
     };
-    let bytes = match received(payload).await {
+    let bytes = match receive(payload).await {
         Ok(bytes) => bytes,
         Err(refused) => return refused,
     };
-    let level = match Body::read(&bytes, &["level"]).and_then(|body| body.word("level", &Levels::WORDS)) {
+    let level = match Body::read(&bytes, &["level"]).and_then(|body| body.one_of("level", &Levels::NAMES)) {
         Ok(level) => level,
         Err(wrong) => return wrong.into(),
     };
-    // The line is written while lines of its level are.
-    let shown_after = matches!(level, "info" | "debug" | "trace");
-    if !shown_after {
+    // The line is logged at a level that shows it.
+    let log_after = matches!(level, "info" | "debug" | "trace");
+    if !log_after {
         tracing::info!(%user, level, "the log level was changed by a request");
     }
-    if !people.levels.set(level) {
+    if !operations.levels.set(level) {
         let detail = "the level of the log cannot be changed any more; restart with log.level";
         return problem(StatusCode::SERVICE_UNAVAILABLE, "not done", detail);
     }
-    if shown_after {
+    if log_after {
         tracing::info!(%user, level, "the log level was changed by a request");
     }
-    told(&LevelSet { answer: words::AnswerSet("set"), level: words::LogLevel(level) })
+    ok(&LevelSet { answer: enums::AnswerSet("set"), level: enums::LogLevel(level) })
 }
 
-/// Who asks, if they may ask this, and the address has no parameters.
-async fn admitted(request: &HttpRequest, people: &People) -> Result<Arc<str>, HttpResponse> {
-    let user = allowed(&people.door, request).await?;
+/// Returns the user if the request is allowed and has no query parameters.
+async fn authorized_user(request: &HttpRequest, operations: &Operations) -> Result<Arc<str>, HttpResponse> {
+    let user = operations.authorizer.user(request).await?;
     Query::of(request, &[])?;
     Ok(user)
 }
 
-async fn carry_out(
+/// Sends the action that `action` parses from the body to the machines, and responds with their answer.
+async fn execute(
     request: &HttpRequest,
     about: &About,
-    people: &People,
+    operations: &Operations,
     payload: web::Payload,
-    wanted: impl FnOnce(&web::Bytes, &Arc<str>) -> Result<Wanted, super::body::Wrong>,
+    action: impl FnOnce(&web::Bytes, &Arc<str>) -> Result<Wanted, super::body::Wrong>,
 ) -> HttpResponse {
-    let user = match admitted(request, people).await {
+    let user = match authorized_user(request, operations).await {
         Ok(user) => user,
         Err(refused) => return refused,
     };
-    let bytes = match received(payload).await {
+    let bytes = match receive(payload).await {
         Ok(bytes) => bytes,
         Err(refused) => return refused,
     };
-    let wanted = match wanted(&bytes, &user) {
-        Ok(wanted) => wanted,
+    let action = match action(&bytes, &user) {
+        Ok(action) => action,
         Err(wrong) => return wrong.into(),
     };
-    let answer = people.asks.ask(wanted.clone()).await;
+    let answer = operations.requests.send(action.clone()).await;
     let response = match &answer {
-        Some(Answer::Done(done)) => of_done(about, &wanted, done),
-        Some(Answer::Refused(refusal)) => of_refusal(about, &wanted, refusal),
+        Some(Answer::Done(done)) => success(about, &action, done),
+        Some(Answer::Refused(refusal)) => refused(about, &action, refusal),
         None => {
-            let detail =
-                "the controller did not say in time whether it is done; GET /api/v1/status shows how it is";
+            let detail = "the controller did not answer in time, so the request may have been carried out; see GET /api/v1/status";
             problem(StatusCode::GATEWAY_TIMEOUT, "no answer in time", detail)
         }
     };
     let (path, status) = (request.path(), response.status().as_u16());
-    tracing::info!(%user, path, status, %wanted, "an operator request");
+    tracing::info!(%user, path, status, %action, "an operator request");
     response
 }
 
-fn told(body: &impl Serialize) -> HttpResponse {
+fn ok(body: &impl Serialize) -> HttpResponse {
     HttpResponse::Ok().content_type("application/json").body(printable(body))
 }
 
-fn of_done(about: &About, wanted: &Wanted, done: &Done) -> HttpResponse {
+fn success(about: &About, action: &Wanted, done: &Done) -> HttpResponse {
     let snapshot = about.published.load_full();
-    let known = match wanted {
+    let known = match action {
         Wanted::Pause { scope: Scope::Pool(pool), .. } => snapshot.pools.contains_key(pool),
         Wanted::Pause { scope: Scope::Service(key), .. } => snapshot.services.contains_key(key),
         Wanted::Pause { scope: Scope::Everything | Scope::Node(_), .. }
@@ -255,58 +254,59 @@ fn of_done(about: &About, wanted: &Wanted, done: &Done) -> HttpResponse {
         | Wanted::Compare(_) => true,
     };
     match done {
-        Done::Attempting => told(&Attempting { answer: words::AnswerAttempting("attempting") }),
-        Done::Released { pools, nodes } => told(&Released {
-            answer: words::AnswerReleased("released"),
-            released: pools.iter().map(of_released).collect(),
+        Done::Attempting => ok(&Attempting { answer: enums::AnswerAttempting("attempting") }),
+        Done::Released { pools, nodes } => ok(&Released {
+            answer: enums::AnswerReleased("released"),
+            released: pools.iter().map(released_removal).collect(),
             nodes: nodes.iter().map(NodeName::as_str).collect(),
         }),
-        Done::Comparing(all) => told(&Comparing {
-            answer: words::AnswerComparing("comparing"),
+        Done::Comparing(all) => ok(&Comparing {
+            answer: enums::AnswerComparing("comparing"),
             load_balancers: all.iter().map(LbName::as_str).collect(),
         }),
-        Done::GatesOpened(classes) => told(&GatesOpened {
-            answer: words::AnswerOpened("opened"),
-            classes: classes.iter().map(|class| words::GateClass(class.as_str())).collect(),
+        Done::GatesOpened(classes) => ok(&GatesOpened {
+            answer: enums::AnswerOpened("opened"),
+            classes: classes.iter().map(|class| enums::GateClass(class.as_str())).collect(),
         }),
         Done::Paused(effect) => {
-            let takes_effect = words::TakesEffect(of_effect(*effect));
-            told(&Paused { answer: words::AnswerPaused("paused"), takes_effect, known })
+            let takes_effect = enums::TakesEffect(effect_text(*effect));
+            ok(&Paused { answer: enums::AnswerPaused("paused"), takes_effect, known })
         }
-        Done::Resumed { was, effect } => told(&Resumed {
-            answer: words::AnswerResumed("resumed"),
+        Done::Resumed { was, effect } => ok(&Resumed {
+            answer: enums::AnswerResumed("resumed"),
             was_paused: *was,
-            takes_effect: words::TakesEffect(of_effect(*effect)),
+            takes_effect: enums::TakesEffect(effect_text(*effect)),
         }),
     }
 }
 
-fn of_effect(effect: Effect) -> &'static str {
+fn effect_text(effect: Effect) -> &'static str {
     match effect {
         Effect::Now => "now",
         Effect::WhenRead => "within 15 s, when the leader has read it",
     }
 }
 
-fn of_released(released: &operator_request::Released) -> ReleasedRemoval {
+fn released_removal(released: &operator_request::Released) -> ReleasedRemoval {
     ReleasedRemoval {
         pool: released.pool.to_string(),
-        reason: words::HeldReason(released.reason.as_str()),
-        still_held_by: released.still.map(|reason| words::HeldReason(reason.as_str())),
+        reason: enums::HeldReason(released.reason.as_str()),
+        still_held_by: released.still.map(|reason| enums::HeldReason(reason.as_str())),
     }
 }
 
-fn of_refusal(about: &About, wanted: &Wanted, refusal: &Refusal) -> HttpResponse {
+fn refused(about: &About, action: &Wanted, refusal: &Refusal) -> HttpResponse {
     let conflict = |title: &str, detail: &str| problem(StatusCode::CONFLICT, title, detail);
     match refusal {
-        Refusal::Unknown => problem(StatusCode::NOT_FOUND, "not known here", unknown(wanted)),
+        Refusal::Unknown => problem(StatusCode::NOT_FOUND, "not known here", unknown_target(action)),
         Refusal::NotLeading => not_leading(about),
         Refusal::NotBefore(at) => {
             let show = Show { clock: about.clock, now: about.clock.now() };
             let seconds = std::time::Duration::from_secs_f64(show.until(*at).0.ceil().max(1.0)).as_secs();
             let time = show.time(*at).unwrap_or_default();
-            let detail =
-                format!("Azure may not be asked for this before {time}; the pool is written by itself then");
+            let detail = format!(
+                "Azure does not accept this request before {time}; the controller writes the pool then"
+            );
             problem_until(StatusCode::CONFLICT, "not yet", &detail, seconds)
         }
         Refusal::Paused(by) => {
@@ -314,50 +314,50 @@ fn of_refusal(about: &About, wanted: &Wanted, refusal: &Refusal) -> HttpResponse
             conflict(title, &detail)
         }
         Refusal::NothingReleased(stays) => {
-            let (title, detail) = nothing_released(wanted, *stays);
+            let (title, detail) = nothing_released(action, *stays);
             conflict(title, &detail)
         }
         Refusal::DryRun => {
-            let detail = match wanted {
+            let detail = match action {
                 Wanted::Pause { .. } | Wanted::Resume(_) => {
-                    "a dry run notes nothing, so nothing can be paused or resumed in it"
+                    "a dry run stores nothing, so it cannot pause or resume anything"
                 }
                 Wanted::Attempt(_) | Wanted::Release(_) | Wanted::OpenGates(_) | Wanted::Compare(_) => {
-                    "a dry run writes nothing, so nothing is attempted or released in it; ask the controller that \
-                     leads, or POST /api/v1/compare to have pools read and compared here"
+                    "a dry run writes nothing, so it attempts and releases nothing; send the request to the leader, or \
+                     POST /api/v1/compare to have pools read and compared here"
                 }
             };
             conflict("dry run", detail)
         }
-        Refusal::Failed(why) => {
-            let detail = format!("it is not known to be done: {why}");
+        Refusal::Failed(reason) => {
+            let detail = format!("it is not known to be done: {reason}");
             problem(StatusCode::SERVICE_UNAVAILABLE, "not done", &detail)
         }
     }
 }
 
-fn unknown(wanted: &Wanted) -> &'static str {
-    match wanted {
+fn unknown_target(action: &Wanted) -> &'static str {
+    match action {
         Wanted::Compare(_) => {
-            "no such load balancer is managed here; GET /api/v1/status lists those that are"
+            "the controller does not manage this load balancer; GET /api/v1/status lists managed load balancers"
         }
         Wanted::Release(Scope::Service(_)) => {
-            "no such Service is known here; GET /api/v1/services lists those that are"
+            "there is no such Service of type LoadBalancer; GET /api/v1/services lists all"
         }
         Wanted::Release(Scope::Node(_)) => {
-            "no such node is known here; GET /api/v1/nodes lists those that leave service, and kubectl get nodes all"
+            "there is no such node; GET /api/v1/nodes lists nodes that leave service, and kubectl get nodes lists all"
         }
         Wanted::Attempt(_)
         | Wanted::Release(Scope::Everything | Scope::Pool(_))
         | Wanted::OpenGates(_)
         | Wanted::Pause { .. }
         | Wanted::Resume(_) => {
-            "it is not a pool of a managed Service; GET /api/v1/queues lists those that are"
+            "the controller does not manage this pool; GET /api/v1/queues lists managed pools"
         }
     }
 }
 
-/// What keeps it from being written, and what ends that.
+/// Returns the pause that prevents a write, and how to end it.
 fn paused(by: &PausedBy) -> (&'static str, String) {
     match by {
         PausedBy::Mode => {
@@ -396,15 +396,15 @@ fn paused(by: &PausedBy) -> (&'static str, String) {
     }
 }
 
-/// Who does it instead, as far as that is seen here.
+/// Refuses a request that only the leader handles, and names the leader if it is known.
 fn not_leading(about: &About) -> HttpResponse {
     let snapshot = about.published.load_full();
     let view = snapshot.leadership.as_ref();
     let leader = view.and_then(|view| view.holder.as_deref());
     let detail = match leader {
-        // It has just won, or is about to lose.
+        // This process has just acquired the Lease, or is about to lose it.
         Some(leader) if view.is_some_and(|view| *view.identity == *leader) => {
-            "only the leader does this, and this replica does not lead for certain; try again in a minute"
+            "only the leader does this, and this replica is not certain to be the leader; try again in a minute"
                 .to_owned()
         }
         Some(leader) => format!("only the leader does this: ask {leader}"),
@@ -413,10 +413,10 @@ fn not_leading(about: &About) -> HttpResponse {
     problem_of_leader(StatusCode::CONFLICT, "not the leader", &detail, leader)
 }
 
-/// Why a release has released nothing, and what does.
-fn nothing_released(wanted: &Wanted, stays: Stays) -> (&'static str, String) {
+/// Returns why a release had no effect, and what to do instead.
+fn nothing_released(action: &Wanted, stays: Stays) -> (&'static str, String) {
     match stays {
-        Stays::NothingHeld => ("nothing is held", nothing_held(wanted).to_owned()),
+        Stays::NothingHeld => ("nothing is held", nothing_held(action).to_owned()),
         Stays::AllStopped => {
             let detail = "all removals are stopped, because too many pools would lose most of their members (G4); see \
                           guards in GET /api/v1/held, and release with the scope everything";
@@ -428,20 +428,20 @@ fn nothing_released(wanted: &Wanted, stays: Stays) -> (&'static str, String) {
             ("the mode removes nothing", detail.to_owned())
         }
         Stays::NodeNotHeld => {
-            let detail = "the node does not wait to be taken out of traffic: nothing says that it leaves service, or it has been \
-                          taken out already; GET /api/v1/nodes?state=held lists those that wait";
+            let detail = "the node does not wait to be taken out of traffic: it does not leave service, or is out of traffic \
+                          already; GET /api/v1/nodes?state=held lists the nodes that wait";
             ("the node is not held", detail.to_owned())
         }
     }
 }
 
-fn nothing_held(wanted: &Wanted) -> &'static str {
-    match wanted {
+fn nothing_held(action: &Wanted) -> &'static str {
+    match action {
         Wanted::Release(Scope::Pool(_)) => {
-            "no removal is held back in this pool; GET /api/v1/held lists those that are"
+            "no removal is held back in this pool; GET /api/v1/held lists held removals"
         }
         Wanted::Release(Scope::Service(_)) => {
-            "no removal is held back in the pools of this Service; GET /api/v1/held lists those that are"
+            "no removal is held back in the pools of this Service; GET /api/v1/held lists held removals"
         }
         Wanted::Release(Scope::Everything | Scope::Node(_))
         | Wanted::Attempt(_)
@@ -449,7 +449,7 @@ fn nothing_held(wanted: &Wanted) -> &'static str {
         | Wanted::Compare(_)
         | Wanted::Pause { .. }
         | Wanted::Resume(_) => {
-            "no removal is held back, and no node; GET /api/v1/held and GET /api/v1/nodes?state=held list those that are"
+            "no removal and no node is held back; GET /api/v1/held and GET /api/v1/nodes?state=held list those that are"
         }
     }
 }

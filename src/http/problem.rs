@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::enums;
 use super::values::SnapshotAge;
-use super::words;
 
 /// Methods of every read-only path.
 const METHODS: &str = "GET, HEAD";
@@ -26,7 +26,7 @@ pub(super) struct Serves(pub(super) &'static str);
 #[derive(Serialize, ToSchema)]
 pub(super) struct Problem<'a> {
     /// Always `about:blank`: the status is the only type.
-    r#type: words::ProblemType,
+    r#type: enums::ProblemType,
     /// Short summary of the problem.
     title: &'a str,
     /// The status of the response.
@@ -70,11 +70,11 @@ pub(super) struct ProblemOfLeader<'a> {
 
 impl<'a> Problem<'a> {
     fn new(status: StatusCode, title: &'a str, detail: &'a str) -> Problem<'a> {
-        Problem { r#type: words::ProblemType("about:blank"), title, status: status.as_u16(), detail }
+        Problem { r#type: enums::ProblemType("about:blank"), title, status: status.as_u16(), detail }
     }
 }
 
-/// A JSON document as it is sent, with unprintable characters escaped and recently sent tokens removed.
+/// Returns a JSON document as it is sent, with unprintable characters escaped and recently sent tokens removed.
 pub(super) fn printable(document: &impl Serialize) -> String {
     let mut document = serde_json::to_value(document).expect("keys of response documents are strings");
     make_printable(&mut document);
@@ -90,9 +90,9 @@ fn make_printable(value: &mut Value) {
     }
 }
 
-/// A problem document.
+/// Returns a problem document.
 pub(super) fn problem(status: StatusCode, title: &str, detail: &str) -> HttpResponse {
-    sent(&mut HttpResponse::build(status), &Problem::new(status, title, detail))
+    respond(&mut HttpResponse::build(status), &Problem::new(status, title, detail))
 }
 
 /// Returns the refusal of a standby, with the leader if it is known.
@@ -103,7 +103,7 @@ pub(super) fn problem_of_leader(
     leader: Option<&str>,
 ) -> HttpResponse {
     let problem = Problem::new(status, title, detail);
-    sent(&mut HttpResponse::build(status), &ProblemOfLeader { problem, leader })
+    respond(&mut HttpResponse::build(status), &ProblemOfLeader { problem, leader })
 }
 
 /// Returns a problem that was found in a snapshot of this age.
@@ -114,10 +114,10 @@ pub(super) fn problem_as_of(
     detail: &str,
 ) -> HttpResponse {
     let problem = Problem::new(status, title, detail);
-    sent(&mut HttpResponse::build(status), &ProblemAsOf { problem, snapshot_age_seconds })
+    respond(&mut HttpResponse::build(status), &ProblemAsOf { problem, snapshot_age_seconds })
 }
 
-fn sent(answer: &mut HttpResponseBuilder, document: &impl Serialize) -> HttpResponse {
+fn respond(answer: &mut HttpResponseBuilder, document: &impl Serialize) -> HttpResponse {
     answer.content_type("application/problem+json").body(printable(document))
 }
 
@@ -141,7 +141,7 @@ pub(super) fn problem_until(status: StatusCode, title: &str, detail: &str, secon
     let problem = Problem::new(status, title, detail);
     let mut answer = HttpResponse::build(status);
     let answer = answer.insert_header((RETRY_AFTER, seconds.to_string()));
-    sent(answer, &ProblemUntil { problem, retry_after_seconds: seconds })
+    respond(answer, &ProblemUntil { problem, retry_after_seconds: seconds })
 }
 
 /// Returns 401 with the authentication scheme.
@@ -149,7 +149,7 @@ pub(super) fn unauthorized(detail: &str) -> HttpResponse {
     let status = StatusCode::UNAUTHORIZED;
     let mut answer = HttpResponse::build(status);
     let answer = answer.insert_header((WWW_AUTHENTICATE, "Bearer"));
-    sent(answer, &Problem::new(status, "not authenticated", detail))
+    respond(answer, &Problem::new(status, "not authenticated", detail))
 }
 
 /// Responds 405 on a read-only path.
@@ -169,7 +169,7 @@ fn refused_method(request: &HttpRequest, methods: &'static str) -> HttpResponse 
     let status = StatusCode::METHOD_NOT_ALLOWED;
     let mut answer = HttpResponse::build(status);
     let problem = Problem::new(status, "method not allowed", &detail);
-    sent(answer.insert_header((ALLOW, methods)), &problem)
+    respond(answer.insert_header((ALLOW, methods)), &problem)
 }
 
 /// Responds 400 to a path with an invalid part.
@@ -187,23 +187,23 @@ mod tests {
 
     #[test]
     fn an_answer_repeats_the_start_of_a_path() {
-        for (path, shown) in [
+        for (path, printed) in [
             ("/livez".to_owned(), "/livez".to_owned()),
             ("x".repeat(200), "x".repeat(200)),
             ("x".repeat(39_000), "x".repeat(200) + "…"),
             ("é".repeat(101), "é".repeat(100) + "…"),
             ("x".to_owned() + &"é".repeat(100), "x".to_owned() + &"é".repeat(99) + "…"),
         ] {
-            assert_eq!(start_of(&path), shown);
+            assert_eq!(start_of(&path), printed);
         }
     }
 
     #[test]
     fn any_document_becomes_printable() {
         let hostile = "a\u{1b}[2J\u{7}\u{202e}\nb";
-        let shown = printable(&json!({ "name": hostile, "all": [{ "x": hostile }] }));
-        assert!(!shown.contains(|c: char| c.is_control() || c == '\u{202e}'), "{shown}");
-        let read: Value = serde_json::from_str(&shown).unwrap();
+        let printed = printable(&json!({ "name": hostile, "all": [{ "x": hostile }] }));
+        assert!(!printed.contains(|c: char| c.is_control() || c == '\u{202e}'), "{printed}");
+        let read: Value = serde_json::from_str(&printed).unwrap();
         assert_eq!(read["all"][0]["x"], "a\\u{1b}[2J\\u{7}\\u{202e}\\u{a}b");
         assert_eq!(read["name"], read["all"][0]["x"]);
     }

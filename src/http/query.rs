@@ -1,4 +1,4 @@
-//! Query parameters: each read by its name, and refused by its name.
+//! Query parameters. A parameter that the path does not have, or that is given twice, is an error.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,27 @@ use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::problem::problem;
 
-/// The most entries of one page.
-pub(super) const PAGE_MOST: usize = 1_000;
-/// The entries of one page when nothing is asked.
-pub(super) const PAGE: usize = 200;
+/// Maximum entries of one page.
+pub(super) const MAX_PAGE_SIZE: usize = 1_000;
+/// Entries of one page by default.
+pub(super) const DEFAULT_PAGE_SIZE: usize = 200;
 
-/// The parameters of a request, all of them known to its path and each given once.
+/// The parameters of a request.
 #[derive(Debug)]
 pub(super) struct Query(BTreeMap<String, String>);
 
-/// What is wrong with a parameter.
+/// Description of what is wrong with a parameter.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wrong(String);
 
 impl Wrong {
-    /// Names the parameter and says what it must be.
+    /// Describes a parameter whose value is not as expected.
     pub(super) fn new(name: &str, found: &str, expected: &str) -> Wrong {
         Wrong(format!("{name}: {found:?} is not {expected}"))
     }
 }
 
-/// Reads a parameter that must be one of these, by the word for each.
+/// Parses a parameter that must be one of these values; `word` returns the text of each.
 pub(super) fn one_of<T: Copy, const N: usize>(
     name: &str,
     text: &str,
@@ -45,7 +45,7 @@ impl From<Wrong> for HttpResponse {
 }
 
 impl Query {
-    /// Reads the parameters of a request to a path that has those in `known`.
+    /// Parses the parameters of a request to a path that has the parameters in `known`.
     pub(super) fn of(request: &HttpRequest, known: &[&str]) -> Result<Query, Wrong> {
         Query::read(request.query_string(), known)
     }
@@ -66,25 +66,25 @@ impl Query {
         Ok(Query(read))
     }
 
-    /// A parameter as it was given.
+    /// Returns the value of a parameter.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A parameter that is `true` or `false`.
+    /// Parses a parameter that must be `true` or `false`.
     pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, Wrong> {
         let flag = |text: &str| text.parse().map_err(|_| Wrong::new(name, text, "true or false"));
         self.text(name).map(flag).transpose()
     }
 
-    /// How many entries a page may have.
+    /// Returns the maximum number of entries of the page.
     pub(super) fn limit(&self) -> Result<usize, Wrong> {
-        let Some(text) = self.text("limit") else { return Ok(PAGE) };
-        let limit = text.parse().ok().filter(|limit| (1..=PAGE_MOST).contains(limit));
-        limit.ok_or_else(|| Wrong::new("limit", text, &format!("a whole number from 1 to {PAGE_MOST}")))
+        let Some(text) = self.text("limit") else { return Ok(DEFAULT_PAGE_SIZE) };
+        let limit = text.parse().ok().filter(|limit| (1..=MAX_PAGE_SIZE).contains(limit));
+        limit.ok_or_else(|| Wrong::new("limit", text, &format!("a whole number from 1 to {MAX_PAGE_SIZE}")))
     }
 
-    /// The two halves, around the first slash, of the `next` of the page before.
+    /// Returns the two halves, around the first slash, of the `next` of the previous page.
     pub(super) fn after(&self) -> Result<Option<(&str, &str)>, Wrong> {
         let Some(text) = self.text("after") else { return Ok(None) };
         let halves = text.split_once('/');
@@ -105,7 +105,10 @@ mod tests {
         assert_eq!((query.limit(), query.flag("late")), (Ok(7), Ok(None)));
         assert_eq!(query.after(), Ok(Some(("lb", "a b"))));
         let nothing = Query::read("", &KNOWN).expect("a query");
-        assert_eq!((nothing.text("state"), nothing.limit(), nothing.after()), (None, Ok(PAGE), Ok(None)));
+        assert_eq!(
+            (nothing.text("state"), nothing.limit(), nothing.after()),
+            (None, Ok(DEFAULT_PAGE_SIZE), Ok(None))
+        );
     }
 
     #[test]
@@ -128,8 +131,8 @@ mod tests {
             ("after=nonsense", "after"),
             ("late=yes", "late"),
         ] {
-            let told = refused(text);
-            assert!(told.starts_with(&format!("{name}: ")), "{text}: {told}");
+            let detail = refused(text);
+            assert!(detail.starts_with(&format!("{name}: ")), "{text}: {detail}");
         }
     }
 }

@@ -20,11 +20,11 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::About;
-use super::admin::{look, told};
+use super::admin::{json_response, load_snapshot};
+use super::enums;
 use super::query::{Query, Wrong, one_of};
 use super::show::{NotManageable, Show, wall};
 use super::values::{SnapshotAge, Time};
-use super::words;
 
 #[cfg(test)]
 mod tests;
@@ -73,7 +73,7 @@ struct WorstSource<'a> {
     /// `eds:…` or `cluster:…`.
     source: String,
     /// What its pools get.
-    assigned: words::Assigned,
+    assigned: enums::Assigned,
     /// What is wrong, in words.
     message: &'a str,
 }
@@ -98,13 +98,13 @@ struct ControlPlaneServer<'a> {
 #[serde(rename_all = "camelCase")]
 struct Resource<'a> {
     /// Its type.
-    r#type: words::ResourceType,
+    r#type: enums::ResourceType,
     /// Its name.
     name: &'a str,
     /// Its state.
-    state: words::ResourceState,
+    state: enums::ResourceState,
     /// Its state, with whether the last good version is in use.
-    cache_state: words::CacheState,
+    cache_state: enums::CacheState,
     /// Of the response that brought what is in use. Null: nothing is.
     version: Option<&'a str>,
     /// When that came.
@@ -138,7 +138,7 @@ struct AssignedAddresses {
 #[derive(Serialize, ToSchema)]
 struct ResourceError<'a> {
     /// What kind of fault it is.
-    reason: words::ResourceReason,
+    reason: enums::ResourceReason,
     /// What is wrong, in words.
     message: String,
     /// Of the response that was refused, or that says so. Null: there was none.
@@ -154,7 +154,7 @@ struct PoolSource<'a> {
     /// `eds:…` or `cluster:…`.
     source: String,
     /// What its pools get.
-    assigned: words::Assigned,
+    assigned: enums::Assigned,
     /// Why nothing is in use. Null: something is, or is waited for.
     error: Option<SourceFault<'a>>,
     /// What is wrong beside what is in use.
@@ -176,7 +176,7 @@ struct SourcedPool<'a> {
     backend_pool: &'a str,
     /// Its state. Null: nothing is assigned to it, its load balancer was not read yet, or its members are not ours to
     /// write.
-    state: Option<words::PoolState>,
+    state: Option<enums::PoolState>,
     /// Why its members are not written: they are not ours, or it does not exist. Null: they are written.
     not_manageable: Option<NotManageable>,
 }
@@ -187,7 +187,7 @@ struct SourceFault<'a> {
     /// With which resource. Null: no server is reached.
     resource: Option<FaultyResource<'a>>,
     /// What kind of fault it is.
-    reason: words::ResourceReason,
+    reason: enums::ResourceReason,
     /// What is wrong, in words.
     message: &'a str,
 }
@@ -196,14 +196,14 @@ struct SourceFault<'a> {
 #[derive(Serialize, ToSchema)]
 struct FaultyResource<'a> {
     /// Its type.
-    r#type: words::ResourceType,
+    r#type: enums::ResourceType,
     /// Its name.
     name: &'a str,
 }
 
 pub(super) async fn resources(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    let (snapshot, show) = look(&about);
-    told(Asked::of(&request).map(|asked| answer(&snapshot, &show, &asked, &about.listed)))
+    let (snapshot, show) = load_snapshot(&about);
+    json_response(Asked::of(&request).map(|asked| answer(&snapshot, &show, &asked, &about.listed)))
 }
 
 /// What of it is asked for.
@@ -295,7 +295,7 @@ pub(super) fn in_short<'a>(snapshot: &'a Snapshot, listed: &Listed) -> Option<Co
         wrong: wrong().count(),
         worst: worst.map(|(name, fact, fault)| WorstSource {
             source: name.to_string(),
-            assigned: words::Assigned(fact.assigned.as_str()),
+            assigned: enums::Assigned(fact.assigned.as_str()),
             message: &fault.message,
         }),
         not_manageable: pools.into_iter().filter(|pool| snapshot.refused.contains_key(pool)).count(),
@@ -329,10 +329,10 @@ fn resource(resource: &ResourceDump) -> Resource<'_> {
         Some(Content::Endpoints(assignment)) => (None, Some(counted(assignment))),
     };
     Resource {
-        r#type: words::ResourceType(key.kind.resource_type()),
+        r#type: enums::ResourceType(key.kind.resource_type()),
         name: &key.name,
-        state: words::ResourceState(state.as_str()),
-        cache_state: words::CacheState(resource.cache_state().as_str()),
+        state: enums::ResourceState(state.as_str()),
+        cache_state: enums::CacheState(resource.cache_state().as_str()),
         version: cached.map(|cached| &*cached.version),
         updated_at: cached.and_then(|cached| wall(cached.updated)),
         watchers: *watchers,
@@ -360,7 +360,7 @@ fn counted(assignment: &LoadAssignment) -> AssignedAddresses {
 fn failure<'a>(key: &ResourceKey, error: &'a Error) -> ResourceError<'a> {
     let rejected = error.rejected.as_ref();
     ResourceError {
-        reason: words::ResourceReason(error.reason.as_str()),
+        reason: enums::ResourceReason(error.reason.as_str()),
         message: Fault::of(key, error).message.to_string(),
         version: rejected.map(|rejected| &*rejected.version),
         at: rejected.and_then(|rejected| wall(rejected.at)),
@@ -377,12 +377,12 @@ fn source<'a>(
     let pool = |id: &'a PoolId| SourcedPool {
         load_balancer: id.lb.as_str(),
         backend_pool: id.pool.as_str(),
-        state: snapshot.pools.get(id).map(|view| words::PoolState(view.state.as_str())),
+        state: snapshot.pools.get(id).map(|view| enums::PoolState(view.state.as_str())),
         not_manageable: snapshot.refused.get(id).map(NotManageable::of),
     };
     PoolSource {
         source: name.to_string(),
-        assigned: words::Assigned(fact.assigned.as_str()),
+        assigned: enums::Assigned(fact.assigned.as_str()),
         error: fact.error().map(fault),
         ambient_errors: fact.ambient().iter().map(fault).collect(),
         note: fact.note.to_string(),
@@ -395,10 +395,10 @@ fn fault(fault: &Fault) -> SourceFault<'_> {
     let Fault { resource, reason, message } = fault;
     SourceFault {
         resource: resource.as_ref().map(|key| FaultyResource {
-            r#type: words::ResourceType(key.kind.resource_type()),
+            r#type: enums::ResourceType(key.kind.resource_type()),
             name: &key.name,
         }),
-        reason: words::ResourceReason(reason.as_str()),
+        reason: enums::ResourceReason(reason.as_str()),
         message,
     }
 }

@@ -1,4 +1,4 @@
-//! The listeners themselves, before anything is served.
+//! Options of the listening sockets.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -39,13 +39,13 @@ fn h2_what_nobody_takes_ends_each_connection_of_each_listener() {
     let controller = Source::new("controller.yaml", keys.to_string());
     let config = Config::load(Source::new("azure.json", CLOUD), controller, &BTreeMap::new());
     let config = config.expect("it is valid").config;
-    let Addresses { health, admin, admin_tls } = Addresses::take(&config.controller).expect("free ports");
+    let Addresses { health, admin, admin_tls } = Addresses::bind(&config.controller).expect("free ports");
     let (admin_tls, _) = admin_tls.expect("there is a certificate");
     for listener in [health, admin, admin_tls] {
         let client = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
         let (accepted, _) = listener.accept().expect("a client has connected");
         let within = sockopt::tcp_user_timeout(&accepted).expect("the system knows the option");
-        assert_eq!(within, TAKEN_WITHIN_MS, "{listener:?}");
+        assert_eq!(within, TCP_USER_TIMEOUT_MS, "{listener:?}");
         drop(client);
     }
 }

@@ -1,6 +1,6 @@
-//! The certificate of the admin API with TLS (H2): read at the start, and again every 10 s, because the kubelet puts other
-//! files in the place of a Secret's when it has changed. Whether what was found is shown from then on is decided by
-//! [`Renewal`]. Nothing of a key is ever told.
+//! The certificate of the admin API with TLS (H2). It is read at startup and again every 10 s, because the kubelet
+//! replaces the files when the Secret changes. [`Renewal`] decides whether the new files are used. Messages never
+//! contain any part of a key.
 
 use std::fmt;
 use std::fs::File;
@@ -23,14 +23,14 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use x509_parser::parse_x509_certificate;
 
-/// How often both files are read.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// The largest file that is read, in bytes.
-const LARGEST: u64 = 1 << 20;
-/// How often both files are read again in one look while they change.
-const READINGS: usize = 3;
+/// Interval between reads of both files.
+const READ_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum size of a file, in bytes.
+const MAX_FILE: u64 = 1 << 20;
+/// Maximum reads of both files in one load, while they change.
+const MAX_READS: usize = 3;
 
-/// Where certificate and key are.
+/// Paths of the certificate and its key.
 #[derive(Clone, Debug)]
 pub(super) struct Files {
     /// The certificate, and those of the authorities below the root.
@@ -39,18 +39,18 @@ pub(super) struct Files {
     pub(super) key: PathBuf,
 }
 
-/// What is wrong with one of the files, and what to do about it.
+/// A file that cannot be used, and the remedy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{key}: {} {why}", .path.display())]
+#[error("{key}: {} {reason}", .path.display())]
 struct Fault {
     /// The key of the configuration that names the file.
     key: &'static str,
     path: PathBuf,
-    why: String,
+    reason: String,
     remedy: &'static str,
 }
 
-/// What both files hold.
+/// Content of both files.
 #[derive(PartialEq, Eq)]
 struct Content {
     certificate: Vec<u8>,
@@ -60,30 +60,30 @@ struct Content {
 /// A certificate with its key.
 struct Pair {
     certified: Arc<CertifiedKey>,
-    /// When it ends; `None`: it does not say.
+    /// End of its validity, if it can be read.
     expires: Option<Timestamp>,
 }
 
-/// What clients are shown: read on the listener's thread at each handshake, replaced when it is renewed.
-struct Shown(ArcSwap<CertifiedKey>);
+/// The certificate in use: read at each handshake on the listener's thread, and replaced when renewed.
+struct CurrentCertificate(ArcSwap<CertifiedKey>);
 
-impl fmt::Debug for Shown {
+impl fmt::Debug for CurrentCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Shown")
     }
 }
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
     }
 }
 
-/// The certificate that clients are shown, and where it comes from.
+/// The certificate in use, and its files.
 pub(super) struct Certificate {
     files: Files,
     provider: Arc<CryptoProvider>,
-    shown: Arc<Shown>,
+    current: Arc<CurrentCertificate>,
     expires: Option<Timestamp>,
     renewal: Renewal,
 }
@@ -92,62 +92,68 @@ impl Certificate {
     /// Reads both files.
     ///
     /// # Errors
-    /// One of them cannot be used, or the key is that of another certificate.
+    /// A file cannot be used, or the key belongs to another certificate.
     pub(super) fn read(files: Files) -> anyhow::Result<Certificate> {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let Found { fingerprint, pair } = files.look(&provider);
+        let Found { fingerprint, pair } = files.load(&provider);
         let pair = pair.map_err(|fault| anyhow::anyhow!("{fault}; {}", fault.remedy))?;
-        let shown = Arc::new(Shown(ArcSwap::new(pair.certified)));
-        Ok(Certificate { files, provider, shown, expires: pair.expires, renewal: Renewal::new(fingerprint) })
+        let current = Arc::new(CurrentCertificate(ArcSwap::new(pair.certified)));
+        Ok(Certificate {
+            files,
+            provider,
+            current,
+            expires: pair.expires,
+            renewal: Renewal::new(fingerprint),
+        })
     }
 
-    /// How the listener speaks TLS: 1.2 and 1.3, without certificates of clients. No session is taken up again, for who
-    /// does that sees no certificate and would not notice another one.
+    /// Returns the TLS configuration: versions 1.2 and 1.3, without client certificates and without session resumption.
+    /// A client that resumed a session would not receive a renewed certificate.
     ///
     /// # Errors
-    /// The library does not speak these versions.
+    /// The library does not support these versions.
     pub(super) fn server_config(&self) -> anyhow::Result<ServerConfig> {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&self.provider));
         let builder = builder.with_safe_default_protocol_versions().context("failed to set up TLS")?;
-        let shown: Arc<dyn ResolvesServerCert> = Arc::<Shown>::clone(&self.shown);
-        let mut config = builder.with_no_client_auth().with_cert_resolver(shown);
+        let current: Arc<dyn ResolvesServerCert> = Arc::<CurrentCertificate>::clone(&self.current);
+        let mut config = builder.with_no_client_auth().with_cert_resolver(current);
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(config)
     }
 
-    /// Reads both files again and again; connections that begin after they have changed are shown what is in them.
+    /// Reads both files periodically; new connections use a certificate that has changed.
     pub(super) async fn renew(mut self) {
-        self.tell_the_end();
+        self.record_expiry();
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(READ_INTERVAL).await;
             let (files, provider) = (self.files.clone(), Arc::clone(&self.provider));
-            let looked = tokio::task::spawn_blocking(move || files.look(&provider)).await;
-            // The process ends.
-            let Ok(found) = looked else { return };
-            self.take(found);
+            let loaded = tokio::task::spawn_blocking(move || files.load(&provider)).await;
+            // The process is shutting down.
+            let Ok(found) = loaded else { return };
+            self.update(found);
         }
     }
 
-    fn take(&mut self, found: Found<Pair, Fault>) {
+    fn update(&mut self, found: Found<Pair, Fault>) {
         match self.renewal.step(found) {
             Decision::Present(pair) => {
-                self.shown.0.store(pair.certified);
+                self.current.0.store(pair.certified);
                 self.expires = pair.expires;
                 let (file, expires) =
                     (self.files.certificate.display(), self.expires.map(|at| at.to_string()));
-                tracing::info!(%file, expires, "the admin API has another certificate");
-                self.tell_the_end();
+                tracing::info!(%file, expires, "the admin API uses a new certificate");
+                self.record_expiry();
             }
             Decision::Report(fault) => {
                 let remedy = fault.remedy;
-                tracing::warn!(why = %fault, remedy, "the files of the admin API's certificate cannot be used");
+                tracing::warn!(reason = %fault, remedy, "the files of the admin API's certificate cannot be used");
             }
             Decision::Keep => {}
         }
     }
 
-    fn tell_the_end(&self) {
+    fn record_expiry(&self) {
         if let Some(expires) = self.expires {
             recorder::admin_certificate_expires(expires.as_second());
         }
@@ -155,23 +161,23 @@ impl Certificate {
 }
 
 impl Files {
-    fn look(&self, provider: &CryptoProvider) -> Found<Pair, Fault> {
+    fn load(&self, provider: &CryptoProvider) -> Found<Pair, Fault> {
         match self.content() {
             Ok(content) => {
                 let fingerprint = fingerprint([&content.certificate, &content.key]);
                 Found { fingerprint, pair: self.pair(content, provider) }
             }
             Err(fault) => {
-                let fingerprint = fingerprint([fault.key.as_bytes(), fault.why.as_bytes()]);
+                let fingerprint = fingerprint([fault.key.as_bytes(), fault.reason.as_bytes()]);
                 Found { fingerprint, pair: Err(fault) }
             }
         }
     }
 
-    /// What both files hold at one moment: they may be replaced between the first and the second.
+    /// Reads both files until two reads agree, because they may be replaced between the first and the second file.
     fn content(&self) -> Result<Content, Fault> {
         let mut content = self.read()?;
-        for _ in 1..READINGS {
+        for _ in 1..MAX_READS {
             let again = self.read()?;
             if again == content {
                 break;
@@ -183,14 +189,14 @@ impl Files {
 
     fn read(&self) -> Result<Content, Fault> {
         Ok(Content {
-            certificate: read(&self.certificate).map_err(|why| self.certificate_fault(&why))?,
-            key: read(&self.key).map_err(|why| self.key_fault(&why))?,
+            certificate: read(&self.certificate).map_err(|reason| self.certificate_fault(&reason))?,
+            key: read(&self.key).map_err(|reason| self.key_fault(&reason))?,
         })
     }
 
     fn pair(&self, content: Content, provider: &CryptoProvider) -> Result<Pair, Fault> {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content.certificate).collect();
-        // What a parser says may repeat what it has read.
+        // Parser errors are dropped: they may quote the file.
         let chain = chain.map_err(|_| self.certificate_fault("is no PEM that can be read"))?;
         let Some(first) = chain.first() else {
             return Err(self.certificate_fault("holds no certificate in PEM"));
@@ -212,21 +218,21 @@ impl Files {
         }
     }
 
-    fn certificate_fault(&self, why: &str) -> Fault {
+    fn certificate_fault(&self, reason: &str) -> Fault {
         Fault {
             key: "http.tls.certificate",
             path: self.certificate.clone(),
-            why: why.to_owned(),
+            reason: reason.to_owned(),
             remedy: "give the server's certificate in PEM first in the file, and those of the authorities between it \
                      and the root after it",
         }
     }
 
-    fn key_fault(&self, why: &str) -> Fault {
+    fn key_fault(&self, reason: &str) -> Fault {
         Fault {
             key: "http.tls.key",
             path: self.key.clone(),
-            why: why.to_owned(),
+            reason: reason.to_owned(),
             remedy: "give the private key of the first certificate in PEM: RSA, ECDSA or Ed25519, not encrypted",
         }
     }
@@ -234,15 +240,15 @@ impl Files {
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
+    let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
     match read {
-        Ok(_) if bytes.len() as u64 > LARGEST => Err(format!("is larger than {LARGEST} bytes")),
+        Ok(_) if bytes.len() as u64 > MAX_FILE => Err(format!("is larger than {MAX_FILE} bytes")),
         Ok(_) => Ok(bytes),
         Err(error) => Err(format!("cannot be read ({error})")),
     }
 }
 
-/// The digest of these parts, each with its length before it.
+/// Returns the digest of both parts, each preceded by its length.
 fn fingerprint(parts: [&[u8]; 2]) -> Fingerprint {
     let mut context = Context::new(&SHA256);
     for part in parts {
@@ -254,7 +260,7 @@ fn fingerprint(parts: [&[u8]; 2]) -> Fingerprint {
     Fingerprint::of_digest(digest)
 }
 
-/// When a certificate ends.
+/// Returns the end of a certificate's validity.
 fn expires(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
     let (_, parsed) = parse_x509_certificate(certificate).ok()?;
     Timestamp::from_second(parsed.validity().not_after.timestamp()).ok()

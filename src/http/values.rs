@@ -1,4 +1,4 @@
-//! Values that many answers of the admin API have: durations, times, addresses and counts.
+//! Value types of the admin API: durations, times, addresses and counts.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,14 +9,14 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::words::Words;
+use super::enums::ValueSet;
 
 /// A duration in seconds.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug, Serialize, ToSchema)]
 #[schema(minimum = 0)]
 pub(super) struct Seconds(pub(super) f64);
 
-/// How long ago the snapshot was published of which this answer is made, in seconds; null before the first.
+/// The age of the snapshot of this answer in seconds; null before the first.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, ToSchema)]
 #[schema(minimum = 0)]
 pub(super) struct SnapshotAge(pub(super) Option<f64>);
@@ -53,18 +53,18 @@ impl PartialSchema for Address {
 
 impl ToSchema for Address {}
 
-/// These addresses, in their order.
+/// Converts addresses, in the same order.
 pub(super) fn addresses<'a>(all: impl IntoIterator<Item = &'a IpAddr>) -> Vec<Address> {
     all.into_iter().copied().map(Address).collect()
 }
 
-/// How often each word of a set occurs: an object with a field for each of them. Fields name it by an alias, because utoipa
-/// takes generic types apart.
+/// How often each word of a set occurs: an object with a field for each of them. Fields name it by an alias, because
+/// utoipa takes generic types apart.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Counts<W>(Vec<(&'static str, usize)>, PhantomData<W>);
 
-impl<W: Words> Counts<W> {
-    /// Counts these words; those that the set does not have are left out.
+impl<W: ValueSet> Counts<W> {
+    /// Counts these words; words outside the set do not count.
     pub(super) fn of(found: impl Iterator<Item = &'static str>) -> Counts<W> {
         let mut counts: Vec<(&'static str, usize)> = W::all().into_iter().map(|word| (word, 0)).collect();
         for word in found {
@@ -82,25 +82,25 @@ impl<W> Serialize for Counts<W> {
     }
 }
 
-impl<W: Words> PartialSchema for Counts<W> {
+impl<W: ValueSet> PartialSchema for Counts<W> {
     fn schema() -> RefOr<Schema> {
         let count = |object: ObjectBuilder, word: &str| object.property(word, usize::schema());
         W::all().into_iter().fold(ObjectBuilder::new(), count).into()
     }
 }
 
-impl<W: Words> ToSchema for Counts<W> {}
+impl<W: ValueSet> ToSchema for Counts<W> {}
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::http::words;
+    use crate::http::enums;
 
     #[test]
-    fn h3_every_word_is_counted_and_no_other() {
-        let counts = Counts::<words::GateClass>::of(["writes", "polls", "writes"].into_iter());
+    fn h3_only_words_of_the_set_are_counted() {
+        let counts = Counts::<enums::GateClass>::of(["writes", "polls", "writes"].into_iter());
         assert_eq!(serde_json::to_value(counts).expect("JSON"), json!({ "reads": 0, "writes": 2 }));
     }
 }

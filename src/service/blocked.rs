@@ -1,4 +1,4 @@
-//! No machine can delay the Leader: all others are blocked for 40 s, nearly as long as a term lasts without a renewal.
+//! No machine can delay the Leader: here all others are blocked for 40 s, nearly as long as a term without a renewal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,19 +17,19 @@ use super::{
 use crate::telemetry::Levels;
 use crate::wiring::Election;
 
-/// How long the machines are blocked.
+/// The time for which the machines are blocked.
 const BLOCKED: Duration = Duration::from_secs(40);
 /// The minimum number of renewals in that time: one every 5 s, minus some for a busy machine.
 const RENEWALS: usize = 5;
 /// The interval between reads of the Lease.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long the process may take to become leader.
-const LEADS_WITHIN: Duration = Duration::from_secs(120);
-/// How long a machine may take to answer, as for `/livez`.
-const PULSE_WITHIN: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// The time for the process to become leader.
+const LEADER_TIMEOUT: Duration = Duration::from_secs(120);
+/// The time for a machine to answer, as for `/livez`.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The holder of our Lease, and the time of its last renewal.
-async fn held(leases: &Api<Lease>, name: &str) -> Option<(String, String)> {
+/// Returns the holder of a Lease, and the time of its last renewal.
+async fn lease_holder(leases: &Api<Lease>, name: &str) -> Option<(String, String)> {
     let spec = leases.get_opt(name).await.expect("the API server answers")?.spec?;
     Some((spec.holder_identity?, spec.renew_time?.0.to_string()))
 }
@@ -56,31 +56,31 @@ fn w8_blocked_machines_delay_no_renewal_and_fail_livez() {
         let azure = arm::Client::new(params::arm(&options.config, clock)).expect("it is valid");
         let metrics = recorder::install().expect("no other test of this program installs one");
         let instance = Instance { identity: "this-one".into(), dry_run: false };
-        let made = machines(&options, &instance, Listeners::Absent, None);
-        let places = params::leases(&options.config).own;
-        let leases: Api<Lease> = Api::namespaced(client.clone(), &places.namespace);
-        let running = wiring::start(parts(&options, clock, made, (client, azure, None), metrics));
+        let machine_params = machines(&options, &instance, Listeners::Absent, None);
+        let lease = params::leases(&options.config).own;
+        let leases: Api<Lease> = Api::namespaced(client.clone(), &lease.namespace);
+        let running = wiring::start(parts(&options, clock, machine_params, (client, azure, None), metrics));
 
-        let began = Instant::now();
-        while held(&leases, &places.name).await.is_none_or(|(holder, _)| holder != "this-one") {
-            assert!(began.elapsed() < LEADS_WITHIN, "there is no leader");
-            tokio::time::sleep(LOOK_EVERY).await;
+        let started = Instant::now();
+        while lease_holder(&leases, &lease.name).await.is_none_or(|(holder, _)| holder != "this-one") {
+            assert!(started.elapsed() < LEADER_TIMEOUT, "there is no leader");
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
-        let (blocks, begins) = tokio::sync::oneshot::channel();
+        let (begun, begins) = tokio::sync::oneshot::channel();
         #[expect(clippy::disallowed_methods, reason = "the thread must block")]
-        let is_spawned = running.machines.spawn_fn(move || {
-            blocks.send(()).expect("the test waits");
+        let spawned = running.machines.spawn_fn(move || {
+            begun.send(()).expect("the test waits");
             std::thread::sleep(BLOCKED);
         });
-        assert!(is_spawned);
+        assert!(spawned);
         begins.await.expect("the thread runs");
-        let (began, mut renewals) = (Instant::now(), BTreeSet::new());
-        while began.elapsed() + PULSE_WITHIN < BLOCKED {
-            let (holder, renewed) = held(&leases, &places.name).await.expect("it is held");
+        let (started, mut renewals) = (Instant::now(), BTreeSet::new());
+        while started.elapsed() + PING_TIMEOUT < BLOCKED {
+            let (holder, renewed) = lease_holder(&leases, &lease.name).await.expect("it is held");
             assert_eq!(holder, "this-one");
             renewals.insert(renewed);
             let pulses = running.pulse.0.iter().map(|(name, machine)| async move {
-                let answered = tokio::time::timeout(PULSE_WITHIN, machine.send(Ping)).await.is_ok();
+                let answered = tokio::time::timeout(PING_TIMEOUT, machine.send(Ping)).await.is_ok();
                 (*name, answered)
             });
             let alive: Vec<&str> = futures::future::join_all(pulses)

@@ -21,17 +21,19 @@ use tower::ServiceBuilder;
 /// The timeout for a connection to the API server, including the proxy and TLS.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
-/// Creates the client of the API server. Errors about a kubeconfig do not repeat its content: a parser quotes it, and the
-/// program that gets a token may have printed one (C1).
+/// Creates the client of the API server. Errors about a kubeconfig do not repeat its content: a parser quotes it, and
+/// the program that gets a token may have printed one (C1).
 pub(crate) async fn kubernetes_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Client> {
-    let told = |error: anyhow::Error| anyhow::Error::msg(without_quotes(&sanitize::chain(error.as_ref())));
-    open_client(kubeconfig).await.map_err(told)
+    let redacted_error =
+        |error: anyhow::Error| anyhow::Error::msg(without_quotes(&sanitize::chain(error.as_ref())));
+    open_client(kubeconfig).await.map_err(redacted_error)
 }
 
-/// The host by which the API server is reached.
+/// Returns the host of the API server, from the kubeconfig.
 pub(crate) async fn api_server_host(kubeconfig: Option<&PathBuf>) -> anyhow::Result<String> {
-    let told = |error: anyhow::Error| anyhow::Error::msg(without_quotes(&sanitize::chain(error.as_ref())));
-    let (config, _) = configuration(kubeconfig).await.map_err(told)?;
+    let redacted_error =
+        |error: anyhow::Error| anyhow::Error::msg(without_quotes(&sanitize::chain(error.as_ref())));
+    let (config, _) = configuration(kubeconfig).await.map_err(redacted_error)?;
     let host = config.cluster_url.host().context("the kubeconfig names no host of the API server")?;
     Ok(host.trim_matches(['[', ']']).to_owned())
 }
@@ -39,10 +41,10 @@ pub(crate) async fn api_server_host(kubeconfig: Option<&PathBuf>) -> anyhow::Res
 /// Returns the message of a kubeconfig parser without the values and lines that it quotes.
 fn without_quotes(text: &str) -> String {
     const PARSER: &str = "failed to parse kubeconfig YAML";
-    let Some((head, said)) = text.split_once(PARSER) else { return text.to_owned() };
+    let Some((head, message)) = text.split_once(PARSER) else { return text.to_owned() };
     // The quoted lines follow an arrow; line breaks are gone already.
-    let said = said.split(" --> ").next().unwrap_or_default();
-    let between = said.split(['"', '`', '|']).step_by(2);
+    let message = message.split(" --> ").next().unwrap_or_default();
+    let between = message.split(['"', '`', '|']).step_by(2);
     format!("{head}{PARSER}{}", between.collect::<Vec<_>>().join(REDACTED))
 }
 
@@ -60,7 +62,7 @@ async fn open_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Clien
     client(&config, proxy).context("failed to set up the Kubernetes client")
 }
 
-/// The configuration of the client, and the proxy that the kubeconfig names.
+/// Returns the configuration of the client, and the proxy that the kubeconfig names.
 async fn configuration(kubeconfig: Option<&PathBuf>) -> anyhow::Result<(kube::Config, Option<Proxy>)> {
     match kubeconfig {
         Some(path) => {
@@ -86,7 +88,7 @@ async fn configuration(kubeconfig: Option<&PathBuf>) -> anyhow::Result<(kube::Co
     }
 }
 
-/// The proxy that the cluster of the current context names.
+/// Returns the proxy of the current context's cluster.
 fn named_proxy(file: &Kubeconfig) -> Result<Option<Proxy>, proxy::Unusable> {
     let context = file.contexts.iter().find(|it| Some(&it.name) == file.current_context.as_ref());
     let context = context.and_then(|named| named.context.as_ref());
@@ -95,8 +97,8 @@ fn named_proxy(file: &Kubeconfig) -> Result<Option<Proxy>, proxy::Unusable> {
     url.filter(|url| !url.is_empty()).map(Proxy::of_kubeconfig).transpose()
 }
 
-/// Like kube's own client, but with our connector. Kube's connector supports no password for a SOCKS5 proxy, and for a
-/// proxy with TLS it trusts only the cluster's certificate authority. The client never retries: the machines do.
+/// Creates the client, as kube does but with our connector: kube's connector supports no password for a SOCKS5 proxy,
+/// and trusts only the cluster's certificate authority for a proxy with TLS. The client never retries: the machines do.
 fn client(config: &kube::Config, proxy: Option<Proxy>) -> kube::Result<kube::Client> {
     let connector = Connector::new(proxy, CONNECT_WITHIN);
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);

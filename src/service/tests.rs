@@ -1,5 +1,5 @@
-//! That a panic ends the process: shown by processes that do end, each this test once more as a child. And that the chart
-//! leaves the process the time that its end may take.
+//! A panic ends the process: each test runs itself as a child process that panics. And the chart grants the process
+//! enough time to shut down.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
@@ -9,74 +9,77 @@ use actix::{Actor, Context};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{QUIET_WITHIN, system};
+use super::{SHUTDOWN_TIMEOUT, system};
 use crate::http::END_WITHIN;
 
-/// Tells a child where it is to panic; who is not told is the parent.
-const PANICS: &str = "TEST_PANICS_ON";
+/// Environment variable with the site where a child panics; the parent does not have it.
+const PANIC_SITE: &str = "TEST_PANICS_ON";
 
-/// What the child dies of.
-const WORDS: &str = "the panic that was asked for";
-/// What an error may hold of what was sent.
-const SENT: &str = "Authorization: Bearer a-planted-marker, sig=a-planted-marker";
+/// The panic message of a child.
+const MESSAGE: &str = "the panic that was asked for";
+/// Secrets that an error may contain.
+const SECRET: &str = "Authorization: Bearer a-planted-marker, sig=a-planted-marker";
 
-/// An actor that is lost as soon as it has started.
-struct Fragile;
+/// An actor that panics when it starts.
+struct PanickingActor;
 
-impl Actor for Fragile {
+impl Actor for PanickingActor {
     type Context = Context<Self>;
 
     fn started(&mut self, _: &mut Self::Context) {
-        panic!("{WORDS}: {SENT}");
+        panic!("{MESSAGE}: {SECRET}");
     }
 }
 
-/// What a child does: it panics in the runtime of the service. Were that not its end, it would end well.
-async fn panic_on(place: &str) {
-    match place {
-        "a worker" => drop(tokio::spawn(async { panic!("{WORDS}: {SENT}") }).await),
+/// Panics at this site in the runtime of the service; a child that survives the panic ends successfully.
+async fn panic_on(site: &str) {
+    match site {
+        "a worker" => drop(tokio::spawn(async { panic!("{MESSAGE}: {SECRET}") }).await),
         "a thread for blocking work" => {
-            drop(tokio::task::spawn_blocking(|| panic!("{WORDS}: {SENT}")).await);
+            drop(tokio::task::spawn_blocking(|| panic!("{MESSAGE}: {SECRET}")).await);
         }
         "an actor" => {
-            let lost = Fragile.start();
-            while lost.connected() {
+            let actor = PanickingActor.start();
+            while actor.connected() {
                 tokio::task::yield_now().await;
             }
         }
         "nothing" => {}
-        other => unreachable!("no place to panic: {other}"),
+        other => unreachable!("no site to panic: {other}"),
     }
 }
 
-/// This test as a child that panics at this place, and how it has ended.
-fn child(test: &str, place: &str) -> Output {
+/// Runs this test as a child that panics at this site, and returns its output.
+fn child(test: &str, site: &str) -> Output {
     let (_, module) = module_path!().split_once("::").expect("the crate comes first");
     let this = std::env::current_exe().expect("a test is a program");
     Command::new(this)
         .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
-        .env(PANICS, place)
+        .env(PANIC_SITE, site)
         .output()
         .expect("a test can be run once more")
 }
 
 #[test]
 fn a4_c1_a_panic_anywhere_aborts_the_process_without_secrets() {
-    if let Ok(place) = std::env::var(PANICS) {
-        return system().block_on(panic_on(&place));
+    if let Ok(site) = std::env::var(PANIC_SITE) {
+        return system().block_on(panic_on(&site));
     }
-    let child = |place| child("a4_c1_a_panic_anywhere_aborts_the_process_without_secrets", place);
-    for place in ["a worker", "a thread for blocking work", "an actor"] {
-        let Output { status, stderr, .. } = child(place);
-        let told = String::from_utf8_lossy(&stderr);
-        assert_eq!(status.signal(), Some(Signal::ABORT.as_raw()), "on {place}: {status}: {told}");
-        assert!(told.contains(WORDS), "it says why: {told}");
-        assert!(told.contains("src/service/tests.rs:"), "and where: {told}");
-        assert!(!told.contains("a-planted-marker"), "without secrets (C1): {told}");
+    let child = |site| child("a4_c1_a_panic_anywhere_aborts_the_process_without_secrets", site);
+    for site in ["a worker", "a thread for blocking work", "an actor"] {
+        let Output { status, stderr, .. } = child(site);
+        let output = String::from_utf8_lossy(&stderr);
+        assert_eq!(status.signal(), Some(Signal::ABORT.as_raw()), "on {site}: {status}: {output}");
+        assert!(output.contains(MESSAGE), "the message: {output}");
+        assert!(output.contains("src/service/tests.rs:"), "the location: {output}");
+        assert!(!output.contains("a-planted-marker"), "without secrets (C1): {output}");
     }
     let Output { status, stdout, .. } = child("nothing");
-    let told = String::from_utf8_lossy(&stdout);
-    assert!(status.success() && told.contains("1 passed"), "who does not panic ends well: {status}: {told}");
+    let output = String::from_utf8_lossy(&stdout);
+    assert!(
+        status.success() && output.contains("1 passed"),
+        "a child without a panic succeeds: {status}: {output}"
+    );
 }
 
 #[test]
@@ -86,7 +89,7 @@ fn w8_the_chart_kills_no_process_before_its_end_may_be_complete() {
     let schema: Value = serde_json::from_str(schema).expect("the schema is JSON");
     let values = include_str!("../../charts/azure-backend-pool-controller/values.yaml");
     let values: Value = serde_saphyr::from_str(values).expect("the values are YAML");
-    let longest = QUIET_WITHIN + Duration::from_secs(END_WITHIN);
+    let longest = SHUTDOWN_TIMEOUT + Duration::from_secs(END_WITHIN);
     for (which, seconds) in
         [("the smallest", &schema["properties"][KEY]["minimum"]), ("the default", &values[KEY])]
     {

@@ -1,4 +1,4 @@
-//! The JSON form of log lines: one flat object, with the fields of the event and those of its spans, each once. Lists are
+//! The JSON format of log lines: one flat object with the fields of the event and of its spans, each once. Lists are
 //! arrays.
 
 use std::error::Error;
@@ -14,8 +14,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Writes an event as one JSON object.
 ///
-/// The keys are `timestamp`, `level`, `target`, the fields of the event (`message` among them), `span` (the name of the
-/// innermost span), and the fields of the spans. Where two have a key, the first of this order counts.
+/// The keys are `timestamp`, `level`, `target`, the fields of the event (including `message`), `span` (the name of the
+/// innermost span), and the fields of the spans. If a key occurs twice, its first value in this order is written.
 pub(super) struct JsonLines;
 
 impl<S, N> FormatEvent<S, N> for JsonLines
@@ -29,27 +29,27 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut fields = Line::default();
+        let mut fields = LineFields::default();
         event.record(&mut fields);
         let mut timestamp = String::new();
         SystemTime.format_time(&mut Writer::new(&mut timestamp))?;
         let target = fields.log_target.take().unwrap_or_else(|| event.metadata().target().to_owned());
-        let mut line = Line::default();
-        line.put("timestamp", timestamp.into());
-        line.put("level", event.metadata().level().as_str().into());
-        line.put("target", target.into());
+        let mut line = LineFields::default();
+        line.insert("timestamp", timestamp.into());
+        line.insert("level", event.metadata().level().as_str().into());
+        line.insert("target", target.into());
         for (key, value) in fields.entries {
-            line.put(&key, value);
+            line.insert(&key, value);
         }
         for (depth, span) in context.event_scope().into_iter().flatten().enumerate() {
             if depth == 0 {
-                line.put("span", span.name().into());
+                line.insert("span", span.name().into());
             }
             let extensions = span.extensions();
             let of_span = extensions.get::<FormattedFields<N>>().map(|fields| fields.fields.as_str());
             if let Some(Ok(Value::Object(of_span))) = of_span.map(serde_json::from_str) {
                 for (key, value) in of_span {
-                    line.put(&key, value);
+                    line.insert(&key, value);
                 }
             }
         }
@@ -57,16 +57,16 @@ where
     }
 }
 
-/// The entries of a line in their order, each key once.
+/// The fields of a line in their order, each key once.
 #[derive(Default)]
-struct Line {
+struct LineFields {
     entries: Vec<(String, Value)>,
-    /// Where a record of the crate `log` comes from.
+    /// The target of a record of the crate `log`.
     log_target: Option<String>,
 }
 
-impl Line {
-    fn put(&mut self, key: &str, value: Value) {
+impl LineFields {
+    fn insert(&mut self, key: &str, value: Value) {
         if self.entries.iter().all(|(known, _)| known != key) {
             self.entries.push((key.to_owned(), value));
         }
@@ -80,17 +80,17 @@ impl Line {
         writer.write_str("}\n")
     }
 
-    /// Adds a field. Those that the bridge from the crate `log` adds are not shown, but for where a record comes from.
+    /// Adds a field. Of the fields that the bridge from the crate `log` adds, only the target is kept.
     fn put_field(&mut self, field: &Field, value: Value) {
         match (field.name(), value) {
             ("log.target", Value::String(target)) => self.log_target = Some(target),
             (name, _) if name.starts_with("log.") => {}
-            (name, value) => self.put(name.strip_prefix("r#").unwrap_or(name), value),
+            (name, value) => self.insert(name.strip_prefix("r#").unwrap_or(name), value),
         }
     }
 }
 
-impl Visit for Line {
+impl Visit for LineFields {
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.put_field(field, value.into());
     }
@@ -122,8 +122,8 @@ impl Visit for Line {
     }
 }
 
-/// The texts of a list that was given with `?`, whose debug form is that of a JSON array unless a text has characters
-/// that Rust escapes in its own way. A value that is given with `%` and looks the same becomes a list too.
+/// Parses the texts of a list that was logged with `?`. Its debug format is that of a JSON array, unless a text has
+/// characters that Rust escapes differently. A value that was logged with `%` and looks the same becomes a list too.
 fn list_of(text: &str) -> Option<Vec<String>> {
     if text.starts_with('[') { serde_json::from_str(text).ok() } else { None }
 }

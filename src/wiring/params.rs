@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::clock::Clock;
-use actors::kubernetes::{Place, Places};
+use actors::kubernetes::{LeaseNames, NamespacedName};
 use actors::recorder::CloudLabels;
 use config::{
     Compatibility, Config, ExposeSecret, GuardsMode, Identity, IpFamily, Login, ManagedIdentity, MembersAdd,
@@ -27,52 +27,53 @@ use sources::xds::client::{self, ExponentialBackoff};
 use sources::{informer, xds_source};
 use xds::Bootstrap;
 
-/// D6: how long a node's last known address is tolerated.
+/// The time for which a node's last known address is tolerated (D6).
 const LAST_KNOWN_FOR: Duration = Duration::from_secs(300);
-/// E1: events that may wait.
-const EVENTS_WAITING: usize = 1_000;
-/// E1: events per second over time, and at once.
+/// The maximum number of queued events (E1).
+const MAX_QUEUED_EVENTS: usize = 1_000;
+/// The maximum rate of events (E1).
 const EVENTS_PER_SECOND: u32 = 10;
-const EVENTS_AT_ONCE: u32 = 100;
+/// The maximum number of events at once (E1).
+const EVENT_BURST: u32 = 100;
 
-/// How requests to ARM name us, unless `userAgent` says otherwise.
+/// Default of `userAgent`, the User-Agent of requests to ARM.
 const USER_AGENT: &str = concat!("azure-backend-pool-controller/", env!("CARGO_PKG_VERSION"));
 
 /// The parameters of all machines.
 #[derive(Clone, Debug)]
 pub struct Machines {
-    /// The Informer's.
+    /// Parameters of the Informer.
     pub informer: informer::Params,
-    /// Discovery's.
+    /// Parameters of Discovery.
     pub discovery: discovery::Params,
-    /// The Directory's.
+    /// Parameters of the Directory.
     pub directory: directory::Params,
-    /// Every pool's.
+    /// Parameters of every pool.
     pub queue: queue::Params,
-    /// The writer's.
+    /// Parameters of the Writer.
     pub writer: writer::Params,
-    /// The admin state's.
+    /// Parameters of the admin state.
     pub admin_state: nodes::Params,
-    /// The Leader's.
+    /// Parameters of the Leader.
     pub leader: leader::Params,
-    /// Of the keeper of pauses.
+    /// Parameters of the pauses.
     pub pauses: pauses::Params,
-    /// The event emitter's.
+    /// Parameters of the event emitter.
     pub events: events::Params,
-    /// Of the follower of xDS sources.
+    /// Parameters of the xDS sources.
     pub xds_source: xds_source::Params,
 }
 
-/// Who this process is.
+/// The identity and kind of this process.
 #[derive(Clone, Debug)]
 pub struct Instance {
-    /// Its name among all replicas and all their restarts.
+    /// A name that is unique among all replicas and restarts.
     pub identity: Arc<str>,
-    /// Whether it writes nothing anywhere (C4).
+    /// Whether the process writes nothing (C4).
     pub dry_run: bool,
 }
 
-/// The machines' parameters as this configuration has them.
+/// Returns the parameters of the machines for this configuration.
 #[must_use]
 pub fn machines(config: &Config, instance: &Instance) -> Machines {
     let controller = &config.controller;
@@ -91,7 +92,7 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
             last_known_for: LAST_KNOWN_FOR,
             fail_on_data_errors: controller.sources_kubernetes.fail_on_data_errors,
             control_plane: !config.cloud.excludes_control_plane(),
-            per_family: beyond_upstream(config),
+            per_family: exceeds_upstream(config),
         },
         discovery: discovery::Params {
             load_balancers: load_balancers.clone(),
@@ -138,34 +139,34 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
             heeding: pauses::PauseEffect::Pauses,
         },
         events: events::Params {
-            capacity: EVENTS_WAITING,
+            capacity: MAX_QUEUED_EVENTS,
             per_second: EVENTS_PER_SECOND,
-            burst: EVENTS_AT_ONCE,
+            burst: EVENT_BURST,
         },
-        xds_source: following(BTreeSet::new(), None),
+        xds_source: xds_source_params(BTreeSet::new(), None),
     }
 }
 
-/// What a process does that puts pre-images back.
+/// Parameters of a restore.
 #[derive(Clone, Debug)]
 pub struct Restoring {
-    /// The pre-images.
+    /// The pre-images to restore.
     pub pins: Arc<Pins>,
-    /// Whether it writes only while everything is paused for all others.
+    /// Whether the process writes only while everything is paused for all others.
     pub pauses: bool,
-    /// Whether the operator has named the pools: what is paused by itself is put back then too.
+    /// Whether the operator has named the pools, so that they are restored even if they are paused.
     pub named: bool,
 }
 
 impl Machines {
-    /// Has the machines put pre-images back. The configured mode says what the controller may do by itself, and does not
-    /// count here; the start of a command that ends is not noted.
+    /// Makes the machines restore pre-images. The configured mode has no effect, because it limits only what the
+    /// controller does by itself; the start of the command is not recorded.
     #[must_use]
     pub fn restoring(mut self, restoring: &Restoring) -> Machines {
         self.directory.pins = Some(Arc::clone(&restoring.pins));
         self.admin_state.role = model::node::Role::Silent;
         self.pauses.mode = policy::Mode::Enforce;
-        // A dry run reads it too: an operator who looks first is to see what is paused.
+        // A dry run reads the ConfigMap too, so that the operator sees what is paused.
         self.pauses.keeping = pauses::PauseStorage::ConfigMap;
         self.pauses.heeding = pauses::PauseEffect::Restoring(pauses::Restoring {
             reversed: restoring.pauses,
@@ -174,26 +175,24 @@ impl Machines {
         self
     }
 
-    /// Has the machines follow the sources of the configured pools on the control planes of this bootstrap. Without one
-    /// no server is asked.
+    /// Makes the machines follow the sources of the configured pools on the control planes of this bootstrap. Without a
+    /// bootstrap, no control plane is contacted.
     #[must_use]
-    pub fn following(mut self, bootstrap: Option<&Bootstrap>) -> Machines {
+    pub fn with_bootstrap(mut self, bootstrap: Option<&Bootstrap>) -> Machines {
         let sources = self.directory.listed.iter().map(|listing| listing.source.clone()).collect();
-        self.xds_source = following(sources, bootstrap);
+        self.xds_source = xds_source_params(sources, bootstrap);
         self
     }
 
-    /// Has the machines leave the admin state of nodes alone: for a process that ends by itself once everything was
-    /// compared.
+    /// Makes the machines ignore the admin state of nodes, for a process that ends once everything was compared.
     #[must_use]
-    pub fn comparing(mut self) -> Machines {
+    pub fn for_comparison(mut self) -> Machines {
         self.admin_state.role = model::node::Role::Silent;
         self
     }
 }
 
-/// The load balancers that are read: the managed ones, and those of pools that are filled from xDS sources (X2), each
-/// once.
+/// Returns the load balancers that are read, each once: the managed ones, and those of pools with an xDS source (X2).
 #[must_use]
 pub fn load_balancers(config: &Config) -> Vec<LbName> {
     let mut all: Vec<LbName> = config.managed_load_balancers().into_iter().map(LbName::new).collect();
@@ -206,8 +205,8 @@ pub fn load_balancers(config: &Config) -> Vec<LbName> {
     all
 }
 
-/// The load balancers that only internal Services use: those that the cloud-controller-manager creates for them, unless
-/// a pool of an xDS source is on them too.
+/// Returns the load balancers that only internal Services use: those that the cloud-controller-manager creates for
+/// them, unless a pool with an xDS source is on them too.
 fn internal(config: &Config) -> BTreeSet<LbName> {
     let managed = config.managed_load_balancers().into_iter();
     let mut internal: BTreeSet<LbName> =
@@ -218,20 +217,20 @@ fn internal(config: &Config) -> BTreeSet<LbName> {
     internal
 }
 
-/// The load balancers that only pools of xDS sources name.
+/// Returns the load balancers that are not managed and are named only by pools with an xDS source.
 fn only_listed(config: &Config) -> BTreeSet<LbName> {
     let managed: BTreeSet<LbName> = config.managed_load_balancers().into_iter().map(LbName::new).collect();
     load_balancers(config).into_iter().filter(|lb| !managed.contains(lb)).collect()
 }
 
-/// The pools that are filled from xDS sources. Draining endpoints are Down where the admin state of nodes is switched on
-/// and the pool is not excluded from it; else they are no members.
+/// Returns the pools with an xDS source. Draining endpoints are set to Down if the admin state of nodes is on and the
+/// pool is not excluded from it; else they are no members.
 fn listings(config: &Config) -> Vec<Listing> {
-    let excluded: Vec<PoolName> = excluded(config).collect();
+    let excluded_pools: Vec<PoolName> = excluded_pools(config).collect();
     let listing = |pool: &config::ListedPool| {
         let name = PoolName::new(pool.backend_pool.as_str());
         let membership = membership::Params {
-            admin_states: match (excluded.contains(&name), config.cloud.admin_state_enabled()) {
+            admin_states: match (excluded_pools.contains(&name), config.cloud.admin_state_enabled()) {
                 (true, _) => AdminStates::Excluded,
                 (false, true) => AdminStates::On,
                 (false, false) => AdminStates::Off,
@@ -252,13 +251,13 @@ fn listings(config: &Config) -> Vec<Listing> {
     config.controller.pools.iter().map(listing).collect()
 }
 
-/// The pools that are filled from xDS sources, and from which (X2).
+/// Returns the source of each pool with an xDS source (X2).
 #[must_use]
 pub fn sources(config: &Config) -> BTreeMap<PoolId, Name> {
     listings(config).into_iter().map(|listing| (listing.pool, listing.source)).collect()
 }
 
-/// The same the other way round: the pools of each source.
+/// Returns the pools of each xDS source (X2).
 #[must_use]
 pub fn pools_by_source(config: &Config) -> BTreeMap<Name, BTreeSet<PoolId>> {
     let mut pools: BTreeMap<Name, BTreeSet<PoolId>> = BTreeMap::new();
@@ -268,12 +267,12 @@ pub fn pools_by_source(config: &Config) -> BTreeMap<Name, BTreeSet<PoolId>> {
     pools
 }
 
-fn excluded(config: &Config) -> impl Iterator<Item = PoolName> {
+fn excluded_pools(config: &Config) -> impl Iterator<Item = PoolName> {
     config.controller.admin_state.exclude_pools.iter().map(|name| PoolName::new(name.as_str()))
 }
 
-/// Who follows the sources of these pools.
-fn following(sources: BTreeSet<Name>, bootstrap: Option<&Bootstrap>) -> xds_source::Params {
+/// Returns the parameters of the xDS sources.
+fn xds_source_params(sources: BTreeSet<Name>, bootstrap: Option<&Bootstrap>) -> xds_source::Params {
     let servers = bootstrap.map(Bootstrap::servers).unwrap_or_default();
     xds_source::Params {
         client: client::Params {
@@ -286,16 +285,16 @@ fn following(sources: BTreeSet<Name>, bootstrap: Option<&Bootstrap>) -> xds_sour
     }
 }
 
-/// Whether what S0 does not have is done all the same (C2).
-fn beyond_upstream(config: &Config) -> bool {
+/// Returns whether behaviour beyond that of S0 is enabled (C2).
+fn exceeds_upstream(config: &Config) -> bool {
     match config.controller.compatibility {
         Compatibility::Default => true,
         Compatibility::Upstream => false,
     }
 }
 
-/// How long emptiness must last: not at all where the guards are off, unless S0's profile has switched them off and
-/// the time is set (C2).
+/// Returns the time for which a pool must have no endpoint before it is emptied: zero if the guards are off, unless
+/// S0's profile has switched them off and the time is set (C2).
 fn empty_confirm(config: &Config) -> Duration {
     match (config.controller.guards.mode, config.controller.compatibility) {
         (GuardsMode::Off, Compatibility::Default) => Duration::ZERO,
@@ -308,7 +307,7 @@ fn empty_confirm(config: &Config) -> Duration {
 fn queue(config: &Config) -> queue::Params {
     let batching = &config.controller.batching;
     let after_failure = config.controller.resync.after_failure;
-    let (max_retries, beyond) = (config.cloud.max_retries(), beyond_upstream(config));
+    let (max_retries, exceeds_upstream) = (config.cloud.max_retries(), exceeds_upstream(config));
     queue::Params {
         quiet_period: batching.quiet_period,
         max_delay: batching.max_delay,
@@ -317,16 +316,16 @@ fn queue(config: &Config) -> queue::Params {
         max_retries,
         // Q8: MaxRetries 0 switches the comparison after failure off as well.
         after_failure: (!after_failure.is_zero() && max_retries > 0).then_some(after_failure),
-        drift: beyond,
-        compare_after_stale: beyond,
-        contention_backoff: beyond,
+        drift: exceeds_upstream,
+        compare_after_stale: exceeds_upstream,
+        contention_backoff: exceeds_upstream,
     }
 }
 
 fn writer(config: &Config, instance: &Instance) -> writer::Params {
-    let (controller, beyond) = (&config.controller, beyond_upstream(config));
+    let (controller, exceeds_upstream) = (&config.controller, exceeds_upstream(config));
     let lease = writer::LeaseParams {
-        // W7: the same for all replicas, and no name that the cloud-controller-manager has.
+        // The same for all replicas, and different from the cloud-controller-manager's (W7).
         holder: Arc::from(events::COMPONENT),
         max_hold: controller.lease.max_hold,
         min_off: controller.lease.min_off,
@@ -350,9 +349,9 @@ fn writer(config: &Config, instance: &Instance) -> writer::Params {
         shows_only: instance.dry_run,
         rate_limit: config.cloud.rate_limit().map(limit),
         retry_throttled: controller.client.retry_throttled,
-        gates_delay_grants: beyond,
-        throttling: if beyond { writer::Throttling::Bounded } else { writer::Throttling::Upstream },
-        breaker: beyond,
+        gates_delay_grants: exceeds_upstream,
+        throttling: if exceeds_upstream { writer::Throttling::Bounded } else { writer::Throttling::Upstream },
+        breaker: exceeds_upstream,
         min_interval: controller.batching.min_interval,
     }
 }
@@ -368,7 +367,7 @@ fn admin_state(
         role: if config.cloud.admin_state_enabled() { model::node::Role::On } else { model::node::Role::Off },
         only_listed: only_listed(config),
         load_balancers,
-        excluded: excluded(config).collect(),
+        excluded: excluded_pools(config).collect(),
         listed: listed.iter().map(|listing| listing.pool.clone()).collect(),
         max_backoff: settings.max_backoff,
         storage: if instance.dry_run {
@@ -379,15 +378,15 @@ fn admin_state(
     }
 }
 
-/// Where both Leases are.
+/// Returns the names of both Leases.
 #[must_use]
-pub fn leases(config: &Config) -> Places {
-    let place = |namespace: &ObjectName, name: &ObjectName| Place {
+pub fn leases(config: &Config) -> LeaseNames {
+    let name_of = |namespace: &ObjectName, name: &ObjectName| NamespacedName {
         namespace: Arc::from(namespace.as_str()),
         name: Arc::from(name.as_str()),
     };
     let (own, shared) = (&config.controller.leader_election, &config.controller.lease);
-    Places { own: place(&own.namespace, &own.name), shared: place(&shared.namespace, &shared.name) }
+    LeaseNames { own: name_of(&own.namespace, &own.name), shared: name_of(&shared.namespace, &shared.name) }
 }
 
 fn selector(text: &config::LabelSelector) -> Selector {
@@ -401,7 +400,7 @@ fn selector(text: &config::LabelSelector) -> Selector {
     Selector(requirements.collect())
 }
 
-/// The labels of upstream's series.
+/// Returns the labels of upstream's metric series.
 #[must_use]
 pub fn labels(config: &Config) -> CloudLabels {
     CloudLabels {
@@ -410,7 +409,7 @@ pub fn labels(config: &Config) -> CloudLabels {
     }
 }
 
-/// The ARM client's settings.
+/// Returns the settings of the ARM client.
 #[must_use]
 pub fn arm(config: &Config, clock: Clock) -> arm::Settings {
     arm::Settings {
@@ -441,16 +440,16 @@ fn identity(identity: &Identity) -> arm::Identity {
             ManagedIdentity::ResourceId(id) => arm::ManagedIdentity::ResourceId(id),
         }),
         Identity::ClientSecret { tenant_id: tenant, client_id, secret } => {
-            arm::Identity::ClientSecret { tenant, client_id, secret: secret_of(&secret) }
+            arm::Identity::ClientSecret { tenant, client_id, secret: to_secret(&secret) }
         }
         Identity::ClientCertificate { tenant_id: tenant, client_id, path, password } => {
-            let password = password.as_ref().map(secret_of);
+            let password = password.as_ref().map(to_secret);
             arm::Identity::ClientCertificate { tenant, client_id, path, password }
         }
     }
 }
 
-fn secret_of(secret: &SecretString) -> arm::Secret {
+fn to_secret(secret: &SecretString) -> arm::Secret {
     arm::Secret::new(secret.expose_secret().to_owned())
 }
 

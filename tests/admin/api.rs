@@ -166,7 +166,7 @@ async fn h3_problems_are_rfc_9457_documents_that_name_what_is_wrong() {
             404,
             "kubernetes/nosuch is not a pool of a managed Service",
         ),
-        (Method::GET, "/api/v1/services/shop/nosuch", 404, "shop/nosuch is unknown here"),
+        (Method::GET, "/api/v1/services/shop/nosuch", 404, "Service shop/nosuch does not exist"),
         (Method::GET, "/api/v1/nosuch", 404, "/api/v1/nosuch is not served here"),
         (Method::GET, "/api/v1/queues/onlyone", 404, "/api/v1/queues/onlyone is not served here"),
         (Method::GET, "/nosuch", 404, "this listener serves / (a page for operators), /api/v1/status"),

@@ -39,7 +39,7 @@ fn first_cells(document: &str, heading: &str) -> BTreeSet<String> {
 fn every_event_reason_is_explained_and_no_other() {
     let words = read("actors/core/reporting/src/events/messages.rs");
     let body = words.split_once("fn reason(").and_then(|(_, rest)| rest.split_once("\n}\n"));
-    let (body, _) = body.expect("words.rs has the function reason");
+    let (body, _) = body.expect("messages.rs has the function reason");
     let said: BTreeSet<String> = quoted(body).map(str::to_owned).collect();
     assert!(said.len() >= 8, "{said:?}");
     assert_eq!(said, first_cells(&read("docs/errors.md"), "Events"));
@@ -175,7 +175,7 @@ fn every_resource_state_and_pool_remark_is_explained() {
 
     let source = read("actors/core/model/src/xds/remark.rs");
     let body = source.split_once("\nimpl Diagnostic {").and_then(|(_, rest)| rest.split_once("\n}\n"));
-    let (body, _) = body.expect("remark.rs has the words of remarks");
+    let (body, _) = body.expect("remark.rs has the names of remarks");
     let remarks: BTreeSet<String> = quoted(body).map(str::to_owned).collect();
     assert!(remarks.len() >= 8, "{remarks:?}");
     assert_eq!(remarks, enumerated(&api, &["Remark", "reason"]));

@@ -160,7 +160,7 @@ async fn a_kind_that_may_not_be_listed_is_told_with_the_permission() {
     let stage = prepared.start(&json!({})).await;
     let refused = line(&stage, "the API server refuses the list or watch").await;
     assert_eq!((&refused["level"], &refused["kind"]), (&json!("WARN"), &json!("endpointslices")));
-    assert!(refused["why"].as_str().is_some_and(|why| why.contains("403")), "{refused}");
+    assert!(refused["reason"].as_str().is_some_and(|reason| reason.contains("403")), "{refused}");
     assert!(refused["remedy"].as_str().is_some_and(|remedy| remedy.contains("list and watch")), "{refused}");
     let readyz = stage.health("/readyz").await;
     assert_eq!(readyz.status, 503);

@@ -318,7 +318,7 @@ async fn h3_every_answer_follows_the_openapi_document_and_each_is_given() {
     let mut listening = Listening::to(&stage, "").await;
     drop(release);
     let (_, told) = listening.event().await;
-    contract.is("ToldEvent", &told, "an event");
+    contract.is("StreamedEvent", &told, "an event");
     drop(stage);
 
     let stage = web::stopped().await;

@@ -175,7 +175,7 @@ async fn g6_a_pause_of_everything_outlives_the_process() {
     let answer = stage.post(&format!("{}/attempt", queue("web")), TOKEN, &json!({})).await;
     assert_eq!(answer.status, 409, "{answer:?}");
     assert!(answer.text.contains("resume with the scope everything"), "{answer:?}");
-    let wanted = |line: &Value| line["wanted"] == "an attempt of pool kubernetes/shop-web";
+    let wanted = |line: &Value| line["action"] == "an attempt of pool kubernetes/shop-web";
     stage.logged("in words what is asked", wanted).await;
 
     let answer = stage.post("/api/v1/resume", TOKEN, &json!({ "scope": "everything" })).await;
@@ -183,7 +183,7 @@ async fn g6_a_pause_of_everything_outlives_the_process() {
     holds(&stage, 1).await;
     let answer = stage.post("/api/v1/resume", TOKEN, &json!({ "scope": "everything" })).await;
     assert_eq!(answer.json()["wasPaused"], false, "{answer:?}");
-    stage.logged("who asks", |line| line.to_string().contains(USER)).await;
+    stage.logged("does not review the request", |line| line.to_string().contains(USER)).await;
     assert!(!format!("{:?}", stage.log()).contains("a-secret-token"), "and not its token");
 }
 

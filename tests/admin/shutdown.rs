@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azure_backend_pool_controller::http::END_WITHIN;
-use azure_backend_pool_controller::service::QUIET_WITHIN;
+use azure_backend_pool_controller::service::SHUTDOWN_TIMEOUT;
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -42,7 +42,7 @@ async fn w8_without_any_answers_the_end_comes_in_time_and_writes_nothing() {
     let took = told.elapsed();
     let log = stage.log();
     assert_eq!(status.code(), Some(0), "{log:?}");
-    let promised = QUIET_WITHIN + Duration::from_secs(END_WITHIN);
+    let promised = SHUTDOWN_TIMEOUT + Duration::from_secs(END_WITHIN);
     assert!(took <= promised, "it has ended after {took:?}, not within {promised:?}: {log:?}");
     assert_eq!(fakes.counters().await.pool_puts, 1, "nothing is begun that waited: {log:?}");
 

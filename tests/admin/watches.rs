@@ -50,8 +50,8 @@ async fn empty_watches_are_followed_by_lists() {
         let is_in_pages = |line: &Value| line["message"] == IN_PAGES && line["kind"] == kind;
         let log = stage.logged("the list in pages", is_in_pages).await;
         let line = log.iter().find(|line| is_in_pages(line)).expect("it was logged");
-        let why = "the streaming list ended before all was sent";
-        assert_eq!((&line["level"], &line["why"]), (&json!("WARN"), &json!(why)), "{line}");
+        let reason = "the streaming list ended before all was sent";
+        assert_eq!((&line["level"], &line["reason"]), (&json!("WARN"), &json!(reason)), "{line}");
     }
 
     stage.fakes.plant(|cluster| cluster.cut_watches(None)).await;

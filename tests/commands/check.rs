@@ -126,7 +126,7 @@ async fn check_names_the_load_balancers_that_it_looked_for_and_where() {
     findings.must_have(
         "load-balancers",
         "warning",
-        "elsewhere, elsewhere-internal were looked for in resource group rg",
+        "elsewhere, elsewhere-internal were not found in resource group rg",
     );
     findings.must_have("load-balancers", "problem", "2 candidates have no load-balancing rule");
 
@@ -251,7 +251,7 @@ async fn check_tells_a_refused_token_from_an_endpoint_that_does_not_answer() {
         "problem",
         "ARM refuses the token of the identity anonymous: HTTP 401 AuthenticationFailed",
     );
-    findings.must_have("candidates", "warning", "not looked at");
+    findings.must_have("candidates", "warning", "not checked");
 
     let bench = Bench::new(1).await;
     bench.fakes.arm_down(true).await;
@@ -281,7 +281,7 @@ fn c3_check_tells_that_no_token_can_be_had_and_for_which_identity() {
         let findings = judged(&Ended { code: output.status.code(), stdout, stderr });
         findings.must_have("token", "problem", said);
         findings.must_have("api-server", "problem", "does not answer");
-        findings.must_have("candidates", "warning", "not looked at");
+        findings.must_have("candidates", "warning", "not checked");
     }
 }
 

@@ -164,7 +164,7 @@ async fn d3_an_export_is_incomplete_with_an_unreadable_load_balancer() {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("within 6s: lb-2: HTTP 403"), "{}", ended.stderr);
     for words in [
-        "this is not complete",
+        "incomplete: not everything was compared",
         "load balancer lb-2\n  could not be read: HTTP 403 AuthorizationFailed",
         "2 Services without a pool",
     ] {

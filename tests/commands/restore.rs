@@ -213,7 +213,7 @@ async fn d2_missing_or_unproven_pools_are_named_and_others_restored() {
         .await;
     let ended = bench.run("restore", &[&file, "--yes"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert_eq!(line(&ended, &pools[0]), "does not exist any more", "{ended:?}");
+    assert_eq!(line(&ended, &pools[0]), "no longer exists", "{ended:?}");
     assert!(line(&ended, &pools[1]).contains("an outbound rule uses the pool"), "{ended:?}");
     assert_eq!(line(&ended, &pools[2]), "restored", "{ended:?}");
     assert!(is_restored(&bench, &pools[2]).await);

@@ -12,7 +12,7 @@ fn retire_asks_until_its_time_is_over_and_then_says_what_to_do() {
     assert_eq!(output.status.code(), Some(3), "{said}{told}");
     assert_eq!(said.matches("waiting for the API server: ").count(), 1, "each reason is told once: {said}");
     assert!(
-        told.starts_with("error: it is not known after 2s whether Deployment shop/pools runs Pods: "),
+        told.starts_with("error: it is unknown after 2s whether Deployment shop/pools runs Pods: "),
         "{told}"
     );
     assert!(told.contains("get this Deployment, patch its scale, and list Pods in shop"), "{told}");
@@ -34,7 +34,7 @@ fn retire_refuses_a_selector_that_it_cannot_read_or_that_is_for_all_pods() {
         ("app in (web", "not a label selector: a `(` without `)`; write labels such as"),
         ("app>1", "not a label selector: the label key \"app>1\"; write labels such as"),
         ("app=web,", "not a label selector: the label key \"\"; write labels such as"),
-        ("", "it is for all Pods; write labels such as"),
+        ("", "it matches all Pods; write labels such as"),
     ] {
         let given = ["retire", "--namespace", "shop", "--deployment", "pools", "--selector", selector];
         let output = run(&given);

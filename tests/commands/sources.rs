@@ -233,8 +233,8 @@ async fn x2_c4_an_export_shows_a_write_that_only_sets_a_member_down() {
     let text = scene.export("30s", "text").await.stdout;
     for words in [
         "1 would change (add 0, remove 0, set 1 Down, set 0 back)",
-        "set 10.9.0.1 Down: eds:web calls it draining",
-        "keep 10.9.0.1: it may stay, because eds:web calls it draining",
+        "set 10.9.0.1 Down: eds:web reports it as draining",
+        "keep 10.9.0.1: it may stay, because eds:web reports it as draining",
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }
@@ -249,6 +249,11 @@ async fn x2_c4_an_export_that_heard_nothing_of_a_source_says_so_and_fails() {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let said = "not everything was compared within 4s: nothing was heard of eds:late, neither what it is nor an error";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
-    let told = "eds:late (kubernetes/late)\n  nothing was heard of it: its pools would be left as they are";
-    assert!(ended.stdout.contains("this is not complete") && ended.stdout.contains(told), "{}", ended.stdout);
+    let told =
+        "eds:late (kubernetes/late)\n  nothing was received from it: its pools would be left as they are";
+    assert!(
+        ended.stdout.contains("incomplete: not everything was compared") && ended.stdout.contains(told),
+        "{}",
+        ended.stdout
+    );
 }

@@ -205,7 +205,7 @@ async fn c1_no_secret_is_seen_when_a_proxy_repeats_requests() {
         };
         let seen = scene.run("the refusals are logged", &[], is_told).await;
         assert!(seen.contains("<redacted>"), "there was something to take out");
-        assert!(seen.contains("the API server does not say who asks"), "the reason is shown");
+        assert!(seen.contains("the API server does not review the request"), "the reason is shown");
         assert_unseen("run", &seen);
     }
 }

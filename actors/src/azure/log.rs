@@ -34,7 +34,7 @@ pub(super) struct Write {
     pub(super) attempt: AttemptId,
     /// The callers, by S1's names; `None` if the write changes neither members nor admin states.
     pub(super) caller: Option<Arc<str>>,
-    /// What the write changes and why.
+    /// The changes of the write, with their reasons.
     pub(super) record: Arc<WriteRecord>,
     pub(super) began: Instant,
     pub(super) correlation_id: Option<Arc<str>>,
@@ -170,12 +170,12 @@ fn written(write: &Write) {
     log_write!(info, write, "wrote backend pool");
 }
 
-/// A list as a field, which is an array in JSON; `None` omits an empty one.
+/// Returns a list as a field, which is an array in JSON; `None` omits an empty one.
 fn listed(names: Vec<String>) -> Option<DebugValue<Vec<String>>> {
     (!names.is_empty()).then(|| debug(names))
 }
 
-/// A count as a field; `None` omits 0.
+/// Returns a count as a field; `None` omits 0.
 fn counted(count: usize) -> Option<usize> {
     (count > 0).then_some(count)
 }
@@ -232,33 +232,33 @@ pub(super) fn remedy(failure: &Failure) -> &'static str {
              virtual network; see the message for the missing action"
         }
         FailureKind::Status(404) if failure.says_absent() => {
-            "none; the load balancers are looked at again soon"
+            "none; the controller reads the load balancers again soon"
         }
         FailureKind::Status(404) => {
-            "check the names of subscription and resource group, resourceManagerEndpoint and proxies; it is tried \
-             again"
+            "check the names of subscription and resource group, resourceManagerEndpoint and proxies; the request is \
+             repeated"
         }
         FailureKind::Status(409 | 412) => "none; another client is writing, and the write is retried",
         FailureKind::Status(429) => {
-            "none at once; it is tried again when Azure allows. If it lasts, lower budget.writesPer5Minutes or find \
-             who else uses up the subscription's quota"
+            "none; the request is repeated when Azure allows it. If this lasts, lower budget.writesPer5Minutes, or find \
+             other clients that use the subscription's quota"
         }
         FailureKind::Status(408 | 500 | 502 | 503 | 504) => {
-            "none; it is tried again. If it lasts, see Azure's status"
+            "none; the request is repeated. If this lasts, see Azure's status"
         }
-        FailureKind::Status(_) => "read the message; Azure refuses what is asked",
+        FailureKind::Status(_) => "read the message; Azure refuses the request",
         FailureKind::Operation => {
-            "read the message; if it names a lock or another operation, it is tried again"
+            "read the message; if it names a lock or another operation, the write is repeated"
         }
         FailureKind::NotConnected | FailureKind::Connection | FailureKind::Timeout => {
-            "check DNS, proxy, firewall and resourceManagerEndpoint; it is tried again"
+            "check DNS, proxy, firewall and resourceManagerEndpoint; the request is repeated"
         }
         FailureKind::Undecodable(_) => "check resourceManagerEndpoint and proxies: the answer is not Azure's",
         FailureKind::Credential => {
-            "do what the failure says; where it says nothing, check the identity and the way to its login endpoint"
+            "follow the failure's advice; if it has none, check the identity and the connection to its login endpoint"
         }
         FailureKind::PermitExpired | FailureKind::GateClosed => {
-            "none; nothing was sent and it is tried again"
+            "none; nothing was sent, and the request is repeated"
         }
         FailureKind::Refused => "none; please report it",
     }
@@ -271,7 +271,7 @@ mod tests {
     use model::ids::AddressName;
 
     #[test]
-    fn s1_a_write_is_made_in_the_names_of_those_whose_part_is_in_it() {
+    fn s1_a_write_has_the_callers_of_its_parts() {
         let admin_state = Some(AdminState::Down);
         let born =
             NewEntry { name: AddressName::new("n"), ip: [10, 0, 0, 1].into(), network: None, admin_state };

@@ -87,11 +87,11 @@ async fn after(seconds: u64) {
 }
 
 #[actix::test]
-async fn e2_what_waits_is_shown_by_receiver_and_returns_to_zero() {
+async fn e2_waiting_deliveries_are_counted_by_receiver() {
     tokio::time::pause();
     let own = recorder::tests::own();
     let _guard = metrics::set_default_local_recorder(&own);
-    let shown = |actor: &str| {
+    let gauge = |actor: &str| {
         let start = format!("backend_pool_controller_mailbox_waiting{{actor=\"{actor}\"}} ");
         own.handle().render().lines().find_map(|line| line.strip_prefix(&start).map(str::to_owned))
     };
@@ -101,15 +101,15 @@ async fn e2_what_waits_is_shown_by_receiver_and_returns_to_zero() {
     // These wait for the answers to the first.
     one.send(Push(vec![(End::Writer, 5)])).await.expect("it lives");
     other.send(Push(vec![(End::Writer, 2)])).await.expect("it lives");
-    assert_eq!(shown("writer"), None, "what has just come may be gone in a moment");
+    assert_eq!(gauge("writer"), None, "what has just come may be gone in a moment");
     after(2).await;
-    assert_eq!(shown("writer").as_deref(), Some("7"));
-    assert_eq!(shown("board"), None, "what is in flight does not wait");
+    assert_eq!(gauge("writer").as_deref(), Some("7"));
+    assert_eq!(gauge("board"), None, "what is in flight does not wait");
     other.send(Halt).await.expect("it lives");
     after(1).await;
-    assert_eq!(shown("writer").as_deref(), Some("5"), "a sender that ends takes its share with it");
+    assert_eq!(gauge("writer").as_deref(), Some("5"), "a sender that ends takes its share with it");
     after(20).await;
-    assert_eq!(shown("writer").as_deref(), Some("0"));
+    assert_eq!(gauge("writer").as_deref(), Some("0"));
 }
 
 #[test]

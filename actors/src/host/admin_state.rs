@@ -13,8 +13,8 @@ pub(super) fn log(before: &Snapshot, after: &Snapshot) {
 }
 
 /// Logs an eviction notice that has no effect.
-pub(super) fn log_ignored(node: &NodeName, why: IgnoredNotice) {
-    match why {
+pub(super) fn log_ignored(node: &NodeName, reason: IgnoredNotice) {
+    match reason {
         IgnoredNotice::Old(ago) => {
             let overdue_s = ago.as_secs();
             tracing::info!(%node, overdue_s, "ignored an eviction notice: it is overdue and the node is Ready");
@@ -49,19 +49,19 @@ fn log_records(was: Option<&AdminView>, now: &AdminView) {
     if was.is_some_and(|was| was.switched_off) != now.switched_off {
         tracing::info!(off = now.switched_off, "the ConfigMap switched the admin state off or on");
     }
-    for (key, why) in &now.unreadable {
-        if was.is_none_or(|was| was.unreadable.get(key) != Some(why)) {
+    for (key, reason) in &now.unreadable {
+        if was.is_none_or(|was| was.unreadable.get(key) != Some(reason)) {
             let remedy = "correct or remove this key of the ConfigMap that has the name of our Lease; until then, the \
                           Down entries of its node stay, and the node is not taken out of traffic again";
-            tracing::warn!(%key, why, remedy, "failed to read a node record");
+            tracing::warn!(%key, reason, remedy, "failed to read a node record");
         }
     }
-    if let Some(why) = &now.last_error
+    if let Some(reason) = &now.last_error
         && was.is_none_or(|was| was.last_error.is_none())
     {
         let remedy = "for HTTP 401 or 403, let the service account get, create and update the ConfigMap that has the \
                       name of our Lease; otherwise check that the API server is reachable; until the write succeeds, \
                       no further node is taken out of traffic";
-        tracing::warn!(%why, records = now.records, remedy, "failed to write node records");
+        tracing::warn!(%reason, records = now.records, remedy, "failed to write node records");
     }
 }

@@ -8,18 +8,18 @@ use jiff::Timestamp;
 use kube::Client;
 use model::arm::Document;
 use model::config_map::{
-    ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, Text, Value as Written,
+    ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, Text, Value as EditValue,
 };
 use model::machine::Wall;
 use model::object::{RequestFailure, ResourceVersion};
 use serde_json::{Map, Value, json};
 
-use super::exchange::{Answered, Exchange, Kind, Place};
+use super::exchange::{Answered, Exchange, Kind, NamespacedName};
 use crate::azure::Effects;
 use crate::clock::Clock;
 
-/// How often [`keep`] tries while other clients write at the same time.
-const ROUNDS: usize = 5;
+/// Maximum tries of [`store_entry`] while other clients write at the same time.
+const MAX_TRIES: usize = 5;
 /// Prefix of the line with the time since which something holds.
 const SINCE: &str = "since:";
 
@@ -35,7 +35,7 @@ pub(super) struct Requests {
 
 impl Requests {
     /// Sends one request; every failure is an answer too.
-    pub(super) async fn carry_out(&self, ask: ConfigMapAsk) -> ConfigMapAnswer {
+    pub(super) async fn execute(&self, ask: ConfigMapAsk) -> ConfigMapAnswer {
         self.attempt(ask).await.unwrap_or_else(ConfigMapAnswer::Failed)
     }
 
@@ -43,18 +43,18 @@ impl Requests {
         let answered = match ask {
             ConfigMapAsk::Get => self.exchange.read().await,
             ConfigMapAsk::Create(edit) => {
-                let new = ConfigMapDocument::new(&self.exchange.place);
+                let new = ConfigMapDocument::new(&self.exchange.name);
                 self.exchange.create(new.edited(&edit, self.clock)).await
             }
-            ConfigMapAsk::Replace(seen, edit) => {
-                let document = seen.document.get::<ConfigMapDocument>();
+            ConfigMapAsk::Replace(current, edit) => {
+                let document = current.document.get::<ConfigMapDocument>();
                 let document = document.ok_or_else(|| self.exchange.foreign())?;
                 self.exchange.replace(document.edited(&edit, self.clock)).await
             }
         };
         match answered? {
             Answered::Object(value) => {
-                let facts = facts(value, self.clock).map_err(|why| self.exchange.unusable(why))?;
+                let facts = facts(value, self.clock).map_err(|reason| self.exchange.unusable(reason))?;
                 Ok(ConfigMapAnswer::Seen(Arc::new(facts)))
             }
             Answered::Absent => Ok(ConfigMapAnswer::Absent),
@@ -64,26 +64,26 @@ impl Requests {
 }
 
 /// Sends one request about a ConfigMap, for a command; every failure is an answer too.
-pub async fn ask(client: Client, place: Place, clock: Clock, ask: ConfigMapAsk) -> ConfigMapAnswer {
-    let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::ConfigMap, place };
-    Requests { exchange, clock }.carry_out(ask).await
+pub async fn ask(client: Client, name: NamespacedName, clock: Clock, ask: ConfigMapAsk) -> ConfigMapAnswer {
+    let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::ConfigMap, name };
+    Requests { exchange, clock }.execute(ask).await
 }
 
-/// A note that a command leaves in our ConfigMap.
+/// An entry that a command stores in our ConfigMap.
 #[derive(Clone, Debug)]
-pub struct Note {
+pub struct ConfigMapEntry {
     /// Prefix of its key; keys with this prefix sort by age.
     pub prefix: &'static str,
     /// The rest of its key.
     pub name: String,
-    /// Its text.
+    /// The value.
     pub text: String,
-    /// Most notes of its kind that stay, including this one: a full ConfigMap has no room for the notes of starts
-    /// (A4).
-    pub most: usize,
+    /// Maximum number of entries with this prefix, including this one: a full ConfigMap has no room for the records of
+    /// process starts (A4).
+    pub max_entries: usize,
 }
 
-impl Note {
+impl ConfigMapEntry {
     /// Returns its key.
     #[must_use]
     pub fn key(&self) -> String {
@@ -91,38 +91,44 @@ impl Note {
     }
 
     /// Returns the edit that adds it to the existing keys.
-    fn edit(&self, there: &BTreeMap<Arc<str>, Text>) -> ConfigMapEdit {
+    fn edit(&self, existing: &BTreeMap<Arc<str>, Text>) -> ConfigMapEdit {
         let key: Arc<str> = Arc::from(self.key());
-        let of_its_kind = there.keys().rev().filter(|other| other.starts_with(self.prefix) && **other != key);
+        let with_prefix =
+            existing.keys().rev().filter(|other| other.starts_with(self.prefix) && **other != key);
         ConfigMapEdit {
-            remove: of_its_kind.skip(self.most.saturating_sub(1)).cloned().collect(),
-            set: BTreeMap::from([(key, Written::Text(Arc::from(self.text.as_str())))]),
+            remove: with_prefix.skip(self.max_entries.saturating_sub(1)).cloned().collect(),
+            set: BTreeMap::from([(key, EditValue::Text(Arc::from(self.text.as_str())))]),
         }
     }
 }
 
-/// Adds a note to a ConfigMap, for a command. Other keys stay unchanged, and a missing ConfigMap is created.
+/// Stores an entry in a ConfigMap, for a command. Creates a missing ConfigMap; keys without the prefix stay unchanged.
 ///
 /// # Errors
 /// The API server refuses or does not answer, or other clients write the ConfigMap on every try.
-pub async fn keep(client: Client, place: Place, clock: Clock, note: &Note) -> Result<(), RequestFailure> {
-    let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::ConfigMap, place };
+pub async fn store_entry(
+    client: Client,
+    name: NamespacedName,
+    clock: Clock,
+    entry: &ConfigMapEntry,
+) -> Result<(), RequestFailure> {
+    let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::ConfigMap, name };
     let requests = Requests { exchange, clock };
-    for _ in 0..ROUNDS {
-        let write = match requests.carry_out(ConfigMapAsk::Get).await {
-            ConfigMapAnswer::Seen(seen) => {
-                let edit = note.edit(&seen.data);
-                ConfigMapAsk::Replace(seen, edit)
+    for _ in 0..MAX_TRIES {
+        let write = match requests.execute(ConfigMapAsk::Get).await {
+            ConfigMapAnswer::Seen(current) => {
+                let edit = entry.edit(&current.data);
+                ConfigMapAsk::Replace(current, edit)
             }
-            ConfigMapAnswer::Absent => ConfigMapAsk::Create(note.edit(&BTreeMap::new())),
+            ConfigMapAnswer::Absent => ConfigMapAsk::Create(entry.edit(&BTreeMap::new())),
             ConfigMapAnswer::Conflict => continue,
-            ConfigMapAnswer::Failed(why) => return Err(why),
+            ConfigMapAnswer::Failed(reason) => return Err(reason),
         };
-        match requests.carry_out(write).await {
+        match requests.execute(write).await {
             ConfigMapAnswer::Seen(_) => return Ok(()),
             // Another client deleted or wrote it after the read.
             ConfigMapAnswer::Absent | ConfigMapAnswer::Conflict => {}
-            ConfigMapAnswer::Failed(why) => return Err(why),
+            ConfigMapAnswer::Failed(reason) => return Err(reason),
         }
     }
     Err(RequestFailure::Other(Arc::from("another client wrote it each time")))
@@ -159,10 +165,10 @@ pub fn facts(value: Value, clock: Clock) -> Result<ConfigMapFacts, &'static str>
 
 impl ConfigMapDocument {
     /// Creates the document of a ConfigMap that does not exist yet.
-    fn new(place: &Place) -> ConfigMapDocument {
+    fn new(name: &NamespacedName) -> ConfigMapDocument {
         let body = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": &*place.name, "namespace": &*place.namespace },
+            "metadata": { "name": &*name.name, "namespace": &*name.namespace },
         });
         let Value::Object(body) = body else { unreachable!("it is written as an object") };
         ConfigMapDocument(body)
@@ -170,13 +176,13 @@ impl ConfigMapDocument {
 
     /// Returns the edited document as the body of a request.
     fn edited(&self, edit: &ConfigMapEdit, clock: Clock) -> Vec<u8> {
-        let mut whole = self.0.clone();
+        let mut document = self.0.clone();
         // A key is in one of the two maps.
-        if let Some(binary) = whole.get_mut("binaryData").and_then(Value::as_object_mut) {
+        if let Some(binary) = document.get_mut("binaryData").and_then(Value::as_object_mut) {
             binary
                 .retain(|key, _| !edit.remove.contains(key.as_str()) && !edit.set.contains_key(key.as_str()));
         }
-        let data = whole.entry("data").or_insert(Value::Null);
+        let data = document.entry("data").or_insert(Value::Null);
         if !data.is_object() {
             *data = Value::Object(Map::new());
         }
@@ -186,15 +192,15 @@ impl ConfigMapDocument {
         }
         for (key, value) in &edit.set {
             let text = match value {
-                Written::Text(text) => text.to_string(),
-                Written::Time(at) => format!("{:.3}", clock.timestamp_of(*at)),
-                Written::Since { head, at, tail } => {
+                EditValue::Text(text) => text.to_string(),
+                EditValue::Time(at) => format!("{:.3}", clock.timestamp_of(*at)),
+                EditValue::Since { head, at, tail } => {
                     format!("{head}\n{SINCE} {:.6}\n{tail}", clock.timestamp_of(*at))
                 }
             };
             data.insert(key.to_string(), text.into());
         }
-        Value::Object(whole).to_string().into_bytes()
+        Value::Object(document).to_string().into_bytes()
     }
 }
 

@@ -34,7 +34,7 @@ const LIST_END: &str = "k8s.io/initial-events-end";
 /// A page of a list.
 #[derive(Debug)]
 pub struct Page {
-    /// Its items, undecodable ones in their places.
+    /// The items in their order, including undecodable ones.
     pub items: Vec<Line>,
     /// The list's resourceVersion.
     pub resource_version: ResourceVersion,
@@ -359,7 +359,7 @@ fn service(object: &[u8]) -> Result<ServiceObject, Arc<str>> {
         other => Err(safe_text(&format!("spec.ipFamilies: {other:?} is neither IPv4 nor IPv6"))),
     });
     let annotations = meta.annotations.as_ref();
-    let says = |key| annotations.and_then(|all| all.get(key)).is_some_and(|value| value == "true");
+    let is_true = |key| annotations.and_then(|all| all.get(key)).is_some_and(|value| value == "true");
     let labels = meta.labels.iter().flatten();
     Ok(ServiceObject {
         key: ServiceKey::new(&*meta.namespace, name),
@@ -372,9 +372,9 @@ fn service(object: &[u8]) -> Result<ServiceObject, Arc<str>> {
         local: raw.spec.external_traffic_policy == "Local",
         deleting: meta.deletion_timestamp.is_some(),
         families: families.collect::<Result<_, _>>()?,
-        paused: says(PAUSE),
+        paused: is_true(PAUSE),
         labels: labels.map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect(),
-        internal: says(INTERNAL),
+        internal: is_true(INTERNAL),
         exposure: number_of(&(
             raw.spec.ports.map(RawValue::get),
             raw.status.load_balancer.map(RawValue::get),

@@ -10,7 +10,7 @@ use model::object::{ANSWER_WITHIN, RequestFailure};
 use pool_core::deployment::{Deployment, Failure, In, Out};
 use serde::Deserialize;
 
-use super::exchange::{Place, exchange, other, refusal, silence};
+use super::exchange::{NamespacedName, exchange, other, refusal, silence};
 use super::watch_stream::escaped;
 use crate::clock::Clock;
 
@@ -21,29 +21,29 @@ pub(super) struct Found(pub(super) Arc<str>);
 
 /// Returns the Deployment that the variables `POD_NAMESPACE` and `DEPLOYMENT_NAME` name; `None` unless both are set.
 #[must_use]
-pub fn named(value: impl Fn(&str) -> Option<String>) -> Option<Place> {
+pub fn named(value: impl Fn(&str) -> Option<String>) -> Option<NamespacedName> {
     let of = |variable| value(variable).filter(|value| !value.is_empty()).map(Arc::from);
-    Some(Place { namespace: of("POD_NAMESPACE")?, name: of("DEPLOYMENT_NAME")? })
+    Some(NamespacedName { namespace: of("POD_NAMESPACE")?, name: of("DEPLOYMENT_NAME")? })
 }
 
 /// Requests the Deployment until it is found, and passes its UID on.
-pub(super) async fn find(client: Client, clock: Clock, place: Place, port: Recipient<Found>) {
+pub(super) async fn find(client: Client, clock: Clock, name: NamespacedName, port: Recipient<Found>) {
     let (mut machine, mut outputs) = (Deployment::default(), Vec::new());
     machine.step(clock.now(), In::Start, &mut outputs);
     loop {
         for output in std::mem::take(&mut outputs) {
             match output {
                 Out::Ask => {
-                    let answer = ask(&client, &place).await;
+                    let answer = request(&client, &name).await;
                     machine.step(clock.now(), In::Answered(answer), &mut outputs);
                 }
                 Out::Found(uid) => {
-                    tracing::info!(deployment = %place, "events about this controller are attached to its Deployment");
+                    tracing::info!(deployment = %name, "events about this controller are attached to its Deployment");
                     if port.send(Found(uid)).await.is_err() {
                         tracing::debug!("the Deployment was found after the end");
                     }
                 }
-                Out::Missing(failure) => log_missing(&place, failure),
+                Out::Missing(failure) => log_missing(&name, failure),
             }
         }
         if outputs.is_empty() {
@@ -54,8 +54,8 @@ pub(super) async fn find(client: Client, clock: Clock, place: Place, port: Recip
     }
 }
 
-async fn ask(client: &Client, place: &Place) -> Result<Arc<str>, Failure> {
-    let (namespace, name) = (escaped(&place.namespace), escaped(&place.name));
+async fn request(client: &Client, name: &NamespacedName) -> Result<Arc<str>, Failure> {
+    let (namespace, name) = (escaped(&name.namespace), escaped(&name.name));
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
     let answer = tokio::time::timeout(ANSWER_WITHIN, exchange(client, Method::GET, path, Vec::new())).await;
     let (status, body) = answer.unwrap_or_else(|_| Err(silence())).map_err(failure)?;
@@ -70,10 +70,10 @@ async fn ask(client: &Client, place: &Place) -> Result<Arc<str>, Failure> {
     }
 }
 
-fn failure(why: RequestFailure) -> Failure {
-    match why {
-        RequestFailure::Denied(why) => Failure::Denied(why),
-        RequestFailure::Other(why) => Failure::Other(why),
+fn failure(reason: RequestFailure) -> Failure {
+    match reason {
+        RequestFailure::Denied(reason) => Failure::Denied(reason),
+        RequestFailure::Other(reason) => Failure::Other(reason),
     }
 }
 
@@ -87,20 +87,20 @@ struct Metadata {
     uid: String,
 }
 
-fn log_missing(place: &Place, failure: Failure) {
-    let (why, remedy) = match failure {
+fn log_missing(name: &NamespacedName, failure: Failure) {
+    let (reason, remedy) = match failure {
         Failure::Absent => (
             Arc::from("there is no such Deployment"),
-            "set DEPLOYMENT_NAME to the name of the Deployment of this pod, or leave it out where there is none",
+            "set DEPLOYMENT_NAME to the name of this Pod's Deployment, or remove the variable if there is none",
         ),
-        Failure::Denied(why) => {
-            (why, "let the service account get this Deployment (apps/v1), as docs/rbac.yaml has it")
+        Failure::Denied(reason) => {
+            (reason, "let the service account get this Deployment (apps/v1), as docs/rbac.yaml has it")
         }
-        Failure::Other(why) => (why, "none, it is asked for again"),
+        Failure::Other(reason) => (reason, "none; the request is repeated"),
     };
     tracing::warn!(
-        deployment = %place,
-        %why,
+        deployment = %name,
+        %reason,
         remedy,
         "the Deployment of this controller cannot be read, so events about it are attached to its Pod or Lease"
     );

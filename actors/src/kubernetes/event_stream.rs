@@ -7,8 +7,8 @@ use std::sync::Arc;
 use reporting::events::Event;
 use tokio::sync::broadcast::{Receiver, Sender};
 
-/// How many events a listener may lag behind.
-const BEHIND: usize = 256;
+/// Maximum number of events that a listener may lag behind.
+const MAX_LAG: usize = 256;
 
 /// An event in the stream.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl EventPublisher {
     /// Creates a stream without events, and its subscription side.
     #[must_use]
     pub fn new() -> (EventPublisher, EventSubscription) {
-        let listeners = Sender::new(BEHIND);
+        let listeners = Sender::new(MAX_LAG);
         let subscription = EventSubscription(listeners.clone());
         (EventPublisher { listeners, last: 0 }, subscription)
     }
@@ -111,14 +111,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h3_news_is_told_and_numbered_without_gaps() {
+    async fn h3_new_events_are_published_and_numbered_without_gaps() {
         let (mut publisher, subscription) = EventPublisher::new();
         publisher.publish(object(), &event(1, true));
         let mut received = subscription.listen();
         publisher.publish(object(), &event(1, false));
         assert!(
             matches!(received.try_recv(), Err(TryRecvError::Empty)),
-            "it was told before there was a listener"
+            "it was published before there was a listener"
         );
         publisher.publish(object(), &event(2, true));
         let event = received.recv().await.expect("the publisher is there");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h3_who_is_slow_holds_nobody_up_and_is_told_how_many_were_missed() {
+    async fn h3_a_slow_listener_delays_nothing_and_gets_the_number_of_missed_events() {
         let (mut publisher, subscription) = EventPublisher::new();
         let mut received = subscription.listen();
         for count in 1..=300 {

@@ -18,19 +18,19 @@ use super::sanitize::{chain, safe_text, status_text_without};
 use super::watch_stream::escaped;
 use crate::azure::Effects;
 
-/// How long to wait for the message of a refused watch; its status is sufficient.
+/// Timeout for the message of a refused watch; its status is sufficient.
 const BODY_WITHIN: Duration = Duration::from_secs(2);
 
 /// Namespace and name of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct NamespacedName {
     /// Its namespace.
     pub namespace: Arc<str>,
     /// Its name.
     pub name: Arc<str>,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for NamespacedName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
@@ -46,8 +46,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The kind in the singular, as operators write it.
-    fn name(self) -> &'static str {
+    /// Returns the name of the kind.
+    fn as_str(self) -> &'static str {
         match self {
             Kind::Lease => "Lease",
             Kind::ConfigMap => "ConfigMap",
@@ -87,7 +87,7 @@ pub(super) struct Exchange {
     pub(super) client: Client,
     pub(super) effects: Effects,
     pub(super) kind: Kind,
-    pub(super) place: Place,
+    pub(super) name: NamespacedName,
 }
 
 impl Exchange {
@@ -108,8 +108,8 @@ impl Exchange {
 
     /// Watches the object from its current state, for the requested time; returns the body of the answer.
     pub(super) async fn watch(&self, seconds: u64) -> Result<Body, RequestFailure> {
-        let collection = self.kind.collection(&self.place.namespace);
-        let name = escaped(&self.place.name);
+        let collection = self.kind.collection(&self.name.namespace);
+        let name = escaped(&self.name.name);
         let path =
             format!("{collection}?watch=true&fieldSelector=metadata.name%3D{name}&timeoutSeconds={seconds}");
         let head = send(&self.client, Method::GET, path, JSON, Vec::new());
@@ -128,11 +128,11 @@ impl Exchange {
             (Effects::Carried, _) | (Effects::Withheld, Verb::Read) => {}
             // The machines do not send these; this is the last place that can guarantee it (C4).
             (Effects::Withheld, Verb::Create | Verb::Replace) => {
-                return Err(other(&format!("a dry run writes no {}", self.kind.name())));
+                return Err(other(&format!("a dry run writes no {}", self.kind.as_str())));
             }
         }
-        let collection = self.kind.collection(&self.place.namespace);
-        let object = || format!("{collection}/{}", escaped(&self.place.name));
+        let collection = self.kind.collection(&self.name.namespace);
+        let object = || format!("{collection}/{}", escaped(&self.name.name));
         let request = match verb {
             Verb::Read => exchange(&self.client, Method::GET, object(), body),
             Verb::Create => exchange(&self.client, Method::POST, collection, body),
@@ -154,14 +154,14 @@ impl Exchange {
         }
     }
 
-    /// A state from the server that cannot be used.
-    pub(super) fn unusable(&self, why: &str) -> RequestFailure {
-        other(&format!("{} {}: {why}", self.kind.name(), self.place))
+    /// Returns the failure for a state from the server that cannot be used.
+    pub(super) fn unusable(&self, reason: &str) -> RequestFailure {
+        other(&format!("{} {}: {reason}", self.kind.as_str(), self.name))
     }
 
-    /// A replacement of a state that was not read here.
+    /// Returns the failure for the replacement of a state that this port has not read.
     pub(super) fn foreign(&self) -> RequestFailure {
-        other(&format!("the document of the {} was not read by this port", self.kind.name()))
+        other(&format!("the document of the {} was not read by this port", self.kind.as_str()))
     }
 }
 
@@ -210,12 +210,12 @@ pub(super) async fn exchange_of(
     Ok((status, body.to_bytes().into()))
 }
 
-/// Failure for an answer that is not a success and whose status alone is not decisive.
+/// Returns the failure for an answer that is not a success.
 pub(super) fn refusal(status: StatusCode, body: &[u8]) -> RequestFailure {
     refusal_without(status, body, &[])
 }
 
-/// Like [`refusal`], without these secrets, which the answer may repeat.
+/// Returns the failure as [`refusal`] does, without these secrets, which the answer may repeat.
 pub(super) fn refusal_without(status: StatusCode, body: &[u8], known: &[&str]) -> RequestFailure {
     let text = Arc::from(status_text_without(status, body, known));
     match status {
@@ -224,12 +224,12 @@ pub(super) fn refusal_without(status: StatusCode, body: &[u8], known: &[&str]) -
     }
 }
 
-/// Failure without a status; its text may quote an answer.
-pub(super) fn other(why: &str) -> RequestFailure {
-    RequestFailure::Other(safe_text(why))
+/// Returns a failure without a status; its text may quote an answer.
+pub(super) fn other(reason: &str) -> RequestFailure {
+    RequestFailure::Other(safe_text(reason))
 }
 
-/// Failure for an answer that did not arrive within [`ANSWER_WITHIN`].
+/// Returns the failure for an answer that did not arrive within [`ANSWER_WITHIN`].
 pub(super) fn silence() -> RequestFailure {
     other(&format!("the API server did not answer within {} s", ANSWER_WITHIN.as_secs()))
 }

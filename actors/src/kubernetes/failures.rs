@@ -15,7 +15,7 @@ use super::exchange::{exchange, other, refusal};
 use super::watch_stream::escaped;
 
 /// Time limit of the whole count.
-const WITHIN: Duration = Duration::from_secs(10);
+const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Events per page.
 const PAGE: u32 = 500;
 /// Most pages that are read.
@@ -41,19 +41,19 @@ impl Counter {
     /// Returns the number of failures not older than `since`; `None` if the events cannot be read.
     pub(super) async fn count(&self, since: Timestamp) -> Option<u32> {
         let since = since.saturating_sub(RESOLUTION).unwrap_or(Timestamp::MIN);
-        match tokio::time::timeout(WITHIN, pages(&self.client, since)).await {
+        match tokio::time::timeout(COUNT_TIMEOUT, pages(&self.client, since)).await {
             Ok(Ok(count)) => {
                 self.denied.store(false, Ordering::Relaxed);
                 return Some(count);
             }
-            Ok(Err(RequestFailure::Denied(why))) if !self.denied.swap(true, Ordering::Relaxed) => {
+            Ok(Err(RequestFailure::Denied(reason))) if !self.denied.swap(true, Ordering::Relaxed) => {
                 let remedy = "let the service account list events in all namespaces; until then the shared Lease is \
                               left to others after each hold";
-                tracing::warn!(%why, remedy, "the API server does not let lock failures be counted");
+                tracing::warn!(%reason, remedy, "the API server does not let lock failures be counted");
             }
             Ok(Err(failure)) => {
-                let why = failure.into_why();
-                tracing::debug!(%why, "the lock failures of the cloud-controller-manager cannot be counted");
+                let reason = failure.into_why();
+                tracing::debug!(%reason, "the lock failures of the cloud-controller-manager cannot be counted");
             }
             Err(_) => {
                 tracing::debug!("counting the lock failures of the cloud-controller-manager took too long");

@@ -27,30 +27,30 @@ use tokio::time::Instant;
 use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
 
-use super::exchange::{Answered, Exchange, Kind, Place, other};
+use super::exchange::{Answered, Exchange, Kind, NamespacedName, other};
 use super::sanitize::chain;
 use crate::azure::Effects;
 use crate::clock::Clock;
 use document::LeaseDocument;
 pub(super) use log::{LeaseLog, LeaseRequestKind};
 
-/// How much longer than requested a watch may last.
-const GRACE: Duration = Duration::from_secs(2);
-/// How long a watch that starts with an older state than the known one waits for that one: the server's cache lags
+/// Time that a watch may last longer than requested.
+const WATCH_GRACE: Duration = Duration::from_secs(2);
+/// Time that a watch waits for the known state after it has started with an older one: the server's cache may lag
 /// behind.
-const LAG: Duration = Duration::from_secs(2);
+const CACHE_LAG: Duration = Duration::from_secs(2);
 /// A watch that breaks after this time counts as closed: connections are cut now and then.
-const ROUTINE: Duration = Duration::from_secs(10);
+const ROUTINE_CLOSE_AFTER: Duration = Duration::from_secs(10);
 /// Longest accepted line of a watch.
 const MAX_LINE: usize = 1 << 20;
 
-/// Places of both Leases.
+/// Namespaces and names of both Leases.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Places {
+pub struct LeaseNames {
     /// Our own (W8).
-    pub own: Place,
+    pub own: NamespacedName,
     /// The one that the cloud-controller-manager takes too (W7).
-    pub shared: Place,
+    pub shared: NamespacedName,
 }
 
 /// Sends requests about one Lease.
@@ -62,14 +62,20 @@ pub(super) struct Requests {
 }
 
 /// Sends one request about a Lease, for a command; every failure is an answer too.
-pub async fn ask(client: Client, place: Place, clock: Clock, lease: LeaseName, ask: LeaseAsk) -> LeaseAnswer {
-    let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::Lease, place };
-    Requests { exchange, clock, lease }.carry_out(ask).await
+pub async fn ask(
+    client: Client,
+    name: NamespacedName,
+    clock: Clock,
+    lease: LeaseName,
+    ask: LeaseAsk,
+) -> LeaseAnswer {
+    let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::Lease, name };
+    Requests { exchange, clock, lease }.execute(ask).await
 }
 
 impl Requests {
     /// Sends one request; every failure is an answer too.
-    pub(super) async fn carry_out(&self, ask: LeaseAsk) -> LeaseAnswer {
+    pub(super) async fn execute(&self, ask: LeaseAsk) -> LeaseAnswer {
         self.attempt(ask).await.unwrap_or_else(LeaseAnswer::Failed)
     }
 
@@ -77,11 +83,11 @@ impl Requests {
         let answered = match ask {
             LeaseAsk::Get => self.exchange.read().await,
             LeaseAsk::Create(edit) => {
-                let new = LeaseDocument::new(&self.exchange.place);
+                let new = LeaseDocument::new(&self.exchange.name);
                 self.exchange.create(new.edited(&edit, self.clock)).await
             }
-            LeaseAsk::Replace(seen, edit) => {
-                let document = seen.document.get::<LeaseDocument>();
+            LeaseAsk::Replace(current, edit) => {
+                let document = current.document.get::<LeaseDocument>();
                 let document = document.ok_or_else(|| self.exchange.foreign())?;
                 self.exchange.replace(document.edited(&edit, self.clock)).await
             }
@@ -109,7 +115,7 @@ impl Requests {
         let seconds = u64::try_from(span.as_millis().div_ceil(1_000).max(1)).unwrap_or(u64::MAX);
         let body = self.exchange.watch(seconds).await?.into_data_stream();
         let bytes = StreamReader::new(body.map_err(std::io::Error::other));
-        let within = Duration::from_secs(seconds).saturating_add(GRACE);
+        let within = Duration::from_secs(seconds).saturating_add(WATCH_GRACE);
         let result = tokio::time::timeout(within, self.first_change(from, bytes)).await;
         result.unwrap_or_else(|_| Err(other("the watch did not end in time")))
     }
@@ -125,12 +131,12 @@ impl Requests {
         loop {
             let line = match &state {
                 WatchState::Nothing => tokio::time::timeout(ANSWER_WITHIN, lines.next()).await,
-                WatchState::Older(_) => tokio::time::timeout(LAG, lines.next()).await,
+                WatchState::Older(_) => tokio::time::timeout(CACHE_LAG, lines.next()).await,
                 WatchState::Known => Ok(lines.next().await),
             };
             let line = match (line, state) {
                 // The next watch starts with the current state, so nothing is lost with this connection.
-                (Ok(Some(Err(_))), WatchState::Known) if began.elapsed() >= ROUTINE => {
+                (Ok(Some(Err(_))), WatchState::Known) if began.elapsed() >= ROUTINE_CLOSE_AFTER => {
                     return Ok(LeaseAnswer::Unchanged);
                 }
                 (Ok(Some(line)), before) => {

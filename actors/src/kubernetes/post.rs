@@ -13,8 +13,9 @@ use reporting::events::{COMPONENT, Event, Place, PostFailure, Severity};
 use serde_json::{Value, json};
 
 use super::event_stream::Object;
+use super::exchange::NamespacedName;
+use super::sanitize;
 use super::watch_stream::escaped;
-use super::{exchange, sanitize};
 use crate::clock::Clock;
 
 /// Time limit of one request.
@@ -30,19 +31,20 @@ const MAX_MESSAGE: usize = 1024;
 pub struct Reporter {
     /// Name of the Pod, or empty.
     instance: Arc<str>,
-    itself: Itself,
+    involved_process: InvolvedProcess,
     /// Deployment that runs this process, if configured.
-    deployment: Option<exchange::Place>,
+    deployment: Option<NamespacedName>,
     /// Start of this process in nanoseconds since 1970. With the number of an Event, it forms a name that no other
     /// process uses.
     start: i128,
 }
 
+/// The object that events about this process are attached to.
 #[derive(Clone, Debug)]
-enum Itself {
-    Deployment { place: exchange::Place, uid: Arc<str> },
+enum InvolvedProcess {
+    Deployment { name: NamespacedName, uid: Arc<str> },
     Pod(Pod),
-    Lease(exchange::Place),
+    Lease(NamespacedName),
 }
 
 /// The Pod that this process runs in.
@@ -69,25 +71,25 @@ impl Reporter {
     /// and if none is configured, they are attached to its Pod, or to our own Lease if the Pod is not known.
     #[must_use]
     pub fn new(
-        deployment: Option<exchange::Place>,
+        deployment: Option<NamespacedName>,
         pod: Option<Pod>,
-        own: &exchange::Place,
+        own: &NamespacedName,
         clock: Clock,
     ) -> Reporter {
         let instance = pod.as_ref().map_or_else(|| Arc::from(""), |pod| Arc::clone(&pod.name));
-        let itself = pod.map_or_else(|| Itself::Lease(own.clone()), Itself::Pod);
-        Reporter { instance, itself, deployment, start: clock.wall().as_nanosecond() }
+        let involved_process = pod.map_or_else(|| InvolvedProcess::Lease(own.clone()), InvolvedProcess::Pod);
+        Reporter { instance, involved_process, deployment, start: clock.wall().as_nanosecond() }
     }
 
     /// Returns the Deployment to look for.
-    pub(super) fn deployment(&self) -> Option<&exchange::Place> {
+    pub(super) fn deployment(&self) -> Option<&NamespacedName> {
         self.deployment.as_ref()
     }
 
     /// Records the UID of the Deployment.
     pub(super) fn set_deployment_uid(&mut self, uid: Arc<str>) {
-        if let Some(place) = self.deployment.clone() {
-            self.itself = Itself::Deployment { place, uid };
+        if let Some(name) = self.deployment.clone() {
+            self.involved_process = InvolvedProcess::Deployment { name, uid };
         }
     }
 }
@@ -116,22 +118,22 @@ pub(super) fn object_of(subject: &Subject, reporter: &Reporter) -> Object {
             name: name.shared(),
             uid: Some(uid.shared()),
         },
-        Subject::Controller => match &reporter.itself {
-            Itself::Deployment { place: exchange::Place { namespace, name }, uid } => Object {
+        Subject::Controller => match &reporter.involved_process {
+            InvolvedProcess::Deployment { name: NamespacedName { namespace, name }, uid } => Object {
                 api_version: "apps/v1",
                 kind: "Deployment",
                 namespace: Some(Arc::clone(namespace)),
                 name: Arc::clone(name),
                 uid: Some(Arc::clone(uid)),
             },
-            Itself::Pod(Pod { namespace, name, uid }) => Object {
+            InvolvedProcess::Pod(Pod { namespace, name, uid }) => Object {
                 api_version: "v1",
                 kind: "Pod",
                 namespace: Some(Arc::clone(namespace)),
                 name: Arc::clone(name),
                 uid: Some(Arc::clone(uid)),
             },
-            Itself::Lease(exchange::Place { namespace, name }) => Object {
+            InvolvedProcess::Lease(NamespacedName { namespace, name }) => Object {
                 api_version: "coordination.k8s.io/v1",
                 kind: "Lease",
                 namespace: Some(Arc::clone(namespace)),
@@ -170,25 +172,25 @@ pub(super) async fn write(
             let body = manifest(event, involved, &name, reporter, clock);
             match send(client, Method::POST, &events, "application/json", &body).await {
                 Ok(()) => Ok(name),
-                Err(Refused::Status(StatusCode::CONFLICT, _)) => Err(PostFailure::Exists(name)),
-                Err(refused) => Err(failure(refused)),
+                Err(SendFailure::Status(StatusCode::CONFLICT, _)) => Err(PostFailure::Exists(name)),
+                Err(failed) => Err(failure(failed)),
             }
         }
         Place::Existing(name) => {
             let path = format!("{events}/{}", escaped(name));
-            let body = change(event, clock);
+            let body = changing_fields(event, clock);
             match send(client, Method::PATCH, &path, "application/merge-patch+json", &body).await {
                 Ok(()) => Ok(Arc::clone(name)),
-                Err(Refused::Status(StatusCode::NOT_FOUND, _)) => Err(PostFailure::Gone),
-                Err(Refused::Status(StatusCode::CONFLICT, _)) => Err(PostFailure::Transient(None)),
-                Err(refused) => Err(failure(refused)),
+                Err(SendFailure::Status(StatusCode::NOT_FOUND, _)) => Err(PostFailure::Gone),
+                Err(SendFailure::Status(StatusCode::CONFLICT, _)) => Err(PostFailure::Transient(None)),
+                Err(failed) => Err(failure(failed)),
             }
         }
     }
 }
 
-/// Why a request failed.
-enum Refused {
+/// Failure of a request.
+enum SendFailure {
     /// No answer, or the server is temporarily unable; with its `Retry-After`.
     ForNow(Option<Duration>),
     /// An answer with this status and this text.
@@ -197,10 +199,10 @@ enum Refused {
     Impossible(String),
 }
 
-fn failure(refused: Refused) -> PostFailure {
-    match refused {
-        Refused::ForNow(retry_after) => PostFailure::Transient(retry_after),
-        Refused::Status(_, text) | Refused::Impossible(text) => PostFailure::Final(Arc::from(text)),
+fn failure(failed: SendFailure) -> PostFailure {
+    match failed {
+        SendFailure::ForNow(retry_after) => PostFailure::Transient(retry_after),
+        SendFailure::Status(_, text) | SendFailure::Impossible(text) => PostFailure::Final(Arc::from(text)),
     }
 }
 
@@ -210,18 +212,18 @@ async fn send(
     path: &str,
     content: &str,
     body: &Value,
-) -> Result<(), Refused> {
+) -> Result<(), SendFailure> {
     let request = Request::builder()
         .method(method)
         .uri(path)
         .header(http::header::CONTENT_TYPE, content)
         .body(Body::from(body.to_string().into_bytes()))
-        .map_err(|error| Refused::Impossible(error.to_string()))?;
+        .map_err(|error| SendFailure::Impossible(error.to_string()))?;
     let answer = match tokio::time::timeout(TIMEOUT, client.send(request)).await {
-        Err(_) => return Err(Refused::ForNow(None)),
+        Err(_) => return Err(SendFailure::ForNow(None)),
         Ok(Err(error)) => {
             tracing::debug!(error = %sanitize::chain(&error), "no answer to an event");
-            return Err(Refused::ForNow(None));
+            return Err(SendFailure::ForNow(None));
         }
         Ok(Ok(answer)) => answer,
     };
@@ -230,14 +232,14 @@ async fn send(
         return Ok(());
     }
     if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
-        return Err(Refused::ForNow(super::watch_stream::retry_after(answer.headers())));
+        return Err(SendFailure::ForNow(super::watch_stream::retry_after(answer.headers())));
     }
     let body = tokio::time::timeout(TIMEOUT, answer.into_body().collect_bytes()).await;
     let body = body.ok().and_then(Result::ok).unwrap_or_default();
-    Err(Refused::Status(status, sanitize::status_text(status, &body)))
+    Err(SendFailure::Status(status, sanitize::status_text(status, &body)))
 }
 
-/// client-go's format: the name of the object, a dot and hexadecimal nanoseconds.
+/// Returns the name of an Event in client-go's format: the name of the object, a dot and hexadecimal nanoseconds.
 fn name_of(object: &str, start: i128, serial: u64) -> String {
     let stem: String = object.chars().take(MAX_STEM).collect();
     let stem = stem.trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric());
@@ -252,21 +254,21 @@ fn manifest(event: &Event, involved: Involved, name: &str, reporter: &Reporter, 
         "source": { "component": COMPONENT }, "firstTimestamp": seconds(clock.timestamp_of(event.first)),
         "reportingComponent": COMPONENT, "reportingInstance": &*reporter.instance,
     });
-    if let (Value::Object(all), Value::Object(newest)) = (&mut manifest, change(event, clock)) {
+    if let (Value::Object(all), Value::Object(newest)) = (&mut manifest, changing_fields(event, clock)) {
         all.extend(newest);
     }
     manifest
 }
 
-/// The fields that change when an event occurs again.
-fn change(event: &Event, clock: Clock) -> Value {
+/// Returns the fields that change when an event occurs again.
+fn changing_fields(event: &Event, clock: Clock) -> Value {
     let count = i32::try_from(event.count).unwrap_or(i32::MAX);
     let last = seconds(clock.timestamp_of(event.last));
     let message = Printable::line_within(&event.message, MAX_MESSAGE);
     json!({ "count": count, "lastTimestamp": last, "message": message.as_str() })
 }
 
-/// A time in the format of core/v1 Events.
+/// Returns a time in the format of core/v1 Events.
 fn seconds(time: Timestamp) -> String {
     format!("{time:.0}")
 }
@@ -285,20 +287,20 @@ pub(super) fn log(event: &Event, posted: bool, failure: Option<&PostFailure>) {
             Severity::Normal => tracing::debug!(about, reason, text = %message, count, posted, "event"),
         },
         Some(PostFailure::Gone | PostFailure::Exists(_)) => {
-            tracing::debug!(about, reason, ?failure, "an event is not where it was thought to be");
+            tracing::debug!(about, reason, ?failure, "an event does not exist, or exists already");
         }
         Some(PostFailure::Transient(retry_after)) => {
             tracing::info!(
                 about,
                 reason,
                 ?retry_after,
-                "the API server did not take an event; it is tried again"
+                "the API server did not accept an event; it is sent again"
             );
         }
-        Some(PostFailure::Final(why)) => {
-            let remedy = "HTTP 401 or 403: let the service account create and patch events in all namespaces; else \
-                          none. A Warning is posted again each minute while what it reports holds";
-            tracing::warn!(about, reason, text = %message, %why, remedy, "the API server refuses an event");
+        Some(PostFailure::Final(error)) => {
+            let remedy = "HTTP 401 or 403: let the service account create and patch events in all namespaces; otherwise \
+                          none. A Warning is posted again each minute while its condition holds";
+            tracing::warn!(about, reason, text = %message, %error, remedy, "the API server refuses an event");
         }
     }
 }

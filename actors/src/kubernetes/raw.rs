@@ -13,8 +13,8 @@ pub(super) const EMPTY: [&str; 5] = [
     "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
 ];
 
-/// Answers each request according to its first line, and closes the connection unless `goes_on`. Returns the URL.
-pub(super) async fn serve(answer: impl Fn(&str) -> String + Send + 'static, goes_on: bool) -> String {
+/// Answers each request according to its first line, and closes the connection unless `keep_open`. Returns the URL.
+pub(super) async fn serve(answer: impl Fn(&str) -> String + Send + 'static, keep_open: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
     drop(tokio::spawn(async move {
@@ -22,7 +22,7 @@ pub(super) async fn serve(answer: impl Fn(&str) -> String + Send + 'static, goes
             let Some(line) = request(&mut socket).await else { continue };
             let sent = socket.write_all(answer(&line).as_bytes()).await;
             let mut rest = Vec::new();
-            while goes_on && sent.is_ok() && socket.read_buf(&mut rest).await.is_ok_and(|read| read > 0) {}
+            while keep_open && sent.is_ok() && socket.read_buf(&mut rest).await.is_ok_and(|read| read > 0) {}
         }
     }));
     url

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::exchange::{exchange, refusal_without};
 use super::sanitize::safe_text_without;
-use auth_cache::{Question, VerdictCache};
+use auth_cache::{CacheKey, VerdictCache};
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -38,10 +38,10 @@ pub enum Verdict {
 
 /// Number of concurrent reviews. Any client that reaches the listener can request one, and renewals of leadership
 /// must not wait behind them at the API server.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 
-/// How long a request waits for its turn.
-const TURN_WITHIN: Duration = Duration::from_secs(3);
+/// Timeout of a request that waits for a permit.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Requests reviews from the API server.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ pub struct Reviewer {
     client: Client,
     /// Runtime of all requests to the API server.
     runtime: Handle,
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     /// Cached verdicts; read and replaced on the threads of all listeners.
     cache: Arc<ArcSwap<VerdictCache>>,
 }
@@ -61,70 +61,71 @@ impl Reviewer {
         Reviewer {
             client,
             runtime: Handle::current(),
-            turns: Arc::new(Semaphore::new(AT_ONCE)),
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT)),
             cache: Arc::new(ArcSwap::from_pointee(VerdictCache::default())),
         }
     }
 
-    /// Returns a reviewer with its own turns: requests to another listener do not delay requests here.
+    /// Returns a reviewer with its own limit of concurrent reviews: requests to another listener do not delay requests
+    /// here.
     #[must_use]
-    pub fn apart(&self) -> Reviewer {
-        Reviewer { turns: Arc::new(Semaphore::new(AT_ONCE)), ..self.clone() }
+    pub fn with_own_limit(&self) -> Reviewer {
+        Reviewer { permits: Arc::new(Semaphore::new(MAX_CONCURRENT)), ..self.clone() }
     }
 
     /// Reviews a token: its user, and whether that user may use this verb on this path.
     pub async fn review(&self, token: &str, path: &str, verb: &str) -> Verdict {
-        match self.turn().await {
-            Ok(turn) => self.run_review(turn, [token, path, verb], None).await,
+        match self.permit().await {
+            Ok(permit) => self.run_review(permit, [token, path, verb], None).await,
             Err(failure) => Verdict::Unanswered(failure),
         }
     }
 
     /// Reviews a token, or returns a verdict of the last 10 s: for resources that clients read repeatedly. Equal
-    /// concurrent requests cause at most one review per free turn.
-    pub async fn review_lately(&self, token: &str, path: &str, verb: &str) -> Verdict {
-        let question = Question::new(token, path, verb);
-        let known = || self.cache.load().of(Instant::now(), question).cloned();
-        if let Some(verdict) = known() {
+    /// concurrent requests cause at most one review per free permit.
+    pub async fn review_cached(&self, token: &str, path: &str, verb: &str) -> Verdict {
+        let key = CacheKey::new(token, path, verb);
+        let cached = || self.cache.load().of(Instant::now(), key).cloned();
+        if let Some(verdict) = cached() {
             return verdict;
         }
-        let turn = match self.turn().await {
-            Ok(turn) => turn,
+        let permit = match self.permit().await {
+            Ok(permit) => permit,
             Err(failure) => return Verdict::Unanswered(failure),
         };
-        if let Some(verdict) = known() {
+        if let Some(verdict) = cached() {
             return verdict;
         }
-        self.run_review(turn, [token, path, verb], Some((Instant::now(), question))).await
+        self.run_review(permit, [token, path, verb], Some((Instant::now(), key))).await
     }
 
-    async fn turn(&self) -> Result<OwnedSemaphorePermit, RequestFailure> {
-        match tokio::time::timeout(TURN_WITHIN, Arc::clone(&self.turns).acquire_owned()).await {
-            Ok(Ok(turn)) => Ok(turn),
-            Ok(Err(_)) | Err(_) => Err(RequestFailure::Other("too many others are being judged".into())),
+    async fn permit(&self) -> Result<OwnedSemaphorePermit, RequestFailure> {
+        match tokio::time::timeout(PERMIT_TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) | Err(_) => Err(RequestFailure::Other("too many reviews are in progress".into())),
         }
     }
 
     /// Runs a review on the runtime of all other requests, and to its end even if the client has gone. Connections to
     /// the API server are shared with renewals of leadership: they must neither depend on a listener's thread nor be
-    /// closed by clients. The verdict is cached before the next request gets the turn.
+    /// closed by clients. The verdict is cached before the next request gets the permit.
     async fn run_review(
         &self,
-        turn: OwnedSemaphorePermit,
-        asked: [&str; 3],
-        question: Option<(Instant, Question)>,
+        permit: OwnedSemaphorePermit,
+        request: [&str; 3],
+        key: Option<(Instant, CacheKey)>,
     ) -> Verdict {
-        let (this, [token, path, verb]) = (self.clone(), asked.map(str::to_owned));
+        let (this, [token, path, verb]) = (self.clone(), request.map(str::to_owned));
         let task = self.runtime.spawn(async move {
-            let _turn = turn;
+            let _permit = permit;
             let verdict = this.decide(&token, &path, &verb).await.unwrap_or_else(Verdict::Unanswered);
-            if let Some((since, question)) = question {
-                this.cache.rcu(|cache| cache.with(since, question, &verdict));
+            if let Some((since, key)) = key {
+                this.cache.rcu(|cache| cache.with(since, key, &verdict));
             }
             verdict
         });
-        let ends = |_| Verdict::Unanswered(RequestFailure::Other("the process ends".into()));
-        task.await.unwrap_or_else(ends)
+        let shutting_down = |_| Verdict::Unanswered(RequestFailure::Other("the process ends".into()));
+        task.await.unwrap_or_else(shutting_down)
     }
 
     async fn decide(&self, token: &str, path: &str, verb: &str) -> Result<Verdict, RequestFailure> {
@@ -164,8 +165,8 @@ impl Reviewer {
         let request = exchange(&self.client, Method::POST, path.to_owned(), body);
         let answer = tokio::time::timeout(ANSWER_WITHIN, request).await;
         let silence = || {
-            let safe_text_of = format!("the API server did not answer within {} s", ANSWER_WITHIN.as_secs());
-            RequestFailure::Other(safe_text_of.into())
+            let reason = format!("the API server did not answer within {} s", ANSWER_WITHIN.as_secs());
+            RequestFailure::Other(reason.into())
         };
         let (status, body) = answer.unwrap_or_else(|_| Err(silence()))?;
         if !matches!(status, StatusCode::OK | StatusCode::CREATED) {
@@ -173,7 +174,7 @@ impl Reviewer {
         }
         let mut answer: Value = serde_json::from_slice(&body)
             .map_err(|error| format!("a review cannot be read: {error}"))
-            .map_err(|why| RequestFailure::Other(safe_text_without(&why, &[token])))?;
+            .map_err(|reason| RequestFailure::Other(safe_text_without(&reason, &[token])))?;
         Ok(answer.get_mut("status").map(Value::take).unwrap_or_default())
     }
 }
@@ -189,33 +190,33 @@ mod tests {
 
     use super::*;
 
-    /// An API server, and a reviewer that uses it.
-    async fn run_review() -> (Fakes, Reviewer) {
+    /// Returns an API server, and a reviewer that uses it.
+    async fn start() -> (Fakes, Reviewer) {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let mut config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));
         config.default_retry = false;
         (fakes, Reviewer::new(Client::try_from(config).expect("a client")))
     }
 
-    /// Number of tokens that the API server has reviewed.
+    /// Returns the number of tokens that the API server has reviewed.
     async fn token_reviews(fakes: &Fakes) -> u64 {
         fakes.cluster.ask(|cluster, _| cluster.model.fault_effects().token_reviews).await
     }
 
     #[tokio::test]
     async fn h2_a_recent_verdict_is_reused_unless_a_new_one_is_asked_for() {
-        let (fakes, reviewer) = run_review().await;
+        let (fakes, reviewer) = start().await;
         let path = "/azure-backend-pool-controller/api/v1/status";
         for (token, verdict) in [("a-token", "Allowed"), ("outsiders-token", "Denied"), ("nobody", "Unknown")]
         {
             let before = token_reviews(&fakes).await;
             for _ in 0..3 {
-                let given = format!("{:?}", reviewer.review_lately(token, path, "get").await);
-                assert!(given.starts_with(verdict), "{given}");
+                let verdict_text = format!("{:?}", reviewer.review_cached(token, path, "get").await);
+                assert!(verdict_text.starts_with(verdict), "{verdict_text}");
             }
             assert_eq!(token_reviews(&fakes).await, before + 1, "{token}");
-            reviewer.review_lately(token, path, "put").await;
-            reviewer.review_lately(token, "/other", "get").await;
+            reviewer.review_cached(token, path, "put").await;
+            reviewer.review_cached(token, "/other", "get").await;
             assert_eq!(token_reviews(&fakes).await, before + 3, "another question");
             reviewer.review(token, path, "get").await;
             assert_eq!(token_reviews(&fakes).await, before + 4, "as it is now");
@@ -223,47 +224,51 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h2_that_nobody_answered_is_not_kept() {
-        let (fakes, reviewer) = run_review().await;
-        let ask = || reviewer.review_lately("a-token", "/path", "get");
+    async fn h2_a_missing_answer_is_not_cached() {
+        let (fakes, reviewer) = start().await;
+        let review = || reviewer.review_cached("a-token", "/path", "get");
         fakes.plant(|model| model.down(true)).await;
-        assert!(matches!(ask().await, Verdict::Unanswered(_)));
+        assert!(matches!(review().await, Verdict::Unanswered(_)));
         fakes.plant(|model| model.down(false)).await;
-        assert!(matches!(ask().await, Verdict::Allowed(_)));
+        assert!(matches!(review().await, Verdict::Allowed(_)));
     }
 
     #[tokio::test]
-    async fn h2_of_many_who_ask_the_same_at_once_few_are_judged() {
-        let (fakes, reviewer) = run_review().await;
-        let mut asked = tokio::task::JoinSet::new();
+    async fn h2_many_equal_concurrent_requests_cause_few_reviews() {
+        let (fakes, reviewer) = start().await;
+        let mut requests = tokio::task::JoinSet::new();
         for _ in 0..50 {
             let reviewer = reviewer.clone();
-            asked.spawn(async move { reviewer.review_lately("a-token", "/path", "get").await });
+            requests.spawn(async move { reviewer.review_cached("a-token", "/path", "get").await });
         }
-        let verdicts = asked.join_all().await;
+        let verdicts = requests.join_all().await;
         assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Allowed(_))), "{verdicts:?}");
-        let run_review = token_reviews(&fakes).await;
-        assert!((1..=8).contains(&run_review), "{run_review}");
+        let reviews = token_reviews(&fakes).await;
+        assert!((1..=8).contains(&reviews), "{reviews}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn h2_eight_are_judged_at_once_and_the_others_are_refused() {
+    async fn h2_eight_reviews_run_at_a_time_and_others_are_refused() {
         // A listener that never answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("an address");
         let address = silent.local_addr().expect("it has one");
         let config = kube::Config::new(format!("http://{address}").parse().expect("an address"));
         let reviewer = Reviewer::new(Client::try_from(config).expect("a client"));
-        let mut asked = tokio::task::JoinSet::new();
+        let mut requests = tokio::task::JoinSet::new();
         for _ in 0..20 {
             let reviewer = reviewer.clone();
-            asked.spawn(async move { reviewer.review("a-token", "/api/v1/pause", "post").await });
+            requests.spawn(async move { reviewer.review("a-token", "/api/v1/pause", "post").await });
         }
-        let verdicts = asked.join_all().await;
-        let turned_away = |verdict: &&Verdict| matches!(verdict, Verdict::Unanswered(RequestFailure::Other(why)) if why.contains("too many"));
-        assert_eq!(verdicts.iter().filter(turned_away).count(), 20 - AT_ONCE, "{verdicts:?}");
+        let verdicts = requests.join_all().await;
+        let is_refused = |verdict: &&Verdict| matches!(verdict, Verdict::Unanswered(RequestFailure::Other(reason)) if reason.contains("too many"));
+        assert_eq!(verdicts.iter().filter(is_refused).count(), 20 - MAX_CONCURRENT, "{verdicts:?}");
         assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Unanswered(_))), "{verdicts:?}");
-        // These reviews hold all turns, and none of another listener.
-        let holds = reviewer.turns.acquire_many(u32::try_from(AT_ONCE).expect("few")).await;
-        assert!(holds.is_ok() && reviewer.turn().await.is_err() && reviewer.apart().turn().await.is_ok());
+        // These reviews hold all permits here, and none of another listener.
+        let all_permits = reviewer.permits.acquire_many(u32::try_from(MAX_CONCURRENT).expect("few")).await;
+        assert!(
+            all_permits.is_ok()
+                && reviewer.permit().await.is_err()
+                && reviewer.with_own_limit().permit().await.is_ok()
+        );
     }
 }

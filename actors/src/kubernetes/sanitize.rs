@@ -9,41 +9,41 @@ use http::StatusCode;
 use model::redact;
 use serde_json::Value;
 
-/// Longest text, in bytes.
-const LONGEST: usize = 600;
+/// Maximum length of a text, in bytes.
+const MAX_LENGTH: usize = 600;
 
-/// Foreign text, without secrets.
+/// Returns foreign text without known secrets.
 pub(super) fn safe_text(text: &str) -> Arc<str> {
     safe_text_without(text, &[])
 }
 
-/// Foreign text, without these secrets either: an answer may repeat what was sent.
-pub(super) fn safe_text_without(text: &str, known: &[&str]) -> Arc<str> {
-    Arc::from(redact::safe_line(text, known, LONGEST))
+/// Returns foreign text without these secrets either: an answer may repeat the request.
+pub(super) fn safe_text_without(text: &str, secrets: &[&str]) -> Arc<str> {
+    Arc::from(redact::safe_line(text, secrets, MAX_LENGTH))
 }
 
-/// An error answer as text: its status and the message of its Status object, or the start of its body.
+/// Returns an error answer as text: its status, and the message of its Status object or the start of its body.
 #[must_use]
 pub fn status_text(status: StatusCode, body: &[u8]) -> String {
     status_text_without(status, body, &[])
 }
 
-/// An error answer as text, without these secrets either.
-pub(super) fn status_text_without(status: StatusCode, body: &[u8], known: &[&str]) -> String {
+/// Returns an error answer as text, without these secrets either.
+pub(super) fn status_text_without(status: StatusCode, body: &[u8], secrets: &[&str]) -> String {
     let object = serde_json::from_slice::<Value>(body).ok();
     let message = object.as_ref().and_then(|object| object["message"].as_str());
     let text = match message {
-        Some(message) => redact::safe_line(message, known, LONGEST),
-        // An answer that is not from an API server says little that helps.
-        None => redact::safe_line(&String::from_utf8_lossy(body), known, LONGEST / 3),
+        Some(message) => redact::safe_line(message, secrets, MAX_LENGTH),
+        // An answer that is not from an API server is rarely useful.
+        None => redact::safe_line(&String::from_utf8_lossy(body), secrets, MAX_LENGTH / 3),
     };
     format!("HTTP {}: {text}", status.as_u16())
 }
 
-/// An error with all its sources, outermost first, without repetitions.
+/// Returns an error with all its sources, outermost first, without repetitions.
 #[must_use]
 pub fn chain(error: &(dyn Error + 'static)) -> String {
-    redact::safe_line(&redact::chain(error), &[], LONGEST)
+    redact::safe_line(&redact::chain(error), &[], MAX_LENGTH)
 }
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_answer_is_told_by_its_status_message_or_the_start_of_its_body() {
+    fn an_error_answer_is_its_status_message_or_the_start_of_its_body() {
         let status = StatusCode::FORBIDDEN;
         assert_eq!(status_text(status, br#"{"kind":"Status","message":"no"}"#), "HTTP 403: no");
         assert_eq!(status_text(status, b"too many\n"), "HTTP 403: too many");
@@ -64,15 +64,15 @@ mod tests {
     fn an_api_server_message_is_one_printable_line() {
         let hostile = "a\u{1b}[2J\u{7}\u{202e}\nb";
         let body = serde_json::json!({ "message": hostile }).to_string();
-        let shown = "a\\u{1b}[2J\\u{7}\\u{202e} b";
-        assert_eq!(status_text(StatusCode::FORBIDDEN, body.as_bytes()), format!("HTTP 403: {shown}"));
-        assert_eq!(status_text(StatusCode::FORBIDDEN, hostile.as_bytes()), format!("HTTP 403: {shown}"));
-        assert_eq!(*safe_text(hostile), *shown);
-        assert_eq!(chain(&io::Error::other(hostile)), shown);
+        let escaped = "a\\u{1b}[2J\\u{7}\\u{202e} b";
+        assert_eq!(status_text(StatusCode::FORBIDDEN, body.as_bytes()), format!("HTTP 403: {escaped}"));
+        assert_eq!(status_text(StatusCode::FORBIDDEN, hostile.as_bytes()), format!("HTTP 403: {escaped}"));
+        assert_eq!(*safe_text(hostile), *escaped);
+        assert_eq!(chain(&io::Error::other(hostile)), escaped);
     }
 
     #[test]
-    fn c1_neither_an_answer_nor_an_error_nor_its_sources_show_what_was_sent() {
+    fn c1_answers_errors_and_their_sources_are_redacted() {
         let echo = "refused: Authorization: Bearer planted-token\r\nAccept: */*";
         let bodies = [
             echo.to_owned(),

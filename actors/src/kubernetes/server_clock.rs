@@ -6,7 +6,8 @@ use http::header::DATE;
 use jiff::fmt::rfc2822::DateTimeParser;
 use jiff::{SignedDuration, Timestamp};
 
-/// Smaller differences are not corrected: a `Date` has whole seconds, and the server writes it before it sends the answer.
+/// Smaller differences are not corrected: a `Date` has whole seconds, and the server writes it before it sends the
+/// answer.
 const TOLERANCE: SignedDuration = SignedDuration::from_secs(2);
 
 /// The difference between the API server's clock and ours.
@@ -16,8 +17,8 @@ pub(super) struct ServerClock {
 }
 
 impl ServerClock {
-    /// Reads the clock from the `Date` of an answer that arrived at `wall` by our clock. Without a valid `Date`, the clocks
-    /// are assumed to be equal.
+    /// Reads the clock from the `Date` of an answer that arrived at `wall` by our clock. Without a valid `Date`, the
+    /// clocks are assumed to be equal.
     pub(super) fn of(headers: &HeaderMap, wall: Timestamp) -> ServerClock {
         let date = headers.get(DATE).and_then(|date| date.to_str().ok());
         let date = date.and_then(|date| DateTimeParser::new().parse_timestamp(date).ok());

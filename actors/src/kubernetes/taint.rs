@@ -25,7 +25,7 @@ pub(super) struct Requests {
 
 impl Requests {
     /// Sends one patch; every failure is an answer too.
-    pub(super) async fn carry_out(&self, ask: &TaintAsk) -> TaintAnswer {
+    pub(super) async fn execute(&self, ask: &TaintAsk) -> TaintAnswer {
         match self.effects {
             Effects::Carried => {}
             Effects::Withheld => return TaintAnswer::Withheld,
@@ -43,7 +43,7 @@ impl Requests {
             Ok((status, _)) if status.is_success() => TaintAnswer::Done,
             // 422: a test has failed, or the taint exists already.
             Ok((status @ (StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY), body)) => {
-                tracing::debug!(why = %status_text(status, &body), "a node is not as it was seen");
+                tracing::debug!(reason = %status_text(status, &body), "a node has changed since it was read");
                 TaintAnswer::Overtaken
             }
             Ok((StatusCode::NOT_FOUND, _)) => TaintAnswer::Gone,
@@ -65,34 +65,34 @@ fn patch(ask: &TaintAsk) -> Value {
         TaintEdit::AddTo => json!([uid, add("/spec/taints/-", ours)]),
         TaintEdit::AddFirst => json!([uid, none, add("/spec/taints", json!([ours]))]),
         TaintEdit::Remove { at } => {
-            let place = format!("/spec/taints/{at}");
-            let is =
-                |field: &str| test(&format!("{place}/{field}"), ours[field].as_str().unwrap_or_default());
-            json!([uid, is("key"), is("value"), is("effect"), { "op": "remove", "path": place }])
+            let pointer = format!("/spec/taints/{at}");
+            let test_field =
+                |field: &str| test(&format!("{pointer}/{field}"), ours[field].as_str().unwrap_or_default());
+            json!([uid, test_field("key"), test_field("value"), test_field("effect"), { "op": "remove", "path": pointer }])
         }
     }
 }
 
-/// What was logged about patches.
+/// State of the log lines about patches.
 #[derive(Default)]
 pub(super) struct PatchLog {
-    trouble: Trouble,
+    state: FailureState,
 }
 
-/// What blocks patches, in ascending order of detail.
+/// The logged failure of patches, in ascending order of severity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-enum Trouble {
+enum FailureState {
     #[default]
     Nothing,
     Failing,
     Denied,
 }
 
-impl From<&RequestFailure> for Trouble {
-    fn from(failure: &RequestFailure) -> Trouble {
+impl From<&RequestFailure> for FailureState {
+    fn from(failure: &RequestFailure) -> FailureState {
         match failure {
-            RequestFailure::Denied(_) => Trouble::Denied,
-            RequestFailure::Other(_) => Trouble::Failing,
+            RequestFailure::Denied(_) => FailureState::Denied,
+            RequestFailure::Other(_) => FailureState::Failing,
         }
     }
 }
@@ -119,16 +119,16 @@ impl PatchLog {
                 }
             }
         }
-        self.trouble = match answer {
-            TaintAnswer::Done | TaintAnswer::Overtaken | TaintAnswer::Gone => Trouble::Nothing,
-            TaintAnswer::Withheld => self.trouble,
-            TaintAnswer::Failed(failure) => self.trouble.max(failure.into()),
+        self.state = match answer {
+            TaintAnswer::Done | TaintAnswer::Overtaken | TaintAnswer::Gone => FailureState::Nothing,
+            TaintAnswer::Withheld => self.state,
+            TaintAnswer::Failed(failure) => self.state.max(failure.into()),
         };
     }
 
     /// Returns whether a failure was not logged yet.
     fn is_new(&self, failure: &RequestFailure) -> bool {
-        Trouble::from(failure) > self.trouble
+        FailureState::from(failure) > self.state
     }
 }
 
@@ -142,14 +142,14 @@ fn change_text(edit: TaintEdit) -> &'static str {
 fn log_failure(ask: &TaintAsk, failure: &RequestFailure) {
     let (node, change) = (&ask.node, change_text(ask.edit));
     match failure {
-        RequestFailure::Denied(why) => {
+        RequestFailure::Denied(reason) => {
             let remedy = "let the service account patch nodes; until then nodes that are evicted are taken out of traffic \
                           without the taint";
-            tracing::warn!(%node, change, %why, remedy, "the API server refuses to patch the taints of a node");
+            tracing::warn!(%node, change, %reason, remedy, "the API server refuses to patch the taints of a node");
         }
-        RequestFailure::Other(why) => {
-            let remedy = "check that the API server is up and reachable; it is tried again";
-            tracing::warn!(%node, change, %why, remedy, "the taints of a node cannot be patched");
+        RequestFailure::Other(reason) => {
+            let remedy = "check that the API server is up and reachable; the patch is repeated";
+            tracing::warn!(%node, change, %reason, remedy, "the taints of a node cannot be patched");
         }
     }
 }

@@ -53,8 +53,8 @@ pub(super) async fn follow(client: Client, clock: Clock, request: Request, watch
     };
     match (&failure, lasted) {
         (None, _) => {}
-        (Some(WatchFailure::Other(why)), Some(lasted)) if lasted >= ROUTINE => {
-            tracing::info!(kind = request.kind.resource(), %why, "the watch was cut and is opened again");
+        (Some(WatchFailure::Other(reason)), Some(lasted)) if lasted >= ROUTINE => {
+            tracing::info!(kind = request.kind.resource(), %reason, "the watch was cut and is opened again");
         }
         (Some(failure), _) => log_failure(request.kind, failure),
     }
@@ -69,37 +69,37 @@ fn log_failure(kind: Kind, failure: &WatchFailure) {
         WatchFailure::Expired => {
             tracing::info!(kind, "the watch is too old for the API server; listing again")
         }
-        WatchFailure::StreamingRefused(why) => {
-            tracing::info!(kind, %why, "the API server does not stream lists; listing in pages");
+        WatchFailure::StreamingRefused(reason) => {
+            tracing::info!(kind, %reason, "the API server does not stream lists; listing in pages");
         }
         WatchFailure::TooManyRequests(after) => {
             let retry_after_s = after.map(|after| after.as_secs());
-            let remedy = "none; it is tried again. If it lasts, see the API server's priority and fairness";
+            let remedy = "none; the request is repeated. If this lasts, check API Priority and Fairness";
             tracing::warn!(kind, retry_after_s, remedy, "the API server throttles");
         }
-        WatchFailure::Denied(why) => {
+        WatchFailure::Denied(reason) => {
             let remedy = "let the service account list and watch this kind in all namespaces";
-            tracing::warn!(kind, %why, remedy, "the API server refuses the list or watch");
+            tracing::warn!(kind, %reason, remedy, "the API server refuses the list or watch");
         }
-        WatchFailure::Other(why) => {
-            let remedy = "check that the API server is up and reachable; it is tried again";
-            tracing::warn!(kind, %why, remedy, "the list or watch broke off");
+        WatchFailure::Other(reason) => {
+            let remedy = "check that the API server is up and reachable; the request is repeated";
+            tracing::warn!(kind, %reason, remedy, "the list or watch broke off");
         }
     }
 }
 
 /// Logs that a request was given up for a list although it did not fail.
-pub(super) fn log_given_up(kind: Kind, what: &GivenUp) {
+pub(super) fn log_given_up(kind: Kind, given_up: &GivenUp) {
     let kind = kind.resource();
-    match what {
-        GivenUp::Watch(why) => {
+    match given_up {
+        GivenUp::Watch(reason) => {
             let remedy = "check what is between this Pod and the API server: a proxy may buffer or cut responses. Until a \
                           watch delivers, this kind is listed repeatedly";
-            tracing::warn!(kind, %why, remedy, "the API server accepts watches but sends nothing");
+            tracing::warn!(kind, %reason, remedy, "the API server accepts watches but sends nothing");
         }
-        GivenUp::StreamingList(why) => {
+        GivenUp::StreamingList(reason) => {
             let remedy = "none; for 10 minutes this kind is listed in pages. If it lasts, check the load of the API server";
-            tracing::warn!(kind, %why, remedy, "the API server does not complete a streaming list; listing in pages");
+            tracing::warn!(kind, %reason, remedy, "the API server does not complete a streaming list; listing in pages");
         }
     }
 }

@@ -17,7 +17,7 @@ fn pool() -> PoolId {
     PoolId::new(LbName::new("lb"), PoolName::new("shop-web"))
 }
 
-/// An assignment of the Directory: one member, or no owner any more.
+/// Returns an assignment of the Directory: one member, or no owner any more.
 fn assigned(owned: bool) -> Delivery {
     let ip = std::net::IpAddr::from([10, 0, 0, 1]);
     let member = Member { name: AddressName::new("n1"), node_ready: true };
@@ -47,8 +47,8 @@ fn assigned(owned: bool) -> Delivery {
     Delivery::Pool(pool(), PoolMessage::In(In::Assigned(Arc::new(assignment))))
 }
 
-/// An observation of an empty pool.
-fn seen_empty(began: Now) -> Delivery {
+/// Returns an observation of an empty pool.
+fn observed_empty(began: Now) -> Delivery {
     let facts = PoolFacts {
         id: pool(),
         entries: Vec::new(),
@@ -61,11 +61,11 @@ fn seen_empty(began: Now) -> Delivery {
         etag: None,
         provisioning: Provisioning::Succeeded,
     };
-    let seen = Observation { began, facts: Arc::new(facts) };
-    Delivery::Pool(pool(), PoolMessage::In(In::Observed(seen)))
+    let observation = Observation { began, facts: Arc::new(facts) };
+    Delivery::Pool(pool(), PoolMessage::In(In::Observed(observation)))
 }
 
-/// A word for each message from the pool to the writer.
+/// Returns the name of a message from the pool to the writer.
 fn message_to_writer(delivery: &Delivery) -> Option<&'static str> {
     if let Delivery::Writer(writer::In::Due(..)) = delivery {
         Some("due")
@@ -77,7 +77,7 @@ fn message_to_writer(delivery: &Delivery) -> Option<&'static str> {
 }
 
 #[actix::test]
-async fn a3_a_successor_for_a_pool_is_heard_after_its_predecessor() {
+async fn a3_a_successor_of_a_pool_starts_after_its_predecessor() {
     tokio::time::pause();
     let clock = Clock::of_runtime();
     let (address_book, mut receiver) = address_book_of_sinks(Duration::from_secs(1));
@@ -85,7 +85,7 @@ async fn a3_a_successor_for_a_pool_is_heard_after_its_predecessor() {
     let pools = Pools::new(params, clock, address_book).start();
     let mut received = Vec::new();
     for round in 0..3 {
-        pools.send(Deliver(vec![assigned(true), seen_empty(clock.now())])).await.expect("it lives");
+        pools.send(Deliver(vec![assigned(true), observed_empty(clock.now())])).await.expect("it lives");
         // The writer is busy with the first message while the pool is released, forgotten, and assigned again.
         while received.len() < 2 * round + 1 {
             received.extend(message_to_writer(&receiver.recv().await.expect("the pool is due")));
@@ -102,7 +102,7 @@ async fn a3_a_successor_for_a_pool_is_heard_after_its_predecessor() {
         pools.send(Deliver(vec![forget])).await.expect("it lives");
     }
     while received.len() < 6 {
-        received.extend(message_to_writer(&receiver.recv().await.expect("what was said is delivered")));
+        received.extend(message_to_writer(&receiver.recv().await.expect("all outputs are delivered")));
     }
     assert_eq!(received, ["due", "withdrawn"].repeat(3));
 }

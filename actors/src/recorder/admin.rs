@@ -18,13 +18,13 @@ const CONTROLLER: &str = "admin_state";
 
 /// Describes the metrics.
 pub(super) fn describe() {
-    describe_gauge!(ADMIN_NODES, Unit::Count, "Nodes that leave service, or come back, by how far they are.");
+    describe_gauge!(ADMIN_NODES, Unit::Count, "Nodes that leave service or return to it, by state.");
     describe_gauge!(DRAINING_NODES, Unit::Count, "Nodes that leave service, by reason.");
-    describe_gauge!(DOWN_ENTRIES, Unit::Count, "Address entries that are Down, by who has set them.");
+    describe_gauge!(DOWN_ENTRIES, Unit::Count, "Address entries that are Down, by the client that set them.");
     describe_gauge!(
         ADMIN_OLDEST,
         Unit::Seconds,
-        "How long the oldest node that is not done has waited; 0 when all are done."
+        "Time that the oldest unfinished node has waited; 0 when all are finished."
     );
     describe_histogram!(
         DRAIN_DURATION,
@@ -32,13 +32,13 @@ pub(super) fn describe() {
         "From the signal that a node leaves service to the end of the last operation for it."
     );
     describe_counter!(RECONCILED, Unit::Count, "Work on nodes, by result.");
-    describe_gauge!(RECONCILE_QUEUE, Unit::Count, "Nodes in the work queue, to be tried again.");
+    describe_gauge!(RECONCILE_QUEUE, Unit::Count, "Nodes in the work queue that wait for a retry.");
     describe_counter!(TAINT_PATCHES, Unit::Count, "Patches of nodes' taints, by result.");
-    describe_gauge!(ADMIN_RECORDS, Unit::Count, "Records of nodes in our ConfigMap, by what they are.");
+    describe_gauge!(ADMIN_RECORDS, Unit::Count, "Records of nodes in our ConfigMap, by state.");
 }
 
 /// Creates all series, at zero.
-pub(super) fn begin() {
+pub(super) fn create_series() {
     for state in NodeState::ALL {
         nodes(state, 0);
     }

@@ -10,7 +10,7 @@ use model::ids::{PoolId, ServiceKey};
 
 use super::POOL_OUT_OF_SYNC;
 
-/// Most pools, and most series.
+/// Maximum pools and series.
 pub const LISTED: usize = 50;
 
 /// A pool that is out of sync.
@@ -31,7 +31,7 @@ pub fn pools_out_of_sync(pools: &[OutOfSyncPool<'_>]) -> String {
     if pools.is_empty() {
         return String::new();
     }
-    let help = "How long each of the pools that have been out of sync for longest has been.";
+    let help = "Time that a pool has been out of sync, for the pools that have been so for longest.";
     let mut text = format!("# HELP {POOL_OUT_OF_SYNC} {help}\n# TYPE {POOL_OUT_OF_SYNC} gauge\n");
     pools.iter().flat_map(series).take(LISTED).for_each(|line| text.push_str(&line));
     text.push('\n');
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn e2_a_pool_out_of_sync_has_a_series_per_service() {
         let services = vec![ServiceKey::new("shop-a", "b"), ServiceKey::new("shop", "a-b")];
-        let shown = page(&[(id("shop-a-b"), services, 900), (id("a\"b\\"), Vec::new(), 2)]);
+        let text = page(&[(id("shop-a-b"), services, 900), (id("a\"b\\"), Vec::new(), 2)]);
         let metric = "backend_pool_controller_pool_out_of_sync_seconds";
         let expected = [
             format!("# TYPE {metric} gauge"),
@@ -103,8 +103,8 @@ mod tests {
                 r#"{metric}{{load_balancer="kubernetes",backend_pool="a\"b\\",service_namespace="",service_name=""}} 2"#
             ),
         ];
-        let lines: Vec<&str> = shown.lines().filter(|line| !line.is_empty()).skip(1).collect();
-        assert_eq!(lines, expected, "{shown}");
+        let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).skip(1).collect();
+        assert_eq!(lines, expected, "{text}");
         assert_eq!(page(&[]), "", "a pool that is in sync again has no series");
     }
 
@@ -112,8 +112,8 @@ mod tests {
     fn e2_no_more_than_fifty_series_are_shown() {
         let services = || vec![ServiceKey::new("shop", "a"), ServiceKey::new("shop", "b")];
         let pools: Vec<_> = (0..40).map(|n| (id(&format!("p{n:02}")), services(), 1_000 - n)).collect();
-        let shown = page(&pools);
-        let series: Vec<&str> = shown.lines().filter(|line| line.contains("} ")).collect();
+        let text = page(&pools);
+        let series: Vec<&str> = text.lines().filter(|line| line.contains("} ")).collect();
         assert_eq!(series.len(), LISTED);
         assert!(
             series.iter().all(|line| line.contains("\"p0") || line.contains("\"p1") || line.contains("\"p2"))

@@ -28,7 +28,7 @@ fn page_with(servers: &[&str], samples: Vec<Metric>) -> String {
     let servers = servers.iter().map(|server| Arc::from(*server)).collect();
     let mut recorder = Recorder::new(own.handle(), labels, servers);
     metrics::with_local_recorder(&own, || {
-        recorder.begin();
+        recorder.create_series();
         for sample in samples {
             recorder.record(sample);
         }
@@ -206,7 +206,7 @@ fn e2_each_sample_of_the_admin_state_has_its_series() {
 }
 
 #[test]
-fn e2_what_alerts_ask_for_stands_at_zero_from_the_start() {
+fn e2_series_that_alerts_query_start_at_zero() {
     let page = page_of(Vec::new());
     for line in [
         "leading 0",
@@ -344,8 +344,8 @@ fn e2_a78_series_of_each_configured_server_start_at_zero() {
         let found = count("grpc_xds_client_resources{", "grpc_xds_cache_state", state);
         assert_eq!(found, TYPES.len(), "{state}: {series:#?}");
     }
-    let whole = servers.len() * (1 + 3 * TYPES.len()) + states.len() * TYPES.len();
-    assert_eq!(series.len(), whole, "and nothing else: {series:#?}");
+    let expected = servers.len() * (1 + 3 * TYPES.len()) + states.len() * TYPES.len();
+    assert_eq!(series.len(), expected, "and nothing else: {series:#?}");
 
     let without = page_of(Vec::new());
     assert!(!without.contains("grpc_") && !without.contains("xds_nacks"), "{without}");

@@ -21,33 +21,33 @@ const NO_AUTHORITY: &str = "#old";
 /// Describes the metrics.
 pub(super) fn describe() {
     describe_gauge!(XDS_CONNECTED, "Whether a stream to an xDS server works: 1 or 0.");
-    describe_counter!(XDS_SERVER_FAILURES, Unit::Count, "Times that an xDS server ceased to answer.");
+    describe_counter!(XDS_SERVER_FAILURES, Unit::Count, "Times that an xDS server stopped answering.");
     describe_counter!(XDS_VALID, Unit::Count, "Valid resources that xDS servers have sent, changed or not.");
     describe_counter!(
         XDS_INVALID,
         Unit::Count,
-        "Invalid resources that xDS servers have sent, and errors in the place of resources."
+        "Invalid resources that xDS servers have sent, and errors sent instead of resources."
     );
     describe_counter!(XDS_NACKS, Unit::Count, "Responses of xDS servers that were rejected.");
     describe_gauge!(
         SERVICE_RESOURCES,
         Unit::Count,
-        "Services that take part, by what is known of their EndpointSlices."
+        "Managed Services, by the state of their EndpointSlices."
     );
     describe_gauge!(XDS_RESOURCES, Unit::Count, "Watched xDS resources, by the state of the cache.");
 }
 
-/// Creates the series of all configured servers, at zero. The series for the connection starts when a stream to the
-/// server is first wanted (A78).
-pub(super) fn begin(servers: &[Arc<str>]) {
+/// Creates the series of all configured servers, at zero. The series for the connection starts with the first stream to
+/// the server (A78).
+pub(super) fn create_series(servers: &[Arc<str>]) {
     for state in CacheState::ALL {
         service_resources(state, 0);
     }
-    for (place, server) in servers.iter().enumerate() {
+    for (index, server) in servers.iter().enumerate() {
         counter!(XDS_SERVER_FAILURES, "grpc_target" => TARGET, "grpc_xds_server" => server.to_string())
             .absolute(0);
         for kind in ResourceKind::ALL {
-            let id = ServerId(place);
+            let id = ServerId(index);
             record(servers, XdsMetric::Updates { server: id, kind, valid: 0, invalid: 0 });
             nacks(servers, id, kind, 0);
             for state in CacheState::ALL {

@@ -61,7 +61,7 @@ impl Handler<Deliver> for Sink {
     }
 }
 
-/// An address book with the same sink at every end, which takes this long for each delivery.
+/// Returns an address book with the same sink at every end, which takes this long for each delivery.
 pub(crate) fn address_book_of_sinks(slow: Duration) -> (Arc<AddressBook>, mpsc::UnboundedReceiver<Delivery>) {
     let (deliveries, receiver) = mpsc::unbounded_channel();
     let sink = Sink { deliveries, slow }.start().recipient::<Deliver>();
@@ -92,10 +92,10 @@ async fn a1_a_shell_sends_along_route_in_order_and_keeps_one_timer() {
     shell.send(Deliver(vec![missing("a"), missing("b"), missing("c")])).await.expect("it lives");
     let mut lbs = Vec::new();
     for _ in 0..3 {
-        lbs.push(lb_of(&receiver.recv().await.expect("a word")));
+        lbs.push(lb_of(&receiver.recv().await.expect("an output")));
     }
     assert_eq!(lbs, ["a", "b", "c"]);
-    let woken = receiver.recv().await.expect("the timer's word");
+    let woken = receiver.recv().await.expect("the timer's output");
     assert!(matches!(woken, Delivery::Directory(_)), "{woken:?}");
     assert!(clock.now().since(before) >= Duration::from_secs(2));
 }

@@ -1,11 +1,11 @@
 //! `multipleStandardLoadBalancerConfigurations`: names and shape, checked as the cloud-controller-manager checks them.
-//! Placement (selectors, VM sets) is that program's business and is not kept.
+//! Placement (selectors, VM sets) is its responsibility, so it is not stored here.
 
 use std::collections::BTreeSet;
 
 use super::fields::Fields;
 use crate::document::{Content, Node};
-use crate::problem::{Mismatch, Place, Problem};
+use crate::problem::{Location, Mismatch, Problem};
 
 /// The key.
 pub(crate) const KEY: &str = "multipleStandardLoadBalancerConfigurations";
@@ -39,7 +39,7 @@ pub(crate) fn read(file: &str, items: &[Node], problems: &mut Vec<Problem>) -> V
     for (index, item) in items.iter().enumerate() {
         let Content::Map(entries) = &item.content else {
             problems.push(Problem {
-                place: Place::Line(file.to_owned(), item.line),
+                location: Location::Line(file.to_owned(), item.line),
                 field: format!("{KEY}[{index}]"),
                 found: item.describe(),
                 expected: "a map with at least name and primaryVMSet".to_owned(),
@@ -50,7 +50,7 @@ pub(crate) fn read(file: &str, items: &[Node], problems: &mut Vec<Problem>) -> V
         let mut fields = Fields::new(file, format!("{KEY}[{index}]."), entries, problems);
         let name = super::reader::resource_name(&mut fields, "name");
         let vm_set = fields.text("primaryVMSet");
-        let allow_service_placement = fields.switch("allowServicePlacement");
+        let allow_service_placement = fields.boolean("allowServicePlacement");
         for selector in ["serviceLabelSelector", "serviceNamespaceSelector", "nodeSelector"] {
             // Read for its shape only: the array form that some documents show does not load upstream either.
             fields.map(selector);
@@ -64,15 +64,15 @@ pub(crate) fn read(file: &str, items: &[Node], problems: &mut Vec<Problem>) -> V
     configurations
 }
 
-/// Requires a value that no entry before has, whatever its case.
+/// Requires a value that no earlier entry has; case does not count.
 fn distinct(
     fields: &mut Fields<'_>,
     key: &str,
     value: Option<String>,
-    seen: &mut BTreeSet<String>,
+    earlier: &mut BTreeSet<String>,
 ) -> Option<String> {
     match value {
-        Some(value) if seen.insert(value.to_ascii_lowercase()) => Some(value),
+        Some(value) if earlier.insert(value.to_ascii_lowercase()) => Some(value),
         Some(_) => {
             fields.refuse(key, Mismatch::new("a value that no other entry has", "give each entry its own"));
             None

@@ -1,4 +1,4 @@
-//! The Azure clouds: where ARM is, who issues tokens, and for which audience (C3).
+//! The Azure clouds: their ARM endpoints, token issuers and token audiences (C3).
 
 use url::{Host, Url};
 
@@ -16,29 +16,29 @@ pub enum Cloud {
     UsGovernment,
 }
 
-/// Where tokens come from.
+/// The source of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Login {
-    /// A known cloud's.
+    /// The endpoint of a known cloud.
     Known {
         /// The authority host, with a slash at its end.
         authority_host: Url,
         /// The token audience, byte for byte.
         audience: String,
     },
-    /// To be asked from the ARM endpoint's metadata document at run time.
+    /// The endpoint that the ARM endpoint's metadata document names at run time.
     Metadata {
         /// The document's address.
         document: Url,
-        /// The cloud's name as it is configured; it chooses among several in the document.
+        /// The configured name of the cloud, which selects one of several in the document.
         cloud: String,
-        /// The authority host that wins over the document's.
+        /// The authority host that takes precedence over the document's.
         authority_host: Option<Url>,
     },
 }
 
 impl Login {
-    /// The OAuth scope where it is already known: the audience with `/.default`.
+    /// Returns the OAuth scope if it is already known: the audience with `/.default`.
     pub fn scope(&self) -> Option<String> {
         match self {
             Self::Known { audience, .. } => Some(format!("{audience}/.default")),
@@ -46,7 +46,7 @@ impl Login {
         }
     }
 
-    /// The same with this authority host, which wins.
+    /// Replaces the authority host.
     pub(crate) fn with_authority(self, host: Url) -> Self {
         match self {
             Self::Known { authority_host: _, audience } => Self::Known { authority_host: host, audience },
@@ -77,7 +77,7 @@ const US_GOVERNMENT: Addresses = (
 );
 
 impl Cloud {
-    /// The cloud of that name (case-insensitive); `None` for an unknown name.
+    /// Returns the cloud of this name (case-insensitive); `None` if the name is unknown.
     pub fn named(name: &str) -> Option<Self> {
         match name.to_ascii_uppercase().as_str() {
             "" | "AZURECLOUD" | "AZUREPUBLICCLOUD" => Some(Self::Public),
@@ -87,7 +87,7 @@ impl Cloud {
         }
     }
 
-    /// The cloud's own ARM endpoint.
+    /// Returns the cloud's own ARM endpoint.
     pub fn arm_endpoint(self) -> Url {
         let (arm, _, _) = match self {
             Self::Public => PUBLIC,
@@ -98,8 +98,8 @@ impl Cloud {
     }
 }
 
-/// Where tokens for that ARM endpoint come from: a known cloud's authority when it is that cloud's endpoint, else what
-/// the endpoint says of itself; `cloud` is the cloud's name as it is configured.
+/// Returns the source of tokens for an ARM endpoint: the authority of the known cloud with this endpoint, otherwise the
+/// endpoint's metadata document. `cloud` is the configured name of the cloud.
 pub(crate) fn login_of(arm: &Url, cloud: &str) -> Login {
     let known =
         [PUBLIC, CHINA, US_GOVERNMENT].into_iter().find(|(address, _, _)| well_known(address) == *arm);
@@ -121,18 +121,18 @@ fn well_known(address: &str) -> Url {
     Url::parse(address).expect("the table's addresses are valid")
 }
 
-/// Reads an absolute http(s) address; plain http only to loopback (C3). Credentials and query in it are not repeated:
-/// either may be a secret.
+/// Parses an absolute http(s) address; plain http is allowed only to loopback (C3). Errors repeat neither credentials
+/// nor query, because either may be a secret.
 pub(crate) fn parse_address(text: &str) -> Result<Url, Mismatch> {
     let expected = "an absolute https address";
     let refuse = |found: &str, remedy: &str| {
-        let shown = if text.contains(['@', '?', '#']) {
+        let text_or_hidden = if text.contains(['@', '?', '#']) {
             "an address that is not shown here".to_owned()
         } else {
             quoted(text)
         };
         Mismatch {
-            found: Some(format!("{shown}{found}")),
+            found: Some(format!("{text_or_hidden}{found}")),
             expected: expected.to_owned(),
             remedy: remedy.to_owned(),
         }
@@ -154,7 +154,7 @@ pub(crate) fn parse_address(text: &str) -> Result<Url, Mismatch> {
     Ok(url)
 }
 
-/// Whether the address can only be this machine: `localhost`, 127.0.0.0/8 or ::1.
+/// Returns whether the address can only be this machine: `localhost`, 127.0.0.0/8 or ::1.
 pub fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),

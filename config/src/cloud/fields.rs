@@ -1,13 +1,13 @@
-//! Typed, case-insensitive access to one map of the cloud configuration (C1). Takes what the
-//! cloud-controller-manager's reader takes, refuses what that reader refuses or understands in another way than YAML
-//! does, and collects every problem instead of stopping at the first.
+//! Typed, case-insensitive access to one map of the cloud configuration (C1). Accepts the values that the
+//! cloud-controller-manager accepts, refuses those that it refuses or that YAML reads differently, and collects all
+//! problems.
 
 use secrecy::SecretString;
 
-use crate::document::{Content, Entry, Node, as_switch, looks_numeric};
-use crate::problem::{Mismatch, Place, Problem};
+use crate::document::{Content, Entry, Node, as_boolean, looks_numeric};
+use crate::problem::{Location, Mismatch, Problem};
 
-/// One map, the path to it, and where its problems go.
+/// One map, its path, and the list that receives its problems.
 pub(crate) struct Fields<'a> {
     file: &'a str,
     prefix: String,
@@ -16,7 +16,7 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// `prefix` is empty or ends with a dot.
+    /// Creates a reader of this map; `prefix` is its path: empty, or ending with a dot.
     pub(crate) fn new(
         file: &'a str,
         prefix: impl Into<String>,
@@ -26,35 +26,35 @@ impl<'a> Fields<'a> {
         Self { file, prefix: prefix.into(), entries, problems }
     }
 
-    /// Text; unquoted whole numbers too, which both readers take as they stand. Empty text is absent.
+    /// Reads text, or an unquoted whole number, which both readers accept as text. Empty text counts as absent.
     pub(crate) fn text(&mut self, key: &str) -> Option<String> {
         self.read(key, false, text_of).filter(|text| !text.is_empty()).map(str::to_owned)
     }
 
-    /// Text whose content no problem repeats. Empty text is absent.
+    /// Reads text that problems do not repeat. Empty text counts as absent.
     pub(crate) fn secret(&mut self, key: &str) -> Option<SecretString> {
         self.read(key, true, text_of).filter(|text| !text.is_empty()).map(SecretString::from)
     }
 
-    /// A switch; unquoted.
-    pub(crate) fn switch(&mut self, key: &str) -> Option<bool> {
+    /// Reads an unquoted boolean.
+    pub(crate) fn boolean(&mut self, key: &str) -> Option<bool> {
         self.read(key, false, |node| {
             node.plain_text()
-                .and_then(as_switch)
+                .and_then(as_boolean)
                 .ok_or_else(|| Mismatch::new("true or false", "write true or false, without quotes"))
         })
     }
 
-    /// A whole number; unquoted, decimal.
-    pub(crate) fn whole(&mut self, key: &str) -> Option<i64> {
+    /// Reads an unquoted decimal whole number.
+    pub(crate) fn integer(&mut self, key: &str) -> Option<i64> {
         self.read(key, false, |node| {
-            node.plain_text().filter(|text| is_whole(text)).and_then(|text| text.parse().ok()).ok_or_else(
+            node.plain_text().filter(|text| is_integer(text)).and_then(|text| text.parse().ok()).ok_or_else(
                 || Mismatch::new("a whole number", "write a whole number of at most 64 bits, without quotes"),
             )
         })
     }
 
-    /// A finite number that is not negative; unquoted, decimal.
+    /// Reads an unquoted, finite decimal number of 0 or more.
     pub(crate) fn decimal(&mut self, key: &str) -> Option<f64> {
         self.read(key, false, |node| {
             let decimal = |text: &&str| text.starts_with(|c: char| c.is_ascii_digit());
@@ -66,7 +66,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A map.
+    /// Reads a map.
     pub(crate) fn map(&mut self, key: &str) -> Option<&'a [Entry]> {
         self.read(key, false, |node| match &node.content {
             Content::Map(entries) => Ok(entries.as_slice()),
@@ -76,7 +76,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A list.
+    /// Reads a list.
     pub(crate) fn list(&mut self, key: &str) -> Option<&'a [Node]> {
         self.read(key, false, |node| match &node.content {
             Content::List(items) => Ok(items.as_slice()),
@@ -86,36 +86,36 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Adds a problem with a value that was readable; what was found is what stands at `key`.
+    /// Adds a problem with the value of `key`, which was readable.
     pub(crate) fn refuse(&mut self, key: &str, mismatch: Mismatch) {
         let node = self.matching(key).first().map(|entry| &entry.value);
         let problem = self.problem(key, node, false, mismatch);
         self.problems.push(problem);
     }
 
-    /// Whether `key` already has a problem.
+    /// Returns whether `key` already has a problem.
     pub(crate) fn is_refused(&self, key: &str) -> bool {
         let path = self.path(key);
         self.problems.iter().any(|problem| problem.field == path)
     }
 
-    /// The path of `key`, as problems name it.
+    /// Returns the path of `key`, as problems name it.
     pub(crate) fn path(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
 
-    /// Where `key` stands.
-    pub(crate) fn place(&self, key: &str) -> Place {
+    /// Returns the location of `key`.
+    pub(crate) fn location(&self, key: &str) -> Location {
         self.matching(key)
             .first()
-            .map_or_else(|| Place::File(self.file.to_owned()), |entry| self.line(entry, entry.value.line))
+            .map_or_else(|| Location::File(self.file.to_owned()), |entry| self.line(entry, entry.value.line))
     }
 
-    fn line(&self, entry: &Entry, line: usize) -> Place {
-        Place::Line(entry.document.as_deref().unwrap_or(self.file).to_owned(), line)
+    fn line(&self, entry: &Entry, line: usize) -> Location {
+        Location::Line(entry.document.as_deref().unwrap_or(self.file).to_owned(), line)
     }
 
-    /// The document that `key` comes from.
+    /// Returns the document that `key` comes from.
     pub(crate) fn document(&self, key: &str) -> &'a str {
         self.matching(key).first().and_then(|entry| entry.document.as_deref()).unwrap_or(self.file)
     }
@@ -137,7 +137,7 @@ impl<'a> Fields<'a> {
                 let spelled: Vec<String> =
                     several.iter().map(|entry| format!("{} (line {})", entry.key, entry.line)).collect();
                 let problem = Problem {
-                    place: self.line(several[1], several[1].line),
+                    location: self.line(several[1], several[1].line),
                     field: self.path(key),
                     found: spelled.join(" and "),
                     expected: "the key once".to_owned(),
@@ -168,7 +168,7 @@ impl<'a> Fields<'a> {
             },
         );
         Problem {
-            place: self.place(key),
+            location: self.location(key),
             field: self.path(key),
             found: mismatch.found.unwrap_or(described),
             expected: mismatch.expected,
@@ -180,14 +180,14 @@ impl<'a> Fields<'a> {
 fn text_of(node: &Node) -> Result<&str, Mismatch> {
     let text = node.text().ok_or_else(|| Mismatch::new("text", "write one value in double quotes"))?;
     let plain = node.plain_text().is_some();
-    if plain && !is_whole(text) && (as_switch(text).is_some() || looks_numeric(text)) {
+    if plain && !is_integer(text) && (as_boolean(text).is_some() || looks_numeric(text)) {
         return Err(Mismatch::new("text", "put the value in double quotes"));
     }
     Ok(text)
 }
 
-/// A decimal whole number in the one spelling that all readers take alike.
-fn is_whole(text: &str) -> bool {
+/// Returns whether text is a decimal whole number in the one spelling that all YAML readers read alike.
+fn is_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty()
         && digits.chars().all(|c| c.is_ascii_digit())

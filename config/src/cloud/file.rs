@@ -1,12 +1,12 @@
-//! The keys of the cloud configuration that the product reads, each declared once: reading, re-serialisation and the
-//! effective configuration follow from the list. Values are as written; `super` gives them their meaning.
+//! The keys of the cloud configuration that this controller reads, each declared once: reading, re-serialisation and
+//! the effective configuration follow from the list. Values are as written; `super` interprets them.
 
 use secrecy::SecretString;
 
 use super::fields::Fields;
-use crate::value::{Show, Value};
+use crate::value::{ToValue, Value};
 
-/// Declares a struct of optional keys, its reader, and what of it may be shown.
+/// Declares a struct of optional keys, its reader, and its values without secrets.
 macro_rules! cloud_keys {
     (
         $(#[doc = $about:literal])+
@@ -21,14 +21,14 @@ macro_rules! cloud_keys {
         }
 
         impl $name {
-            /// Reads every key; absent and null keys stay `None`, wrong ones become problems.
+            /// Reads every key; absent and null keys stay `None`, invalid ones become problems.
             pub(crate) fn read(fields: &mut Fields<'_>) -> Self {
                 Self { $( $field: fields.$reader($key), )+ }
             }
 
-            /// Every key in the order of the declaration with the value that was written, secrets hidden.
-            pub(crate) fn shown(&self) -> Vec<(&'static str, Option<Value>)> {
-                vec![ $( ($key, self.$field.as_ref().map(Show::show)), )+ ]
+            /// Returns every key in the order of declaration with its configured value, secrets hidden.
+            pub(crate) fn values(&self) -> Vec<(&'static str, Option<Value>)> {
+                vec![ $( ($key, self.$field.as_ref().map(ToValue::to_value)), )+ ]
             }
         }
     };
@@ -39,21 +39,21 @@ cloud_keys! {
     CloudFile {
         /// The cloud's name, `AzurePublicCloud` when absent.
         cloud: String = text("cloud"),
-        /// What counts of this file where the configuration stands in a Secret too, `merge` when absent.
+        /// Precedence of this file and the Secret, `merge` when absent.
         cloud_config_type: String = text("cloudConfigType"),
         /// The ARM endpoint, when it is not the cloud's own.
         resource_manager_endpoint: String = text("resourceManagerEndpoint"),
-        /// Whether `cloud: AzureStackCloud` only stands for a `resourceManagerEndpoint` of another cloud.
-        disable_azure_stack_cloud: bool = switch("disableAzureStackCloud"),
+        /// Whether `cloud: AzureStackCloud` only means that `resourceManagerEndpoint` is of another cloud.
+        disable_azure_stack_cloud: bool = boolean("disableAzureStackCloud"),
         /// The tenant that credentials belong to.
         tenant_id: String = text("tenantId"),
-        /// The tenant of the load balancers, when it is another.
+        /// The tenant of the load balancers, if it is a different one.
         network_resource_tenant_id: String = text("networkResourceTenantID"),
-        /// Who gives tokens on Azure Stack: Entra ID, or AD FS.
+        /// The token issuer on Azure Stack: Entra ID or AD FS.
         identity_system: String = text("identitySystem"),
         /// The cluster's subscription.
         subscription_id: String = text("subscriptionId"),
-        /// The subscription of load balancers, when it is another.
+        /// The subscription of load balancers, if it is a different one.
         network_resource_subscription_id: String = text("networkResourceSubscriptionID"),
         /// Added to the user agent of ARM calls.
         user_agent: String = text("userAgent"),
@@ -68,12 +68,12 @@ cloud_keys! {
         /// The projected service account token.
         aad_federated_token_file: String = text("aadFederatedTokenFile"),
         /// Whether to sign in with that token.
-        use_federated_workload_identity_extension: bool = switch("useFederatedWorkloadIdentityExtension"),
+        use_federated_workload_identity_extension: bool = boolean("useFederatedWorkloadIdentityExtension"),
         /// Whether to sign in as the virtual machine's managed identity.
-        use_managed_identity_extension: bool = switch("useManagedIdentityExtension"),
+        use_managed_identity_extension: bool = boolean("useManagedIdentityExtension"),
         /// Which managed identity: a client id or a resource id.
         user_assigned_identity_id: String = text("userAssignedIdentityID"),
-        /// A way to sign in that this product does not know.
+        /// A way to sign in that this controller does not support.
         aad_msi_data_plane_identity_path: String = text("aadMSIDataPlaneIdentityPath"),
         /// The cluster's resource group.
         resource_group: String = text("resourceGroup"),
@@ -81,36 +81,36 @@ cloud_keys! {
         location: String = text("location"),
         /// The virtual network of the nodes.
         vnet_name: String = text("vnetName"),
-        /// Its resource group, when it is another.
+        /// Its resource group, if it is a different one.
         vnet_resource_group: String = text("vnetResourceGroup"),
         /// The load balancers' SKU, `standard` when absent.
         load_balancer_sku: String = text("loadBalancerSku"),
         /// The name that replaces the cluster's name for the one load balancer.
         load_balancer_name: String = text("loadBalancerName"),
-        /// The load balancers' resource group, when it is another.
+        /// The load balancers' resource group, if it is a different one.
         load_balancer_resource_group: String = text("loadBalancerResourceGroup"),
-        /// How pools name their members, `nodeIPConfiguration` when absent.
+        /// The way in which pools name their members, `nodeIPConfiguration` when absent.
         load_balancer_backend_pool_configuration_type: String = text("loadBalancerBackendPoolConfigurationType"),
-        /// The updater's tick in seconds, 0 for 30.
-        update_interval: i64 = whole("loadBalancerBackendPoolUpdateIntervalInSeconds"),
+        /// The updater's interval in seconds; 0 means 30.
+        update_interval: i64 = integer("loadBalancerBackendPoolUpdateIntervalInSeconds"),
         /// Q7: absent 3, 0 none, negative 0.
-        update_max_retries: i64 = whole("loadBalancerBackendPoolUpdateMaxRetries"),
+        update_max_retries: i64 = integer("loadBalancerBackendPoolUpdateMaxRetries"),
         /// Q7: the older name of the key above.
-        update_retry_count: i64 = whole("loadBalancerBackendPoolUpdateRetryCount"),
-        /// Whether the next key counts.
-        cloud_provider_backoff: bool = switch("cloudProviderBackoff"),
+        update_retry_count: i64 = integer("loadBalancerBackendPoolUpdateRetryCount"),
+        /// Whether the next key is used.
+        cloud_provider_backoff: bool = boolean("cloudProviderBackoff"),
         /// W4: the retries of one ARM call.
-        cloud_provider_backoff_retries: i64 = whole("cloudProviderBackoffRetries"),
+        cloud_provider_backoff_retries: i64 = integer("cloudProviderBackoffRetries"),
         /// Read for its type only: the delays are W4's.
-        cloud_provider_backoff_duration: i64 = whole("cloudProviderBackoffDuration"),
+        cloud_provider_backoff_duration: i64 = integer("cloudProviderBackoffDuration"),
         /// Read for its type only.
         cloud_provider_backoff_exponent: f64 = decimal("cloudProviderBackoffExponent"),
         /// Read for its type only.
         cloud_provider_backoff_jitter: f64 = decimal("cloudProviderBackoffJitter"),
         /// S1: whether admin states are written, true when absent.
-        enable_load_balancer_admin_state: bool = switch("enableLoadBalancerAdminState"),
-        /// D5: whether control-plane nodes are left out of pools, true when absent.
-        exclude_master_from_standard_lb: bool = switch("excludeMasterFromStandardLB"),
+        enable_load_balancer_admin_state: bool = boolean("enableLoadBalancerAdminState"),
+        /// D5: whether control-plane nodes are excluded from pools, true when absent.
+        exclude_master_from_standard_lb: bool = boolean("excludeMasterFromStandardLB"),
     }
 }
 
@@ -118,14 +118,14 @@ cloud_keys! {
     /// A rate limit, at the top of the file or under `loadBalancerRateLimit`.
     RateLimitFile {
         /// Whether calls are limited.
-        enabled: bool = switch("cloudProviderRateLimit"),
+        enabled: bool = boolean("cloudProviderRateLimit"),
         /// Reads per second.
         qps: f64 = decimal("cloudProviderRateLimitQPS"),
-        /// Reads at once.
-        bucket: i64 = whole("cloudProviderRateLimitBucket"),
+        /// Burst of reads.
+        bucket: i64 = integer("cloudProviderRateLimitBucket"),
         /// Writes per second.
         qps_write: f64 = decimal("cloudProviderRateLimitQPSWrite"),
-        /// Writes at once.
-        bucket_write: i64 = whole("cloudProviderRateLimitBucketWrite"),
+        /// Burst of writes.
+        bucket_write: i64 = integer("cloudProviderRateLimitBucketWrite"),
     }
 }

@@ -1,23 +1,23 @@
-//! The cloud configuration of a Secret laid over that of a file, as the cloud-controller-manager does it (C1): each key
-//! that the Secret has wins, maps are merged key by key, lists are replaced as a whole. Null sets nothing.
+//! Merges the cloud configuration of a Secret into that of a file, as the cloud-controller-manager does (C1): keys of
+//! the Secret take precedence, maps are merged key by key, and lists are replaced. Null sets nothing.
 
 use std::sync::Arc;
 
 use crate::document::{Content, Entry, Node};
 
-/// What counts where there are both a file and a Secret: `cloudConfigType` of the file.
+/// Precedence if there are both a file and a Secret: `cloudConfigType` of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloudConfigType {
-    /// The file alone.
+    /// Only the file is used.
     File,
-    /// The Secret alone.
+    /// Only the Secret is used.
     Secret,
-    /// The file, and over it what the Secret sets; the default.
+    /// The Secret is merged into the file; the default.
     Merge,
 }
 
 impl CloudConfigType {
-    /// The type of that name (case-insensitive).
+    /// Returns the type of that name (case-insensitive).
     pub(crate) fn named(name: &str) -> Option<Self> {
         match name.to_ascii_lowercase().as_str() {
             "file" => Some(Self::File),
@@ -27,7 +27,7 @@ impl CloudConfigType {
         }
     }
 
-    /// The type that a file's keys ask for; a wrong one is told when the file is read.
+    /// Returns the type that a file configures; an invalid one is reported when the file is read.
     pub(crate) fn of(entries: &[Entry]) -> Self {
         let entry = entries.iter().find(|entry| entry.key.eq_ignore_ascii_case("cloudConfigType"));
         let name = entry.and_then(|entry| entry.value.text()).unwrap_or_default();
@@ -35,17 +35,21 @@ impl CloudConfigType {
     }
 }
 
-/// The keys of `file` with those of `secret` over them; what is not the file's knows the document `name`.
+/// Returns the keys of `file` merged with those of `secret`, which are marked with the document `name`.
 pub(crate) fn overlay(file: &[Entry], secret: &[Entry], name: &Arc<str>) -> Vec<Entry> {
-    let set: Vec<Entry> =
-        secret.iter().filter(|entry| !entry.value.is_null()).map(|entry| marked(entry, name)).collect();
+    let secret_keys: Vec<Entry> = secret
+        .iter()
+        .filter(|entry| !entry.value.is_null())
+        .map(|entry| with_document(entry, name))
+        .collect();
     let same = |left: &Entry, right: &Entry| left.key.eq_ignore_ascii_case(&right.key);
     let mut merged = Vec::new();
     for entry in file {
-        match set.iter().find(|own| same(own, entry)) {
+        match secret_keys.iter().find(|from_secret| same(from_secret, entry)) {
             None => merged.push(entry.clone()),
-            Some(own) => {
-                if let (Content::Map(below), Content::Map(above)) = (&entry.value.content, &own.value.content)
+            Some(from_secret) => {
+                if let (Content::Map(below), Content::Map(above)) =
+                    (&entry.value.content, &from_secret.value.content)
                 {
                     let content = Content::Map(overlay(below, above, name));
                     merged.push(Entry { value: Node { content, ..entry.value }, ..entry.clone() });
@@ -53,24 +57,28 @@ pub(crate) fn overlay(file: &[Entry], secret: &[Entry], name: &Arc<str>) -> Vec<
             }
         }
     }
-    let is_merged = |own: &Entry| {
+    let is_merged = |from_secret: &Entry| {
         let is_map = |entry: &Entry| matches!(entry.value.content, Content::Map(_));
-        is_map(own) && file.iter().any(|entry| same(own, entry) && is_map(entry))
+        is_map(from_secret) && file.iter().any(|entry| same(from_secret, entry) && is_map(entry))
     };
-    merged.extend(set.into_iter().filter(|own| !is_merged(own)));
+    merged.extend(secret_keys.into_iter().filter(|from_secret| !is_merged(from_secret)));
     merged
 }
 
-/// The entry, with the document it comes from, at every depth.
-fn marked(entry: &Entry, name: &Arc<str>) -> Entry {
-    let value = marked_node(&entry.value, name);
+/// Marks an entry, at every depth, with the document that it comes from.
+fn with_document(entry: &Entry, name: &Arc<str>) -> Entry {
+    let value = node_with_document(&entry.value, name);
     Entry { key: entry.key.clone(), line: entry.line, document: Some(Arc::clone(name)), value }
 }
 
-fn marked_node(node: &Node, name: &Arc<str>) -> Node {
+fn node_with_document(node: &Node, name: &Arc<str>) -> Node {
     let content = match &node.content {
-        Content::Map(entries) => Content::Map(entries.iter().map(|entry| marked(entry, name)).collect()),
-        Content::List(items) => Content::List(items.iter().map(|item| marked_node(item, name)).collect()),
+        Content::Map(entries) => {
+            Content::Map(entries.iter().map(|entry| with_document(entry, name)).collect())
+        }
+        Content::List(items) => {
+            Content::List(items.iter().map(|item| node_with_document(item, name)).collect())
+        }
         Content::Scalar { .. } => node.content.clone(),
     };
     Node { line: node.line, content }

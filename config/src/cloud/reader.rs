@@ -1,4 +1,4 @@
-//! Reads and checks the cloud configuration: problems for what cannot work, warnings for what probably is not meant.
+//! Reads and checks the cloud configuration: invalid values become problems, and probable mistakes become warnings.
 
 use std::collections::BTreeSet;
 
@@ -17,17 +17,17 @@ use crate::problem::{Mismatch, Problem, Warning};
 /// The cloud that is refused: its network API (2018-11-01) has neither IP-based backend pools nor the SKU standard.
 const AZURE_STACK: &str = "AzureStackCloud";
 
-/// Text that becomes one segment of an ARM path.
+/// Reads text that becomes one segment of an ARM path.
 pub(super) fn resource_name(fields: &mut Fields<'_>, key: &str) -> Option<String> {
     let name = fields.text(key);
     check_segment(fields, key, name.as_deref());
     name
 }
 
-/// Whether text can be one segment of an address.
+/// Returns whether text can be one segment of an address.
 pub(crate) fn is_segment(text: &str) -> bool {
-    let unfit = |c: char| c.is_whitespace() || c.is_control() || "/\\?#%&<>\"'".contains(c);
-    !text.contains(unfit) && text.chars().count() <= 90 && !text.trim_matches('.').is_empty()
+    let is_invalid = |c: char| c.is_whitespace() || c.is_control() || "/\\?#%&<>\"'".contains(c);
+    !text.contains(is_invalid) && text.chars().count() <= 90 && !text.trim_matches('.').is_empty()
 }
 
 /// Refuses text that cannot be one segment of an ARM path.
@@ -42,7 +42,7 @@ fn check_segment(fields: &mut Fields<'_>, key: &str, name: Option<&str>) {
 pub(super) struct Reader<'a> {
     file_name: &'a str,
     entries: &'a [Entry],
-    secret_given: bool,
+    has_secret: bool,
     problems: Vec<Problem>,
     warnings: Vec<Warning>,
 }
@@ -50,12 +50,12 @@ pub(super) struct Reader<'a> {
 impl<'a> Reader<'a> {
     pub(super) fn new(file_name: &'a str, entries: &'a [Entry]) -> Self {
         let (problems, warnings) = (Vec::new(), Vec::new());
-        Self { file_name, entries, secret_given: false, problems, warnings }
+        Self { file_name, entries, has_secret: false, problems, warnings }
     }
 
-    /// Says that there is a Secret beside the file.
+    /// Records that there is a Secret in addition to the file.
     pub(super) fn with_secret(self) -> Self {
-        Self { secret_given: true, ..self }
+        Self { has_secret: true, ..self }
     }
 
     fn fields(&mut self) -> Fields<'_> {
@@ -63,8 +63,8 @@ impl<'a> Reader<'a> {
     }
 
     fn warn(&mut self, key: &str, message: String) {
-        let place = self.fields().place(key);
-        self.warnings.push(Warning { place, field: key.to_owned(), message });
+        let location = self.fields().location(key);
+        self.warnings.push(Warning { location, field: key.to_owned(), message });
     }
 
     pub(super) fn read(mut self) -> Result<(CloudConfig, Vec<Warning>), Vec<Problem>> {
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
                 let expected = format!("a number between 0 and {}", u32::MAX);
                 fields.refuse(
                     key,
-                    Mismatch::new(expected, "write how many calls may go out at once, 0 for the default"),
+                    Mismatch::new(expected, "write the maximum burst of calls, or 0 for the default"),
                 );
             }
         }
@@ -186,15 +186,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What a Secret beside the file means to it.
+    /// Checks `cloudConfigType`, and that the Secret it requires is there.
     fn check_type(&mut self, file: &CloudFile) {
         let key = "cloudConfigType";
         match file.cloud_config_type.as_deref().map(CloudConfigType::named) {
             None | Some(Some(CloudConfigType::File | CloudConfigType::Merge)) => {}
-            Some(Some(CloudConfigType::Secret)) if self.secret_given => {}
+            Some(Some(CloudConfigType::Secret)) if self.has_secret => {}
             Some(Some(CloudConfigType::Secret)) => {
-                let message =
-                    "the Secret is not read; pass --cloud-config-secret if this file is not the whole";
+                let message = "the Secret is not read; pass --cloud-config-secret if this file is incomplete";
                 self.warn(key, message.to_owned());
             }
             Some(None) => {
@@ -204,7 +203,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The cloud, its ARM endpoint, and where tokens for that come from.
+    /// Returns the cloud, its ARM endpoint, and the source of tokens for it.
     fn endpoint(&mut self, file: &CloudFile) -> (Cloud, Url, Login) {
         let name = file.cloud.as_deref().unwrap_or_default();
         let is_called_azure_stack = name.eq_ignore_ascii_case(AZURE_STACK);
@@ -226,13 +225,13 @@ impl<'a> Reader<'a> {
         let cloud = Cloud::named(name).unwrap_or_else(|| {
             if !is_called_azure_stack {
                 let message =
-                    format!("{} is not a known cloud and counts as AzurePublicCloud", document::quoted(name));
+                    format!("{} is not a known cloud; AzurePublicCloud is used", document::quoted(name));
                 self.warn("cloud", message);
             }
             Cloud::Public
         });
-        let own = file.resource_manager_endpoint.as_deref().map(endpoint::parse_address).transpose();
-        let arm = own.unwrap_or_else(|mismatch| {
+        let custom = file.resource_manager_endpoint.as_deref().map(endpoint::parse_address).transpose();
+        let arm = custom.unwrap_or_else(|mismatch| {
             self.fields().refuse("resourceManagerEndpoint", mismatch);
             None
         });
@@ -272,7 +271,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What only several keys together can get wrong.
+    /// Checks combinations of keys.
     fn check_modes(&mut self, config: &CloudConfig) {
         let pool_type = "loadBalancerBackendPoolConfigurationType";
         match config.pool_members {
@@ -286,36 +285,36 @@ impl<'a> Reader<'a> {
             PoolMembers::NodeIpConfiguration | PoolMembers::PodIp | PoolMembers::NodeIp => {}
         }
         if !config.configurations.is_empty() && !config.uses_multiple_load_balancers() {
-            self.warn("loadBalancerSku", format!("{} counts with SKU standard only", balancers::KEY));
+            self.warn("loadBalancerSku", format!("{} is used only with SKU standard", balancers::KEY));
         }
         if !config.uses_multiple_load_balancers() {
-            let what_is_left = if config.admin_state_enabled() {
+            let effect = if config.admin_state_enabled() {
                 "only nodes that leave service are taken out of traffic (enableLoadBalancerAdminState)"
             } else {
-                "with enableLoadBalancerAdminState false there is nothing to do either"
+                "with enableLoadBalancerAdminState false, this controller does nothing"
             };
             let message = format!(
                 "without it and SKU standard no Service has a backend pool of its own, and no members are written; \
-                 {what_is_left}"
+                 {effect}"
             );
             self.warn(balancers::KEY, message);
         }
-        if let Some(asked) = config.reads_below_floor() {
+        if let Some(configured) = config.reads_below_floor() {
             let message = format!(
-                "asks for {asked} reads per second, which is less than this service can work with; it makes up \
-                 to {MIN_READS_PER_SECOND}"
+                "{configured} reads per second are too few for this controller, which may make up to \
+                 {MIN_READS_PER_SECOND}"
             );
-            let own = config.load_balancer_rate_limit.is_some();
-            self.warn(if own { LOAD_BALANCER_RATE_LIMIT } else { "cloudProviderRateLimit" }, message);
+            let custom = config.load_balancer_rate_limit.is_some();
+            self.warn(if custom { LOAD_BALANCER_RATE_LIMIT } else { "cloudProviderRateLimit" }, message);
         }
         if config.vnet_id().is_none() {
-            let message = "absent: a pool without a virtual network of its own cannot be given members";
+            let message = "absent: members cannot be added to a pool without a virtual network of its own";
             self.warn("vnetName", message.to_owned());
         }
     }
 }
 
-/// The paths of the keys that a Secret has set, in lower case.
+/// Returns the lower-case paths of the keys that the Secret sets.
 fn from_secret(prefix: &str, entries: &[Entry]) -> BTreeSet<String> {
     let mut paths = BTreeSet::new();
     for entry in entries {

@@ -18,7 +18,7 @@ const PATTERN: &str = "^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])(-pre
 pub struct ApiVersion(String);
 
 impl ApiVersion {
-    /// The version as it stands in an address.
+    /// Returns the version as in a URL.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -39,7 +39,7 @@ impl Setting for ApiVersion {
         }
         if date < OLDEST {
             let remedy =
-                "write a later one; members of backend pools have no admin state in earlier versions";
+                "write a later version; members of backend pools have no admin state in earlier ones";
             return Err(Mismatch::new(Self::expected(rule), remedy));
         }
         Ok(Self(text.to_owned()))
@@ -53,18 +53,18 @@ impl Setting for ApiVersion {
         json!({ "type": "string", "pattern": PATTERN })
     }
 
-    fn show(&self) -> Value {
+    fn to_value(&self) -> Value {
         Value::Text(self.0.clone())
     }
 }
 
-/// Whether the text is a day of this century, `YYYY-MM-DD`.
+/// Returns whether the text is a day of this century, `YYYY-MM-DD`.
 fn is_date(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let [year, month, day] = parts.as_slice() else { return false };
     let number = |text: &str, digits: usize| {
-        let fits = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
-        fits.then(|| text.parse::<u32>().ok()).flatten()
+        let has_digits = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
+        has_digits.then(|| text.parse::<u32>().ok()).flatten()
     };
     number(year, 4).is_some_and(|year| (2000..2100).contains(&year))
         && number(month, 2).is_some_and(|month| (1..=12).contains(&month))

@@ -1,5 +1,5 @@
-//! `compatibility: upstream` (C2): the values of keys that are not set, so that S0's letter holds. A key that is set
-//! stays as it is set; that it departs from S0 is told.
+//! `compatibility: upstream` (C2): gives keys that are not set the values of S0. A configured key keeps its value, and
+//! a deviation from S0 is reported.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use super::setting::{GuardsMode, Setting};
 use super::{Compatibility, ControllerConfig};
 use crate::value::{EffectiveValue, Origin};
 
-/// A key that was set to something else than S0's letter has.
-pub(crate) struct Departure {
+/// A key that is configured with another value than in S0.
+pub(crate) struct Deviation {
     /// The key's full path.
     pub(crate) path: &'static str,
-    /// What it would be.
+    /// The value in S0.
     pub(crate) expected: String,
 }
 
-/// Gives the settings S0's times and switches where `compatibility: upstream` asks for them; `tick` is S0's, and not
-/// capped.
-pub(crate) fn imitate(
+/// Sets the times and options of S0 if `compatibility` is `upstream`. `tick` is S0's update interval, without an upper
+/// limit.
+pub(crate) fn apply_upstream_profile(
     settings: &mut ControllerConfig,
     values: &mut [EffectiveValue],
     tick: Duration,
-) -> Vec<Departure> {
+) -> Vec<Deviation> {
     match settings.compatibility {
         Compatibility::Default => return Vec::new(),
         Compatibility::Upstream => {}
     }
-    let mut profile = Profile { values, departures: Vec::new() };
+    let mut profile = Profile { values, deviations: Vec::new() };
     let batching = &mut settings.batching;
     profile.set("batching.quietPeriod", &mut batching.quiet_period, tick);
     profile.set("batching.maxDelay", &mut batching.max_delay, tick);
@@ -38,12 +38,12 @@ pub(crate) fn imitate(
     profile.set("guards.emptyConfirm", &mut settings.guards.empty_confirm, Duration::ZERO);
     profile.set("writer.etagRounds", &mut settings.writer.etag_rounds, 1);
     profile.set("client.retryThrottled", &mut settings.client.retry_throttled, true);
-    profile.departures
+    profile.deviations
 }
 
 struct Profile<'a> {
     values: &'a mut [EffectiveValue],
-    departures: Vec<Departure>,
+    deviations: Vec<Deviation>,
 }
 
 impl Profile<'_> {
@@ -52,14 +52,14 @@ impl Profile<'_> {
         let entry = entry.expect("every key of the table has an effective value");
         match entry.origin {
             Origin::Default => {
-                entry.value = value.show();
+                entry.value = value.to_value();
                 entry.origin = Origin::Compatibility;
                 *setting = value;
             }
             Origin::File | Origin::Secret | Origin::Environment(_) | Origin::Compatibility
                 if *setting == value => {}
             Origin::File | Origin::Secret | Origin::Environment(_) | Origin::Compatibility => {
-                self.departures.push(Departure { path, expected: value.show().yaml() });
+                self.deviations.push(Deviation { path, expected: value.to_value().yaml() });
             }
         }
     }

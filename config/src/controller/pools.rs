@@ -1,6 +1,6 @@
-//! `pools` (X2): the list of backend pools that are filled from an xDS control plane. Owns the shape of its entries and
-//! what is wrong with each of them; that none is a pool of the cluster as a whole is judged where the cluster's name is
-//! known, and whether a pool may be written where load balancers are read.
+//! `pools` (X2): the list of backend pools that are filled from an xDS control plane. Checks each entry by itself. The
+//! check against the pools of the whole cluster needs the cluster's name and is in `load`; Discovery checks whether a
+//! pool may be written.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::value::Value;
 
 /// The keys of an entry.
 const KEYS: [&str; 4] = ["loadBalancer", "backendPool", "source", "family"];
-/// The most faults of the list that are reported one by one.
+/// Maximum faults of the list that are reported individually.
 const MAX_FAULTS: usize = 20;
-/// The longest name of a load balancer or backend pool, in characters.
+/// Maximum length of the name of a load balancer or backend pool, in characters.
 const MAX_NAME: usize = 80;
-/// How the names of IPv6 pools end, whatever their case.
-const IPV6_ENDING: &str = "-ipv6";
+/// Suffix of the names of IPv6 pools; case does not count.
+const IPV6_SUFFIX: &str = "-ipv6";
 
 const EXAMPLE: &str = "{loadBalancer: kubernetes, backendPool: web, source: \"eds:web\"}";
 
@@ -32,7 +32,7 @@ pub struct ListedPool {
     pub backend_pool: String,
     /// The source as written: `eds:<name>` or `cluster:<name>`, with a name that is neither empty nor `*`.
     pub source: String,
-    /// Of which family its members are.
+    /// The IP family of its members.
     pub family: IpFamily,
 }
 
@@ -49,7 +49,7 @@ impl Setting for Vec<ListedPool> {
         let mut reader = Reader::default();
         let pools: Vec<ListedPool> =
             items.iter().enumerate().filter_map(|(index, item)| reader.pool(index, item)).collect();
-        if reader.faults.is_empty() { Ok(pools) } else { Err(bounded(reader.faults)) }
+        if reader.faults.is_empty() { Ok(pools) } else { Err(truncated(reader.faults)) }
     }
 
     fn expected(_rule: &Self::Rule) -> String {
@@ -74,13 +74,13 @@ impl Setting for Vec<ListedPool> {
         } })
     }
 
-    fn show(&self) -> Value {
-        let shown = |pool: &ListedPool| {
+    fn to_value(&self) -> Value {
+        let pairs = |pool: &ListedPool| {
             let ListedPool { load_balancer, backend_pool, source, family } = pool;
             let texts = [load_balancer, backend_pool, source, family.as_str()];
             KEYS.into_iter().zip(texts.map(str::to_owned)).collect()
         };
-        Value::Maps(self.iter().map(shown).collect())
+        Value::Maps(self.iter().map(pairs).collect())
     }
 
     fn from_text(text: &str) -> Result<Node, Mismatch> {
@@ -98,25 +98,26 @@ impl Setting for Vec<ListedPool> {
     }
 }
 
-/// The first faults, and how many more there are.
-fn bounded(mut faults: Vec<Fault>) -> Vec<Fault> {
+/// Truncates the list of faults, and adds the number of further ones.
+fn truncated(mut faults: Vec<Fault>) -> Vec<Fault> {
     let more = faults.len().saturating_sub(MAX_FAULTS);
     if more > 0 {
         faults.truncate(MAX_FAULTS);
         let expected = <Vec<ListedPool> as Setting>::expected(&AnyValue);
-        let told = Mismatch::new(expected, "correct the others first, and look for what they have in common");
-        let told = Mismatch { found: Some(format!("{more} more mistakes")), ..told };
-        faults.extend(Vec::from(told));
+        let summary =
+            Mismatch::new(expected, "correct the others first, and look for what they have in common");
+        let summary = Mismatch { found: Some(format!("{more} more mistakes")), ..summary };
+        faults.extend(Vec::from(summary));
     }
     faults
 }
 
-/// What was found so far.
+/// State of reading the list.
 #[derive(Default)]
 struct Reader {
     faults: Vec<Fault>,
-    /// Which entry names a pool, by load balancer and pool in lower case.
-    named: BTreeMap<(String, String), usize>,
+    /// Index of the entry of each pool, by load balancer and pool in lower case.
+    indexes: BTreeMap<(String, String), usize>,
 }
 
 impl Reader {
@@ -129,7 +130,7 @@ impl Reader {
             self.refuse(format!("[{index}]"), item.line, item.describe(), mismatch);
             return None;
         };
-        self.unknown_and_repeated(index, entries);
+        self.check_keys(index, entries);
         let fields = Fields { index, line: item.line, entries };
         let load_balancer = self.name(&fields, "loadBalancer", "the load balancer's name");
         let backend_pool =
@@ -137,31 +138,31 @@ impl Reader {
         let source = self.source(&fields);
         let family = self.family(&fields, backend_pool.as_deref());
         let (load_balancer, backend_pool) = (load_balancer?, backend_pool?);
-        self.once(&fields, &load_balancer, &backend_pool)?;
+        self.require_unique(&fields, &load_balancer, &backend_pool)?;
         Some(ListedPool { load_balancer, backend_pool, source: source?, family: family? })
     }
 
-    fn unknown_and_repeated(&mut self, index: usize, entries: &[Entry]) {
+    fn check_keys(&mut self, index: usize, entries: &[Entry]) {
         for (at, entry) in entries.iter().enumerate() {
             let part = format!("[{index}].{}", entry.key);
             if let Some(first) = entries[..at].iter().find(|other| other.key == entry.key) {
                 let found = format!("the key on line {} and on line {}", first.line, entry.line);
                 self.refuse(part, entry.line, found, Mismatch::new("the key once", "remove one of them"));
             } else if !KEYS.contains(&entry.key.as_str()) {
-                let meant = nearest(&entry.key, KEYS).unwrap_or_default();
+                let suggestion = nearest(&entry.key, KEYS).unwrap_or_default();
                 let found = format!("the unknown key {}", quoted(&entry.key));
-                let mismatch = Mismatch::new("a known key", format!("the nearest is {meant}"));
+                let mismatch = Mismatch::new("a known key", format!("the nearest is {suggestion}"));
                 self.refuse(part, entry.line, found, mismatch);
             }
         }
     }
 
-    fn name(&mut self, fields: &Fields<'_>, key: &str, what: &str) -> Option<String> {
+    fn name(&mut self, fields: &Fields<'_>, key: &str, description: &str) -> Option<String> {
         let expected = format!(
             "a name of 1 to {MAX_NAME} letters, digits, `_`, `.` and `-`, with a letter or digit first and a letter, \
              digit or `_` last"
         );
-        let (node, mismatch) = (fields.get(key), Mismatch::new(expected, format!("write {what}")));
+        let (node, mismatch) = (fields.get(key), Mismatch::new(expected, format!("write {description}")));
         match node.and_then(Node::text).filter(|name| is_allowed(name)) {
             Some(name) => Some(name.to_owned()),
             None => self.refuse_field(fields, key, mismatch),
@@ -174,21 +175,21 @@ impl Reader {
             Some(("eds" | "cluster", name)) => match name.trim() {
                 "" => "add the resource's name",
                 "*" => "name one resource; control planes take * for all of them",
-                bare if bare != name => "remove the space around the name, which would be a part of it",
+                trimmed if trimmed != name => "remove the space around the name, which would be a part of it",
                 _ => return text.map(str::to_owned),
             },
             Some(_) | None => {
-                "write eds: and the name of the endpoints, or cluster: and the name of the cluster that means them"
+                "write eds: and the name of the endpoints, or cluster: and the name of the cluster that refers to them"
             }
         };
         self.refuse_field(fields, "source", Mismatch::new("eds:<name> or cluster:<name>", remedy))
     }
 
-    /// What is written, else what the pool's name says.
+    /// Returns the configured family, or the one that follows from the pool's name.
     fn family(&mut self, fields: &Fields<'_>, backend_pool: Option<&str>) -> Option<IpFamily> {
-        let Some(node) = fields.get("family") else { return backend_pool.map(usual_family) };
+        let Some(node) = fields.get("family") else { return backend_pool.map(default_family) };
         if node.is_null() {
-            let mismatch = Mismatch::new("a value", "write one, or remove the key to have its default");
+            let mismatch = Mismatch::new("a value", "write one, or remove the key to use its default");
             return self.refuse_field(fields, "family", mismatch);
         }
         match IpFamily::read(node, &AnyValue) {
@@ -197,10 +198,10 @@ impl Reader {
         }
     }
 
-    /// Notes who names the pool; `None` where another entry does.
-    fn once(&mut self, fields: &Fields<'_>, load_balancer: &str, backend_pool: &str) -> Option<()> {
+    /// Records the entry of a pool; returns `None`, with a fault, if another entry names the same pool.
+    fn require_unique(&mut self, fields: &Fields<'_>, load_balancer: &str, backend_pool: &str) -> Option<()> {
         let pool = (load_balancer.to_ascii_lowercase(), backend_pool.to_ascii_lowercase());
-        let first = *self.named.entry(pool).or_insert(fields.index);
+        let first = *self.indexes.entry(pool).or_insert(fields.index);
         if first == fields.index {
             return Some(());
         }
@@ -241,13 +242,13 @@ impl Fields<'_> {
 }
 
 fn is_allowed(name: &str) -> bool {
-    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    let is_name_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     name.len() <= MAX_NAME
-        && name.chars().all(inside)
+        && name.chars().all(is_name_char)
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
 }
 
-fn usual_family(backend_pool: &str) -> IpFamily {
-    if backend_pool.to_ascii_lowercase().ends_with(IPV6_ENDING) { IpFamily::V6 } else { IpFamily::V4 }
+fn default_family(backend_pool: &str) -> IpFamily {
+    if backend_pool.to_ascii_lowercase().ends_with(IPV6_SUFFIX) { IpFamily::V6 } else { IpFamily::V4 }
 }

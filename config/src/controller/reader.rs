@@ -1,5 +1,5 @@
-//! Reads one controller.yaml and its environment overrides against the key table. A key's value is, in this order, the
-//! environment variable's, the file's (a key without a value is refused), the default.
+//! Reads one controller.yaml and its environment overrides against the key table. A key's value is that of the
+//! environment variable, else that of the file (a key without a value is refused), else the default.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,31 +9,31 @@ use super::{DefaultValue, KEYS, Key, SECTIONS, environment_name};
 use crate::document::{Content, Entry, Node, quoted};
 use crate::duration;
 use crate::nearest::{distance, nearest};
-use crate::problem::{Fault, Mismatch, Place, Problem, WHOLE_FILE, Warning};
+use crate::problem::{Fault, Location, Mismatch, Problem, WHOLE_FILE, Warning};
 use crate::value::{EffectiveValue, Origin};
 
-/// The most unknown keys that are reported one by one.
+/// Maximum unknown keys that are reported individually.
 const MAX_UNKNOWN: usize = 20;
 
-/// The longest `retryInterval` that follows from the cloud configuration (Q2).
+/// Maximum `retryInterval` that follows from the cloud configuration (Q2).
 pub(crate) const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What was set, what is wrong with it, and what is in force.
+/// The values of the document, the problems found so far, and the values in force.
 pub(crate) struct Reader<'a> {
     file: &'a str,
     env: &'a BTreeMap<String, String>,
     update_interval: Duration,
     leaves: BTreeMap<String, Node>,
     unknown: usize,
-    /// Everything that was refused.
+    /// Problems with refused values.
     pub(crate) problems: Vec<Problem>,
     /// The values in force, in the order of the table.
     pub(crate) effective: Vec<EffectiveValue>,
 }
 
 impl<'a> Reader<'a> {
-    /// Sorts the document's values by key and reports unknown and repeated keys; `update_interval` is the cloud
-    /// configuration's tick.
+    /// Sorts the document's values by key, and reports unknown and repeated keys. `update_interval` is that of the
+    /// cloud configuration.
     pub(crate) fn new(
         file: &'a str,
         root: Option<&Node>,
@@ -60,13 +60,13 @@ impl<'a> Reader<'a> {
         }
         if let Some(more) = reader.unknown.checked_sub(MAX_UNKNOWN).filter(|more| *more > 0) {
             let mismatch = Mismatch::new("known keys", "check that this is the right file");
-            let place = Place::File(file.to_owned());
-            reader.refuse(place, WHOLE_FILE, format!("{more} more unknown keys"), mismatch);
+            let location = Location::File(file.to_owned());
+            reader.refuse(location, WHOLE_FILE, format!("{more} more unknown keys"), mismatch);
         }
         reader
     }
 
-    /// The value of one key; when it is refused, a problem is noted and the default stands in.
+    /// Returns the value of one key; a refused value becomes a problem, and the default is returned.
     pub(crate) fn setting<T: Setting>(&mut self, path: &'static str, rule: &T::Rule) -> T {
         let key = KEYS.iter().find(|key| key.path == path).expect("the macro declares every key it reads");
         let (value, origin) =
@@ -76,23 +76,25 @@ impl<'a> Reader<'a> {
                 let value = T::read(&node, rule).ok();
                 (value.expect("the defaults of the table are valid"), origin)
             });
-        self.effective.push(EffectiveValue::new(path, value.show(), origin));
+        self.effective.push(EffectiveValue::new(path, value.to_value(), origin));
         value
     }
 
-    /// Environment variables that are probably meant for a key but are not its name.
-    pub(crate) fn near_misses(&self) -> Vec<Warning> {
+    /// Returns warnings about environment variables whose names resemble that of a key.
+    pub(crate) fn misspelt_variables(&self) -> Vec<Warning> {
         let names: Vec<String> = KEYS.iter().map(Key::environment).collect();
         let unknown = self.env.keys().filter(|name| !names.contains(name));
         let prefix = environment_name("");
         unknown
             .filter(|name| name.starts_with(&prefix))
-            .filter_map(|name| nearest(name, names.iter().map(String::as_str)).map(|meant| (name, meant)))
-            .filter(|(name, meant)| distance(name, meant) <= 3)
-            .map(|(name, meant)| Warning {
-                place: Place::Environment(name.clone()),
+            .filter_map(|name| {
+                nearest(name, names.iter().map(String::as_str)).map(|suggestion| (name, suggestion))
+            })
+            .filter(|(name, suggestion)| distance(name, suggestion) <= 3)
+            .map(|(name, suggestion)| Warning {
+                location: Location::Environment(name.clone()),
                 field: name.clone(),
-                message: format!("no key has this name and it is ignored; did you mean {meant}"),
+                message: format!("ignored, because no key has this name; did you mean {suggestion}"),
             })
             .collect()
     }
@@ -118,18 +120,18 @@ impl<'a> Reader<'a> {
     fn overridden<T: Setting>(&mut self, key: &Key, rule: &T::Rule) -> Option<(T, Origin)> {
         let name = key.environment();
         let text = self.env.get(&name)?;
-        let place = |_| Place::Environment(name.clone());
+        let location = |_| Location::Environment(name.clone());
         let node = match Self::default_node::<T>(text) {
             Ok(node) => node,
             Err(mismatch) => {
-                self.refuse_parts(place, key.path, &Node::plain(text), mismatch);
+                self.refuse_faults(location, key.path, &Node::plain(text), mismatch);
                 return None;
             }
         };
         match T::read(&node, rule) {
             Ok(value) => Some((value, Origin::Environment(name))),
             Err(refusal) => {
-                self.refuse_parts(place, key.path, &node, refusal);
+                self.refuse_faults(location, key.path, &node, refusal);
                 None
             }
         }
@@ -138,13 +140,13 @@ impl<'a> Reader<'a> {
     fn written<T: Setting>(&mut self, key: &Key, rule: &T::Rule) -> Option<(T, Origin)> {
         let node = self.leaves.remove(key.path)?;
         if node.is_null() {
-            // A key that was written was meant: a template that rendered nothing must not mean the default.
+            // A written key without a value is an error: a template that rendered nothing must not select the default.
             let may_be_removed = match key.default {
                 DefaultValue::Fixed(default) => T::may_suggest(default),
                 DefaultValue::UpdateInterval => true,
             };
             let mismatch = if may_be_removed {
-                Mismatch::new("a value", "write one, or remove the key to have its default")
+                Mismatch::new("a value", "write one, or remove the key to use its default")
             } else {
                 Mismatch::new(T::expected(rule), "write the one that you mean")
             };
@@ -155,8 +157,8 @@ impl<'a> Reader<'a> {
             Ok(value) => Some((value, Origin::File)),
             Err(refusal) => {
                 let file = self.file;
-                let place = |line| Place::Line(file.to_owned(), line);
-                self.refuse_parts(place, key.path, &node, refusal);
+                let location = |line| Location::Line(file.to_owned(), line);
+                self.refuse_faults(location, key.path, &node, refusal);
                 None
             }
         }
@@ -190,45 +192,45 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn unknown_key(&mut self, line: Place, path: &str) {
+    fn unknown_key(&mut self, line: Location, path: &str) {
         self.unknown += 1;
         if self.unknown > MAX_UNKNOWN {
             return;
         }
         let known = KEYS.iter().map(|key| key.path).chain(SECTIONS.iter().map(|section| section.path));
-        let meant = nearest(path, known).unwrap_or_default();
-        let remedy = match meant.rsplit_once('.') {
+        let suggestion = nearest(path, known).unwrap_or_default();
+        let remedy = match suggestion.rsplit_once('.') {
             Some((section, key)) => {
                 let sections: Vec<String> = section.rsplit('.').map(|name| format!("`{name}:`")).collect();
-                format!("the nearest is {meant}: write `{key}` below {}", sections.join(" below "))
+                format!("the nearest is {suggestion}: write `{key}` below {}", sections.join(" below "))
             }
-            None => format!("the nearest is {meant}"),
+            None => format!("the nearest is {suggestion}"),
         };
         let found = format!("the unknown key {}", quoted(path));
         self.refuse(line, path, found, Mismatch::new("a known key", remedy));
     }
 
-    fn line(&self, line: usize) -> Place {
-        Place::Line(self.file.to_owned(), line)
+    fn line(&self, line: usize) -> Location {
+        Location::Line(self.file.to_owned(), line)
     }
 
-    /// Refuses a value, as a whole or in some of its parts; `place` says where a line of it is.
-    fn refuse_parts(
+    /// Adds the problems of a refused value or of its parts; `location` returns the location of a line.
+    fn refuse_faults(
         &mut self,
-        place: impl Fn(usize) -> Place,
+        location: impl Fn(usize) -> Location,
         path: &str,
         node: &Node,
         refusal: impl Into<Vec<Fault>>,
     ) {
         for Fault { part, line, mismatch } in refusal.into() {
-            let place = place(line.unwrap_or(node.line));
-            self.refuse(place, &format!("{path}{part}"), node.describe(), mismatch);
+            let location = location(line.unwrap_or(node.line));
+            self.refuse(location, &format!("{path}{part}"), node.describe(), mismatch);
         }
     }
 
-    fn refuse(&mut self, place: Place, field: &str, found: String, mismatch: Mismatch) {
+    fn refuse(&mut self, location: Location, field: &str, found: String, mismatch: Mismatch) {
         let Mismatch { found: special, expected, remedy } = mismatch;
         let found = special.unwrap_or(found);
-        self.problems.push(Problem { place, field: field.to_owned(), found, expected, remedy });
+        self.problems.push(Problem { location, field: field.to_owned(), found, expected, remedy });
     }
 }

@@ -4,11 +4,11 @@ use super::{DefaultValue, KEYS, Key, SECTIONS};
 use crate::cloud::DEFAULT_UPDATE_INTERVAL;
 use crate::{duration, value};
 
-/// The text of `reference.yaml`. Read as controller.yaml it gives exactly the defaults.
+/// Returns the text of `reference.yaml`, which as a controller.yaml gives exactly the defaults.
 pub fn reference() -> String {
     let mut out = String::from(
         "# Reference configuration of azure-backend-pool-controller: every key with its default.\n\
-         # Write only the keys that you change. An environment variable wins over the file.\n\
+         # Write only the keys that you change. An environment variable overrides the file.\n\
          # Generated from the key table in config/src/controller.rs.\n",
     );
     for key in KEYS.iter().filter(|key| !key.path.contains('.')) {
@@ -16,11 +16,11 @@ pub fn reference() -> String {
         out.push_str(&entry(key, key.path, ""));
     }
     for section in SECTIONS {
-        // Nothing stands between a section without keys of its own and the one within it.
+        // There is no empty line between a section without keys of its own and its nested section.
         if !out.ends_with(":\n") {
             out.push('\n');
         }
-        // A section within another stands right behind that one's own keys.
+        // A nested section follows the keys of its parent.
         let (depth, name) = (section.path.matches('.').count(), section.path.rsplit('.').next());
         let (outer, inner) = ("  ".repeat(depth), "  ".repeat(depth + 1));
         section.doc.iter().for_each(|line| out.push_str(&format!("{outer}#{line}\n")));
@@ -56,7 +56,8 @@ fn entry(key: &Key, name: &str, indent: &str) -> String {
     out
 }
 
-/// The default as YAML; what begins with a digit or a bracket is a number, duration, address or list and stays plain.
+/// Renders a default as YAML. A text that begins with a digit or a bracket is a number, duration, address or list, and
+/// stays plain.
 fn written(text: &str) -> String {
     if text.starts_with(|c: char| c.is_ascii_digit() || c == '[') || matches!(text, "true" | "false") {
         text.to_owned()

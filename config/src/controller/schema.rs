@@ -1,17 +1,17 @@
-//! The JSON Schema of controller.yaml, for the chart's values: every key with its type, words and numbers, and no other
-//! key. Ranges of durations, and what several keys together get wrong, are left to the reader.
+//! The JSON Schema of controller.yaml, for the chart's values: every key with its type, permitted words and range of
+//! numbers, and no other key. The reader checks ranges of durations and combinations of keys.
 
 use serde_json::{Value as Schema, json};
 
 use super::{KEYS, Key, SECTIONS};
 
-/// The schema of controller.yaml as a whole.
+/// Returns the schema of controller.yaml as a whole.
 #[must_use]
 pub fn schema() -> Schema {
     section("")
 }
 
-/// The schema of the section with this path; "" is the whole.
+/// Returns the schema of the section with this path; "" is the whole.
 fn section(path: &str) -> Schema {
     let keys = KEYS.iter().filter_map(|key| Some((name_in(path, key.path)?, explained(key))));
     let sections =
@@ -21,8 +21,8 @@ fn section(path: &str) -> Schema {
     json!({ "type": "object", "additionalProperties": false, "properties": properties })
 }
 
-/// The schema of a key. For a text that does not match, Helm prints the regular expression; with `else`, it prints in
-/// words what belongs there. Those very words also pass here, and the reader rejects them.
+/// Returns the schema of a key. For a text that does not match, Helm would print the regular expression; with `else`,
+/// it prints the description of permitted values. That description itself passes here; the reader rejects it.
 fn explained(key: &Key) -> Schema {
     let schema = (key.schema)();
     if schema["type"] != "string" {
@@ -31,7 +31,7 @@ fn explained(key: &Key) -> Schema {
     json!({ "if": schema, "else": { "const": (key.expected)() } })
 }
 
-/// The name that a path has in a section; `None` if it is not in it, or in a section within.
+/// Returns the name of a path in a section; `None` if it is not in the section, or in a nested one.
 fn name_in<'a>(section: &str, path: &'a str) -> Option<&'a str> {
     let rest = match section {
         "" => path,

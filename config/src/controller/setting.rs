@@ -1,5 +1,5 @@
-//! The kinds of values that controller.yaml knows: how each is read, checked, described and shown. One implementation
-//! of [`Setting`] per Rust type; the key table's types select them.
+//! The types of values in controller.yaml: how each is read, checked, described and rendered. There is one
+//! implementation of [`Setting`] per Rust type; the types in the key table select them.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value as Schema, json};
 
-use crate::document::{Content, Node, as_switch};
+use crate::document::{Content, Node, as_boolean};
 use crate::duration;
 use crate::nearest::resembling;
 use crate::problem::{Fault, Mismatch};
@@ -17,29 +17,30 @@ use crate::value::Value;
 
 /// A type that a key of controller.yaml may have.
 pub(crate) trait Setting: Sized {
-    /// What else than the type bounds the value.
+    /// Restriction of the value in addition to its type.
     type Rule;
-    /// What a refusal is about: the value as a whole (`Mismatch`), or each of its parts that is wrong.
+    /// Error of a refused value: about the value as a whole (`Mismatch`), or about each invalid part.
     type Refusal: Into<Vec<Fault>>;
 
     /// Reads a value and checks it against the rule.
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Self::Refusal>;
 
-    /// What belongs there, for problems and the reference configuration.
+    /// Describes the permitted values, for problems and the reference configuration.
     fn expected(rule: &Self::Rule) -> String;
 
-    /// What belongs there as JSON Schema, for the chart's values. It may allow more than `read` does.
+    /// Returns the permitted values as JSON Schema, for the chart's values. It may permit more than `read` does.
     fn schema(rule: &Self::Rule) -> Schema;
 
-    /// The value as it is shown.
-    fn show(&self) -> Value;
+    /// Returns the value for the effective configuration.
+    fn to_value(&self) -> Value;
 
-    /// Whether problems may suggest this default. One that does more, or guards less, than other values has to be written.
+    /// Returns whether problems may suggest this default. A default that does more, or guards less, than other values
+    /// must be written explicitly.
     fn may_suggest(_default: &str) -> bool {
         true
     }
 
-    /// The node that an environment variable's text stands for.
+    /// Parses the text of an environment variable.
     fn from_text(text: &str) -> Result<Node, Mismatch> {
         Ok(Node::plain(text))
     }
@@ -48,7 +49,7 @@ pub(crate) trait Setting: Sized {
 /// The names of namespaces, as a regular expression.
 const NAMESPACE: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
-/// A type without further rule.
+/// Rule that permits every value of the type.
 pub(crate) struct AnyValue;
 
 impl Setting for Duration {
@@ -78,7 +79,7 @@ impl Setting for Duration {
         json!({ "type": "string", "minLength": 2, "pattern": "^([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$" })
     }
 
-    fn show(&self) -> Value {
+    fn to_value(&self) -> Value {
         Value::Duration(*self)
     }
 }
@@ -105,17 +106,17 @@ impl Setting for u32 {
         json!({ "type": "integer", "minimum": rule.start(), "maximum": rule.end() })
     }
 
-    fn show(&self) -> Value {
-        Value::Whole((*self).into())
+    fn to_value(&self) -> Value {
+        Value::Integer((*self).into())
     }
 }
 
-/// A part of a whole, from nothing to all of it, to a millionth.
+/// A fraction from 0 to 1, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fraction(u32);
 
 impl Fraction {
-    /// In millionths of the whole, 0 to 1000000.
+    /// Returns the fraction in millionths, 0 to 1000000.
     pub fn millionths(self) -> u32 {
         self.0
     }
@@ -150,7 +151,7 @@ impl Setting for Fraction {
         json!({ "type": "number", "minimum": 0, "maximum": 1 })
     }
 
-    fn show(&self) -> Value {
+    fn to_value(&self) -> Value {
         Value::Decimal(f64::from(self.0) / 1e6)
     }
 }
@@ -161,7 +162,7 @@ impl Setting for bool {
 
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
         node.plain_text()
-            .and_then(as_switch)
+            .and_then(as_boolean)
             .ok_or_else(|| Mismatch::new(Self::expected(rule), "write true or false, without quotes"))
     }
 
@@ -173,8 +174,8 @@ impl Setting for bool {
         json!({ "type": "boolean" })
     }
 
-    fn show(&self) -> Value {
-        Value::Switch(*self)
+    fn to_value(&self) -> Value {
+        Value::Boolean(*self)
     }
 }
 
@@ -184,9 +185,11 @@ impl Setting for String {
     type Refusal = Mismatch;
 
     fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let is_permitted = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         node.text()
-            .filter(|text| !text.is_empty() && text.chars().count() <= *rule && text.chars().all(fits))
+            .filter(|text| {
+                !text.is_empty() && text.chars().count() <= *rule && text.chars().all(is_permitted)
+            })
             .map(str::to_owned)
             .ok_or_else(|| Mismatch::new(Self::expected(rule), "write the bare name"))
     }
@@ -199,17 +202,17 @@ impl Setting for String {
         json!({ "type": "string", "pattern": format!("^[A-Za-z0-9_.-]{{1,{rule}}}$") })
     }
 
-    fn show(&self) -> Value {
+    fn to_value(&self) -> Value {
         Value::Text(self.clone())
     }
 }
 
-/// A name that a Kubernetes object and its namespace may have.
+/// A name that is valid for a Kubernetes object and its namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectName(String);
 
 impl ObjectName {
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -234,7 +237,7 @@ impl Setting for ObjectName {
         json!({ "type": "string", "pattern": NAMESPACE, "maxLength": 63 })
     }
 
-    fn show(&self) -> Value {
+    fn to_value(&self) -> Value {
         Value::Text(self.0.clone())
     }
 }
@@ -258,31 +261,31 @@ impl Setting for LabelSelector {
         json!({ "type": "string" })
     }
 
-    fn show(&self) -> Value {
+    fn to_value(&self) -> Value {
         Value::Text(self.to_string())
     }
 }
 
-/// What the names of a list are of.
+/// The kind of names in a list.
 #[derive(Clone, Copy)]
 pub(crate) enum Names {
-    /// Namespaces; an empty list is for all.
+    /// Namespaces; an empty list means all.
     Namespaces,
-    /// Backend pools, whose names are case-insensitive; an empty list is for none.
+    /// Backend pools, whose names are case-insensitive; an empty list means none.
     BackendPools,
-    /// What a migration may change: addresses and names; an empty list is for nothing.
+    /// Addresses and names that a migration may change; an empty list means none.
     Accepted,
 }
 
 impl Names {
-    fn fits(self, name: &str) -> bool {
+    fn is_permitted(self, name: &str) -> bool {
         let in_a_pools_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         match self {
             Self::Namespaces => is_namespace(name),
             Self::BackendPools => (1..=80).contains(&name.len()) && name.chars().all(in_a_pools_name),
             Self::Accepted => {
-                let fits = |c: char| in_a_pools_name(c) || c == ':';
-                (1..=80).contains(&name.len()) && name.chars().all(fits)
+                let is_permitted = |c: char| in_a_pools_name(c) || c == ':';
+                (1..=80).contains(&name.len()) && name.chars().all(is_permitted)
             }
         }
     }
@@ -294,7 +297,7 @@ impl Names {
         }
     }
 
-    /// What helps where there is no list, and where a name is none.
+    /// Returns the remedies for a value that is not a list, and for an invalid name.
     fn remedies(self) -> [&'static str; 2] {
         match self {
             Self::Namespaces => [
@@ -324,7 +327,7 @@ impl Setting for Vec<String> {
         let Content::List(items) = &node.content else { return Err(mismatch(no_list)) };
         let mut names: Vec<String> = Vec::new();
         for item in items {
-            let name = item.text().filter(|name| rule.fits(name)).ok_or_else(|| Mismatch {
+            let name = item.text().filter(|name| rule.is_permitted(name)).ok_or_else(|| Mismatch {
                 found: Some(format!("{} in the list", item.describe())),
                 ..mismatch(no_name)
             })?;
@@ -352,7 +355,7 @@ impl Setting for Vec<String> {
         json!({ "type": "array", "items": { "type": "string", "pattern": pattern } })
     }
 
-    fn show(&self) -> Value {
+    fn to_value(&self) -> Value {
         Value::List(self.clone())
     }
 
@@ -364,7 +367,7 @@ impl Setting for Vec<String> {
     }
 }
 
-/// Which addresses a listener may have.
+/// The addresses that a listener may have.
 pub(crate) enum Listen {
     /// Any.
     Anywhere,
@@ -407,7 +410,7 @@ impl Setting for SocketAddr {
         json!({ "type": "string", "pattern": pattern })
     }
 
-    fn show(&self) -> Value {
+    fn to_value(&self) -> Value {
         Value::Text(self.to_string())
     }
 }
@@ -421,7 +424,9 @@ impl Setting for Option<PathBuf> {
         match node.text().map(Path::new) {
             Some(path) if path.as_os_str().is_empty() => Ok(None),
             Some(path) if path.is_absolute() => Ok(Some(path.to_owned())),
-            Some(_) | None => Err(Mismatch::new(Self::expected(rule), "write the whole path, from / on")),
+            Some(_) | None => {
+                Err(Mismatch::new(Self::expected(rule), "write the absolute path, starting with /"))
+            }
         }
     }
 
@@ -433,17 +438,17 @@ impl Setting for Option<PathBuf> {
         json!({ "type": "string", "pattern": "^(/.*)?$" })
     }
 
-    fn show(&self) -> Value {
+    fn to_value(&self) -> Value {
         Value::Text(self.as_deref().unwrap_or(Path::new("")).display().to_string())
     }
 }
 
-/// Declares an enum whose variants are words in the file. What is `never suggested` does more, or guards less, than the
-/// others: if it is meant, it has to be written.
+/// Declares an enum whose variants are words in the file. Variants that are `never suggested` do more, or guard less,
+/// than the others, so they must be written explicitly.
 macro_rules! choice {
     (
         $(#[doc = $about:literal])+
-        $name:ident { $( $(#[doc = $doc:literal])+ $variant:ident = $word:literal, )+ }
+        $name:ident { $( $(#[doc = $doc:literal])+ $variant:ident = $value:literal, )+ }
         $( never suggested: $($dangerous:literal),+ )?
     ) => {
         $(#[doc = $about])+
@@ -451,9 +456,9 @@ macro_rules! choice {
         pub enum $name { $( $(#[doc = $doc])+ $variant, )+ }
 
         impl $name {
-            /// The word that the file has for it.
+            /// Returns the word in the file.
             pub fn as_str(self) -> &'static str {
-                match self { $( Self::$variant => $word, )+ }
+                match self { $( Self::$variant => $value, )+ }
             }
         }
 
@@ -462,13 +467,13 @@ macro_rules! choice {
             type Refusal = Mismatch;
 
             fn read(node: &Node, rule: &Self::Rule) -> Result<Self, Mismatch> {
-                let words = [$($word),+];
+                let values = [$($value),+];
                 match node.text() {
-                    $( Some($word) => Ok(Self::$variant), )+
+                    $( Some($value) => Ok(Self::$variant), )+
                     other => {
-                        let meant = resembling(other.unwrap_or_default(), words);
-                        let remedy = match meant.filter(|word| Self::may_suggest(word)) {
-                            Some(word) => format!("write {word}"),
+                        let suggestion = resembling(other.unwrap_or_default(), values);
+                        let remedy = match suggestion.filter(|value| Self::may_suggest(value)) {
+                            Some(value) => format!("write {value}"),
                             None => "write one of these words".to_owned(),
                         };
                         Err(Mismatch::new(Self::expected(rule), remedy))
@@ -477,20 +482,20 @@ macro_rules! choice {
             }
 
             fn expected(_rule: &Self::Rule) -> String {
-                format!("one of {}", [$($word),+].join(", "))
+                format!("one of {}", [$($value),+].join(", "))
             }
 
             fn schema(_rule: &Self::Rule) -> Schema {
-                json!({ "enum": [$($word),+] })
+                json!({ "enum": [$($value),+] })
             }
 
-            fn show(&self) -> Value {
+            fn to_value(&self) -> Value {
                 Value::Text(self.as_str().to_owned())
             }
 
-            fn may_suggest(word: &str) -> bool {
+            fn may_suggest(value: &str) -> bool {
                 let dangerous: &[&str] = &[$($($dangerous),+)?];
-                !dangerous.contains(&word)
+                !dangerous.contains(&value)
             }
         }
     };
@@ -509,63 +514,63 @@ choice! {
 }
 
 choice! {
-    /// G5: what becomes of a removal that a guard objects to.
+    /// G5: effect of the guards on removals.
     GuardsMode {
-        /// It is held back.
+        /// Doubtful removals are held back.
         Enforce = "enforce",
-        /// It goes, and that it would be held back is shown, counted and told.
+        /// Removals are carried out; those that would be held back are shown, counted and reported.
         Observe = "observe",
-        /// It is not judged.
+        /// Removals are not checked.
         Off = "off",
     }
     never suggested: "observe", "off"
 }
 
 choice! {
-    /// G6: how much the service may do.
+    /// G6: the actions that the controller may take.
     Mode {
-        /// Nothing but look, and hold our own Lease.
+        /// Only reading, and holding our own Lease.
         Observe = "observe",
-        /// Everything but removing members.
+        /// All actions except removing members.
         AddOnly = "add-only",
-        /// Everything.
+        /// All actions.
         Enforce = "enforce",
     }
     never suggested: "enforce"
 }
 
 choice! {
-    /// C3: how to sign in at ARM.
+    /// C3: the way to sign in to ARM.
     IdentityMode {
-        /// As the cloud configuration and the environment say, in upstream's order.
+        /// The identity of the cloud configuration or the environment, in upstream's order.
         Auto = "auto",
-        /// Not at all; only to a loopback endpoint.
+        /// Without signing in; only for a loopback endpoint.
         Anonymous = "anonymous",
-        /// With the projected service account token, whatever the cloud configuration says.
+        /// The projected service account token, regardless of the cloud configuration.
         WorkloadIdentity = "workloadIdentity",
-        /// As the machine's managed identity, whatever the cloud configuration says.
+        /// The machine's managed identity, regardless of the cloud configuration.
         ManagedIdentity = "managedIdentity",
-        /// As an application with its secret, whatever the cloud configuration says.
+        /// An application with its secret, regardless of the cloud configuration.
         ClientSecret = "clientSecret",
-        /// As an application with its certificate, whatever the cloud configuration says.
+        /// An application with its certificate, regardless of the cloud configuration.
         ClientCertificate = "clientCertificate",
     }
     never suggested: "anonymous"
 }
 
 choice! {
-    /// C2: whose times and precautions are kept.
+    /// C2: the source of default times and precautions.
     Compatibility {
-        /// This product's own.
+        /// This controller's own.
         Default = "default",
-        /// S0's letter.
+        /// The defaults of S0.
         Upstream = "upstream",
     }
     never suggested: "upstream"
 }
 
 choice! {
-    /// Of which family a pool's members are.
+    /// The IP family of a pool's members.
     IpFamily {
         /// IPv4.
         V4 = "IPv4",
@@ -575,25 +580,25 @@ choice! {
 }
 
 choice! {
-    /// How log lines are written.
+    /// The format of log lines.
     LogFormat {
         /// One JSON object per line.
         Json = "json",
-        /// For operators.
+        /// Text for operators.
         Text = "text",
     }
 }
 
 choice! {
-    /// The least important log lines that are written.
+    /// The minimum level of log lines.
     LogLevel {
-        /// What someone must act on.
+        /// Failures that need action.
         Error = "error",
-        /// What the operator should look at in the morning.
+        /// Problems that an operator should check.
         Warn = "warn",
-        /// What happened.
+        /// Events of the controller.
         Info = "info",
-        /// Why it happened.
+        /// Details that explain them.
         Debug = "debug",
         /// Everything.
         Trace = "trace",

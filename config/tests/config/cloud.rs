@@ -138,7 +138,7 @@ fn c1_wrong_values_are_refused_with_field_finding_and_remedy() {
         (
             "loadBalancerRateLimit: {cloudProviderRateLimitBucket: -1}",
             "azure.json:9: loadBalancerRateLimit.cloudProviderRateLimitBucket: found the number -1, expected a number \
-             between 0 and 4294967295; write how many calls may go out at once, 0 for the default",
+             between 0 and 4294967295; write the maximum burst of calls, or 0 for the default",
         ),
         (
             "aadClientSecret: {a: b}",
@@ -207,13 +207,13 @@ fn c1_multiple_load_balancers_are_checked_as_upstream_checks_them() {
     ];
     for (entries, expected) in rows {
         let problems = parse(&format!("{head}{entries}\n")).expect_err("must be refused");
-        let place = if expected.contains("found nothing") {
+        let location = if expected.contains("found nothing") {
             "azure.json".to_owned()
         } else {
             format!("azure.json:{}", 6 + entries.lines().count())
         };
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        assert_eq!(texts, [format!("{place}: {key}{expected}")], "{entries}");
+        assert_eq!(texts, [format!("{location}: {key}{expected}")], "{entries}");
     }
 }
 
@@ -255,7 +255,7 @@ fn s1_the_single_load_balancer_warning_says_whether_nodes_are_cut_out() {
     let none =
         "without it and SKU standard no Service has a backend pool of its own, and no members are written";
     let on = "only nodes that leave service are taken out of traffic (enableLoadBalancerAdminState)";
-    let off = "with enableLoadBalancerAdminState false there is nothing to do either";
+    let off = "with enableLoadBalancerAdminState false, this controller does nothing";
     let rows = [
         ("", on),
         ("enableLoadBalancerAdminState: true\n", on),
@@ -335,7 +335,7 @@ fn c3_a_resource_manager_endpoint_wins_and_is_asked_for_its_authority() {
     assert_eq!(config.arm_endpoint().as_str(), "https://management.local.example/");
     let document = "https://management.local.example/metadata/endpoints?api-version=2019-05-01";
     match config.login() {
-        Login::Metadata { document: asked, authority_host: None, .. } => assert_eq!(asked.as_str(), document),
+        Login::Metadata { document: url, authority_host: None, .. } => assert_eq!(url.as_str(), document),
         other @ (Login::Known { .. } | Login::Metadata { .. }) => panic!("{other:?}"),
     }
     let (config, _) = with("resourceManagerEndpoint: https://management.azure.com\n");
@@ -360,9 +360,9 @@ fn c3_azure_stack_is_refused_with_the_reason() {
 fn c3_a_custom_cloud_under_the_name_of_azure_stack_is_taken() {
     // As in cloud-provider-azure: the name stands for custom endpoints, and the cluster is not on Azure Stack.
     let lines = "cloud: AzureStackCloud\ndisableAzureStackCloud: true\n";
-    let (config, told) = with(&format!("{lines}resourceManagerEndpoint: https://management.local.example\n"));
+    let (config, text) = with(&format!("{lines}resourceManagerEndpoint: https://management.local.example\n"));
     assert_eq!(config.arm_endpoint().as_str(), "https://management.local.example/");
-    assert!(told.is_empty(), "{told:?}");
+    assert!(text.is_empty(), "{text:?}");
     assert_eq!(
         refused(lines),
         [
@@ -416,7 +416,7 @@ fn c3_endpoints_are_absolute_and_plain_http_goes_to_loopback_only() {
     }
     assert_eq!(
         warnings("cloud: Moon\n"),
-        ["azure.json:9: cloud: \"Moon\" is not a known cloud and counts as AzurePublicCloud"]
+        ["azure.json:9: cloud: \"Moon\" is not a known cloud; AzurePublicCloud is used"]
     );
 }
 
@@ -431,7 +431,8 @@ fn s0_the_update_interval_defaults_to_30_seconds_also_for_0() {
 const MAX_RETRIES: &str = "loadBalancerBackendPoolUpdateMaxRetries";
 const RETRY_COUNT: &str = "loadBalancerBackendPoolUpdateRetryCount";
 
-/// What is configured, what is in force, and what is still configured after a round through the re-serialisation.
+/// Returns the configured retries, those in force, and the configured ones after serializing and parsing the
+/// configuration.
 fn q7(lines: &str) -> (Option<i64>, u32, Option<i64>) {
     let (config, _) = with(lines);
     let (again, _) =
@@ -541,27 +542,29 @@ fn w9_a_rate_of_0_counts_as_absent_as_it_does_upstream() {
 
 #[test]
 fn w9_reads_below_the_floor_are_a_warning() {
-    let said = |lines: &str| {
-        let told = warnings(lines).into_iter().find(|told| told.contains("reads per second"));
-        told.unwrap_or_default()
+    let rate_warning = |lines: &str| {
+        let text = warnings(lines).into_iter().find(|text| text.contains("reads per second"));
+        text.unwrap_or_default()
     };
     assert_eq!(
-        said("cloudProviderRateLimit: true\n"),
-        "azure.json:9: cloudProviderRateLimit: asks for 1 reads per second, which is less than this service can work \
-         with; it makes up to 10"
+        rate_warning("cloudProviderRateLimit: true\n"),
+        "azure.json:9: cloudProviderRateLimit: 1 reads per second are too few for this controller, which may make up \
+         to 10"
     );
     assert!(
-        said("loadBalancerRateLimit: {cloudProviderRateLimit: true, cloudProviderRateLimitQPS: 9.5}\n")
-            .starts_with("azure.json:9: loadBalancerRateLimit: asks for 9.5 reads per second")
+        rate_warning(
+            "loadBalancerRateLimit: {cloudProviderRateLimit: true, cloudProviderRateLimitQPS: 9.5}\n"
+        )
+        .starts_with("azure.json:9: loadBalancerRateLimit: 9.5 reads per second are too few")
     );
-    assert_eq!(said("cloudProviderRateLimit: true\ncloudProviderRateLimitQPS: 10\n"), "");
-    assert_eq!(said("cloudProviderRateLimit: false\ncloudProviderRateLimitQPS: 1\n"), "");
+    assert_eq!(rate_warning("cloudProviderRateLimit: true\ncloudProviderRateLimitQPS: 10\n"), "");
+    assert_eq!(rate_warning("cloudProviderRateLimit: false\ncloudProviderRateLimitQPS: 1\n"), "");
 }
 
 #[test]
 fn n4_switching_the_admin_state_on_or_off_is_nothing_to_warn_of() {
     for written in ["enableLoadBalancerAdminState: true\n", "enableLoadBalancerAdminState: false\n", ""] {
-        assert!(!warnings(written).iter().any(|told| told.contains("AdminState")), "{written}");
+        assert!(!warnings(written).iter().any(|text| text.contains("AdminState")), "{written}");
     }
 }
 
@@ -579,9 +582,9 @@ fn d5_control_plane_nodes_are_left_out_unless_the_file_says_otherwise() {
 
 #[test]
 fn c1_a_misspelt_key_is_named_with_the_right_spelling() {
-    let line = |line: &str, meant: &str| {
+    let line = |line: &str, suggestion: &str| {
         let field = line.split_once(':').map_or(line, |(key, _)| key);
-        format!("azure.json:9: {field}: no such key is known, and it is ignored; did you mean {meant}")
+        format!("azure.json:9: {field}: ignored, because it is not a known key; did you mean {suggestion}")
     };
     let rows = [
         ("loadBalancerBackendPoolUpdateMaxRetry: 5", "loadBalancerBackendPoolUpdateMaxRetries"),
@@ -589,26 +592,25 @@ fn c1_a_misspelt_key_is_named_with_the_right_spelling() {
         ("cloudProviderRatelimitQSP: 3", "cloudProviderRateLimitQPS"),
         ("vnetNmae: v", "vnetName"),
     ];
-    for (text, meant) in rows {
-        assert_eq!(warnings(&format!("{text}\n")), [line(text, meant)], "{text}");
+    for (text, suggestion) in rows {
+        assert_eq!(warnings(&format!("{text}\n")), [line(text, suggestion)], "{text}");
     }
     let nested = "loadBalancerRateLimit: {cloudProviderRateLimitBuket: 3}\n";
     assert_eq!(
         warnings(nested),
         [
-            "azure.json:9: loadBalancerRateLimit.cloudProviderRateLimitBuket: no such key is known, and it is ignored; \
-             did you mean cloudProviderRateLimitBucket"
+            "azure.json:9: loadBalancerRateLimit.cloudProviderRateLimitBuket: ignored, because it is not a known key; did you mean cloudProviderRateLimitBucket"
         ]
     );
     // A required key that is missing for that reason.
-    let told = match parse(&BASE.replace("tenantId", "tenentId")) {
+    let text = match parse(&BASE.replace("tenantId", "tenentId")) {
         Ok(_) => panic!("it has no tenant"),
         Err(problems) => problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
     };
-    assert!(told.contains("tenantId: found nothing"), "{told}");
+    assert!(text.contains("tenantId: found nothing"), "{text}");
     assert!(
-        told.contains("found the unknown key \"tenentId\", expected tenantId; correct the key"),
-        "{told}"
+        text.contains("found the unknown key \"tenentId\", expected tenantId; correct the key"),
+        "{text}"
     );
 }
 

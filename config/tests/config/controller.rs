@@ -84,7 +84,7 @@ fn c1_a_key_without_a_value_is_refused_and_does_not_mean_its_default() {
             // The default of the mode does more than its other values: an operator who wants it writes it.
             let remedy = match key.path {
                 "mode" => "expected one of observe, add-only, enforce; write the one that you mean",
-                _ => "or remove the key to have its default",
+                _ => "or remove the key to use its default",
             };
             assert!(problems[0].contains(remedy), "{problems:?}");
         }
@@ -104,7 +104,7 @@ fn c1_the_reference_file_is_in_step_with_the_key_table() {
     );
 }
 
-/// The values' schema of the chart, which has the schema of controller.yaml as one of its definitions.
+/// Returns the values' schema of the chart, which has the schema of controller.yaml as one of its definitions.
 fn values_schema() -> (PathBuf, String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../charts/azure-backend-pool-controller/values.schema.json");
@@ -165,7 +165,7 @@ fn c1_the_api_version_is_a_date_that_knows_admin_states() {
     }
     let expected = "expected a version of Azure's network API, 2021-08-01 or later; write";
     let like = "it like 2024-05-01 or 2024-05-01-preview";
-    let later = "a later one; members of backend pools have no admin state in earlier versions";
+    let later = "a later version; members of backend pools have no admin state in earlier ones";
     let rows = [
         ("latest", like),
         ("2024-13-01", like),
@@ -257,14 +257,14 @@ fn c1_every_key_has_an_overriding_variable_that_errors_name() {
         let cloud = Source::new("azure.json", CLOUD);
         let none = Source::none("controller.yaml");
         let loaded = Config::load(cloud, none, &env(&[(&name, default)])).expect("defaults are valid");
-        let shown = loaded.config.effective_controller().iter().find(|entry| entry.path == key.path);
-        let origin = &shown.expect("every key is shown").origin;
+        let entry = loaded.config.effective_controller().iter().find(|entry| entry.path == key.path);
+        let origin = &entry.expect("every key is shown").origin;
         assert_eq!(*origin, config::Origin::Environment(name.clone()), "{name}");
-        let told = refused("", &[(&name, "?!")]);
-        assert_eq!(told.len(), 1, "{told:?}");
+        let texts = refused("", &[(&name, "?!")]);
+        assert_eq!(texts.len(), 1, "{texts:?}");
         assert!(
-            told[0].starts_with(&format!("environment variable {name}: {}: found ", key.path)),
-            "{told:?}"
+            texts[0].starts_with(&format!("environment variable {name}: {}: found ", key.path)),
+            "{texts:?}"
         );
     }
 }
@@ -427,7 +427,7 @@ fn c1_wrong_shapes_and_combinations_are_refused_with_a_remedy() {
     }
 }
 
-/// A controller.yaml with a certificate and a key, and more keys of the section `http`.
+/// Returns a controller.yaml with a certificate and a key, and more keys of the section `http`.
 fn with_tls(more: &str) -> String {
     format!("http: {{{more}tls: {{certificate: /tls/tls.crt, key: /tls/tls.key}}}}")
 }
@@ -460,7 +460,7 @@ fn h2_the_tls_listener_has_certificate_and_key_and_an_own_port() {
         refused("http: {tls: {certificate: tls.crt, key: /tls.key}}", &[]),
         [
             "controller.yaml:1: http.tls.certificate: found the text \"tls.crt\", expected the absolute path of a file, or \
-             \"\" for none; write the whole path, from / on"
+             \"\" for none; write the absolute path, starting with /"
         ]
     );
     for (taken, other, at) in [
@@ -587,7 +587,7 @@ fn w8_our_own_lease_is_not_the_shared_one() {
         refused(same, &[]),
         [
             "controller.yaml: leaderElection.name: found a/b, expected another Lease than that of lease.namespace and \
-          lease.name; leave out both names, or give the replicas a Lease of their own"
+          lease.name; remove both names, or give the replicas a Lease of their own"
         ]
     );
     valid("leaderElection: {namespace: a, name: b}\nlease: {namespace: c, name: b}\n");
@@ -607,8 +607,8 @@ fn g5_the_guards_are_configured_by_a_mode_and_a_fraction() {
         (read("0"), read("0.25"), read("1"), read("1.0"), read("0.333333")),
         (0, 250_000, 1_000_000, 1_000_000, 333_333)
     );
-    for wrong in ["1.1", "-0.5", "50%", "0.1234567", ".5", "1e-1", "\"0.5\""] {
-        let found = refused(&format!("guards: {{maxRemovalFraction: {wrong}}}\n"), &[]);
+    for invalid in ["1.1", "-0.5", "50%", "0.1234567", ".5", "1e-1", "\"0.5\""] {
+        let found = refused(&format!("guards: {{maxRemovalFraction: {invalid}}}\n"), &[]);
         assert!(found.len() == 1 && found[0].contains("a number from 0 to 1"), "{found:?}");
     }
     assert_eq!(guards("guards: {mode: observe}\n").mode, GuardsMode::Observe);
@@ -618,8 +618,8 @@ fn g5_the_guards_are_configured_by_a_mode_and_a_fraction() {
     };
     let mode = |text: &str| loaded(text).config.controller.guards.mode;
     let upstream = "compatibility: upstream\n";
-    let kept = format!("{upstream}guards: {{mode: enforce}}\n");
-    assert_eq!((mode(upstream), mode(&kept)), (GuardsMode::Off, GuardsMode::Enforce));
+    let explicit = format!("{upstream}guards: {{mode: enforce}}\n");
+    assert_eq!((mode(upstream), mode(&explicit)), (GuardsMode::Off, GuardsMode::Enforce));
 }
 
 #[test]
@@ -672,9 +672,9 @@ fn c2_compatibility_upstream_gives_s0s_times_and_switches() {
     assert_eq!(config.writer.etag_rounds, 1);
     assert!(config.client.retry_throttled);
     assert_eq!(loaded.warnings, []);
-    let shown = loaded.config.effective();
-    assert!(shown.contains("quietPeriod: 45s  # compatibility\n"), "{shown}");
-    assert!(shown.contains("ifMatch: true  # default\n"), "{shown}");
+    let entry = loaded.config.effective();
+    assert!(entry.contains("quietPeriod: 45s  # compatibility\n"), "{entry}");
+    assert!(entry.contains("ifMatch: true  # default\n"), "{entry}");
 
     let slow = format!("{CLOUD}loadBalancerBackendPoolUpdateIntervalInSeconds: 300\n");
     let slow = of(&slow, "compatibility: upstream").config.controller.batching;
@@ -693,12 +693,12 @@ fn c2_a_set_key_wins_over_compatibility_and_the_difference_is_told() {
     let loaded = Config::load(cloud, Source::new("controller.yaml", text), &env(&[])).expect("valid");
     assert_eq!(loaded.config.controller.batching.quiet_period, Duration::from_secs(1));
     assert_eq!(loaded.config.controller.batching.max_delay, Duration::from_secs(30));
-    let told: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+    let texts: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        texts,
         [
-            "controller.yaml: batching.quietPeriod: set, and so not what compatibility: upstream has, which is 30s; \
-          remove the key, or live with the difference"
+            "controller.yaml: batching.quietPeriod: deviates from compatibility: upstream, which has 30s; remove the \
+             key, or accept the difference"
         ]
     );
 }

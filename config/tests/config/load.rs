@@ -17,10 +17,10 @@ multipleStandardLoadBalancerConfigurations:
 useManagedIdentityExtension: true
 ";
 
-/// What must never be seen.
+/// A secret, which no output may contain.
 const MARKER: &str = "hunter2MARKER";
 
-/// An environment.
+/// Returns an environment.
 pub(crate) fn env(variables: &[(&str, &str)]) -> BTreeMap<String, String> {
     variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
@@ -66,7 +66,7 @@ fn c1_reading_a_file_that_is_not_there_names_path_and_remedy() {
     let path = folder.path().join("controller.yaml");
     let report = read(&path).expect_err("there is no file");
     let problem = &report.problems()[0];
-    assert_eq!(problem.place.to_string(), path.display().to_string());
+    assert_eq!(problem.location.to_string(), path.display().to_string());
     assert_eq!(problem.remedy, "check the path, or mount the file there");
     let report = read(folder.path()).expect_err("a folder is no file");
     assert_eq!(report.problems()[0].remedy, "name the file inside the directory");
@@ -115,9 +115,9 @@ fn c3_the_environment_wins_over_the_file_for_credentials() {
         Login::Known { authority_host, .. } => assert_eq!(authority_host.as_str(), "https://login.example/"),
         Login::Metadata { .. } => panic!("the public cloud is known"),
     }
-    let shown =
+    let entry =
         loaded.config.effective_identity().iter().find(|entry| entry.path == "clientId").expect("shown");
-    assert_eq!(shown.origin, Origin::Environment("AZURE_CLIENT_ID".to_owned()));
+    assert_eq!(entry.origin, Origin::Environment("AZURE_CLIENT_ID".to_owned()));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn c3_missing_credentials_are_problems_with_remedies() {
     assert_eq!(
         refused(&without_identity("aadMSIDataPlaneIdentityPath: /x\n"), "", &[]),
         [format!(
-            "azure.json: identity: found aadMSIDataPlaneIdentityPath, which this service does not know, expected \
+            "azure.json: identity: found aadMSIDataPlaneIdentityPath, which this controller does not support, expected \
              a way to sign in at ARM; {remedy}"
         )]
     );
@@ -205,22 +205,24 @@ fn c3_load_balancers_in_another_tenant_use_the_application_there() {
                 panic!("{other:?}")
             }
         }
-        let shown: Vec<_> =
+        let entry: Vec<_> =
             loaded.config.effective_identity().iter().filter(|entry| entry.path == "tenantId").collect();
-        assert_eq!(shown.len(), 1, "{credential}");
-        assert_eq!(shown[0].value, config::Value::Text("t-2".to_owned()));
+        assert_eq!(entry.len(), 1, "{credential}");
+        assert_eq!(entry[0].value, config::Value::Text("t-2".to_owned()));
     }
     assert_eq!(
         refused(&format!("{CLOUD}networkResourceTenantID: t-2\n"), "", &[]),
         [
-            "azure.json: networkResourceTenantID: found \"t-2\" with the identity managedIdentity, expected the tenant \
-             of the identity, for only a client secret or certificate works in another; sign in with aadClientId and \
+            "azure.json: networkResourceTenantID: found \"t-2\" with the identity managedIdentity, expected the tenant of the identity, because only a client secret or certificate works in another tenant; sign in with aadClientId and \
              aadClientSecret or aadClientCertPath, or remove the key"
         ]
     );
     let federated = without_identity("aadClientId: c\nnetworkResourceTenantID: t-2\n");
-    let told = refused(&federated, "", &[("AZURE_FEDERATED_TOKEN_FILE", "/token")]);
-    assert!(told[0].contains("\"t-2\" with the identity workloadIdentity, expected the tenant"), "{told:?}");
+    let texts = refused(&federated, "", &[("AZURE_FEDERATED_TOKEN_FILE", "/token")]);
+    assert!(
+        texts[0].contains("\"t-2\" with the identity workloadIdentity, expected the tenant"),
+        "{texts:?}"
+    );
     assert!(load(&format!("{CLOUD}networkResourceTenantID: T-1\n"), "", &[]).is_ok(), "it is the same");
 }
 
@@ -267,15 +269,15 @@ fn c3_a_tenant_from_the_environment_is_one_segment_of_an_address() {
 #[test]
 fn c3_a_tenant_that_cannot_stand_in_an_address_is_refused() {
     let lines = without_identity("aadClientId: c\naadClientSecret: s\n");
-    let told = "found \"t_1\", expected a tenant's id or domain; write the bare id, not an address";
-    assert_eq!(refused(&lines.replace("t-1", "t_1"), "", &[]), [format!("azure.json: tenantId: {told}")]);
+    let texts = "found \"t_1\", expected a tenant's id or domain; write the bare id, not an address";
+    assert_eq!(refused(&lines.replace("t-1", "t_1"), "", &[]), [format!("azure.json: tenantId: {texts}")]);
     assert_eq!(
         refused(&format!("{lines}networkResourceTenantID: t_1\n"), "", &[]),
-        [format!("azure.json: networkResourceTenantID: {told}")]
+        [format!("azure.json: networkResourceTenantID: {texts}")]
     );
     assert_eq!(
         refused(&lines, "", &[("AZURE_TENANT_ID", "t_1")]),
-        [format!("environment variable AZURE_TENANT_ID: {told}")]
+        [format!("environment variable AZURE_TENANT_ID: {texts}")]
     );
 }
 
@@ -284,15 +286,15 @@ fn c3_no_token_goes_by_plain_http() {
     let secret = without_identity("aadClientId: c\naadClientSecret: s\n");
     let local = "resourceManagerEndpoint: \"http://127.0.0.1:4\"\n";
     for cloud in [CLOUD, &secret] {
-        let told = refused(&format!("{cloud}{local}"), "", &[]);
-        assert_eq!(told.len(), 1, "{told:?}");
+        let texts = refused(&format!("{cloud}{local}"), "", &[]);
+        assert_eq!(texts.len(), 1, "{texts:?}");
         assert!(
-            told[0].starts_with(
+            texts[0].starts_with(
                 "azure.json: resourceManagerEndpoint: found \"http://127.0.0.1:4/\", expected https, because"
-            ) && told[0].ends_with(
+            ) && texts[0].ends_with(
                 "; use https, or, for a simulation, write identity: anonymous into controller.yaml"
             ),
-            "{told:?}"
+            "{texts:?}"
         );
     }
     let authority = [("AZURE_AUTHORITY_HOST", "http://localhost:1")];
@@ -355,8 +357,9 @@ fn c1_misspelt_overrides_are_warnings_and_foreign_variables_are_not() {
     let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         warnings,
-        ["environment variable POOL_CONTROLLER_LOG_LEVL: no key has this name and it is \
-          ignored; did you mean POOL_CONTROLLER_LOG_LEVEL"]
+        [
+            "environment variable POOL_CONTROLLER_LOG_LEVL: ignored, because no key has this name; did you mean POOL_CONTROLLER_LOG_LEVEL"
+        ]
     );
 }
 
@@ -411,8 +414,8 @@ fn c1_secrets_are_never_shown() {
         let (effective, json) = (loaded.config.effective(), loaded.config.cloud.to_json());
         assert!(effective.contains("aadClientSecret: \"<redacted>\"  # file"), "{effective}");
         assert!(json.contains("\"aadClientSecret\": \"<redacted>\""), "{json}");
-        for shown in [effective, json, format!("{loaded:?}"), format!("{loaded:#?}")] {
-            assert!(!shown.contains(MARKER), "{shown}");
+        for entry in [effective, json, format!("{loaded:?}"), format!("{loaded:#?}")] {
+            assert!(!entry.contains(MARKER), "{entry}");
         }
     }
 }
@@ -441,8 +444,8 @@ fn c1_problems_never_repeat_a_secret() {
     ];
     for lines in rows {
         let report = load(&format!("{CLOUD}{lines}"), "", &[]).expect_err("must be refused");
-        for shown in [report.to_string(), format!("{report:?}")] {
-            assert!(!shown.contains(MARKER) && !shown.contains("8675309"), "{lines} gives {shown}");
+        for entry in [report.to_string(), format!("{report:?}")] {
+            assert!(!entry.contains(MARKER) && !entry.contains("8675309"), "{lines} gives {entry}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Pools that are filled from an xDS control plane (X2): the list of them, and what else only counts where it names any.
+//! Pools that are filled from an xDS control plane (X2): the list of them, and what else only counts where it names
+//! any.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -78,17 +79,16 @@ fn x2_a_variable_lists_pools_in_one_line_of_yaml_or_json() {
         refused("", &[(name, list)]),
         [
             "environment variable POOL_CONTROLLER_POOLS: pools[0].source: found the text \"eds\", expected eds:<name> or \
-          cluster:<name>; write eds: and the name of the endpoints, or cluster: and the name of the cluster that means \
-          them"
+          cluster:<name>; write eds: and the name of the endpoints, or cluster: and the name of the cluster that refers to them"
         ]
     );
     let start = format!("environment variable {name}: pools: found ");
-    for (wrong, found) in
+    for (invalid, found) in
         [("[{loadBalancer: lb", "a syntax error ("), ("~", "nothing"), ("web", "the text \"web\"")]
     {
-        let told = refused("", &[(name, wrong)]);
-        assert!(told.len() == 1 && told[0].starts_with(&format!("{start}{found}")), "{told:?}");
-        assert!(told[0].contains(LIST), "{told:?}");
+        let texts = refused("", &[(name, invalid)]);
+        assert!(texts.len() == 1 && texts[0].starts_with(&format!("{start}{found}")), "{texts:?}");
+        assert!(texts[0].contains(LIST), "{texts:?}");
     }
     assert!(
         refused("", &[(name, "[{")])[0].ends_with(
@@ -156,8 +156,7 @@ fn x2_entries_that_are_no_pools_are_refused_with_a_remedy() {
 #[test]
 fn x2_wrong_values_of_an_entry_are_refused_with_a_remedy() {
     let source = "expected eds:<name> or cluster:<name>";
-    let how =
-        "write eds: and the name of the endpoints, or cluster: and the name of the cluster that means them";
+    let how = "write eds: and the name of the endpoints, or cluster: and the name of the cluster that refers to them";
     let rows = [
         ("source: web", format!("source: found the text \"web\", {source}; {how}")),
         ("source: EDS:web", format!("source: found the text \"EDS:web\", {source}; {how}")),
@@ -191,7 +190,7 @@ fn x2_wrong_values_of_an_entry_are_refused_with_a_remedy() {
         ),
         (
             "family: ~",
-            "family: found nothing, expected a value; write one, or remove the key to have its default"
+            "family: found nothing, expected a value; write one, or remove the key to use its default"
                 .to_owned(),
         ),
     ];
@@ -214,14 +213,14 @@ fn x2_names_that_azure_does_not_allow_are_refused() {
     ];
     let long = "a".repeat(80);
     for (key, remedy) in remedies {
-        for wrong in ["_a", ".a", "-a", "a.", "a-", "a/b", "a b", "ä", "\"\"", &format!("{long}a")] {
-            let told = refused(&named(key, wrong), &[]);
+        for invalid in ["_a", ".a", "-a", "a.", "a-", "a/b", "a b", "ä", "\"\"", &format!("{long}a")] {
+            let texts = refused(&named(key, invalid), &[]);
             let start = format!("controller.yaml:1: pools[0].{key}: found the text ");
-            assert!(told.len() == 1 && told[0].starts_with(&start), "{wrong}: {told:?}");
-            assert!(told[0].ends_with(&format!("{NAME}; {remedy}")), "{wrong}: {told:?}");
+            assert!(texts.len() == 1 && texts[0].starts_with(&start), "{invalid}: {texts:?}");
+            assert!(texts[0].ends_with(&format!("{NAME}; {remedy}")), "{invalid}: {texts:?}");
         }
-        for wrong in ["[a]", "{a: b}", "~"] {
-            assert_eq!(refused(&named(key, wrong), &[]).len(), 1, "{wrong}");
+        for invalid in ["[a]", "{a: b}", "~"] {
+            assert_eq!(refused(&named(key, invalid), &[]).len(), 1, "{invalid}");
         }
         for right in ["a", "9", "A_", "a.b-c_9", &long] {
             assert_eq!(pools(&named(key, right), &[]).len(), 1, "{right}");
@@ -232,7 +231,7 @@ fn x2_names_that_azure_does_not_allow_are_refused() {
 #[test]
 fn x2_all_mistakes_of_the_list_are_told_at_once_and_in_bounds() {
     let text = "pools:\n- {}\n- {loadBalancer: /, backendPool: web, source: x, family: both, port: 80}\n";
-    let told = refused(text, &[]);
+    let texts = refused(text, &[]);
     let starts = [
         "controller.yaml:2: pools[0].loadBalancer: found nothing, ",
         "controller.yaml:2: pools[0].backendPool: found nothing, ",
@@ -242,15 +241,15 @@ fn x2_all_mistakes_of_the_list_are_told_at_once_and_in_bounds() {
         "controller.yaml:3: pools[1].source: found the text \"x\", ",
         "controller.yaml:3: pools[1].family: found the text \"both\", ",
     ];
-    assert_eq!(told.len(), starts.len(), "{told:?}");
-    for (told, start) in told.iter().zip(starts) {
-        assert!(told.starts_with(start), "{told}");
+    assert_eq!(texts.len(), starts.len(), "{texts:?}");
+    for (texts, start) in texts.iter().zip(starts) {
+        assert!(texts.starts_with(start), "{texts}");
     }
     let many: String = (0..100).map(|_| "- web\n").collect();
-    let told = refused(&format!("pools:\n{many}"), &[]);
-    assert_eq!(told.len(), 21);
+    let texts = refused(&format!("pools:\n{many}"), &[]);
+    assert_eq!(texts.len(), 21);
     assert_eq!(
-        told[20],
+        texts[20],
         format!(
             "controller.yaml:2: pools: found 80 more mistakes, {LIST}; correct the others first, and look for what they \
              have in common"
@@ -281,10 +280,10 @@ fn x2_the_pools_of_the_whole_cluster_are_not_to_be_listed() {
 fn c1_listed_pools_are_shown_with_what_follows_from_them() {
     let text = format!("pools: [{WEB}, {{loadBalancer: lb, backendPool: web-ipv6, source: 'cluster:a b'}}]");
     let config = load(&text, &[]).expect("valid").config;
-    let shown = config.effective();
+    let effective = config.effective();
     let line = "  pools: [{loadBalancer: lb, backendPool: web, source: \"eds:web\", family: IPv4}, {loadBalancer: lb, \
                 backendPool: web-ipv6, source: \"cluster:a b\", family: IPv6}]  # file\n";
-    assert!(shown.contains(line), "{shown}");
+    assert!(effective.contains(line), "{effective}");
     let of = |key: &str, text: &str| {
         let loaded = load(text, &[]).expect("valid");
         let entry = loaded.config.effective_controller().iter().find(|entry| entry.path == key).cloned();
@@ -297,7 +296,7 @@ fn c1_listed_pools_are_shown_with_what_follows_from_them() {
     let none = of("pools", "");
     assert_eq!((none.value, none.origin), (Value::Maps(Vec::new()), Origin::Default));
     let section = "sources:\n    kubernetes:\n      failOnDataErrors: false  # default\n";
-    assert!(shown.contains(section), "{shown}");
+    assert!(effective.contains(section), "{effective}");
 }
 
 #[test]
@@ -312,7 +311,7 @@ fn x2_the_bootstrap_file_is_a_whole_path_or_left_to_the_environment() {
         refused("xds: {bootstrap: bootstrap.json}", &[]),
         [
             "controller.yaml:1: xds.bootstrap: found the text \"bootstrap.json\", expected the absolute path of a file, or \
-          \"\" for none; write the whole path, from / on"
+          \"\" for none; write the absolute path, starting with /"
         ]
     );
 }

@@ -26,7 +26,7 @@ fn both(bytes: &[u8]) -> (bool, bool) {
 const INNER_KEYS: [&str; 8] =
     ["name", "NAME", "primaryVMSet", "x", "loadBalancer", "backendPool", "source", "family"];
 
-/// Text that resembles the files more than random bytes do.
+/// Returns a strategy for texts that resemble the files more than random bytes do.
 fn documents() -> impl Strategy<Value = String> {
     let keys = prop::sample::select(vec![
         "tenantId",

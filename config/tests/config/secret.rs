@@ -1,6 +1,6 @@
 //! The cloud configuration from a Secret, alone and over a file (C1).
 
-use config::{CloudConfig, CloudSource, Config, Problem, Source, Warning, secret_counts};
+use config::{CloudConfig, CloudSource, Config, Problem, Source, Warning, is_secret_used};
 
 use crate::load::{CLOUD, env};
 
@@ -49,14 +49,15 @@ fn c1_maps_of_a_secret_are_merged_key_by_key() {
 #[test]
 fn c1_the_type_file_leaves_the_secret_out_and_the_type_secret_the_file() {
     let secret = CLOUD.replace("t-1", "t-2");
-    for (kind, tenant, counts) in [("file", "t-1", false), ("Secret", "t-2", true), ("merge", "t-2", true)] {
+    for (kind, tenant, expected) in [("file", "t-1", false), ("Secret", "t-2", true), ("merge", "t-2", true)]
+    {
         let file = format!("{CLOUD}location: here\ncloudConfigType: {kind}\n");
-        assert_eq!(secret_counts(&Source::new("azure.json", file.clone())), counts, "{kind}");
+        assert_eq!(is_secret_used(&Source::new("azure.json", file.clone())), expected, "{kind}");
         let (config, _) = read(&file, &secret).expect("valid");
         assert_eq!(config.tenant_id(), tenant, "{kind}");
         assert_eq!(config.location().is_some(), kind != "Secret", "{kind}");
     }
-    assert!(secret_counts(&Source::none("azure.json")) && secret_counts(&Source::new("azure.json", "[")));
+    assert!(is_secret_used(&Source::none("azure.json")) && is_secret_used(&Source::new("azure.json", "[")));
 }
 
 #[test]
@@ -65,12 +66,12 @@ fn c1_without_a_file_the_secret_is_the_configuration() {
         .with_secret(Source::new(SECRET_NAME, CLOUD));
     assert_eq!(source.name(), SECRET_NAME);
     let loaded = Config::load(source, Source::none("controller.yaml"), &env(&[])).expect("valid");
-    let shown = loaded.config.effective();
-    assert!(shown.starts_with(&format!("# {SECRET_NAME}\n")), "{shown}");
-    assert!(shown.contains("  tenantId: t-1  # secret\n"), "{shown}");
+    let effective = loaded.config.effective();
+    assert!(effective.starts_with(&format!("# {SECRET_NAME}\n")), "{effective}");
+    assert!(effective.contains("  tenantId: t-1  # secret\n"), "{effective}");
     assert!(
-        shown.contains("  multipleStandardLoadBalancerConfigurations: [kubernetes]  # secret\n"),
-        "{shown}"
+        effective.contains("  multipleStandardLoadBalancerConfigurations: [kubernetes]  # secret\n"),
+        "{effective}"
     );
 }
 
@@ -78,21 +79,21 @@ fn c1_without_a_file_the_secret_is_the_configuration() {
 fn c1_effective_values_and_problems_say_which_came_from_the_secret() {
     let both = source(CLOUD, "subscriptionId: s-9\naadClientSecret: marker-of-the-secret\n");
     let loaded = Config::load(both, Source::none("controller.yaml"), &env(&[])).expect("valid");
-    let shown = loaded.config.effective();
-    assert!(shown.starts_with(&format!("# azure.json and {SECRET_NAME}\n")), "{shown}");
+    let effective = loaded.config.effective();
+    assert!(effective.starts_with(&format!("# azure.json and {SECRET_NAME}\n")), "{effective}");
     for line in [
         "  tenantId: t-1  # file\n",
         "  subscriptionId: s-9  # secret\n",
         "  aadClientSecret: \"<redacted>\"  # secret\n",
     ] {
-        assert!(shown.contains(line), "{line:?} is not in\n{shown}");
+        assert!(effective.contains(line), "{line:?} is not in\n{effective}");
     }
-    assert!(!format!("{shown}{loaded:?}").contains("marker-of-the-secret"));
-    let wrong = source(
+    assert!(!format!("{effective}{loaded:?}").contains("marker-of-the-secret"));
+    let invalid = source(
         CLOUD,
         "subscriptionId: [x]\nmultipleStandardLoadBalancerConfigurations:\n- {name: a}\n- 7\ntenantId: a\nTenantId: b\n",
     );
-    let told = refused(&wrong);
+    let texts = refused(&invalid);
     for part in [
         ":1: subscriptionId: ",
         ":3: multipleStandardLoadBalancerConfigurations[0].primaryVMSet: ",
@@ -103,18 +104,18 @@ fn c1_effective_values_and_problems_say_which_came_from_the_secret() {
         // A key that is not there has no line.
         let file = part.replace(":3: ", ": ");
         assert!(
-            told.iter().any(|line| line.starts_with(&part) || line.starts_with(&file)),
-            "{part}: {told:#?}"
+            texts.iter().any(|line| line.starts_with(&part) || line.starts_with(&file)),
+            "{part}: {texts:#?}"
         );
     }
 }
 
 #[test]
 fn c1_a_secret_or_a_type_that_cannot_be_used_is_a_problem() {
-    let told = refused(&source(CLOUD, "- a list\n"));
-    assert!(told[0].starts_with(&format!("{SECRET_NAME}: whole file: found a list")), "{told:?}");
-    let told = refused(&source(CLOUD, "tenantId: [\n"));
-    assert!(told[0].starts_with(SECRET_NAME) && told[0].contains("a syntax error"), "{told:?}");
+    let texts = refused(&source(CLOUD, "- a list\n"));
+    assert!(texts[0].starts_with(&format!("{SECRET_NAME}: whole file: found a list")), "{texts:?}");
+    let texts = refused(&source(CLOUD, "tenantId: [\n"));
+    assert!(texts[0].starts_with(SECRET_NAME) && texts[0].contains("a syntax error"), "{texts:?}");
     assert_eq!(
         refused(&source(&format!("{CLOUD}cloudConfigType: both\n"), "{}")),
         [
@@ -126,7 +127,7 @@ fn c1_a_secret_or_a_type_that_cannot_be_used_is_a_problem() {
     assert_eq!(
         warnings,
         [
-            "azure.json:9: cloudConfigType: the Secret is not read; pass --cloud-config-secret if this file is not the whole"
+            "azure.json:9: cloudConfigType: the Secret is not read; pass --cloud-config-secret if this file is incomplete"
         ]
     );
 }

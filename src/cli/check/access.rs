@@ -1,18 +1,18 @@
-//! What lists of permissions and locks mean for us.
+//! Evaluates lists of permissions and locks of Azure.
 
 use serde_json::Value;
 
-/// Something that we do at Azure.
+/// An action at Azure that the controller needs.
 pub(super) struct Need {
     /// The action.
     pub(super) action: &'static str,
-    /// Whether nothing can be written without it.
+    /// Whether the controller can write nothing without it.
     pub(super) vital: bool,
-    /// What does not work without it.
+    /// The effect of its absence.
     pub(super) without: &'static str,
 }
 
-/// All that we do with load balancers.
+/// All actions on load balancers that the controller needs.
 pub(super) const NEEDS: [Need; 5] = [
     Need {
         action: "Microsoft.Network/loadBalancers/read",
@@ -32,19 +32,19 @@ pub(super) const NEEDS: [Need; 5] = [
     Need {
         action: "Microsoft.Network/locations/operations/read",
         vital: false,
-        without: "Azure may refuse to tell how a write goes on, which then counts as failed whatever became of it",
+        without: "Azure may refuse to report the state of a write, which then counts as failed whatever its result",
     },
     Need {
         action: "Microsoft.Network/locations/operationResults/read",
         vital: false,
-        without: "Azure may refuse to tell how a write has ended, which then counts as failed whatever became of it",
+        without: "Azure may refuse to report the result of a write, which then counts as failed whatever its result",
     },
 ];
 
-/// What pools with addresses in a virtual network need of that network.
+/// The action on a virtual network that pools with addresses in it need.
 pub(super) const JOIN: &str = "Microsoft.Network/virtualNetworks/joinLoadBalancer/action";
 
-/// What the role assignments of the caller give together.
+/// The permissions of all role assignments of the caller.
 pub(super) struct Grants(Vec<Grant>);
 
 struct Grant {
@@ -53,7 +53,7 @@ struct Grant {
 }
 
 impl Grants {
-    /// Reads the entries of a list of permissions; what cannot be read gives nothing.
+    /// Reads the entries of a list of permissions; invalid entries grant nothing.
     pub(super) fn of(entries: &[Value]) -> Grants {
         let texts = |value: &Value| -> Vec<String> {
             let all = value.as_array().into_iter().flatten();
@@ -66,21 +66,21 @@ impl Grants {
         Grants(entries.iter().map(grant).collect())
     }
 
-    /// Whether one of them gives an action and does not leave it out again: an action that one assignment leaves out may
-    /// come from another.
+    /// Returns whether any role assignment grants an action without excluding it. An action that one assignment
+    /// excludes may be granted by another.
     pub(super) fn allow(&self, action: &str) -> bool {
         let action = action.to_lowercase();
-        let any = |patterns: &[String]| patterns.iter().any(|pattern| means(pattern, &action));
+        let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, &action));
         self.0.iter().any(|grant| any(&grant.actions) && !any(&grant.not_actions))
     }
 }
 
-/// Whether a pattern means an action, both in lower case: `*` stands for any text.
-fn means(pattern: &str, action: &str) -> bool {
+/// Returns whether a pattern matches an action, both in lower case; `*` matches any text.
+fn matches(pattern: &str, action: &str) -> bool {
     let Some((head, tail)) = pattern.split_once('*') else { return pattern == action };
     let Some(mut rest) = action.strip_prefix(head) else { return false };
     let (between, last) = tail.rsplit_once('*').unwrap_or(("", tail));
-    // The earliest place for each part leaves the most to the parts behind it.
+    // Matching each part as early as possible leaves the most text for the parts after it.
     for part in between.split('*') {
         let Some((_, behind)) = rest.split_once(part) else { return false };
         rest = behind;
@@ -93,7 +93,7 @@ fn means(pattern: &str, action: &str) -> bool {
 pub(super) struct Lock {
     /// Its name.
     pub(super) name: String,
-    /// The id of what it is on; empty for one that is everywhere.
+    /// The id of its scope; empty if it applies everywhere.
     pub(super) scope: String,
     level: String,
 }
@@ -108,23 +108,23 @@ impl Lock {
         Some(Lock { name: name.to_owned(), scope: id[..at].to_owned(), level: level.to_owned() })
     }
 
-    /// Whether it forbids writes.
+    /// Returns whether the lock forbids writes.
     pub(super) fn is_read_only(&self) -> bool {
         self.level.eq_ignore_ascii_case("ReadOnly")
     }
 
-    /// Whether it is on this resource or above it.
+    /// Returns whether the lock is on this resource or above it.
     pub(super) fn is_above(&self, id: &str) -> bool {
         is_at(id, &self.scope)
     }
 
-    /// Whether it is on this resource or on a part of it, such as a pool of a load balancer.
+    /// Returns whether the lock is on this resource or on a part of it, such as a pool of a load balancer.
     pub(super) fn is_within(&self, id: &str) -> bool {
         is_at(&self.scope, id)
     }
 }
 
-/// Whether an id is that of a scope or of something below it.
+/// Returns whether an id is that of a scope or of something below it.
 fn is_at(id: &str, scope: &str) -> bool {
     let (id, scope) = (id.to_lowercase(), scope.to_lowercase());
     id.strip_prefix(&scope).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn an_action_is_allowed_by_any_pattern_that_does_not_exclude_it() {
-        for (pattern, wanted) in [
+        for (pattern, expected) in [
             ("*", true),
             ("microsoft.network/*", true),
             ("Microsoft.Network/*/write", true),
@@ -159,22 +159,22 @@ mod tests {
             ("**", true),
             ("*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*z", false),
         ] {
-            assert_eq!(allow(&json!([{ "actions": [pattern] }]), WRITE), wanted, "{pattern}");
+            assert_eq!(allow(&json!([{ "actions": [pattern] }]), WRITE), expected, "{pattern}");
         }
-        let left_out = json!({ "actions": ["*"], "notActions": ["Microsoft.Network/loadBalancers/*/write"] });
-        assert!(!allow(&json!([left_out]), WRITE));
-        assert!(allow(&json!([left_out, { "actions": [WRITE] }]), WRITE), "another assignment gives it");
+        let excluded = json!({ "actions": ["*"], "notActions": ["Microsoft.Network/loadBalancers/*/write"] });
+        assert!(!allow(&json!([excluded]), WRITE));
+        assert!(allow(&json!([excluded, { "actions": [WRITE] }]), WRITE), "another assignment gives it");
         assert!(!allow(&json!([{}, { "actions": [7] }]), WRITE));
     }
 
     #[test]
-    fn a_lock_is_above_what_its_scope_begins_with() {
+    fn a_lock_is_above_the_resources_of_its_scope() {
         let lock = |scope: &str, level: &str| {
             let id = format!("{scope}/providers/Microsoft.Authorization/locks/l");
             Lock::of(&json!({ "id": id, "name": "l", "properties": { "level": level } })).expect("a lock")
         };
         let lb = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network/loadBalancers/kubernetes";
-        for (scope, wanted) in [
+        for (scope, expected) in [
             ("", true),
             ("/subscriptions/S", true),
             ("/subscriptions/s/resourcegroups/rg", true),
@@ -182,7 +182,7 @@ mod tests {
             ("/subscriptions/s/resourceGroups/r", false),
             ("/subscriptions/s/resourceGroups/rg/providers/Microsoft.Storage/storageAccounts/a", false),
         ] {
-            assert_eq!(lock(scope, "ReadOnly").is_above(lb), wanted, "{scope}");
+            assert_eq!(lock(scope, "ReadOnly").is_above(lb), expected, "{scope}");
         }
         let pool = lock(&format!("{lb}/backendAddressPools/a"), "ReadOnly");
         assert!(pool.is_within(lb) && !pool.is_above(lb));

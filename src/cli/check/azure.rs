@@ -1,4 +1,4 @@
-//! ARM: endpoint, token, load balancers, clock, permissions and locks, by reads alone.
+//! Checks ARM by reads only: endpoint, token, load balancers, clock, permissions and locks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::cli::observe::named;
 use crate::cli::remedy;
 use crate::wiring::params;
 
-/// The most pages of one list that are read.
+/// Maximum pages of one list that are read.
 const MAX_PAGES: usize = 50;
 
-/// Looks at all of it; gives how many managed load balancers were read.
-pub(super) async fn look(
+/// Runs all checks of ARM; returns the number of managed load balancers that were read.
+pub(super) async fn check_azure(
     client: &Client,
     config: &Config,
     clock: Clock,
@@ -33,7 +33,7 @@ pub(super) async fn look(
     let cloud = &config.cloud;
     let (subscription, group) = (cloud.network_subscription(), cloud.load_balancer_resource_group());
     let group = format!("/subscriptions/{subscription}/resourceGroups/{group}");
-    // What is granted on a load balancer alone is seen only there.
+    // Permissions on a single load balancer are listed only there.
     let scopes = if balancers.is_empty() { vec![group.clone()] } else { balancers.clone() };
     permissions(client, &scopes, findings).await;
     network(client, config, findings).await;
@@ -58,14 +58,14 @@ fn endpoints(config: &Config, findings: &mut Findings) {
             | Identity::ClientCertificate { .. },
             Login::Metadata { document, authority_host, .. },
         ) => match authority_host {
-            Some(host) => format!("tokens come from {host}, for what {document} says"),
-            None => format!("tokens come from where {document} says"),
+            Some(host) => format!("tokens come from {host}, for the audience in {document}"),
+            None => format!("tokens come from the endpoint in {document}"),
         },
     };
     findings.ok(Check::Endpoints, format!("ARM is {arm}; {tokens}"));
 }
 
-/// The ids of the managed load balancers that exist; `None`: nothing more can be asked.
+/// Returns the ids of the managed load balancers that exist; `None` if ARM does not answer.
 async fn load_balancers(
     client: &Client,
     config: &Config,
@@ -73,8 +73,8 @@ async fn load_balancers(
     findings: &mut Findings,
 ) -> Option<Vec<String>> {
     let names: Vec<String> = params::load_balancers(config).iter().map(ToString::to_string).collect();
-    let (mut found, mut absent, mut ids) = (Vec::new(), Vec::new(), Vec::new());
-    let mut gone_with: Option<Failure> = None;
+    let (mut existing, mut absent, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+    let mut last_not_found: Option<Failure> = None;
     for (number, name) in names.iter().enumerate() {
         let sent = clock.wall();
         let QueryResult { text, date } = client.query(&Query::LoadBalancer(LbName::new(name.as_str()))).await;
@@ -83,45 +83,44 @@ async fn load_balancers(
         }
         if number == 0 {
             let exchange = Exchange { sent, received: clock.wall() };
-            let means =
-                "tokens look expired or not yet valid, and dates in Retry-After end too early or too late";
+            let means = "tokens seem expired or not yet valid, and dates in Retry-After are misinterpreted";
             let date = date.as_deref().and_then(http_date);
-            clocks::judge(Check::ArmClock, "ARM", exchange, date, means, findings);
+            clocks::check_clock(Check::ArmClock, "ARM", exchange, date, means, findings);
         }
         match text {
             Ok(text) => match Balancer::of(name, &text) {
                 Some(balancer) => {
-                    found.push(balancer.words);
+                    existing.push(balancer.description);
                     ids.push(balancer.id);
                 }
                 None => unreadable(name, &undecodable("it is not a load balancer"), findings),
             },
             Err(failure) if failure.kind == FailureKind::Status(404) && failure.code.is_some() => {
                 absent.push(name.as_str());
-                gone_with = Some(failure);
+                last_not_found = Some(failure);
             }
             Err(failure) => unreadable(name, &failure, findings),
         }
     }
-    tell_balancers(config, &found, &absent, gone_with.as_ref(), findings);
+    report_balancers(config, &existing, &absent, last_not_found.as_ref(), findings);
     Some(ids)
 }
 
-/// Whether ARM answers us; says whether it does.
+/// Reports whether ARM accepts the token, and returns whether it answers.
 fn token(config: &Config, failure: Option<&Failure>, findings: &mut Findings) -> bool {
     let identity = config.identity.name();
-    let why = failure.map(ToString::to_string).unwrap_or_default();
+    let reason = failure.map(ToString::to_string).unwrap_or_default();
     let means = "no load balancer can be read or written";
     match failure.map(|failure| failure.kind) {
         Some(FailureKind::Credential) => {
-            let what = format!("no token for the identity {identity}: {why}");
-            let remedy = "check the identity's ids, its secret, certificate or token file, and the network to where tokens \
-                          come from (see endpoints)";
+            let what = format!("no token for the identity {identity}: {reason}");
+            let remedy = "check the identity's ids, its secret, certificate or token file, and the network to the token \
+                          endpoint (see endpoints)";
             findings.problem(Check::Token, what, means, remedy);
             false
         }
         Some(FailureKind::Status(401)) => {
-            let what = format!("ARM refuses the token of the identity {identity}: {why}");
+            let what = format!("ARM refuses the token of the identity {identity}: {reason}");
             let remedy = "check that the tenant is the subscription's, and that cloud or resourceManagerEndpoint name the \
                           subscription's cloud";
             findings.problem(Check::Token, what, means, remedy);
@@ -130,7 +129,7 @@ fn token(config: &Config, failure: Option<&Failure>, findings: &mut Findings) ->
         Some(
             FailureKind::NotConnected | FailureKind::Connection | FailureKind::Timeout | FailureKind::Refused,
         ) => {
-            let what = format!("ARM at {} does not answer: {why}", config.cloud.arm_endpoint());
+            let what = format!("ARM at {} does not answer: {reason}", config.cloud.arm_endpoint());
             let remedy = "check resourceManagerEndpoint, the proxy variables, firewalls and name resolution";
             findings.problem(Check::Token, what, means, remedy);
             false
@@ -149,38 +148,37 @@ fn token(config: &Config, failure: Option<&Failure>, findings: &mut Findings) ->
     }
 }
 
-fn unreadable(name: &str, why: &Failure, findings: &mut Findings) {
-    let means = "its pools are neither seen nor written";
+fn unreadable(name: &str, reason: &Failure, findings: &mut Findings) {
+    let means = "its pools are not written";
     let remedy =
-        remedy::of_read(why, "grant Microsoft.Network/loadBalancers/read on it or on its resource group");
-    let what = format!("load balancer {name} cannot be read: {why}");
+        remedy::of_read(reason, "grant Microsoft.Network/loadBalancers/read on it or on its resource group");
+    let what = format!("load balancer {name} cannot be read: {reason}");
     findings.problem(Check::LoadBalancers, what, means, remedy);
 }
 
-fn tell_balancers(
+fn report_balancers(
     config: &Config,
-    found: &[String],
+    existing: &[String],
     absent: &[&str],
-    gone: Option<&Failure>,
+    not_found: Option<&Failure>,
     findings: &mut Findings,
 ) {
     let (group, subscription) =
         (config.cloud.load_balancer_resource_group(), config.cloud.network_subscription());
     let absent = absent.join(", ");
-    if !found.is_empty() {
+    if !existing.is_empty() {
         let rest = if absent.is_empty() { String::new() } else { format!("; absent: {absent}") };
-        return findings.ok(Check::LoadBalancers, format!("{}{rest}", found.join(", ")));
+        return findings.ok(Check::LoadBalancers, format!("{}{rest}", existing.join(", ")));
     }
-    let Some(gone) = gone else { return };
+    let Some(not_found) = not_found else { return };
     let what = format!(
-        "no managed load balancer exists: {absent} were looked for in resource group {group} of subscription \
-         {subscription}: {gone}"
+        "no managed load balancer exists: {absent} were not found in resource group {group} of subscription \
+         {subscription}: {not_found}"
     );
     let means = "there is no pool to write";
     let remedy = "check loadBalancerResourceGroup, resourceGroup, networkResourceSubscriptionID, loadBalancerName, \
-                  multipleStandardLoadBalancerConfigurations and clusterName; nothing is to be done where no Service has \
-                  a load balancer yet";
-    match gone.code.as_deref() {
+                  multipleStandardLoadBalancerConfigurations and clusterName; none if no Service has a load balancer yet";
+    match not_found.code.as_deref() {
         Some("ResourceGroupNotFound" | "SubscriptionNotFound") => {
             findings.problem(Check::LoadBalancers, what, means, remedy);
         }
@@ -191,7 +189,7 @@ fn tell_balancers(
 /// A load balancer that exists.
 struct Balancer {
     id: String,
-    words: String,
+    description: String,
 }
 
 impl Balancer {
@@ -202,7 +200,7 @@ impl Balancer {
         let state = body["properties"]["provisioningState"].as_str().unwrap_or("unknown");
         let state =
             if state.eq_ignore_ascii_case("Succeeded") { String::new() } else { format!(", {state}") };
-        Some(Balancer { id, words: format!("{name} ({pools} pools{state})") })
+        Some(Balancer { id, description: format!("{name} ({pools} pools{state})") })
     }
 }
 
@@ -229,7 +227,7 @@ async fn permissions(client: &Client, scopes: &[String], findings: &mut Findings
     }
     if missing.is_empty() {
         let what =
-            format!("the identity may do all {} things on {} scopes", access::NEEDS.len(), scopes.len());
+            format!("the identity has all {} permissions on {} scopes", access::NEEDS.len(), scopes.len());
         findings.ok(Check::Permissions, what);
     }
 }
@@ -237,7 +235,7 @@ async fn permissions(client: &Client, scopes: &[String], findings: &mut Findings
 async fn network(client: &Client, config: &Config, findings: &mut Findings) {
     let check = Check::NetworkPermissions;
     let Some(network) = config.cloud.vnet_id() else {
-        return findings.ok(check, "vnetName is not set: pools keep the virtual network that they have");
+        return findings.ok(check, "vnetName is not set: pools keep their virtual networks");
     };
     match list(client, Query::Permissions(network.clone())).await {
         Ok(entries) if Grants::of(&entries).allow(access::JOIN) => {
@@ -256,19 +254,19 @@ async fn network(client: &Client, config: &Config, findings: &mut Findings) {
 
 async fn locks(client: &Client, group: &str, balancers: &[String], findings: &mut Findings) {
     let mut locks = Vec::new();
-    for look in [Query::Locks(group.to_owned()), Query::LocksAbove(group.to_owned())] {
-        match list(client, look).await {
+    for query in [Query::Locks(group.to_owned()), Query::LocksAbove(group.to_owned())] {
+        match list(client, query).await {
             Ok(entries) => locks.extend(entries.iter().filter_map(Lock::of)),
             Err(failure) => return unknown(Check::Locks, &failure, "locks", findings),
         }
     }
     locks.sort();
     locks.dedup();
-    let in_the_way = |lock: &&Lock| {
+    let blocks_writes = |lock: &&Lock| {
         let of_balancer = |id: &String| lock.is_above(id) || lock.is_within(id);
         lock.is_read_only() && (lock.is_above(group) || balancers.iter().any(of_balancer))
     };
-    let read_only: Vec<&Lock> = locks.iter().filter(in_the_way).collect();
+    let read_only: Vec<&Lock> = locks.iter().filter(blocks_writes).collect();
     for lock in &read_only {
         let what = format!("the lock {} on {} is ReadOnly", lock.name, lock.scope);
         let means = "Azure refuses every write there and below with 409 ScopeLocked";
@@ -281,29 +279,29 @@ async fn locks(client: &Client, group: &str, balancers: &[String], findings: &mu
 
 fn unknown(check: Check, failure: &Failure, what: &str, findings: &mut Findings) {
     let means = "it is not known whether pools can be written";
-    let grant = format!("grant Microsoft.Authorization/{what}/read, or look in the portal");
+    let grant = format!("grant Microsoft.Authorization/{what}/read, or check it in the portal");
     let remedy = remedy::of_read(failure, &grant);
     findings.warning(check, format!("{what} cannot be listed: {failure}"), means, remedy);
 }
 
-/// A success that does not say what it should.
-fn undecodable(why: &str) -> Failure {
+/// Returns the failure for a successful answer with unexpected content.
+fn undecodable(reason: &str) -> Failure {
     Failure {
         kind: FailureKind::Undecodable(200),
         code: None,
         inner_codes: Vec::new(),
-        message: Arc::from(why),
+        message: Arc::from(reason),
         retry_after: RetryAfter::Absent,
         correlation_id: None,
     }
 }
 
-/// The entries of a list, over all its pages; a part of it would look like the whole.
+/// Returns the entries of all pages of a list; fails if any page is missing.
 async fn list(client: &Client, first: Query) -> Result<Vec<Value>, Failure> {
     let (mut entries, mut next) = (Vec::new(), Some(first));
     for _ in 0..MAX_PAGES {
-        let Some(look) = next.take() else { break };
-        let text = client.query(&look).await.text?;
+        let Some(query) = next.take() else { break };
+        let text = client.query(&query).await.text?;
         let (more, link) = page(&text).ok_or_else(|| undecodable("it is not a list"))?;
         entries.extend(more);
         next = link.map(Query::Next);
@@ -314,7 +312,7 @@ async fn list(client: &Client, first: Query) -> Result<Vec<Value>, Failure> {
     Err(undecodable("it has too many pages"))
 }
 
-/// The entries of one page and the address of the next.
+/// Returns the entries of one page, and the address of the next one.
 fn page(text: &str) -> Option<(Vec<Value>, Option<String>)> {
     let mut page: Value = serde_json::from_str(text).ok()?;
     let Value::Array(entries) = page.get_mut("value")?.take() else { return None };

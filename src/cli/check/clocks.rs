@@ -1,4 +1,4 @@
-//! The difference between our clock and that of a server, by the `Date` of its answer.
+//! Checks the difference between the local clock and that of a server, by the `Date` of its answer.
 
 use std::time::Duration;
 
@@ -6,10 +6,11 @@ use jiff::Timestamp;
 
 use super::finding::{Check, Findings};
 
-/// A difference that is a risk (W7 gives back what the other end may think expired after 60 s, of which writes may use 35).
-const TOO_FAR: Duration = Duration::from_secs(5);
+/// Differences above this are a risk: other clients consider a hold of the shared Lease expired after 60 s, of which
+/// writes may use 35 s (W7).
+const MAX_DIFFERENCE: Duration = Duration::from_secs(5);
 
-/// When a request went off and when its answer was there, by our clock.
+/// Times at which a request was sent and its answer received, by the local clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exchange {
     pub(super) sent: Timestamp,
@@ -17,22 +18,22 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// How far the server's clock is off for certain, and whether it is ahead: it told whole seconds, at some moment of the
-    /// exchange.
-    fn off(self, date: Timestamp) -> (Duration, bool) {
+    /// Returns the minimum difference of the server's clock, and whether it is ahead. The date has whole seconds, and
+    /// the server read its clock at some time during the exchange.
+    fn difference(self, date: Timestamp) -> (Duration, bool) {
         let ahead = span(self.received, date);
         let behind = span(date.saturating_add(jiff::SignedDuration::from_secs(1)).unwrap_or(date), self.sent);
         if ahead > behind { (ahead, true) } else { (behind, false) }
     }
 }
 
-/// How much later the second is.
+/// Returns the time from the first to the second time; zero if the second is earlier.
 fn span(first: Timestamp, second: Timestamp) -> Duration {
     first.duration_until(second).try_into().unwrap_or_default()
 }
 
-/// Judges a server's date.
-pub(super) fn judge(
+/// Reports the difference between a server's clock and the local one.
+pub(super) fn check_clock(
     check: Check,
     server: &str,
     exchange: Exchange,
@@ -41,22 +42,20 @@ pub(super) fn judge(
     findings: &mut Findings,
 ) {
     let Some(date) = date else {
-        let remedy =
-            "compare the clocks by hand; most often a proxy stands between that leaves the header out";
-        return findings.warning(check, format!("{server} does not tell its time"), means, remedy);
+        let remedy = "compare the clocks manually; usually, a proxy in between removes the header";
+        return findings.warning(check, format!("{server} does not send its time"), means, remedy);
     };
-    let (off, ahead) = exchange.off(date);
-    let side = if ahead { "ahead of" } else { "behind" };
-    if off > TOO_FAR {
-        let what = format!("{server}'s clock is {:.1} s {side} ours", off.as_secs_f64());
-        findings.warning(
-            check,
-            what,
-            means,
-            "let all nodes take their time from the same source (chrony, NTP)",
-        );
+    let (difference, ahead) = exchange.difference(date);
+    let direction = if ahead { "ahead of" } else { "behind" };
+    if difference > MAX_DIFFERENCE {
+        let what =
+            format!("the clock of {server} is {:.1} s {direction} the local one", difference.as_secs_f64());
+        findings.warning(check, what, means, "synchronize all nodes with the same time source (chrony, NTP)");
     } else {
-        findings.ok(check, format!("{server}'s clock and ours agree within {} s", TOO_FAR.as_secs()));
+        findings.ok(
+            check,
+            format!("the clocks of {server} and here agree within {} s", MAX_DIFFERENCE.as_secs()),
+        );
     }
 }
 
@@ -64,18 +63,19 @@ pub(super) fn judge(
 mod tests {
     use super::*;
 
-    fn off(sent_s: i64, received_s: i64, date_s: i64) -> (u64, bool) {
+    fn difference(sent_s: i64, received_s: i64, date_s: i64) -> (u64, bool) {
         let at = |second| Timestamp::from_second(second).expect("a time");
-        let (off, ahead) = Exchange { sent: at(sent_s), received: at(received_s) }.off(at(date_s));
-        (off.as_secs(), ahead)
+        let (difference, ahead) =
+            Exchange { sent: at(sent_s), received: at(received_s) }.difference(at(date_s));
+        (difference.as_secs(), ahead)
     }
 
     #[test]
-    fn w7_a_slow_answer_and_whole_seconds_are_no_difference_of_clocks() {
-        assert_eq!(off(100, 110, 100).0, 0, "read at the beginning");
-        assert_eq!(off(100, 110, 110).0, 0, "read at the end");
-        assert_eq!(off(100, 100, 99).0, 0, "the rest of a second");
-        assert_eq!(off(100, 101, 108), (7, true));
-        assert_eq!(off(100, 101, 90), (9, false));
+    fn w7_slow_answers_and_whole_seconds_are_no_clock_difference() {
+        assert_eq!(difference(100, 110, 100).0, 0, "read at the beginning");
+        assert_eq!(difference(100, 110, 110).0, 0, "read at the end");
+        assert_eq!(difference(100, 100, 99).0, 0, "the rest of a second");
+        assert_eq!(difference(100, 101, 108), (7, true));
+        assert_eq!(difference(100, 101, 90), (9, false));
     }
 }

@@ -1,17 +1,17 @@
-//! What `check` has found, one thing after the other, and how that is printed.
+//! The findings of `check`, in order, and their output.
 
 use clap::ValueEnum;
 use model::redact::Printable;
 use serde_json::{Value, json};
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Severity {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// The controller works, with a risk or without a part of what it does.
+    /// The controller works, with a risk or without some functions.
     Warning,
-    /// The controller cannot do its job, or not all of it.
+    /// The controller does not work, or not completely.
     Problem,
 }
 
@@ -25,18 +25,18 @@ impl Severity {
     }
 }
 
-/// What was looked at; docs/commands.md explains each.
+/// The subject of a check; docs/commands.md explains each.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Check {
-    /// Both files.
+    /// Both configuration files.
     Configuration,
-    /// Where we sign in and whom we ask.
+    /// The endpoints of ARM and of its tokens.
     Endpoints,
-    /// The API server answers.
+    /// Whether the API server answers.
     ApiServer,
-    /// Its clock.
+    /// The API server's clock.
     ApiServerClock,
-    /// What our service account may do.
+    /// The rights of the service account.
     Rights,
     /// The Lease that the cloud-controller-manager takes too.
     SharedLease,
@@ -48,22 +48,22 @@ pub(super) enum Check {
     LoadBalancers,
     /// ARM's clock.
     ArmClock,
-    /// What our identity may do.
+    /// The permissions of the identity.
     Permissions,
-    /// What our identity may do with the virtual network.
+    /// The permissions of the identity on the virtual network.
     NetworkPermissions,
     /// Management locks.
     Locks,
-    /// The Services that want a pool.
+    /// The Services that use pools.
     Candidates,
     /// Their pools.
     Pools,
-    /// What control planes say of the pools that are filled from them.
+    /// The xDS sources of pools.
     Sources,
 }
 
 impl Check {
-    /// Each of them, in the order in which they are made.
+    /// All checks, in their order.
     #[cfg(test)]
     pub(super) const ALL: [Check; 16] = [
         Check::Configuration,
@@ -84,7 +84,7 @@ impl Check {
         Check::Sources,
     ];
 
-    /// The word by which programs know it.
+    /// Returns the identifier in the output.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Check::Configuration => "configuration",
@@ -107,13 +107,13 @@ impl Check {
     }
 }
 
-/// One thing that was found.
+/// The result of one check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Finding {
     check: Check,
     severity: Severity,
     what: Printable,
-    /// What follows from it, and what to do; nothing for what is as it should be.
+    /// The effect and the remedy; `None` if there is no problem.
     consequence: Option<Consequence>,
 }
 
@@ -123,21 +123,21 @@ struct Consequence {
     remedy: Printable,
 }
 
-/// What was found so far.
+/// All findings so far.
 #[derive(Default, Debug)]
 pub(super) struct Findings(Vec<Finding>);
 
-/// The form in which it is printed.
+/// Output format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(in crate::cli) enum Form {
-    /// For operators.
+pub(in crate::cli) enum OutputFormat {
+    /// Text for operators.
     Text,
-    /// For programs.
+    /// JSON for programs.
     Json,
 }
 
 impl Findings {
-    /// Something is as it should be.
+    /// Adds a finding without a problem.
     pub(super) fn ok(&mut self, check: Check, what: impl Into<String>) {
         let what: String = what.into();
         self.0.push(Finding {
@@ -148,35 +148,24 @@ impl Findings {
         });
     }
 
-    /// Something is a risk.
+    /// Adds a warning.
     pub(super) fn warning(&mut self, check: Check, what: impl Into<String>, means: &str, remedy: &str) {
-        self.bad(Severity::Warning, check, what.into(), means, remedy);
+        self.push(Severity::Warning, check, what.into(), means, remedy);
     }
 
-    /// Something blocks it.
+    /// Adds a problem.
     pub(super) fn problem(&mut self, check: Check, what: impl Into<String>, means: &str, remedy: &str) {
-        self.bad(Severity::Problem, check, what.into(), means, remedy);
+        self.push(Severity::Problem, check, what.into(), means, remedy);
     }
 
-    /// Something is not as it should be, and this bad.
-    pub(super) fn wrong(
-        &mut self,
-        severity: Severity,
-        check: Check,
-        what: String,
-        means: &str,
-        remedy: &str,
-    ) {
-        self.bad(severity, check, what, means, remedy);
-    }
-
-    fn bad(&mut self, severity: Severity, check: Check, what: String, means: &str, remedy: &str) {
+    /// Adds a warning or a problem, by its severity.
+    pub(super) fn push(&mut self, severity: Severity, check: Check, what: String, means: &str, remedy: &str) {
         let consequence =
             Some(Consequence { means: Printable::line(means), remedy: Printable::line(remedy) });
         self.0.push(Finding { check, severity, what: Printable::line(&what), consequence });
     }
 
-    /// The worst of them.
+    /// Returns the severity of the worst finding.
     pub(super) fn worst(&self) -> Severity {
         self.0.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok)
     }
@@ -185,11 +174,11 @@ impl Findings {
         self.0.iter().filter(|finding| finding.severity == severity).count()
     }
 
-    /// All of it.
-    pub(super) fn shown(&self, form: Form) -> Printable {
-        match form {
-            Form::Text => Printable::joined(self.lines()),
-            Form::Json => Printable::json(&format!("{:#}\n", self.json())),
+    /// Renders all findings.
+    pub(super) fn render(&self, format: OutputFormat) -> Printable {
+        match format {
+            OutputFormat::Text => Printable::joined(self.lines()),
+            OutputFormat::Json => Printable::json(&format!("{:#}\n", self.json())),
         }
     }
 
@@ -234,17 +223,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_finding_is_the_result_and_only_what_is_wrong_has_a_remedy() {
+    fn the_worst_finding_is_the_result_and_ok_has_no_remedy() {
         let mut findings = Findings::default();
         findings.ok(Check::ApiServer, "answers");
         assert_eq!(findings.worst(), Severity::Ok);
         findings.warning(Check::ArmClock, "9 s", "a risk", "set it");
         findings.problem(Check::Rights, "no", "nothing works", "allow it");
         assert_eq!(findings.worst(), Severity::Problem);
-        let shown = findings.json();
-        assert_eq!((&shown["problems"], &shown["warnings"]), (&json!(1), &json!(1)));
-        assert_eq!(shown["findings"][0]["remedy"], Value::Null);
-        assert!(findings.shown(Form::Text).as_str().contains("remedy:   allow it"));
+        let output = findings.json();
+        assert_eq!((&output["problems"], &output["warnings"]), (&json!(1), &json!(1)));
+        assert_eq!(output["findings"][0]["remedy"], Value::Null);
+        assert!(findings.render(OutputFormat::Text).as_str().contains("remedy:   allow it"));
     }
 
     #[test]
@@ -252,10 +241,10 @@ mod tests {
         let mut findings = Findings::default();
         findings.ok(Check::ApiServer, "pool a\u{1b}[2J\u{7}\u{202e}\nok forged");
         findings.warning(Check::ArmClock, "a\nb", "c\nd", "e\u{202e}f");
-        let shown = findings.shown(Form::Text).to_string();
-        assert!(shown.contains("pool a\\u{1b}[2J\\u{7}\\u{202e}\\u{a}ok forged\n"), "{shown}");
-        assert_eq!(shown.lines().count(), 6, "{shown}");
-        assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{shown}");
+        let output = findings.render(OutputFormat::Text).to_string();
+        assert!(output.contains("pool a\\u{1b}[2J\\u{7}\\u{202e}\\u{a}ok forged\n"), "{output}");
+        assert_eq!(output.lines().count(), 6, "{output}");
+        assert!(!output.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{output}");
     }
 
     #[test]

@@ -1,53 +1,53 @@
-//! What operators have noted in our ConfigMap: pauses, and that the admin state is switched off.
+//! Checks the operators' entries in our ConfigMap: pauses, and the switch of the admin state.
 
 use actors::clock::Clock;
-use actors::kubernetes::{Place, config_map_facts};
+use actors::kubernetes::{NamespacedName, config_map_facts};
 use coordination::pauses;
 use model::policy::OperatorPolicy;
 use serde_json::Value;
 
 use super::finding::{Check, Findings};
 use crate::cli::observe::named;
-use crate::cli::pauses::words;
+use crate::cli::pauses::describe_pause;
 
-/// What a pause of everything means.
+/// The effect of a pause of everything.
 const NOTHING_WRITTEN: &str =
     "the controller compares and shows, and writes no pool until writing is resumed";
-/// What pauses of single pools and Services mean.
+/// The effect of pauses of single pools and Services.
 const SOME_NOT_WRITTEN: &str = "their pools are compared and shown, and not written until they are resumed";
 
-/// Looks at all of it.
-pub(super) fn look(map: Value, place: &Place, clock: Clock, findings: &mut Findings) {
+/// Reports the pauses and switches in our ConfigMap.
+pub(super) fn check_notes(map: Value, name: &NamespacedName, clock: Clock, findings: &mut Findings) {
     let facts = match config_map_facts(map, clock) {
         Ok(facts) => facts,
-        Err(why) => {
-            let what = format!("our ConfigMap {place} cannot be understood: {why}");
-            let means = "it is not known what is paused, and nothing is written before it is";
+        Err(reason) => {
+            let what = format!("our ConfigMap {name} is invalid: {reason}");
+            let means = "the pauses are not known, and nothing is written until they are";
             return findings.warning(
                 Check::OwnObjects,
                 what,
                 means,
-                "look at it, and delete it if it is damaged",
+                "inspect it, and delete it if it is damaged",
             );
         }
     };
     let (policy, unreadable) = pauses::noted(&facts);
-    paused(&policy, place, findings);
-    switched_off(&policy, place, findings);
-    for (key, why) in unreadable {
+    paused(&policy, name, findings);
+    switched_off(&policy, name, findings);
+    for (key, reason) in unreadable {
         let what =
-            format!("the key {key} of our ConfigMap {place} looks like a pause and cannot be read: {why}");
-        let means = "what it was to pause is not known, and may be written";
+            format!("the key {key} of our ConfigMap {name} looks like a pause and cannot be read: {reason}");
+        let means = "the subject of the pause is not known, and may be written";
         findings.warning(Check::OwnObjects, what, means, "correct or remove this key");
     }
 }
 
-fn paused(policy: &OperatorPolicy, place: &Place, findings: &mut Findings) {
+fn paused(policy: &OperatorPolicy, name: &NamespacedName, findings: &mut Findings) {
     if let Some(pause) = &policy.everything {
-        let what = format!("everything is paused {}", words(pause));
+        let what = format!("everything is paused {}", describe_pause(pause));
         let remedy = format!(
-            "when its reason is over, resume by POST /api/v1/resume with {{\"scope\": \"everything\"}}, or remove the key \
-             pause.everything of the ConfigMap {place}"
+            "once its reason is resolved, resume by POST /api/v1/resume with {{\"scope\": \"everything\"}}, or remove the \
+             key pause.everything of the ConfigMap {name}"
         );
         findings.warning(Check::OwnObjects, what, NOTHING_WRITTEN, &remedy);
     }
@@ -55,21 +55,21 @@ fn paused(policy: &OperatorPolicy, place: &Place, findings: &mut Findings) {
     if pools.is_empty() && services.is_empty() {
         return;
     }
-    let pools_said = pools.iter().map(|(id, pause)| format!("the pool {id} {}", words(pause)));
-    let services_said = services.iter().map(|(key, pause)| format!("the Service {key} {}", words(pause)));
-    let all: Vec<String> = pools_said.chain(services_said).collect();
+    let pools_text = pools.iter().map(|(id, pause)| format!("the pool {id} {}", describe_pause(pause)));
+    let services_text =
+        services.iter().map(|(key, pause)| format!("the Service {key} {}", describe_pause(pause)));
+    let all: Vec<String> = pools_text.chain(services_text).collect();
     let what = format!("{} pools and {} Services are paused: {}", pools.len(), services.len(), named(all));
-    let remedy =
-        "when their reasons are over, resume by POST /api/v1/resume, or remove their keys of our ConfigMap";
+    let remedy = "once their reasons are resolved, resume by POST /api/v1/resume, or remove their keys of our ConfigMap";
     findings.warning(Check::OwnObjects, what, SOME_NOT_WRITTEN, remedy);
 }
 
-fn switched_off(policy: &OperatorPolicy, place: &Place, findings: &mut Findings) {
+fn switched_off(policy: &OperatorPolicy, name: &NamespacedName, findings: &mut Findings) {
     if policy.admin_state_off {
-        let what = format!("the key admin-state.off of our ConfigMap {place} switches the admin state off");
-        let means = "a controller takes back what is Down by it and cuts out no node that leaves service, for 10 minutes \
-                     from when it sees the key first";
-        let remedy = "remove the key, unless the controller is being uninstalled at this moment";
+        let what = format!("the key admin-state.off of our ConfigMap {name} switches the admin state off");
+        let means = "a controller restores the entries that it has set Down, and takes no further node out of traffic, for \
+                     10 minutes after it first sees the key";
+        let remedy = "remove the key, unless the controller is being uninstalled";
         findings.warning(Check::OwnObjects, what, means, remedy);
     }
 }

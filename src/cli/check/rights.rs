@@ -1,148 +1,147 @@
-//! What our service account must be allowed to do: the same as docs/rbac.yaml gives, which a test compares. Leases and
-//! the ConfigMap are asked for by name, as the rules there go by it; only who creates has no name to go by yet.
+//! The rights that the service account needs: those of docs/rbac.yaml, as a test ensures. Rights on Leases and the
+//! ConfigMap are reviewed with their names, as in the rules there; only rights to create have no name.
 
-use actors::kubernetes::{Place, Places};
+use actors::kubernetes::{LeaseNames, NamespacedName};
 use serde_json::{Value, json};
 
 use super::finding::{Check, Findings, Severity};
 use crate::cli::api_server::ApiServer;
 
-/// The one verb that RBAC cannot limit to a name: the object has none before.
+/// The verb that RBAC cannot limit to a name: the object does not exist yet.
 const CREATE: &str = "create";
 
-/// Where a right is needed.
+/// The objects that a right is needed for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Within {
-    /// Everywhere.
+    /// All objects of the cluster.
     Cluster,
-    /// On the object at the place of our own Lease.
+    /// The object with the namespace and name of our own Lease.
     Own,
-    /// On the Lease that the cloud-controller-manager takes too.
+    /// The Lease that the cloud-controller-manager takes too.
     Shared,
-    /// On the Deployment that runs us, where one is named.
+    /// The Deployment of the controller, if one is named.
     Deployment,
 }
 
-/// What is needed of one kind.
+/// The rights that are needed on one kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Right {
     pub(super) group: &'static str,
     pub(super) resource: &'static str,
     pub(super) verbs: &'static [&'static str],
     pub(super) within: Within,
-    /// What does not work without it.
-    pub(super) why: &'static str,
+    /// The effect of its absence.
+    pub(super) without: &'static str,
 }
 
-/// All of it.
+/// All rights that the controller needs.
 pub(super) const RIGHTS: [Right; 12] = [
     Right {
         group: "",
         resource: "services",
         verbs: &["list", "watch"],
         within: Within::Cluster,
-        why: "which pools there are is never known, so nothing is written",
+        without: "the pools are never known, so nothing is written",
     },
     Right {
         group: "",
         resource: "nodes",
         verbs: &["list", "watch"],
         within: Within::Cluster,
-        why: "the nodes' addresses are never known, so nothing is written",
+        without: "the nodes' addresses are never known, so nothing is written",
     },
     Right {
         group: "",
         resource: "nodes",
         verbs: &["patch"],
         within: Within::Cluster,
-        why: "a node that is evicted gets no taint, so pods go on being placed on it, and who leads next may not know of it",
+        without: "evicted nodes get no taint, so Pods are still scheduled on them, and a new leader may miss the eviction",
     },
     Right {
         group: "discovery.k8s.io",
         resource: "endpointslices",
         verbs: &["list", "watch"],
         within: Within::Cluster,
-        why: "which nodes host endpoints is never known, so nothing is written",
+        without: "the nodes that host endpoints are never known, so nothing is written",
     },
     Right {
         group: "",
         resource: "events",
         verbs: &["create", "patch", "list"],
         within: Within::Cluster,
-        why: "Services and Nodes get no events, or the waits of the cloud-controller-manager are not seen",
+        without: "Services and Nodes get no events, or lock failures of the cloud-controller-manager are not counted",
     },
     Right {
         group: "",
         resource: "events",
         verbs: &["watch"],
         within: Within::Cluster,
-        why: "evictions of nodes are not seen, so traffic goes on to them until their probes fail",
+        without: "evictions of nodes are not seen, so traffic reaches them until their probes fail",
     },
     Right {
         group: "authentication.k8s.io",
         resource: "tokenreviews",
         verbs: &["create"],
         within: Within::Cluster,
-        why: "the admin API cannot tell who asks, and refuses what needs a token",
+        without: "the admin API cannot authenticate clients, and refuses requests that need a token",
     },
     Right {
         group: "authorization.k8s.io",
         resource: "subjectaccessreviews",
         verbs: &["create"],
         within: Within::Cluster,
-        why: "the admin API cannot tell who may ask, and refuses what needs a token",
+        without: "the admin API cannot authorize clients, and refuses requests that need a token",
     },
     Right {
         group: "coordination.k8s.io",
         resource: "leases",
         verbs: &["get", "create", "update", "watch"],
         within: Within::Own,
-        why: "this replica never leads, so nothing is written",
+        without: "this replica never leads, so nothing is written",
     },
     Right {
         group: "coordination.k8s.io",
         resource: "leases",
         verbs: &["get", "create", "update", "watch"],
         within: Within::Shared,
-        why: "this replica never may write beside the cloud-controller-manager, so nothing is written",
+        without: "this replica may never write beside the cloud-controller-manager, so nothing is written",
     },
     Right {
         group: "",
         resource: "configmaps",
         verbs: &["get", "create", "update"],
         within: Within::Own,
-        why: "nothing is written, because it is not known what operators have paused and which nodes are Down by us, and starts \
-              are not noted",
+        without: "nothing is written, because pauses and node records cannot be read, and process starts are not recorded",
     },
     Right {
         group: "apps",
         resource: "deployments",
         verbs: &["get"],
         within: Within::Deployment,
-        why: "events about the controller itself are attached to its Pod, or else to its own Lease, and not to its Deployment",
+        without: "events about the controller itself are attached to its Pod or Lease, not to its Deployment",
     },
 ];
 
 /// The objects that rights are about.
 pub(super) struct Objects<'a> {
-    /// Both Leases; our ConfigMap is at the place of our own.
-    pub(super) places: &'a Places,
-    /// The Deployment that runs us; `None`: none is named, and none is read.
-    pub(super) deployment: Option<&'a Place>,
+    /// Both Leases; our ConfigMap has the namespace and name of our own Lease.
+    pub(super) leases: &'a LeaseNames,
+    /// The Deployment of the controller; `None` if none is named.
+    pub(super) deployment: Option<&'a NamespacedName>,
 }
 
 impl Within {
-    /// The object that it is about; `None`: about all. Without the outer one, it is about nothing that there is.
-    fn place<'a>(self, objects: &Objects<'a>) -> Option<Option<&'a Place>> {
+    /// Returns the object; the inner `None` means all objects, the outer one that there is no such object.
+    fn object<'a>(self, objects: &Objects<'a>) -> Option<Option<&'a NamespacedName>> {
         match self {
             Within::Cluster => Some(None),
-            Within::Own => Some(Some(&objects.places.own)),
-            Within::Shared => Some(Some(&objects.places.shared)),
+            Within::Own => Some(Some(&objects.leases.own)),
+            Within::Shared => Some(Some(&objects.leases.shared)),
             Within::Deployment => objects.deployment.map(Some),
         }
     }
 
-    /// How bad it is that such a right is missing.
+    /// Returns the severity of a missing right.
     fn severity(self) -> Severity {
         match self {
             Within::Cluster | Within::Own | Within::Shared => Severity::Problem,
@@ -152,10 +151,10 @@ impl Within {
 }
 
 impl Right {
-    /// What the API server is asked about one verb.
-    fn attributes(&self, verb: &str, place: Option<&Place>) -> Value {
+    /// Returns the attributes of the access review of one verb.
+    fn attributes(&self, verb: &str, object: Option<&NamespacedName>) -> Value {
         let mut attributes = json!({ "group": self.group, "resource": self.resource, "verb": verb });
-        if let Some(Place { namespace, name }) = place {
+        if let Some(NamespacedName { namespace, name }) = object {
             attributes["namespace"] = json!(&**namespace);
             if verb != CREATE {
                 attributes["name"] = json!(&**name);
@@ -173,46 +172,46 @@ impl Right {
     }
 }
 
-/// Asks for each right.
-pub(super) async fn look(server: &ApiServer, objects: &Objects<'_>, findings: &mut Findings) {
-    let (mut granted, mut asked) = (0, 0);
+/// Reviews all rights.
+pub(super) async fn check_rights(server: &ApiServer, objects: &Objects<'_>, findings: &mut Findings) {
+    let (mut granted, mut reviewed) = (0, 0);
     for right in RIGHTS {
-        let Some(place) = right.within.place(objects) else { continue };
+        let Some(object) = right.within.object(objects) else { continue };
         let mut missing = Vec::new();
         for verb in right.verbs {
-            match allowed(server, &right.attributes(verb, place)).await {
+            match allowed(server, &right.attributes(verb, object)).await {
                 Ok(true) => granted += 1,
                 Ok(false) => missing.push(*verb),
-                Err(why) => return cannot_ask(&why, findings),
+                Err(reason) => return report_unknown(&reason, findings),
             }
-            asked += 1;
+            reviewed += 1;
         }
         if !missing.is_empty() {
-            let at = place.map(|at| format!(" in {} ({})", at.namespace, at.name)).unwrap_or_default();
-            let what = format!("our account may not {} {}{at}", missing.join(", "), right.name());
-            let remedy = "grant what docs/rbac.yaml grants, in the namespaces and for the names of leaderElection, lease and \
-                          DEPLOYMENT_NAME, to the account that the controller runs as";
-            findings.wrong(right.within.severity(), Check::Rights, what, right.why, remedy);
+            let object = object.map(|it| format!(" in {} ({})", it.namespace, it.name)).unwrap_or_default();
+            let what = format!("the account may not {} {}{object}", missing.join(", "), right.name());
+            let remedy = "grant the rights in docs/rbac.yaml, in the namespaces and for the names of leaderElection, lease \
+                          and DEPLOYMENT_NAME, to the service account of the controller";
+            findings.push(right.within.severity(), Check::Rights, what, right.without, remedy);
         }
     }
-    if granted == asked {
-        findings.ok(Check::Rights, format!("our account may do all {asked} things of docs/rbac.yaml"));
+    if granted == reviewed {
+        findings.ok(Check::Rights, format!("the account has all {reviewed} rights of docs/rbac.yaml"));
     }
 }
 
-fn cannot_ask(why: &str, findings: &mut Findings) {
-    let what = format!("our rights cannot be asked for: {why}");
+fn report_unknown(reason: &str, findings: &mut Findings) {
+    let what = format!("the rights of the account cannot be reviewed: {reason}");
     let remedy =
         "let the account create selfsubjectaccessreviews.authorization.k8s.io; every account may, by default";
-    findings.warning(Check::Rights, what, "it is not known whether the controller may do its work", remedy);
+    findings.warning(Check::Rights, what, "it is not known whether the controller has its rights", remedy);
 }
 
 async fn allowed(server: &ApiServer, attributes: &Value) -> Result<bool, String> {
-    let answer = server.may(attributes).await?;
+    let answer = server.review_access(attributes).await?;
     if !answer.status.is_success() {
-        return Err(answer.words());
+        return Err(answer.failure_text());
     }
-    answer.body["status"]["allowed"].as_bool().ok_or_else(|| "the answer says nothing".to_owned())
+    answer.body["status"]["allowed"].as_bool().ok_or_else(|| "the answer has no status.allowed".to_owned())
 }
 
 #[cfg(test)]
@@ -221,7 +220,7 @@ mod tests {
 
     use super::*;
 
-    /// Namespace, API group, resource, verb, name; what does not count is empty.
+    /// Namespace, API group, resource, verb, name; empty if not restricted.
     type Grant = [String; 5];
 
     fn texts(value: &Value) -> Vec<String> {
@@ -254,21 +253,23 @@ mod tests {
     }
 
     #[test]
-    fn check_asks_for_each_right_of_rbac_yaml_and_for_no_other() {
-        let at = |name: &str| Place { namespace: "kube-system".into(), name: name.into() };
-        let places =
-            Places { own: at("azure-backend-pool-controller"), shared: at("aks-managed-resource-locker") };
-        let deployment = at("azure-backend-pool-controller");
-        let objects = Objects { places: &places, deployment: Some(&deployment) };
-        let mut asked = BTreeSet::new();
+    fn check_reviews_exactly_the_rights_of_rbac_yaml() {
+        let named = |name: &str| NamespacedName { namespace: "kube-system".into(), name: name.into() };
+        let leases = LeaseNames {
+            own: named("azure-backend-pool-controller"),
+            shared: named("aks-managed-resource-locker"),
+        };
+        let deployment = named("azure-backend-pool-controller");
+        let objects = Objects { leases: &leases, deployment: Some(&deployment) };
+        let mut reviewed = BTreeSet::new();
         for right in RIGHTS {
-            let place = right.within.place(&objects).expect("each object is named");
+            let object = right.within.object(&objects).expect("each object is named");
             for verb in right.verbs {
-                let attributes = right.attributes(verb, place);
+                let attributes = right.attributes(verb, object);
                 let keys = ["namespace", "group", "resource", "verb", "name"];
-                asked.insert(keys.map(|key| attributes[key].as_str().unwrap_or_default().to_owned()));
+                reviewed.insert(keys.map(|key| attributes[key].as_str().unwrap_or_default().to_owned()));
             }
         }
-        assert_eq!(asked, granted());
+        assert_eq!(reviewed, granted());
     }
 }

@@ -1,4 +1,4 @@
-//! What control planes say of the pools that are filled from them (X2-X4): whether each source is in use, and if not, why.
+//! Checks the xDS sources of pools (X2-X4): whether each source is in use, and if not, why.
 
 use model::xds::cache::Reason;
 use model::xds::name::Name;
@@ -8,11 +8,11 @@ use pool_core::comparison::{Comparison, ListedSource, Missing};
 use super::finding::{Check, Findings};
 use crate::cli::observe::named;
 
-/// Tells what was seen.
-pub(super) fn tell(comparison: &Comparison, findings: &mut Findings) {
+/// Reports the state of all sources.
+pub(super) fn report(comparison: &Comparison, findings: &mut Findings) {
     let sources = comparison.sources();
     if sources.is_empty() {
-        return findings.ok(Check::Sources, "no pool is to be filled from an xDS control plane");
+        return findings.ok(Check::Sources, "no pool is configured to be filled from an xDS control plane");
     }
     let is_used = |source: &&ListedSource<'_>| source.fact.is_some_and(|fact| fact.assignment().is_some());
     let used: Vec<String> = sources.iter().filter(is_used).map(|source| source.name.to_string()).collect();
@@ -20,62 +20,63 @@ pub(super) fn tell(comparison: &Comparison, findings: &mut Findings) {
     findings.ok(Check::Sources, format!("{} of {} sources are in use{names}", used.len(), sources.len()));
     for source in &sources {
         if let Some(fact) = source.fact {
-            wrong(source, fact, findings);
+            report_fault(source, fact, findings);
         }
     }
-    let told = |name: &Name| {
+    let has_error = |name: &Name| {
         sources.iter().any(|of| of.name == name && of.fact.is_some_and(|fact| fact.error().is_some()))
     };
     for missing in comparison.missing() {
         if let Missing::Source(name, _) = &missing
-            && !told(name)
+            && !has_error(name)
         {
-            let means = "it is not known what its pools are to hold";
-            let remedy = "pass a longer --within: a resource that does not come is given up 15 s after it was asked for, or \
-                          30 s with resource_timer_is_transient_error, and an attempt to connect after 20 s";
+            let means = "the members of its pools are not known";
+            let remedy = "pass a longer --within: the wait for a resource ends 15 s after its request, or 30 s with \
+                          resource_timer_is_transient_error, and an attempt to connect ends after 20 s";
             findings.problem(Check::Sources, missing.to_string(), means, remedy);
         }
     }
 }
 
-/// What is wrong with a source.
-fn wrong(source: &ListedSource<'_>, fact: &SourceFact, findings: &mut Findings) {
+/// Reports the fault of a source, if there is one.
+fn report_fault(source: &ListedSource<'_>, fact: &SourceFact, findings: &mut Findings) {
     let name = source.name;
     let pools = named(source.pools.iter().map(ToString::to_string).collect());
     match &fact.assigned {
         Assigned::Unknown(None) => {}
         Assigned::Unknown(Some(fault)) => {
-            let means = format!("nothing is written to {pools}, whatever filled it");
+            let means = format!("nothing is written to {pools}");
             findings.problem(Check::Sources, format!("{name}: {fault}"), &means, remedy(fault));
         }
         Assigned::Usable(_) => {
             if let Some(first) = fact.ambient().first() {
-                let what = format!("{name} is in use, and this is wrong with it: {}", fact.note);
-                let means = format!("what was known is used on in {pools}");
+                let what = format!("{name} is in use, with an error: {}", fact.note);
+                let means = format!("{pools} keep the last good endpoints");
                 findings.warning(Check::Sources, what, &means, remedy(first));
             }
         }
         Assigned::Dropped(fault) => {
-            let means =
-                format!("what was known is not used any more (fail_on_data_errors), which empties {pools}");
+            let means = format!(
+                "the last good endpoints are no longer used (fail_on_data_errors), which empties {pools}"
+            );
             findings.problem(Check::Sources, format!("{name}: {fault}"), &means, remedy(fault));
         }
     }
 }
 
-/// What to do about it.
+/// Returns the remedy for a fault.
 fn remedy(fault: &Fault) -> &'static str {
     match fault.reason {
         Reason::Connectivity => {
             "check server_uri, channel_creds and call_creds of the bootstrap, firewalls, name resolution, and that the \
              control plane runs"
         }
-        Reason::Nack => "correct the resource at the control plane; docs/xds.md says what is valid",
+        Reason::Nack => "correct the resource at the control plane; docs/xds.md describes valid resources",
         Reason::Deleted | Reason::Timer => {
             "check the name in `pools`, the node's id in the bootstrap, and that the control plane has this resource for it"
         }
         Reason::Reported => {
-            "read the log of the control plane; check the name in `pools`, and what the node's id may read there"
+            "read the log of the control plane; check the name in `pools`, and the rights of the node's id there"
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a dry run would change, and why, made of one snapshot.
+//! The changes that the controller would make, with their reasons, computed from one snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ use serde::Serialize;
 
 use super::sources;
 
-/// The version of the JSON form; a change that a reader may notice raises it.
+/// The version of the JSON format; each change that a reader may notice increases it.
 const SCHEMA_VERSION: u32 = 1;
 
-/// All of it.
+/// An export.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Plan {
@@ -25,15 +25,15 @@ pub(super) struct Plan {
     version: &'static str,
     /// When the snapshot was made (RFC 3339).
     at: String,
-    /// Whether everything was compared, and is certain.
+    /// Whether everything was compared and every removal is certain.
     complete: bool,
     summary: Summary,
     pools: Vec<Pool>,
     not_manageable: Vec<NotManageable>,
-    /// Services that are to have a pool and have none, and those whose data is incomplete.
+    /// Services that should have a pool and have none, and those with incomplete data.
     services: Vec<Service>,
     load_balancers: Vec<Balancer>,
-    /// What control planes say of the pools that are filled from them.
+    /// The xDS sources of pools.
     sources: Vec<sources::Source>,
 }
 
@@ -53,9 +53,9 @@ struct Summary {
     paused: usize,
     not_compared: usize,
     not_manageable: usize,
-    /// Candidates without any pool.
+    /// Candidate Services without a pool.
     without_pool: usize,
-    /// Sources of which nothing was ever known, so that their pools are left as they are.
+    /// Sources that never sent anything, so that their pools are left as they are.
     unknown_sources: usize,
 }
 
@@ -66,19 +66,19 @@ struct Pool {
     backend_pool: String,
     family: &'static str,
     services: Vec<String>,
-    /// Where its members come from, if not from its Services.
+    /// The xDS source of its members; null: its Services.
     source: Option<String>,
     state: &'static str,
     provenance: &'static str,
     paused: bool,
-    /// Whether it was compared once.
+    /// Whether the pool was compared at least once.
     compared: bool,
     observed: Option<BTreeSet<IpAddr>>,
     required: BTreeMap<IpAddr, String>,
     tolerated: BTreeSet<IpAddr>,
     add: Vec<IpAddr>,
     remove: Vec<IpAddr>,
-    /// Members whose admin state would become `Down`, because the pool's source calls them draining.
+    /// Members whose admin state would become `Down`, because the pool's source reports them as draining.
     down: BTreeSet<IpAddr>,
     /// Members whose admin state would be `None` again.
     restore: BTreeSet<IpAddr>,
@@ -92,9 +92,9 @@ struct Pool {
 struct Held {
     reason: &'static str,
     members: BTreeSet<IpAddr>,
-    /// What ends it: `time`, `second_read` or `facts`; the operator may do so too.
+    /// What ends the hold: `time`, `second_read` or `facts`; an operator can end it too.
     waits_for: &'static str,
-    /// When it ends by itself at the earliest (RFC 3339); null: only new facts or the operator end it.
+    /// The earliest time at which the hold ends by itself (RFC 3339); null: only new facts or an operator end it.
     until: Option<String>,
 }
 
@@ -103,9 +103,9 @@ struct Held {
 struct NotManageable {
     load_balancer: String,
     backend_pool: String,
-    /// Whose it would be; null: a control plane's.
+    /// The Service of the pool; null: the pool has an xDS source.
     service: Option<String>,
-    /// The source that it would be filled from; null: none.
+    /// The xDS source of the pool; null: none.
     source: Option<String>,
     reason: &'static str,
     detail: String,
@@ -129,7 +129,7 @@ struct Balancer {
 }
 
 impl Plan {
-    /// What was seen last; `complete`: everything was compared, and is certain.
+    /// Returns the plan of the last snapshot; `complete` says whether everything was compared and is certain.
     pub(super) fn of(comparison: &Comparison, complete: bool, clock: Clock) -> Plan {
         let (snapshot, compared) = (&**comparison.snapshot(), comparison.compared());
         let time = |at| format!("{:.3}", clock.timestamp_of(at));
@@ -167,18 +167,18 @@ impl Plan {
         }
     }
 
-    /// Whether something would be written, or will be when a guard lets go.
+    /// Returns whether something would be written now, or after a guard ends its hold.
     pub(super) fn is_pending(&self) -> bool {
         self.summary.would_change > 0 || self.summary.held > 0
     }
 
-    /// The form for programs.
+    /// Returns the plan as JSON.
     pub(super) fn json(&self) -> String {
         let text = serde_json::to_string_pretty(self).expect("it has texts and numbers alone");
         text + "\n"
     }
 
-    /// The form for operators: pools in sync are counted and not named.
+    /// Returns the plan as text; pools in sync are counted but not listed.
     pub(super) fn text(&self) -> String {
         let Summary { pools, would_change, add, remove, down, restore, held, paused, .. } = self.summary;
         let Summary { not_compared, not_manageable, without_pool, unknown_sources, .. } = self.summary;
@@ -197,15 +197,14 @@ impl Plan {
             }
         );
         if !self.complete {
-            text +=
-                "not everything was compared, or members.removalDelay is not over: this is not complete\n";
+            text += "incomplete: not everything was compared, or members.removalDelay is not over\n";
         }
         for Balancer { name, last_error, .. } in &self.load_balancers {
             if let Some(error) = last_error {
                 text += &format!("\nload balancer {name}\n  could not be read: {}\n", Printable::line(error));
             }
         }
-        for pool in self.pools.iter().filter(|pool| pool.is_told()) {
+        for pool in self.pools.iter().filter(|pool| pool.is_listed()) {
             let head = format!(
                 "{}/{} ({}), {}",
                 pool.load_balancer,
@@ -239,7 +238,7 @@ impl Plan {
 }
 
 impl Summary {
-    /// What the pools come to.
+    /// Returns the sums over all pools.
     fn of(pools: &[Pool]) -> Summary {
         let mut summary = Summary { pools: pools.len(), ..Summary::default() };
         for pool in pools {
@@ -259,12 +258,12 @@ impl Summary {
 }
 
 impl Pool {
-    /// Whether operators are told of it: something of it is not as it should be.
-    fn is_told(&self) -> bool {
+    /// Returns whether the text lists the pool, because it is not in sync.
+    fn is_listed(&self) -> bool {
         self.differs() || self.held.is_some() || self.last_error.is_some() || !self.compared
     }
 
-    /// Whether a write would change something of it.
+    /// Returns whether a write would change the pool.
     fn differs(&self) -> bool {
         !(self.add.is_empty() && self.remove.is_empty() && self.down.is_empty() && self.restore.is_empty())
     }
@@ -309,7 +308,7 @@ impl Pool {
     }
 }
 
-/// The source of a pool that is filled from a control plane.
+/// Returns the xDS source of a pool, if it has one.
 fn source(pool: &PoolView) -> Option<String> {
     match &pool.source {
         Source::Kubernetes => None,
@@ -317,7 +316,7 @@ fn source(pool: &PoolView) -> Option<String> {
     }
 }
 
-/// Why each member would come or go.
+/// Returns a text for each member that would be added or removed, with the reason.
 fn differences(
     pool: &PoolView,
     (add, remove): (&[IpAddr], &[IpAddr]),
@@ -325,12 +324,12 @@ fn differences(
 ) -> Vec<String> {
     if let Some(source) = source(pool) {
         let added = add.iter().map(|ip| format!("add {ip}: {source} assigns it"));
-        let removed =
-            remove.iter().map(|ip| format!("remove {ip}: {source} does not assign it, or not any more"));
+        let removed = remove.iter().map(|ip| format!("remove {ip}: {source} does not assign it"));
         let (down, restore) = pool.states();
-        let down = down.iter().map(|ip| format!("set {ip} Down: {source} calls it draining"));
-        let restore =
-            restore.iter().map(|ip| format!("set {ip} back to None: {source} calls it draining no more"));
+        let down = down.iter().map(|ip| format!("set {ip} Down: {source} reports it as draining"));
+        let restore = restore
+            .iter()
+            .map(|ip| format!("set {ip} back to None: {source} no longer reports it as draining"));
         return added.chain(removed).chain(down).chain(restore).collect();
     }
     let services = pool.services.values().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
@@ -345,7 +344,7 @@ fn differences(
     added.chain(remove.iter().map(gone)).chain(others).collect()
 }
 
-/// Why each member would come or go, and why others stay.
+/// Returns a text for each member that would be added or removed, and for those that stay, with the reason.
 fn reasons(
     pool: &PoolView,
     compared: bool,
@@ -355,35 +354,36 @@ fn reasons(
     let mut reasons = differences(pool, (add, remove), left_out);
     if let Some(held) = &pool.held {
         let members: Vec<String> = held.members.iter().map(ToString::to_string).collect();
-        let why = match held.reason {
+        let reason = match held.reason {
             HeldReason::EmptyConfirm => {
                 "it is not certain yet that no endpoint is left (guards.emptyConfirm)"
             }
             HeldReason::NoUsableNode => {
-                "there are endpoints of which none can be used, or not all is known of them"
+                "there are endpoints, but none can be used, or their data is incomplete"
             }
             HeldReason::LastMember => {
-                "there are endpoints that do not count, and nothing else is in the pool"
+                "there are endpoints, but none counts, and the pool has no other member"
             }
             HeldReason::Fraction => {
-                "too much of the pool would go, and it is not certain yet (guards.maxRemovalFraction)"
+                "too large a part of the pool would be removed, and it is not certain yet (guards.maxRemovalFraction)"
             }
             HeldReason::Breaker => "too many pools would lose most of their members at once",
             HeldReason::AddOnly => "the mode is add-only, which removes nothing",
         };
-        reasons.push(format!("hold {}: {why}", members.join(", ")));
+        reasons.push(format!("hold {}: {reason}", members.join(", ")));
     }
     let stays = |ip: &&IpAddr| {
         pool.level.tolerated.contains(ip) && !pool.held.as_ref().is_some_and(|held| held.members.contains(ip))
     };
-    let why = match &pool.source {
+    let reason = match &pool.source {
         Source::Kubernetes => {
-            "its node has an endpoint that does not count, is left out, or had one until shortly".to_owned()
+            "its node has an endpoint that does not count, is left out, or had an endpoint until recently"
+                .to_owned()
         }
-        Source::Xds { name, .. } => format!("{name} calls it draining, or assigned it until shortly"),
+        Source::Xds { name, .. } => format!("{name} reports it as draining, or assigned it until recently"),
     };
     for ip in pool.observed.iter().flatten().filter(stays) {
-        reasons.push(format!("keep {ip}: it may stay, because {why}"));
+        reasons.push(format!("keep {ip}: it may stay, because {reason}"));
     }
     let (down, restore) = pool.states();
     let differs = !(add.is_empty() && remove.is_empty() && down.is_empty() && restore.is_empty());
@@ -392,16 +392,18 @@ fn reasons(
             PausedBy::Mode => "in a run nothing is written: the mode is observe".to_owned(),
             PausedBy::Everything => "nothing is written: everything is paused".to_owned(),
             PausedBy::Pool => "nothing is written: the pool is paused".to_owned(),
-            PausedBy::NoPin => "nothing is written: it is none of those that are to be restored".to_owned(),
+            PausedBy::NoPin => "nothing is written: the pool is not to be restored".to_owned(),
             PausedBy::Service(key) => format!("nothing is written: Service {key} is paused"),
-            PausedBy::Annotation(key) => format!("nothing is written: Service {key} has the annotation"),
+            PausedBy::Annotation(key) => {
+                format!("nothing is written: Service {key} has the pause annotation")
+            }
         });
     }
     if let Some(error) = &pool.last_error {
         reasons.push(format!("last error: {error}"));
     }
     if !compared {
-        reasons.push("it was not compared yet".to_owned());
+        reasons.push("not compared yet".to_owned());
     }
     reasons
 }
@@ -437,12 +439,12 @@ fn services(snapshot: &Snapshot) -> Vec<Service> {
         | Candidacy::Deleting
         | Candidacy::NotSelected => false,
     });
-    let told = candidates.map(|service| Service {
+    let services = candidates.map(|service| Service {
         service: service.key.to_string(),
         has_pool: !service.pools.is_empty() || !service.not_manageable.is_empty(),
         data_errors: service.data_errors.iter().map(ToString::to_string).collect(),
     });
-    told.filter(|service| !service.has_pool || !service.data_errors.is_empty()).collect()
+    services.filter(|service| !service.has_pool || !service.data_errors.is_empty()).collect()
 }
 
 fn balancers(snapshot: &Snapshot) -> Vec<Balancer> {
@@ -455,8 +457,8 @@ fn balancers(snapshot: &Snapshot) -> Vec<Balancer> {
     snapshot.load_balancers.values().map(|lb| balancer(lb)).collect()
 }
 
-/// Whether the operator has paused it. The mode does not count: an operator who begins with observing wants to know
-/// what would change.
+/// Returns whether an operator has paused the pool. The mode does not count: an operator who starts in mode `observe`
+/// wants to know what would change.
 fn is_paused(pool: &PoolView) -> bool {
     pool.paused.iter().any(|paused| match paused {
         PausedBy::Everything | PausedBy::Pool | PausedBy::Service(_) | PausedBy::Annotation(_) => true,

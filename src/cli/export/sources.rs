@@ -1,4 +1,4 @@
-//! What control planes say of the pools that are filled from them, as an export has it (X2-X4).
+//! The xDS sources of pools in an export (X2-X4).
 
 use model::ids::PoolId;
 use model::redact::Printable;
@@ -6,21 +6,21 @@ use model::xds::source::{Assigned, SourceFact};
 use pool_core::comparison::{Comparison, ListedSource};
 use serde::Serialize;
 
-/// A source.
+/// An xDS source.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Source {
     source: String,
-    /// What follows for its pools: `unknown` (they are left as they are), `usable`, `dropped` (they are emptied).
+    /// The state of its assignment: `unknown` (its pools are left as they are), `usable`, `dropped` (they are emptied).
     assigned: &'static str,
-    /// Why nothing is in use; null: something is, or nothing was heard of it.
+    /// The error because of which no assignment is in use; null: one is in use, or the source never sent anything.
     error: Option<String>,
-    /// What is wrong beside what is in use.
+    /// Errors while an assignment is in use.
     ambient_errors: Vec<String>,
     pools: Vec<Listed>,
 }
 
-/// A pool that is filled from it.
+/// A pool of an xDS source.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 struct Listed {
@@ -29,7 +29,7 @@ struct Listed {
 }
 
 impl Source {
-    /// All of them.
+    /// Returns the sources of all pools.
     pub(super) fn all(comparison: &Comparison) -> Vec<Source> {
         comparison.sources().iter().map(Source::of).collect()
     }
@@ -48,24 +48,24 @@ impl Source {
         }
     }
 
-    /// Whether nothing was ever known of it.
+    /// Returns whether the source never sent anything.
     pub(super) fn is_unknown(&self) -> bool {
         self.assigned == Assigned::Unknown(None).as_str()
     }
 
-    /// What operators are told of it; nothing where nothing is wrong.
+    /// Returns the text about the source; `None` if it has no error.
     pub(super) fn text(&self) -> Option<String> {
         let Source { source, error, ambient_errors, .. } = self;
-        let said = match (error, self.is_unknown()) {
-            (None, true) => "nothing was heard of it: its pools would be left as they are".to_owned(),
+        let text = match (error, self.is_unknown()) {
+            (None, true) => "nothing was received from it: its pools would be left as they are".to_owned(),
             (Some(error), true) => format!("its pools would be left as they are: {error}"),
             (Some(error), false) => format!("its pools would be emptied (fail_on_data_errors): {error}"),
             (None, false) if ambient_errors.is_empty() => return None,
-            (None, false) => format!("what was known is used on: {}", ambient_errors.join("; ")),
+            (None, false) => format!("the last assignment stays in use: {}", ambient_errors.join("; ")),
         };
         let pools: Vec<String> =
             self.pools.iter().map(|pool| format!("{}/{}", pool.load_balancer, pool.backend_pool)).collect();
-        let (source, said) = (Printable::line(source), Printable::line(&said));
-        Some(format!("\n{source} ({})\n  {said}\n", pools.join(", ")))
+        let (source, text) = (Printable::line(source), Printable::line(&text));
+        Some(format!("\n{source} ({})\n  {text}\n", pools.join(", ")))
     }
 }

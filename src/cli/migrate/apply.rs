@@ -1,4 +1,4 @@
-//! `migrate-basic-lb apply`: carries a plan out, one that an operator has read, or one that it makes itself.
+//! `migrate-basic-lb apply`: applies a plan that an operator has read, or one that it makes itself (`--unattended`).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,48 +11,48 @@ use migration::journal::Journal;
 use migration::plan::{Blocker, Plan};
 use model::redact::Printable;
 
-use super::drive::{Driven, Ending, Run, Signals};
+use super::drive::{Driven, EndingSignals, Run, Signals};
 use super::journal::{Kind, Store};
 use super::output::Output;
 use super::unattended::{Finished, Unattended};
-use super::{Common, Outside, azure, facts};
-use crate::cli::{say, tell};
+use super::{CommonArgs, Environment, azure, facts};
+use crate::cli::{eprint_lines, print_lines};
 use crate::service;
 
-/// The exit code that says that the migration has not reached its end.
+/// Exit code of a migration that is not complete.
 pub(super) const NOT_DONE: u8 = 3;
-/// The file of the journal where an operator applies a plan and names none.
+/// Default file of the journal with `--plan`.
 const JOURNAL: &str = "migrate-basic-lb.journal.json";
 
 /// The flags of `apply`.
 #[derive(Args, Debug)]
 pub(super) struct ApplyArgs {
     #[command(flatten)]
-    common: Common,
-    /// The plan that `plan --out` has stored.
+    common: CommonArgs,
+    /// The plan, a file that `plan --out` has stored.
     #[arg(long, value_name = "FILE", required_unless_present = "unattended")]
     plan: Option<PathBuf>,
-    /// Makes the plan itself and carries it out if nothing blocks it, for a Job in the cluster.
+    /// Makes the plan itself and applies it if nothing blocks it, for a Job in the cluster.
     #[arg(long, conflicts_with = "plan")]
     unattended: bool,
     /// Accepts what will change, as in `plan`; may be given several times.
     #[arg(long, value_name = "NAME", conflicts_with = "plan")]
     accept: Vec<String>,
-    /// The journal is stored in this file too, and read from it where the cluster has none [default:
+    /// Also stores the journal in this file, and reads it from there if the cluster has none [default:
     /// migrate-basic-lb.journal.json; with --unattended none].
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
 }
 
-/// Carries a plan out.
+/// Applies a plan, or continues the migration that the journal describes.
 pub(super) fn apply(args: &ApplyArgs) -> anyhow::Result<ExitCode> {
     let config = args.common.load()?;
     let plan = args.plan.as_deref().map(read_plan).transpose()?;
     service::in_system(async {
-        let outside = args.common.open(config).await?;
+        let environment = args.common.open(config).await?;
         match &plan {
-            Some(plan) => attended(&outside, args, plan).await,
-            None => unattended(&outside, args).await,
+            Some(plan) => attended(&environment, args, plan).await,
+            None => unattended(&environment, args).await,
         }
     })
 }
@@ -68,23 +68,23 @@ fn read_plan(file: &Path) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
-/// Carries out the plan that an operator has read.
-async fn attended(outside: &Outside, args: &ApplyArgs, plan: &Plan) -> anyhow::Result<ExitCode> {
-    let mut run = Run::new(outside, Output::terminal(), Signals::listen(Ending::OnTerminate)?);
-    run.hold_own_lease().await?;
+/// Applies the plan that an operator has read.
+async fn attended(environment: &Environment, args: &ApplyArgs, plan: &Plan) -> anyhow::Result<ExitCode> {
+    let mut run = Run::new(environment, Output::terminal(), Signals::listen(EndingSignals::OnTerminate)?);
+    run.acquire_own_lease().await?;
     let file = args.journal.as_deref().unwrap_or(Path::new(JOURNAL));
-    let done = migrate(outside, &mut run, file, plan).await;
+    let done = migrate(environment, &mut run, file, plan).await;
     run.release().await;
     done
 }
 
 async fn migrate<'a>(
-    outside: &'a Outside,
+    environment: &'a Environment,
     run: &mut Run<'a>,
     file: &'a Path,
     plan: &Plan,
 ) -> anyhow::Result<ExitCode> {
-    let store = Arc::new(Store::of(outside, Kind::Migration, Some(file)));
+    let store = Arc::new(Store::of(environment, Kind::Migration, Some(file)));
     let (journal, is_stored) = match store.read().await? {
         Some(journal) if journal.digest == plan.digest => (journal, true),
         Some(journal) if !journal.done => bail!(
@@ -92,14 +92,14 @@ async fn migrate<'a>(
             journal.digest
         ),
         Some(_) | None => {
-            let cluster = facts::read(outside).await?;
+            let cluster = facts::read(environment).await?;
             let output = run.output.clone();
-            let survey = azure::survey(&outside.arm, outside.clock, cluster, &output);
+            let survey = azure::survey(&environment.arm, environment.clock, cluster, &output);
             let Some(inventory) = run.beside(survey).await else {
                 bail!("interrupted before anything was changed");
             };
             let now = Plan::of(&inventory, &plan.accepted);
-            check(plan, &now)?;
+            require_current(plan, &now)?;
             if now.is_empty() {
                 return nothing_to_do();
             }
@@ -108,38 +108,38 @@ async fn migrate<'a>(
     };
     run.output.notices(&plan.notices);
     let driven = run.drive(Apply::new(journal, is_stored), &store).await;
-    told(driven, Some(file))
+    print_result(driven, Some(file))
 }
 
-/// Carries out the plan that follows from the live state.
-async fn unattended(outside: &Outside, args: &ApplyArgs) -> anyhow::Result<ExitCode> {
+/// Plans from the live state and applies the plan.
+async fn unattended(environment: &Environment, args: &ApplyArgs) -> anyhow::Result<ExitCode> {
     let file = args.journal.as_deref();
-    let mut run = Run::new(outside, Output::terminal(), Signals::listen(Ending::OnTerminate)?);
-    let migration = Unattended::new(outside, file, &args.accept);
-    let finished = migration.carry_out(&mut run).await;
+    let mut run = Run::new(environment, Output::terminal(), Signals::listen(EndingSignals::OnTerminate)?);
+    let migration = Unattended::new(environment, file, &args.accept);
+    let finished = migration.execute(&mut run).await;
     run.release().await;
     match finished? {
         Finished::Nothing => nothing_to_do(),
         Finished::Blocked(blockers) => {
-            tell(blockers.iter().map(line));
-            tell([printable!("{} findings block the migration", blockers.len())]);
+            eprint_lines(blockers.iter().map(blocker_line));
+            eprint_lines([printable!("{} findings block the migration", blockers.len())]);
             Ok(ExitCode::from(NOT_DONE))
         }
         Finished::Paused | Finished::Interrupted => bail!("interrupted before anything was changed"),
-        Finished::Driven(driven) => told(driven, file),
+        Finished::Driven(driven) => print_result(driven, file),
     }
 }
 
 fn nothing_to_do() -> anyhow::Result<ExitCode> {
-    say([printable!("No Basic load balancer is in scope: there is nothing to migrate.")])?;
+    print_lines([printable!("No Basic load balancer is in scope: there is nothing to migrate.")])?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints how the migration has ended.
-fn told(driven: Driven, file: Option<&Path>) -> anyhow::Result<ExitCode> {
+/// Prints the result of the migration and returns the exit code.
+fn print_result(driven: Driven, file: Option<&Path>) -> anyhow::Result<ExitCode> {
     match driven {
         Driven::Ended(Outcome::Done) => {
-            say([
+            print_lines([
                 printable!("Every load balancer is migrated, and all addresses are as they were."),
                 printable!(
                     "Start the cloud-controller-manager now, with loadBalancerSku: standard, and configure outbound traffic."
@@ -148,27 +148,27 @@ fn told(driven: Driven, file: Option<&Path>) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Driven::Ended(Outcome::Incomplete(problems)) => {
-            say([printable!("Every load balancer is migrated, except for these frontends:")])?;
-            say(problems.iter().map(|problem| printable!("- {problem}")))?;
-            say([printable!("Remove the cause and run this command again: it tries them again.")])?;
+            print_lines([printable!("Every load balancer is migrated, except for these frontends:")])?;
+            print_lines(problems.iter().map(|problem| printable!("- {problem}")))?;
+            print_lines([printable!("Remove the cause and run this command again: it tries them again.")])?;
             Ok(ExitCode::from(NOT_DONE))
         }
         Driven::Ended(Outcome::Stopped(guide)) => {
-            say(guide.lines().iter().map(|line| printable!("{line}")))?;
-            say([match file {
+            print_lines(guide.lines().iter().map(|blocker_line| printable!("{blocker_line}")))?;
+            print_lines([match file {
                 Some(file) => printable!("The journal is in {} and in the cluster.", file.display()),
                 None => printable!("The journal is in the cluster."),
             }])?;
             Ok(ExitCode::from(NOT_DONE))
         }
         Driven::CutOff(stage) => {
-            say([cut_off(stage)])?;
+            print_lines([cut_off(stage)])?;
             Ok(ExitCode::from(NOT_DONE))
         }
     }
 }
 
-/// What is said where a signal has ended the process during the outage.
+/// Returns the message for a migration that a signal interrupted during the outage.
 pub(super) fn cut_off(stage: Stage) -> Printable {
     printable!(
         "SIGTERM has ended this process while {}. Run the command again at once: it continues there.",
@@ -176,17 +176,17 @@ pub(super) fn cut_off(stage: Stage) -> Printable {
     )
 }
 
-fn line(blocker: &Blocker) -> Printable {
+fn blocker_line(blocker: &Blocker) -> Printable {
     printable!("- {}: {}; remedy: {}", blocker.object, blocker.finding, blocker.remedy)
 }
 
-/// Compares the plan with what follows from the live state.
-fn check(plan: &Plan, now: &Plan) -> anyhow::Result<()> {
+/// Refuses a plan that differs from the plan of the live state, or that something blocks.
+fn require_current(plan: &Plan, now: &Plan) -> anyhow::Result<()> {
     if plan.digest != now.digest {
         bail!("what the plan was made from has changed since: make a new plan, read it, and apply that");
     }
     if !now.blockers.is_empty() {
-        tell(now.blockers.iter().map(line));
+        eprint_lines(now.blockers.iter().map(blocker_line));
         bail!("{} findings block the migration", now.blockers.len());
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Calls to Azure for the machines of the migration.
+//! Calls to Azure for the state machines of the migration.
 
 use actors::clock::Clock;
 use arm::{ResourceAddress, ResourceCall, ResourceMethod};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::output::Output;
 
-/// Makes one call, in the client's version of the network API; `permit`: until when a change may be sent.
+/// Makes one call, with the client's version of the network API. A change is sent only before the permit ends.
 pub(super) async fn call(arm: &arm::Client, call: Call, permit: Option<Permit>) -> Result<Reply, String> {
     let call = call.with_network_version(arm.network_version());
     let method = match call.method {
@@ -36,29 +36,31 @@ pub(super) async fn call(arm: &arm::Client, call: Call, permit: Option<Permit>) 
     Ok(Reply { status: reply.status, body, operation: reply.operation, retry_after: reply.retry_after })
 }
 
-/// Reads everything in scope.
+/// Reads all resources in scope.
 pub(super) async fn survey(arm: &arm::Client, clock: Clock, cluster: Cluster, output: &Output) -> Inventory {
     let mut survey = Survey::new(cluster);
     let mut calls = FuturesUnordered::new();
     let mut out = Vec::new();
-    let mut told = 0;
+    let mut reported = 0;
     survey.step(clock.now(), SurveyIn::Start, &mut out);
     loop {
-        for said in std::mem::take(&mut out) {
-            match said {
+        for action in std::mem::take(&mut out) {
+            match action {
                 SurveyOut::Done(inventory) => return *inventory,
-                SurveyOut::Call(id, asked) => calls.push(async move { (id, call(arm, asked, None).await) }),
+                SurveyOut::Call(id, request) => {
+                    calls.push(async move { (id, call(arm, request, None).await) })
+                }
             }
         }
         let (read, known) = survey.progress();
-        if read >= told + 100 {
-            told = read;
+        if read >= reported + 100 {
+            reported = read;
             output.reading(read, known);
         }
         let deadline = survey.deadline();
         tokio::select! {
-            Some(answered) = calls.next(), if !calls.is_empty() => {
-                let (id, answer): (CallId, Result<Reply, String>) = answered;
+            Some(finished) = calls.next(), if !calls.is_empty() => {
+                let (id, answer): (CallId, Result<Reply, String>) = finished;
                 survey.step(clock.now(), SurveyIn::Answer(id, answer), &mut out);
             }
             () = until(clock, deadline) => survey.tick(clock.now(), &mut out),
@@ -66,7 +68,7 @@ pub(super) async fn survey(arm: &arm::Client, clock: Clock, cluster: Cluster, ou
     }
 }
 
-/// Waits for a moment; for `None` it never ends.
+/// Waits until this time; with `None`, forever.
 pub(super) async fn until(clock: Clock, moment: Option<model::machine::Now>) {
     match moment {
         Some(moment) => tokio::time::sleep(moment.since(clock.now())).await,

@@ -1,10 +1,10 @@
-//! Runs the machine of a migration with Azure, both Leases and the journal.
+//! Runs the state machine of a migration with Azure, both Leases and the journal.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actors::kubernetes::{Place, ask_lease};
+use actors::kubernetes::ask_lease;
 use anyhow::{Context as _, bail};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -21,106 +21,107 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::journal::Store;
 use super::output::Output;
-use super::{Outside, azure};
+use super::{Environment, azure};
 use crate::wiring::params;
 
-/// How long the migration goes on after a signal that ends the process, where a pause would prolong the outage.
-const GO_ON_FOR: Duration = Duration::from_secs(8);
-/// How long the answers to changes are waited for after that: a PUT takes no longer.
-const SETTLE_WITHIN: Duration = Duration::from_secs(20);
-/// How long both Leases are waited for at the end.
+/// The time for which a migration continues after a signal that ends the process, because stopping at once would
+/// prolong the outage.
+const CONTINUE_FOR: Duration = Duration::from_secs(8);
+/// The time to wait for the answers to changes after that: a PUT takes no longer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+/// The time to wait for the release of both Leases at the end.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
-/// How long the end of a process may take after the signal. Kubernetes then kills it.
+/// The maximum time from the signal to the end of the process; Kubernetes kills it later.
 #[cfg(test)]
 const END_WITHIN: Duration =
-    Duration::from_secs(GO_ON_FOR.as_secs() + SETTLE_WITHIN.as_secs() + RELEASE_WITHIN.as_secs());
-/// The most time before the end of a hold at which a change may still be sent, as the controller has it.
+    Duration::from_secs(CONTINUE_FOR.as_secs() + ANSWERS_WITHIN.as_secs() + RELEASE_WITHIN.as_secs());
+/// The maximum duration of a permit to send a change, as for the controller.
 const PERMIT_FOR: Duration = Duration::from_secs(60);
 
-/// What an answer is about.
-enum Answered {
+/// A completed operation.
+enum Completion {
     Azure(CallId, Result<Reply, String>),
     Lease(LeaseName, LeaseCall, LeaseAnswer),
     Recorded(Result<(), String>),
 }
 
-/// Which signals end the process, also during the outage.
+/// The signals that end the process, even during the outage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ending {
+pub(super) enum EndingSignals {
     /// SIGTERM. SIGINT only asks to stop, as an operator does at a terminal.
     OnTerminate,
     /// SIGTERM and SIGINT.
     OnBoth,
 }
 
-/// What a signal asks for.
+/// A request that a signal makes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Asked {
-    /// To stop, as long as traffic is not interrupted.
+enum StopRequest {
+    /// Stop, unless traffic is interrupted.
     Stop,
-    /// To end soon in any case.
+    /// End soon in any case.
     End,
 }
 
-/// The signals that a migration hears. Those from before it has begun count too.
+/// The signals that a migration handles, including those that came before it began.
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    ending: Ending,
+    ending_signals: EndingSignals,
 }
 
 impl Signals {
-    pub(super) fn listen(ending: Ending) -> anyhow::Result<Signals> {
+    pub(super) fn listen(ending_signals: EndingSignals) -> anyhow::Result<Signals> {
         Ok(Signals {
             interrupt: signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?,
             terminate: signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?,
-            ending,
+            ending_signals,
         })
     }
 
-    async fn next(&mut self) -> Asked {
+    async fn next(&mut self) -> StopRequest {
         tokio::select! {
-            _ = self.terminate.recv() => Asked::End,
-            _ = self.interrupt.recv() => match self.ending {
-                Ending::OnTerminate => Asked::Stop,
-                Ending::OnBoth => Asked::End,
+            _ = self.terminate.recv() => StopRequest::End,
+            _ = self.interrupt.recv() => match self.ending_signals {
+                EndingSignals::OnTerminate => StopRequest::Stop,
+                EndingSignals::OnBoth => StopRequest::End,
             },
         }
     }
 }
 
-/// How the wait for the own Lease has ended.
+/// The result of the wait for the own Lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Waited {
-    /// It is held.
+    /// This process holds it.
     Held,
-    /// Another client has it who had it not before.
+    /// Another client has taken it.
     OtherHolder,
     /// A signal came.
     Interrupted,
 }
 
-/// How the machine has ended.
+/// The end of the state machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Driven {
-    /// By itself.
+    /// The migration ended by itself.
     Ended(Outcome),
-    /// By a signal in this stage: the next process continues there.
+    /// A signal interrupted it in this stage; the next process continues there.
     CutOff(Stage),
 }
 
-/// What a process does about a migration: it holds both Leases and drives the machine.
+/// Runs a migration in this process: holds both Leases and drives the state machine.
 pub(super) struct Run<'a> {
-    outside: &'a Outside,
+    environment: &'a Environment,
     pub(super) output: Output,
     own: LeaseHold,
     shared: LeaseHold,
-    answers: FuturesUnordered<BoxFuture<'a, Answered>>,
-    /// Changes at Azure that are not answered yet.
+    answers: FuturesUnordered<BoxFuture<'a, Completion>>,
+    /// Changes at Azure without an answer yet.
     changing: BTreeSet<CallId>,
     /// Whether the journal is being stored.
     is_recording: bool,
-    /// Whether another client has the own Lease who had it not when this was last looked at.
+    /// Whether another client has taken the own Lease since the last check.
     has_other_holder: bool,
     /// Whether a signal has come.
     pub(super) is_asked_to_stop: bool,
@@ -128,7 +129,7 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(outside: &'a Outside, output: Output, signals: Signals) -> Run<'a> {
+    pub(super) fn new(environment: &'a Environment, output: Output, signals: Signals) -> Run<'a> {
         let own = LeaseParams {
             holder: format!("migrate-basic-lb_{}", uuid::Uuid::new_v4()).into(),
             duration: Duration::from_secs(45),
@@ -147,7 +148,7 @@ impl<'a> Run<'a> {
             leaves_name: true,
         };
         Run {
-            outside,
+            environment,
             output,
             own: LeaseHold::new(own),
             shared: LeaseHold::new(shared),
@@ -160,8 +161,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Waits until no controller leads: this process then holds its Lease.
-    pub(super) async fn hold_own_lease(&mut self) -> anyhow::Result<()> {
+    /// Waits until no controller leads and this process holds its Lease.
+    pub(super) async fn acquire_own_lease(&mut self) -> anyhow::Result<()> {
         loop {
             match self.wait_for_own_lease().await {
                 Waited::Held => return Ok(()),
@@ -171,7 +172,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Waits for the own Lease, or until another client holds it than before.
+    /// Waits for the own Lease, or until another client has taken it.
     pub(super) async fn wait_for_own_lease(&mut self) -> Waited {
         self.lease(LeaseName::Own, LeaseIn::Want(true));
         while !self.holds_own_lease() {
@@ -180,46 +181,47 @@ impl<'a> Run<'a> {
             }
             let deadline = self.own.deadline();
             tokio::select! {
-                Some(answered) = self.answers.next() => drop(self.on_answer(answered)),
-                () = azure::until(self.outside.clock, deadline) => self.tick_leases(),
+                Some(completion) = self.answers.next() => drop(self.on_answer(completion)),
+                () = azure::until(self.environment.clock, deadline) => self.tick_leases(),
                 _ = self.signals.next() => return Waited::Interrupted,
             }
         }
         Waited::Held
     }
 
-    /// Whether this process holds its Lease now.
+    /// Returns whether this process holds its own Lease now.
     pub(super) fn holds_own_lease(&self) -> bool {
-        self.own.send_before().is_some_and(|end| self.outside.clock.now() < end)
+        self.own.send_before().is_some_and(|end| self.environment.clock.now() < end)
     }
 
-    /// Runs this to its end and renews the Leases meanwhile; `None`: a signal came first.
+    /// Awaits `work` while renewing the Leases; `None` if a signal came first.
     pub(super) async fn beside<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         loop {
             let deadline = earliest(self.own.deadline(), self.shared.deadline());
             tokio::select! {
                 done = &mut work => return Some(done),
-                Some(answered) = self.answers.next() => drop(self.on_answer(answered)),
-                () = azure::until(self.outside.clock, deadline) => self.tick_leases(),
+                Some(completion) = self.answers.next() => drop(self.on_answer(completion)),
+                () = azure::until(self.environment.clock, deadline) => self.tick_leases(),
                 _ = self.signals.next() => return None,
             }
         }
     }
 
-    /// Gives both Leases back. While a change is unanswered they are left to expire: it may still arrive at Azure.
+    /// Releases both Leases. While a change has no answer they are left to expire instead: it may still arrive at
+    /// Azure.
     pub(super) async fn release(&mut self) {
         if !self.changing.is_empty() {
             return;
         }
-        let clock = self.outside.clock;
+        let clock = self.environment.clock;
         let end = clock.now().plus(RELEASE_WITHIN);
         self.lease(LeaseName::Shared, LeaseIn::Want(false));
         self.lease(LeaseName::Own, LeaseIn::Want(false));
         while !(self.own.is_free() && self.shared.is_free()) && clock.now() < end {
             let deadline = earliest(earliest(self.own.deadline(), self.shared.deadline()), Some(end));
             tokio::select! {
-                Some(answered) = self.answers.next() => drop(self.on_answer(answered)),
+                Some(completion) = self.answers.next() => drop(self.on_answer(completion)),
                 () = azure::until(clock, deadline) => self.tick_leases(),
             }
         }
@@ -227,32 +229,32 @@ impl<'a> Run<'a> {
 
     /// Drives a migration to its end.
     pub(super) async fn drive(&mut self, mut machine: Apply, store: &Arc<Store<'a>>) -> Driven {
-        let clock = self.outside.clock;
-        let (mut out, mut held) = (Vec::new(), false);
+        let clock = self.environment.clock;
+        let (mut out, mut has_leases) = (Vec::new(), false);
         let mut end = None;
         machine.step(clock.now(), ApplyIn::Start, &mut out);
         loop {
-            for said in std::mem::take(&mut out) {
-                if let Some(outcome) = self.say(said, store) {
+            for action in std::mem::take(&mut out) {
+                if let Some(outcome) = self.handle_output(action, store) {
                     return Driven::Ended(outcome);
                 }
             }
             if end.is_some_and(|end| end <= clock.now()) {
-                self.settle().await;
+                self.wait_for_answers().await;
                 return Driven::CutOff(machine.stage());
             }
-            let now_held = self.permit().is_some();
-            if now_held != held {
-                held = now_held;
-                machine.step(clock.now(), ApplyIn::Lease(held), &mut out);
+            let has_leases_now = self.permit().is_some();
+            if has_leases_now != has_leases {
+                has_leases = has_leases_now;
+                machine.step(clock.now(), ApplyIn::Lease(has_leases), &mut out);
                 continue;
             }
             let leases = earliest(self.own.deadline(), self.shared.deadline());
             let lapses = self.permit().map(|permit| permit.send_before);
             let deadline = earliest(earliest(machine.deadline(), end), earliest(leases, lapses));
             tokio::select! {
-                Some(answered) = self.answers.next() => {
-                    if let Some(input) = self.on_answer(answered) {
+                Some(completion) = self.answers.next() => {
+                    if let Some(input) = self.on_answer(completion) {
                         machine.step(clock.now(), input, &mut out);
                     }
                 }
@@ -260,10 +262,10 @@ impl<'a> Run<'a> {
                     self.tick_leases();
                     machine.tick(clock.now(), &mut out);
                 }
-                asked = self.signals.next() => {
+                request = self.signals.next() => {
                     self.is_asked_to_stop = true;
-                    if asked == Asked::End {
-                        end = end.or_else(|| Some(clock.now().plus(GO_ON_FOR)));
+                    if request == StopRequest::End {
+                        end = end.or_else(|| Some(clock.now().plus(CONTINUE_FOR)));
                     }
                     machine.step(clock.now(), ApplyIn::Stop, &mut out);
                 }
@@ -271,75 +273,77 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Waits for the answers to changes that were sent, and sends no more.
-    async fn settle(&mut self) {
-        let clock = self.outside.clock;
-        let end = clock.now().plus(SETTLE_WITHIN);
+    /// Waits for the answers to changes that were sent, without sending more.
+    async fn wait_for_answers(&mut self) {
+        let clock = self.environment.clock;
+        let end = clock.now().plus(ANSWERS_WITHIN);
         while (self.is_recording || !self.changing.is_empty()) && clock.now() < end {
             let leases = earliest(self.own.deadline(), self.shared.deadline());
             tokio::select! {
-                Some(answered) = self.answers.next() => drop(self.on_answer(answered)),
+                Some(completion) = self.answers.next() => drop(self.on_answer(completion)),
                 () = azure::until(clock, earliest(leases, Some(end))) => self.tick_leases(),
             }
         }
     }
 
-    fn say(&mut self, said: ApplyOut, store: &Arc<Store<'a>>) -> Option<Outcome> {
-        match said {
+    /// Executes an action of the machine. Returns the outcome when the migration has ended.
+    fn handle_output(&mut self, action: ApplyOut, store: &Arc<Store<'a>>) -> Option<Outcome> {
+        match action {
             ApplyOut::Call(id, call) => {
-                let (arm, permit) = (&self.outside.arm, self.permit());
+                let (arm, permit) = (&self.environment.arm, self.permit());
                 if call.writes() {
                     self.changing.insert(id);
                 }
-                self.answers
-                    .push(Box::pin(async move { Answered::Azure(id, azure::call(arm, call, permit).await) }));
+                self.answers.push(Box::pin(async move {
+                    Completion::Azure(id, azure::call(arm, call, permit).await)
+                }));
             }
             ApplyOut::Record(journal) => {
                 let store = Arc::clone(store);
                 self.is_recording = true;
                 self.answers.push(Box::pin(async move {
-                    Answered::Recorded(store.write(&journal).await.map_err(|why| format!("{why:#}")))
+                    Completion::Recorded(store.write(&journal).await.map_err(|error| format!("{error:#}")))
                 }));
             }
-            ApplyOut::Lease(wanted) => self.lease(LeaseName::Shared, LeaseIn::Want(wanted)),
+            ApplyOut::Lease(is_needed) => self.lease(LeaseName::Shared, LeaseIn::Want(is_needed)),
             ApplyOut::Progress { stage, done, total } => self.output.progress(stage, done, total),
             ApplyOut::Finished(outcome) => return Some(outcome),
         }
         None
     }
 
-    /// Until when a change may be sent: as long as both Leases are ours.
+    /// Returns the permit to send changes, which ends with the hold of either Lease; `None` without both Leases.
     fn permit(&self) -> Option<Permit> {
-        let now = self.outside.clock.now();
+        let now = self.environment.clock.now();
         let end = self.own.send_before()?.min(self.shared.send_before()?).min(now.plus(PERMIT_FOR));
         (now < end).then_some(Permit { attempt: AttemptId { epoch: Epoch(0), n: 0 }, send_before: end })
     }
 
     fn lease(&mut self, lease: LeaseName, input: LeaseIn) {
-        let now = self.outside.clock.now();
+        let now = self.environment.clock.now();
         let mut out = Vec::new();
         match lease {
             LeaseName::Own => self.own.step(now, input, &mut out),
             LeaseName::Shared => self.shared.step(now, input, &mut out),
         }
-        self.ask_leases(lease, out);
+        self.send_lease_requests(lease, out);
     }
 
-    /// Takes an answer in, and gives back what is for the machine.
-    fn on_answer(&mut self, answered: Answered) -> Option<ApplyIn> {
-        match answered {
-            Answered::Lease(lease, call, answer) => {
+    /// Handles a completed operation and returns the input for the state machine, if any.
+    fn on_answer(&mut self, completion: Completion) -> Option<ApplyIn> {
+        match completion {
+            Completion::Lease(lease, call, answer) => {
                 self.lease(lease, LeaseIn::Answer(call, answer));
                 None
             }
-            Answered::Azure(id, answer) => {
+            Completion::Azure(id, answer) => {
                 self.changing.remove(&id);
                 Some(ApplyIn::Answer(id, answer))
             }
-            Answered::Recorded(result) => {
+            Completion::Recorded(result) => {
                 self.is_recording = false;
-                if let Err(why) = &result {
-                    self.output.journal_failed(why);
+                if let Err(error) = &result {
+                    self.output.journal_failed(error);
                 }
                 Some(ApplyIn::Recorded(result))
             }
@@ -347,34 +351,34 @@ impl<'a> Run<'a> {
     }
 
     fn tick_leases(&mut self) {
-        let now: Now = self.outside.clock.now();
+        let now: Now = self.environment.clock.now();
         let (mut own, mut shared) = (Vec::new(), Vec::new());
         self.own.tick(now, &mut own);
         self.shared.tick(now, &mut shared);
-        self.ask_leases(LeaseName::Own, own);
-        self.ask_leases(LeaseName::Shared, shared);
+        self.send_lease_requests(LeaseName::Own, own);
+        self.send_lease_requests(LeaseName::Shared, shared);
     }
 
-    fn ask_leases(&mut self, lease: LeaseName, out: Vec<LeaseOut>) {
-        let places = params::leases(&self.outside.config);
-        let place: Place = match lease {
-            LeaseName::Own => places.own,
-            LeaseName::Shared => places.shared,
+    fn send_lease_requests(&mut self, lease: LeaseName, out: Vec<LeaseOut>) {
+        let leases = params::leases(&self.environment.config);
+        let name = match lease {
+            LeaseName::Own => leases.own,
+            LeaseName::Shared => leases.shared,
         };
-        for said in out {
-            match said {
+        for action in out {
+            match action {
                 LeaseOut::Ask(call, ask) => {
-                    let (client, clock, place) =
-                        (self.outside.kubernetes.clone(), self.outside.clock, place.clone());
+                    let (client, clock, name) =
+                        (self.environment.kubernetes.clone(), self.environment.clock, name.clone());
                     self.answers.push(Box::pin(async move {
-                        Answered::Lease(lease, call, ask_lease(client, place, clock, lease, ask).await)
+                        Completion::Lease(lease, call, ask_lease(client, name, clock, lease, ask).await)
                     }));
                 }
                 LeaseOut::HeldBy(holder) => {
                     self.has_other_holder |= lease == LeaseName::Own;
-                    self.output.held_by(&holder, &place);
+                    self.output.held_by(&holder, &name);
                 }
-                LeaseOut::Failed(why) => self.output.lease_failed(&place, &why),
+                LeaseOut::Failed(error) => self.output.lease_failed(&name, &error),
                 LeaseOut::Held(_) => {}
             }
         }
@@ -385,10 +389,10 @@ impl<'a> Run<'a> {
 mod tests {
     use super::*;
     use crate::http;
-    use crate::service::QUIET_WITHIN;
+    use crate::service::SHUTDOWN_TIMEOUT;
 
     #[test]
     fn w8_the_end_during_the_outage_takes_no_longer_than_that_of_a_controller() {
-        assert!(END_WITHIN <= QUIET_WITHIN + Duration::from_secs(http::END_WITHIN));
+        assert!(END_WITHIN <= SHUTDOWN_TIMEOUT + Duration::from_secs(http::END_WITHIN));
     }
 }

@@ -1,4 +1,4 @@
-//! What the configuration and the API server say of the cluster.
+//! Facts about the cluster, from the configuration and the API server.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,19 +14,19 @@ use kube::{Api, ResourceExt as _};
 use migration::inventory::{self, Cluster, Membership, Purpose};
 use migration::resource_id::ResourceId;
 
-use super::Outside;
+use super::Environment;
 use crate::service;
 
-/// A node with this label belongs in no pool, whatever the value.
+/// A node with this label, whatever its value, is in no pool.
 const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
-/// Labels of nodes of the control plane.
+/// Labels of control plane nodes.
 const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 /// Present in each container of a cluster.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
 
-/// Reads all of it.
-pub(super) async fn read(outside: &Outside) -> anyhow::Result<Cluster> {
-    let Outside { config, kubernetes, .. } = outside;
+/// Reads the facts about the cluster.
+pub(super) async fn read(environment: &Environment) -> anyhow::Result<Cluster> {
+    let Environment { config, kubernetes, .. } = environment;
     let cloud = &config.cloud;
     let group = |subscription: &str, name: &str| {
         ResourceId::new(format!("/subscriptions/{subscription}/resourceGroups/{name}"))
@@ -49,11 +49,11 @@ pub(super) async fn read(outside: &Outside) -> anyhow::Result<Cluster> {
             LoadBalancerSku::Basic => false,
         },
         membership: membership(config)?,
-        api_server: api_server(outside).await?,
+        api_server: api_server(environment).await?,
         runs_on_a_node: std::env::var_os(IN_CLUSTER).is_some(),
         nodes: nodes.iter().map(|it| node(it, cloud.excludes_control_plane())).collect(),
         services: services.iter().filter_map(load_balancer_service).collect(),
-        webhooks: webhooks(outside).await?,
+        webhooks: webhooks(environment).await?,
     })
 }
 
@@ -94,11 +94,11 @@ fn load_balancer_service(service: &Service) -> Option<inventory::Service> {
     is_ours.then_some(inventory::Service { name, addresses })
 }
 
-/// The addresses by which this process and the nodes reach the API server.
-async fn api_server(outside: &Outside) -> anyhow::Result<Vec<IpAddr>> {
-    let mut hosts = BTreeSet::from([service::api_server_host(outside.kubeconfig.as_ref()).await?]);
-    // kubeadm writes there by which address nodes join.
-    let maps: Api<ConfigMap> = Api::namespaced(outside.kubernetes.clone(), "kube-public");
+/// Returns the addresses of the API server, as this process and the nodes reach it.
+async fn api_server(environment: &Environment) -> anyhow::Result<Vec<IpAddr>> {
+    let mut hosts = BTreeSet::from([service::api_server_host(environment.kubeconfig.as_ref()).await?]);
+    // kubeadm stores there the address that joining nodes use.
+    let maps: Api<ConfigMap> = Api::namespaced(environment.kubernetes.clone(), "kube-public");
     let info =
         maps.get_opt("cluster-info").await.context("failed to get ConfigMap kube-public/cluster-info")?;
     let info = info.and_then(|map| map.data).and_then(|mut data| data.remove("kubeconfig"));
@@ -112,7 +112,7 @@ async fn api_server(outside: &Outside) -> anyhow::Result<Vec<IpAddr>> {
     Ok(addresses.into_iter().collect())
 }
 
-/// The hosts of the servers that a kubeconfig names.
+/// Returns the hosts of the servers in a kubeconfig.
 fn servers(kubeconfig: &str) -> Vec<String> {
     let urls =
         kubeconfig.lines().filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("server:"));
@@ -120,10 +120,10 @@ fn servers(kubeconfig: &str) -> Vec<String> {
     urls.filter_map(|url| Some(url.host()?.trim_matches(['[', ']']).to_owned())).collect()
 }
 
-/// Webhooks that Pods serve and whose failure refuses requests.
-async fn webhooks(outside: &Outside) -> anyhow::Result<Vec<String>> {
+/// Returns the names of webhooks that a Service serves and whose failure rejects requests.
+async fn webhooks(environment: &Environment) -> anyhow::Result<Vec<String>> {
     let list = ListParams::default();
-    let client = || outside.kubernetes.clone();
+    let client = || environment.kubernetes.clone();
     let context = "failed to list webhook configurations";
     let validating =
         listed(Api::<ValidatingWebhookConfiguration>::all(client()).list(&list).await).context(context)?;
@@ -140,7 +140,7 @@ async fn webhooks(outside: &Outside) -> anyhow::Result<Vec<String>> {
     Ok(names.collect::<BTreeSet<_>>().into_iter().collect())
 }
 
-/// The items of a list; an API server that does not have the type has none.
+/// Returns the items of a list; none if the API server does not have the type.
 fn listed<T: Clone>(list: kube::Result<ObjectList<T>>) -> kube::Result<Vec<T>> {
     match list {
         Ok(list) => Ok(list.items),

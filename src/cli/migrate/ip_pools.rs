@@ -1,4 +1,4 @@
-//! `migrate-basic-lb ip-pools`.
+//! `migrate-basic-lb ip-pools`: changes pools from members by interface to members by address.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,22 +12,22 @@ use migration::journal::Journal;
 use migration::plan::PoolsPlan;
 
 use super::apply::{NOT_DONE, cut_off};
-use super::drive::{Driven, Ending, Run, Signals};
+use super::drive::{Driven, EndingSignals, Run, Signals};
 use super::journal::{Kind, Store};
 use super::output::Output;
-use super::{Common, Outside, azure, facts};
-use crate::cli::say;
+use super::{CommonArgs, Environment, azure, facts};
+use crate::cli::print_lines;
 use crate::service;
 
 /// The flags of `ip-pools`.
 #[derive(Args, Debug)]
 pub(super) struct IpPoolsArgs {
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
     /// Shows what would change and writes nothing.
     #[arg(long)]
     dry_run: bool,
-    /// The journal is stored in this file too, and read from it where the cluster has none.
+    /// Also stores the journal in this file, and reads it from there if the cluster has none.
     #[arg(long, value_name = "FILE", default_value = "migrate-basic-lb.ip-pools.journal.json")]
     journal: PathBuf,
 }
@@ -36,71 +36,76 @@ pub(super) struct IpPoolsArgs {
 pub(super) fn ip_pools(args: &IpPoolsArgs) -> anyhow::Result<ExitCode> {
     let config = args.common.load()?;
     service::in_system(async {
-        let outside = args.common.open(config).await?;
+        let environment = args.common.open(config).await?;
         if args.dry_run {
-            let cluster = cluster(&outside).await?;
-            let inventory = azure::survey(&outside.arm, outside.clock, cluster, &Output::terminal()).await;
-            return tell_plan(&PoolsPlan::of(&inventory));
+            let cluster = cluster(&environment).await?;
+            let inventory =
+                azure::survey(&environment.arm, environment.clock, cluster, &Output::terminal()).await;
+            return print_plan(&PoolsPlan::of(&inventory));
         }
-        let mut run = Run::new(&outside, Output::terminal(), Signals::listen(Ending::OnTerminate)?);
-        run.hold_own_lease().await?;
-        let done = change(&mut run, &outside, args).await;
+        let mut run =
+            Run::new(&environment, Output::terminal(), Signals::listen(EndingSignals::OnTerminate)?);
+        run.acquire_own_lease().await?;
+        let done = change(&mut run, &environment, args).await;
         run.release().await;
         done
     })
 }
 
-async fn cluster(outside: &Outside) -> anyhow::Result<Cluster> {
-    let cluster = facts::read(outside).await?;
+async fn cluster(environment: &Environment) -> anyhow::Result<Cluster> {
+    let cluster = facts::read(environment).await?;
     Ok(Cluster { purpose: Purpose::IpPools, ..cluster })
 }
 
-fn tell_plan(plan: &PoolsPlan) -> anyhow::Result<ExitCode> {
-    say(plan.to_string().lines().map(|line| printable!("{line}")))?;
+fn print_plan(plan: &PoolsPlan) -> anyhow::Result<ExitCode> {
+    print_lines(plan.to_string().lines().map(|line| printable!("{line}")))?;
     Ok(if plan.blockers.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NOT_DONE) })
 }
 
 async fn change<'a>(
     run: &mut Run<'a>,
-    outside: &'a Outside,
+    environment: &'a Environment,
     args: &'a IpPoolsArgs,
 ) -> anyhow::Result<ExitCode> {
-    let store = Arc::new(Store::of(outside, Kind::IpPools, Some(&args.journal)));
+    let store = Arc::new(Store::of(environment, Kind::IpPools, Some(&args.journal)));
     let (journal, is_stored) = match store.read().await? {
         Some(journal) if !journal.done => (journal, true),
         Some(_) | None => {
             let output = run.output.clone();
             // The Leases are renewed meanwhile.
             let survey = async {
-                anyhow::Ok(azure::survey(&outside.arm, outside.clock, cluster(outside).await?, &output).await)
+                anyhow::Ok(
+                    azure::survey(&environment.arm, environment.clock, cluster(environment).await?, &output)
+                        .await,
+                )
             };
             let Some(inventory) = run.beside(survey).await else {
                 bail!("interrupted before anything was changed");
             };
             let inventory = inventory?;
             let plan = PoolsPlan::of(&inventory);
-            let told = tell_plan(&plan)?;
+            let exit_code = print_plan(&plan)?;
             if plan.pools.is_empty() || !plan.blockers.is_empty() {
-                return Ok(told);
+                return Ok(exit_code);
             }
             (Journal::begun(inventory), false)
         }
     };
     match run.drive(Apply::new(journal, is_stored), &store).await {
         Driven::Ended(Outcome::Done) => {
-            say([printable!("All pools of the cluster name their members by address.")])?;
+            print_lines([printable!("All pools of the cluster name their members by address.")])?;
             Ok(ExitCode::SUCCESS)
         }
         Driven::Ended(Outcome::Incomplete(problems)) => {
-            say(problems.iter().map(|problem| printable!("- {problem}")))?;
+            print_lines(problems.iter().map(|problem| printable!("- {problem}")))?;
             Ok(ExitCode::from(NOT_DONE))
         }
         Driven::Ended(Outcome::Stopped(guide)) => {
-            say(guide.lines().iter().map(|line| printable!("{line}")))?;
+            print_lines(guide.lines().iter().map(|line| printable!("{line}")))?;
             Ok(ExitCode::from(NOT_DONE))
         }
         Driven::CutOff(stage) => {
-            say([cut_off(stage)])?;
+            print_lines([cut_off(stage)])?;
             Ok(ExitCode::from(NOT_DONE))
         }
     }

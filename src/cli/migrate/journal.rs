@@ -1,11 +1,11 @@
-//! Where the journal is stored: in a file, and in the cluster, in ConfigMaps of at most 800 kB each. A first ConfigMap names
-//! the parts of the newest version; it is written after them, so a version is there whole or not at all. Before the first
-//! version it names none, so parts without it mean that it was deleted.
+//! Stores the journal in a file and in the cluster, in ConfigMaps of at most 800 KiB each. The head, a ConfigMap that
+//! names the parts of the newest version, is written after them, so a version is complete or absent. Before the first
+//! version it names no parts, so parts without a head mean that another client deleted the head.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use actors::kubernetes::Place;
+use actors::kubernetes::NamespacedName;
 use anyhow::{Context as _, anyhow, bail};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, PostParams};
@@ -13,19 +13,19 @@ use kube::{Api, ResourceExt as _};
 use migration::journal::Journal;
 use serde_json::json;
 
-use super::Outside;
+use super::Environment;
 use crate::cli::atomic_file::{Existing, Readers, write_atomically};
 use crate::cli::snapshot::format::sha256;
 use crate::wiring::params;
 
-/// The most bytes of one part: an object of Kubernetes has at most 1 MiB.
+/// The maximum size of one part in bytes: a Kubernetes object has at most 1 MiB.
 const PART: usize = 800 * 1024;
-/// The label of all ConfigMaps of the journal.
+/// Label of all ConfigMaps of the journal.
 const LABEL: &str = "azure-backend-pool-controller/migration-journal";
-/// The key of the text.
+/// Key of a part's text.
 const KEY: &str = "journal";
 
-/// What a journal is of.
+/// The kind of change that a journal records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// The migration from Basic to Standard.
@@ -34,26 +34,32 @@ pub(super) enum Kind {
     IpPools,
 }
 
-/// Where the journal is stored.
+/// The storage of a journal.
 pub(super) struct Store<'a> {
     kubernetes: kube::Client,
-    own: Place,
+    own: NamespacedName,
     kind: Kind,
     /// The file, where there is one.
     file: Option<&'a Path>,
 }
 
 impl<'a> Store<'a> {
-    /// The places of a journal: this file, if there is one, and ConfigMaps beside the controller's own Lease.
-    pub(super) fn of(outside: &Outside, kind: Kind, file: Option<&'a Path>) -> Store<'a> {
-        Store { kubernetes: outside.kubernetes.clone(), own: params::leases(&outside.config).own, kind, file }
+    /// Returns the storage of a journal: this file, if there is one, and ConfigMaps in the namespace of the
+    /// controller's own Lease.
+    pub(super) fn of(environment: &Environment, kind: Kind, file: Option<&'a Path>) -> Store<'a> {
+        Store {
+            kubernetes: environment.kubernetes.clone(),
+            own: params::leases(&environment.config).own,
+            kind,
+            file,
+        }
     }
 
-    /// Stores the journal in all places and reads it back.
+    /// Stores the journal in the file and in the cluster, and verifies both by reading them back.
     pub(super) async fn write(&self, journal: &Journal) -> anyhow::Result<()> {
         let text = journal.text();
         if let Some(file) = self.file {
-            write_atomically(file, text.as_bytes(), Readers::Owner, Existing::Replaced)?;
+            write_atomically(file, text.as_bytes(), Readers::Owner, Existing::Replace)?;
             let stored = std::fs::read_to_string(file);
             if stored.with_context(|| format!("failed to read {} back", file.display()))? != text {
                 bail!("{} does not hold what was written to it", file.display());
@@ -66,14 +72,14 @@ impl<'a> Store<'a> {
         }
     }
 
-    /// The stored journal: that of the cluster, or else that of the file.
+    /// Reads the journal from the cluster, or else from the file.
     pub(super) async fn read(&self) -> anyhow::Result<Option<Journal>> {
         if let Some(text) = self.read_parts().await? {
             let journal = Journal::read(&text).with_context(|| {
                 format!(
                     "the journal in ConfigMap {} cannot be used; delete that ConfigMap, and pass the file of \
                      the journal with --journal",
-                    self.place()
+                    self.head_name()
                 )
             });
             return journal.map(Some);
@@ -102,6 +108,7 @@ impl<'a> Store<'a> {
         Api::namespaced(self.kubernetes.clone(), &self.own.namespace)
     }
 
+    /// Returns the name of the head.
     fn head(&self) -> String {
         let kind = match self.kind {
             Kind::Migration => "migration",
@@ -110,12 +117,12 @@ impl<'a> Store<'a> {
         format!("{}-{kind}", self.own.name)
     }
 
-    /// The ConfigMap that names the parts, by namespace and name.
-    pub(super) fn place(&self) -> String {
+    /// Returns the namespace and name of the head.
+    pub(super) fn head_name(&self) -> String {
         format!("{}/{}", self.own.namespace, self.head())
     }
 
-    /// The names of all parts that the cluster has, of any version.
+    /// Lists the names of all parts in the cluster, of any version.
     async fn stored_parts(&self) -> anyhow::Result<Vec<String>> {
         let all = self.maps().list(&ListParams::default().labels(LABEL)).await;
         let all = all.context("failed to list the ConfigMaps of the journal")?;
@@ -123,7 +130,7 @@ impl<'a> Store<'a> {
         Ok(all.iter().map(kube::ResourceExt::name_any).filter(|name| name.starts_with(&prefix)).collect())
     }
 
-    /// A migration that has begun is not forgotten because another client has deleted the first ConfigMap.
+    /// Fails if there are parts without a head: a migration has begun, and another client has deleted the head.
     async fn require_no_parts(&self) -> anyhow::Result<()> {
         let parts = self.stored_parts().await?;
         if parts.is_empty() || self.get(&self.head()).await?.is_some() {
@@ -160,7 +167,7 @@ impl<'a> Store<'a> {
         Ok(())
     }
 
-    /// The data of a ConfigMap.
+    /// Returns the data of a ConfigMap; `None` if it does not exist.
     async fn get(&self, name: &str) -> anyhow::Result<Option<BTreeMap<String, String>>> {
         let map = self.maps().get_opt(name).await;
         let map = map.with_context(|| format!("failed to read ConfigMap {}/{name}", self.own.namespace))?;
@@ -177,8 +184,8 @@ impl<'a> Store<'a> {
         let mut map: ConfigMap = serde_json::from_value(map).with_context(context)?;
         let maps = self.maps();
         match maps.get_opt(name).await.with_context(context)? {
-            Some(there) => {
-                map.metadata.resource_version = there.resource_version();
+            Some(existing) => {
+                map.metadata.resource_version = existing.resource_version();
                 maps.replace(name, &PostParams::default(), &map).await.with_context(context)?;
             }
             None => drop(maps.create(&PostParams::default(), &map).await.with_context(context)?),
@@ -219,7 +226,7 @@ impl<'a> Store<'a> {
     }
 }
 
-/// A text in parts of bounded size.
+/// Splits a text into parts of at most [`PART`] bytes.
 fn parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = text;

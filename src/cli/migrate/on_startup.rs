@@ -1,5 +1,5 @@
-//! `run` with `migration.onStartup`: the controller migrates once, and then takes part in the election of the leader. Until
-//! then it answers probes, reads and compares, and writes nothing. Whatever becomes of the migration, the controller goes on.
+//! `run` with `migration.onStartup`: the controller migrates once, and then takes part in leader election. Until then
+//! it answers probes, reads and compares, and writes nothing. It continues even if the migration fails.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,17 +8,17 @@ use config::{Config, Mode};
 use migration::apply::Outcome;
 use migration::plan::{Blocker, Plan};
 
-use super::Outside;
-use super::drive::{Driven, Ending, Run, Signals};
+use super::Environment;
+use super::drive::{Driven, EndingSignals, Run, Signals};
 use super::output::Output;
 use super::unattended::{Finished, Task, Unattended};
-use crate::cli::observe::LOOK_EVERY;
-use crate::service::{self, Listeners, Options, Sight};
+use crate::cli::observe::POLL_INTERVAL;
+use crate::service::{self, Listeners, Options, ServiceHandle};
 
-/// How a migration that has begun goes on.
-const GO_ON: &str = "remove the cause and restart the controller, or run `migrate-basic-lb apply --unattended`: it \
+/// Remedy for a migration that has begun.
+const CONTINUE: &str = "remove the cause and restart the controller, or run `migrate-basic-lb apply --unattended`: it \
                      continues there; see docs/migration.md";
-/// What to do where a migration has not begun.
+/// Remedy for a migration that has not begun.
 const BEGIN: &str = "remove the cause and restart the controller, or set migration.onStartup: false; the rights in the \
                      cluster are in docs/rbac-migration.yaml";
 
@@ -29,16 +29,16 @@ pub(in crate::cli) fn run_after_migration(options: Options) -> anyhow::Result<Ex
             config: options.config.clone(),
             kubeconfig: options.kubeconfig.clone(),
             writes: !options.dry_run && options.config.controller.mode == Mode::Enforce,
-            signals: Signals::listen(Ending::OnBoth)?,
+            signals: Signals::listen(EndingSignals::OnBoth)?,
         };
         let mut task = None;
-        let watcher = async |sight: Sight| {
-            // A task of its own: a signal ends the watcher, and the migration ends in its own order.
-            let migration = task.insert(actix::spawn(start.migrate(sight.clone())));
+        let watcher = async |service: ServiceHandle| {
+            // A separate task: a signal ends the watcher at once, but the migration needs time to end.
+            let migration = task.insert(actix::spawn(start.migrate(service.clone())));
             let ended = migration.await;
             task = None;
             debug_assert!(ended.is_ok(), "a panic ends the process");
-            sight.ballot.cast().await;
+            service.ballot.cast().await;
             std::future::pending::<()>().await;
         };
         service::serve(options, Listeners::Open, watcher).await?;
@@ -50,18 +50,18 @@ pub(in crate::cli) fn run_after_migration(options: Options) -> anyhow::Result<Ex
     })
 }
 
-/// The migration of one start.
+/// The migration at the start of a process.
 struct Start {
     config: Config,
     kubeconfig: Option<PathBuf>,
-    /// Whether it may change anything; else it logs the plan.
+    /// Whether the migration may change anything; else it only logs the plan.
     writes: bool,
     signals: Signals,
 }
 
 impl Start {
-    async fn migrate(self, sight: Sight) {
-        if let Err(error) = self.carry_out(&sight).await {
+    async fn migrate(self, service: ServiceHandle) {
+        if let Err(error) = self.execute(&service).await {
             tracing::error!(
                 error = format!("{error:#}"),
                 remedy = BEGIN,
@@ -70,36 +70,36 @@ impl Start {
         }
     }
 
-    async fn carry_out(self, sight: &Sight) -> anyhow::Result<()> {
-        let outside = Outside::open(self.config, self.kubeconfig).await?;
-        let mut run = Run::new(&outside, Output::Log, self.signals);
-        let migration = Unattended::new(&outside, None, &[]).heeding(sight);
+    async fn execute(self, service: &ServiceHandle) -> anyhow::Result<()> {
+        let environment = Environment::open(self.config, self.kubeconfig).await?;
+        let mut run = Run::new(&environment, Output::Log, self.signals);
+        let migration = Unattended::new(&environment, None, &[]).with_service(service);
         if !self.writes {
             if let Some(task) = migration.task(&mut run).await? {
-                shown(&task);
+                log_task(&task);
             }
             return Ok(());
         }
-        // Without them no term of leadership begins either.
+        // As for leadership, the pauses must be known first.
         let pauses = async {
-            while sight.published.load().policy.as_ref().is_none_or(|view| view.policy.is_none()) {
-                tokio::time::sleep(LOOK_EVERY).await;
+            while service.published.load().policy.as_ref().is_none_or(|view| view.policy.is_none()) {
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         if run.beside(pauses).await.is_none() {
             return Ok(());
         }
-        let finished = migration.carry_out(&mut run).await;
+        let finished = migration.execute(&mut run).await;
         run.release().await;
-        logged(finished?, run.is_asked_to_stop);
+        log_finished(finished?, run.is_asked_to_stop);
         Ok(())
     }
 }
 
-/// Logs what would be done.
-fn shown(task: &Task) {
+/// Logs a task that is not executed.
+fn log_task(task: &Task) {
     match task {
-        Task::Nothing => nothing(),
+        Task::Nothing => log_nothing(),
         Task::Resume(_) => {
             tracing::info!("a migration from Basic load balancers that was interrupted would go on")
         }
@@ -125,14 +125,14 @@ fn shown(task: &Task) {
     }
 }
 
-fn nothing() {
+fn log_nothing() {
     tracing::info!("no Basic load balancer is in scope: nothing is migrated");
 }
 
-/// Logs how the migration has ended.
-fn logged(finished: Finished, is_asked_to_stop: bool) {
+/// Logs the result of the migration.
+fn log_finished(finished: Finished, is_asked_to_stop: bool) {
     match finished {
-        Finished::Nothing => nothing(),
+        Finished::Nothing => log_nothing(),
         Finished::Blocked(blockers) => {
             for Blocker { object, finding, remedy, .. } in &blockers {
                 tracing::error!(
@@ -158,7 +158,7 @@ fn logged(finished: Finished, is_asked_to_stop: bool) {
                 tracing::error!(
                     object,
                     finding,
-                    remedy = GO_ON,
+                    remedy = CONTINUE,
                     "a frontend is not served after the migration from Basic load balancers"
                 );
             }
@@ -173,7 +173,7 @@ fn logged(finished: Finished, is_asked_to_stop: bool) {
                 tracing::error!(
                     object,
                     finding,
-                    remedy = GO_ON,
+                    remedy = CONTINUE,
                     stage = guide.stage.title(),
                     "the migration from Basic load balancers stopped"
                 );
@@ -188,7 +188,7 @@ fn logged(finished: Finished, is_asked_to_stop: bool) {
     }
 }
 
-/// The object of a problem, and what was found; the object is empty where there is none.
+/// Splits a problem into its object and the finding; the object is empty if there is none.
 fn parts(problem: &str) -> (&str, &str) {
     problem.split_once(": ").unwrap_or(("", problem))
 }

@@ -1,24 +1,24 @@
-//! Where a migration reports how it goes on: to the terminal of a command, or to the log of the controller.
+//! Progress reports of a migration, to the terminal of a command or to the log of the controller.
 
 use std::io::IsTerminal as _;
 
-use actors::kubernetes::Place;
+use actors::kubernetes::NamespacedName;
 use indicatif::{ProgressBar, ProgressStyle};
 use migration::apply::Stage;
 
-use crate::cli::tell;
+use crate::cli::eprint_lines;
 
-/// The way of reports.
+/// The destination of progress reports.
 #[derive(Clone)]
 pub(super) enum Output {
-    /// To standard error: a bar on a terminal, else lines.
+    /// Standard error: a progress bar on a terminal, else lines.
     Terminal(Option<ProgressBar>),
-    /// To the log.
+    /// The log.
     Log,
 }
 
 impl Output {
-    /// That of a command.
+    /// Returns the output of a command.
     pub(super) fn terminal() -> Output {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style =
@@ -28,7 +28,7 @@ impl Output {
         Output::Terminal(bar)
     }
 
-    /// How far a stage is.
+    /// Reports the progress of a stage.
     pub(super) fn progress(&self, stage: Stage, done: usize, total: usize) {
         let title = stage.title();
         match self {
@@ -37,7 +37,7 @@ impl Output {
                 bar.set_position(done as u64);
                 bar.set_message(title);
             }
-            Output::Terminal(None) => tell([printable!("{title}: {done} of {total}")]),
+            Output::Terminal(None) => eprint_lines([printable!("{title}: {done} of {total}")]),
             // A large cluster has thousands of objects in one stage.
             Output::Log if done == 0 || done == total => {
                 tracing::info!(stage = title, done, total, "migration from Basic load balancers");
@@ -48,18 +48,20 @@ impl Output {
         }
     }
 
-    /// How many resources are read.
+    /// Reports the number of resources that were read, and of those known so far.
     pub(super) fn reading(&self, read: usize, known: usize) {
         match self {
-            Output::Terminal(_) => tell([printable!("{read} of at least {known} resources are read")]),
-            Output::Log => tracing::info!(read, known, "reads what a migration is about"),
+            Output::Terminal(_) => {
+                eprint_lines([printable!("{read} of at least {known} resources are read")])
+            }
+            Output::Log => tracing::info!(read, known, "reading the resources in scope of a migration"),
         }
     }
 
-    /// What an operator must know of a plan.
+    /// Reports the notices of a plan.
     pub(super) fn notices(&self, notices: &[String]) {
         match self {
-            Output::Terminal(_) => tell(notices.iter().map(|notice| printable!("{notice}"))),
+            Output::Terminal(_) => eprint_lines(notices.iter().map(|notice| printable!("{notice}"))),
             Output::Log => {
                 for notice in notices {
                     tracing::info!(notice, "about the migration from Basic load balancers");
@@ -68,10 +70,10 @@ impl Output {
         }
     }
 
-    /// Another client holds a Lease.
-    pub(super) fn held_by(&self, holder: &str, lease: &Place) {
+    /// Reports that another client holds a Lease.
+    pub(super) fn held_by(&self, holder: &str, lease: &NamespacedName) {
         match self {
-            Output::Terminal(_) => tell([printable!(
+            Output::Terminal(_) => eprint_lines([printable!(
                 "{holder} holds the Lease {lease}: waiting until it is given back or expires; a controller gives it back \
                  when it ends"
             )]),
@@ -79,30 +81,39 @@ impl Output {
         }
     }
 
-    /// A Lease could not be read or written; that is tried again.
-    pub(super) fn lease_failed(&self, lease: &Place, why: &str) {
+    /// Reports that a Lease could not be read or written, which is tried again.
+    pub(super) fn lease_failed(&self, lease: &NamespacedName, error: &str) {
         match self {
-            Output::Terminal(_) => tell([printable!("the Lease {lease} could not be written: {why}")]),
+            Output::Terminal(_) => {
+                eprint_lines([printable!("failed to write the Lease {lease}: {error}; trying again")])
+            }
             Output::Log => {
-                tracing::warn!(%lease, why, "failed to write a Lease for the migration");
+                tracing::warn!(%lease, error, "failed to write a Lease for the migration: trying again");
             }
         }
     }
 
-    /// The journal could not be stored; that is tried again.
-    pub(super) fn journal_failed(&self, why: &str) {
+    /// Reports that the journal could not be stored, which is tried again.
+    pub(super) fn journal_failed(&self, error: &str) {
         match self {
-            Output::Terminal(_) => tell([printable!("the journal could not be stored: {why}")]),
-            Output::Log => tracing::warn!(why, "failed to store the journal of the migration"),
+            Output::Terminal(_) => {
+                eprint_lines([printable!("failed to store the journal: {error}; trying again")])
+            }
+            Output::Log => {
+                tracing::warn!(error, "failed to store the journal of the migration: trying again")
+            }
         }
     }
 
-    /// The cluster or Azure could not be read; that is tried again.
-    pub(super) fn reads_again(&self, why: &anyhow::Error) {
+    /// Reports that the cluster or Azure could not be read, which is tried again.
+    pub(super) fn retrying_read(&self, error: &anyhow::Error) {
         match self {
-            Output::Terminal(_) => tell([printable!("{why:#}: trying again")]),
+            Output::Terminal(_) => eprint_lines([printable!("{error:#}: trying again")]),
             Output::Log => {
-                tracing::warn!(why = format!("{why:#}"), "failed to read what a migration is about")
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "failed to read the cluster or Azure for a migration: trying again"
+                )
             }
         }
     }

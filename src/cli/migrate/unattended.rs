@@ -1,6 +1,6 @@
-//! A migration that plans itself and asks no questions: `apply --unattended`, and the start of the controller with
-//! `migration.onStartup`. An interrupted migration goes on; else everything in scope is read, and what follows from it is
-//! carried out if nothing blocks it.
+//! A migration without an operator: `apply --unattended`, and the start of the controller with `migration.onStartup`.
+//! It continues an interrupted migration; else it reads everything in scope, plans, and applies the plan if nothing
+//! blocks it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use migration::plan::{Accepted, Blocker, Plan};
 
 use super::drive::{Driven, Run, Waited};
 use super::journal::{Kind, Store};
-use super::{Outside, azure, facts};
-use crate::service::Sight;
+use super::{Environment, azure, facts};
+use crate::service::ServiceHandle;
 
-/// How often the cluster is read at most where it does not answer, and how long is waited between: a pod's first
+/// The maximum number of reads while the API server does not answer, and the time between them: a Pod's first
 /// connections can fail while its network is set up.
-const TRIES: u32 = 4;
-const AGAIN_AFTER: Duration = Duration::from_secs(5);
+const MAX_READS: u32 = 4;
+const READ_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// What is to be done.
+/// The task that follows from the live state.
 pub(super) enum Task {
     /// No Basic load balancer is in scope.
     Nothing,
-    /// This blocks the migration.
+    /// The blockers of this plan block the migration.
     Blocked(Plan),
-    /// This plan is to be carried out, with this journal.
+    /// Apply this plan, with this journal.
     Begin(Plan, Box<Journal>),
-    /// The migration of this journal has begun and not ended.
+    /// Continue the migration of this journal.
     Resume(Box<Journal>),
 }
 
-/// How it has ended.
+/// The result of an unattended migration.
 pub(super) enum Finished {
     /// No Basic load balancer is in scope.
     Nothing,
@@ -42,46 +42,50 @@ pub(super) enum Finished {
     Paused,
     /// A signal came before anything was changed.
     Interrupted,
-    /// It was carried out, or has stopped.
+    /// A plan was applied, completely or not.
     Driven(Driven),
 }
 
 pub(super) struct Unattended<'a> {
-    outside: &'a Outside,
+    environment: &'a Environment,
     store: Arc<Store<'a>>,
     accepted: Accepted,
-    /// The controller whose pause of everything counts.
-    sight: Option<&'a Sight>,
+    /// The controller of this process, if any: the migration respects its pause of everything.
+    service: Option<&'a ServiceHandle>,
 }
 
 impl<'a> Unattended<'a> {
-    /// A migration whose journal is stored in the cluster, and in this file if there is one. What the configuration
-    /// accepts counts beside `accept`.
-    pub(super) fn new(outside: &'a Outside, file: Option<&'a Path>, accept: &[String]) -> Unattended<'a> {
-        let store = Arc::new(Store::of(outside, Kind::Migration, file));
-        Unattended { outside, store, accepted: outside.accepted(accept), sight: None }
+    /// Returns a migration whose journal is stored in the cluster, and in this file if there is one. It accepts the
+    /// names in `accept` and those of the configuration.
+    pub(super) fn new(
+        environment: &'a Environment,
+        file: Option<&'a Path>,
+        accept: &[String],
+    ) -> Unattended<'a> {
+        let store = Arc::new(Store::of(environment, Kind::Migration, file));
+        Unattended { environment, store, accepted: environment.accepted(accept), service: None }
     }
 
-    /// The same, which changes nothing while this controller sees that everything is paused, and does not keep it from its
-    /// work for longer than it must.
-    pub(super) fn heeding(self, sight: &'a Sight) -> Unattended<'a> {
-        Unattended { sight: Some(sight), ..self }
+    /// Makes the migration change nothing while this controller has everything paused, and end as early as possible so
+    /// that the controller can begin.
+    pub(super) fn with_service(self, service: &'a ServiceHandle) -> Unattended<'a> {
+        Unattended { service: Some(service), ..self }
     }
 
     fn is_paused(&self) -> bool {
-        let snapshot = self.sight.map(|sight| sight.published.load());
+        let snapshot = self.service.map(|service| service.published.load());
         let policy = snapshot.as_ref().and_then(|snapshot| snapshot.policy.as_ref()?.policy.as_ref());
         policy.is_some_and(|policy| policy.everything.is_some())
     }
 
-    /// Reads what is to be done; `None`: a signal came.
+    /// Reads the live state and returns the task that follows; `None` if a signal came.
     pub(super) async fn task(&self, run: &mut Run<'a>) -> anyhow::Result<Option<Task>> {
-        for _ in 1..TRIES {
+        for _ in 1..MAX_READS {
             match self.try_task(run).await {
-                Err(error) if is_transient(&error) => run.output.reads_again(&error),
+                Err(error) if is_transient(&error) => run.output.retrying_read(&error),
                 read => return read,
             }
-            if run.beside(tokio::time::sleep(AGAIN_AFTER)).await.is_none() {
+            if run.beside(tokio::time::sleep(READ_AGAIN_AFTER)).await.is_none() {
                 return Ok(None);
             }
         }
@@ -93,9 +97,9 @@ impl<'a> Unattended<'a> {
         if let Some(journal) = journal?.filter(|journal| !journal.done) {
             return Ok(Some(Task::Resume(Box::new(journal))));
         }
-        let Some(cluster) = run.beside(facts::read(self.outside)).await else { return Ok(None) };
+        let Some(cluster) = run.beside(facts::read(self.environment)).await else { return Ok(None) };
         let output = run.output.clone();
-        let survey = azure::survey(&self.outside.arm, self.outside.clock, cluster?, &output);
+        let survey = azure::survey(&self.environment.arm, self.environment.clock, cluster?, &output);
         let Some(inventory) = run.beside(survey).await else { return Ok(None) };
         let plan = Plan::of(&inventory, &self.accepted);
         Ok(Some(if !plan.blockers.is_empty() {
@@ -107,9 +111,9 @@ impl<'a> Unattended<'a> {
         }))
     }
 
-    /// Carries out what is to be done. The Lease is waited for only if something is; what was read before it was held
-    /// is read again, because another process may have migrated meanwhile.
-    pub(super) async fn carry_out(&self, run: &mut Run<'a>) -> anyhow::Result<Finished> {
+    /// Executes the task. Waits for the Lease only if something is to be done, and then reads the state again, because
+    /// another process may have migrated meanwhile.
+    pub(super) async fn execute(&self, run: &mut Run<'a>) -> anyhow::Result<Finished> {
         loop {
             let was_held = run.holds_own_lease();
             let Some(task) = self.task(run).await? else { return Ok(Finished::Interrupted) };
@@ -131,13 +135,13 @@ impl<'a> Unattended<'a> {
                     continue;
                 }
             };
-            let machine = if self.sight.is_some() { machine.without_patience() } else { machine };
+            let machine = if self.service.is_some() { machine.without_patience() } else { machine };
             return Ok(Finished::Driven(run.drive(machine, &self.store).await));
         }
     }
 }
 
-/// Whether a later try can succeed: the API server has not answered, or has trouble of its own.
+/// Returns whether another attempt can succeed: the API server did not answer, or failed with 429 or 5xx.
 fn is_transient(error: &anyhow::Error) -> bool {
     match error.chain().find_map(|cause| cause.downcast_ref::<kube::Error>()) {
         Some(kube::Error::Api(status)) => status.code == 429 || status.code >= 500,

@@ -1,4 +1,4 @@
-//! The pre-images of a snapshot, as far as they can be put back: addresses and the names of their entries.
+//! The pre-images of a snapshot, as far as they can be restored: addresses and the names of their entries.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,22 +11,22 @@ use serde_json::Value;
 use crate::cli::snapshot::compare;
 use crate::cli::snapshot::format::{Filter, Snapshot};
 
-/// What a pool was.
+/// The pre-image of a pool.
 pub(super) struct Image {
     pub(super) id: PoolId,
     document: Value,
-    /// Its members and their names, or why they cannot be put back.
+    /// The members and their names, or the reason why they cannot be restored.
     pub(super) members: Result<Members, String>,
 }
 
 /// The members of a pool, and the names of their entries.
 pub(super) type Members = BTreeMap<IpAddr, AddressName>;
 
-/// The pre-images that are wanted.
+/// Returns the pre-images that the filter selects.
 ///
 /// # Errors
-/// Something is wanted that is not in the snapshot.
-pub(super) fn wanted(stored: &Snapshot, filter: &Filter) -> anyhow::Result<Vec<Image>> {
+/// The filter names a load balancer or pool that is not in the snapshot.
+pub(super) fn images_of(stored: &Snapshot, filter: &Filter) -> anyhow::Result<Vec<Image>> {
     let balancers = || stored.load_balancers.iter();
     if let Some(name) =
         filter.load_balancers.iter().find(|name| !balancers().any(|lb| lb.name.eq_ignore_ascii_case(name)))
@@ -34,8 +34,8 @@ pub(super) fn wanted(stored: &Snapshot, filter: &Filter) -> anyhow::Result<Vec<I
         bail!("--lb {name}: no load balancer of that name is in the snapshot");
     }
     let mut images = Vec::new();
-    for lb in balancers().filter(|lb| filter.wants_balancer(&lb.name)) {
-        for pool in lb.pools.iter().filter(|pool| filter.wants_pool(&pool.name)) {
+    for lb in balancers().filter(|lb| filter.includes_balancer(&lb.name)) {
+        for pool in lb.pools.iter().filter(|pool| filter.includes_pool(&pool.name)) {
             let document = serde_json::from_str(pool.document.get()).unwrap_or_default();
             let id = PoolId::new(LbName::new(lb.name.as_str()), PoolName::new(pool.name.as_str()));
             images.push(Image { id, members: members(&document), document });
@@ -43,26 +43,27 @@ pub(super) fn wanted(stored: &Snapshot, filter: &Filter) -> anyhow::Result<Vec<I
     }
     let has = |name: &str| images.iter().any(|image| image.id.pool.as_str().eq_ignore_ascii_case(name));
     if let Some(name) = filter.pools.iter().find(|name| !has(name)) {
-        bail!("--pool {name}: no pool of that name is in what is wanted of the snapshot");
+        bail!("--pool {name}: no pool of that name is on the selected load balancers of the snapshot");
     }
     Ok(images)
 }
 
-/// What the operator has allowed.
+/// The permissions that the operator gives with flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Allowed {
+pub(super) struct Permissions {
     /// `--allow-empty`.
     pub(super) empty: bool,
     /// `--allow-unserved`.
     pub(super) unserved: bool,
-    /// `--pool`: the pools are named, so that those that are paused by themselves are written too.
+    /// `--pool`: the pools are named, so that they are written even if they are paused.
     pub(super) paused: bool,
 }
 
-/// What the machines are given of them.
-pub(super) fn pins(images: &[Image], allowed: Allowed) -> Pins {
+/// Returns the pins for the machines.
+pub(super) fn pins(images: &[Image], permissions: Permissions) -> Pins {
     let pin = |image: &Image| {
-        let (may_empty, may_starve, despite_pause) = (allowed.empty, allowed.unserved, allowed.paused);
+        let (may_empty, may_starve, despite_pause) =
+            (permissions.empty, permissions.unserved, permissions.paused);
         let members = image.members.clone().ok()?;
         Some((image.id.clone(), Pin { members, may_empty, may_starve, despite_pause }))
     };
@@ -70,8 +71,8 @@ pub(super) fn pins(images: &[Image], allowed: Allowed) -> Pins {
 }
 
 impl Image {
-    /// Whether a pool has these members now, under whatever names.
-    pub(super) fn is_now(&self, now: &Value) -> bool {
+    /// Returns whether the pool has the members of the pre-image now, whatever their names.
+    pub(super) fn has_current_members(&self, now: &Value) -> bool {
         match (&self.members, members(now)) {
             (Ok(then), Ok(now)) => then.keys().eq(now.keys()),
             (Err(_), Err(_)) => compare::same_members(&self.document, now),
@@ -79,22 +80,22 @@ impl Image {
         }
     }
 
-    /// What is different now besides the members, and is left as it is.
-    pub(super) fn left(&self, now: &Value) -> Vec<String> {
-        let mut left = compare::besides_members(&self.document, now);
+    /// Returns the other differences, which are not restored.
+    pub(super) fn other_differences(&self, now: &Value) -> Vec<String> {
+        let mut differences = compare::besides_members(&self.document, now);
         if let (Ok(then), Ok(now)) = (&self.members, members(now)) {
             let renamed = then.iter().filter_map(|(ip, was)| Some((ip, was, now.get(ip)?)));
             let renamed = renamed.filter(|(_, was, is)| was != is);
-            left.extend(renamed.map(|(ip, was, is)| format!("{ip}: name was {was} and is {is}")));
+            differences.extend(renamed.map(|(ip, was, is)| format!("{ip}: name was {was} and is {is}")));
         }
-        left
+        differences
     }
 }
 
-/// The members of a pool's document. Entries without an address are no members.
+/// Returns the members of a pool's document. Entries without an address are no members.
 ///
 /// # Errors
-/// They are not addresses alone.
+/// The pool has members by network interface, or an invalid address.
 pub(super) fn members(pool: &Value) -> Result<Members, String> {
     let properties = &pool["properties"];
     if properties["backendIPConfigurations"].as_array().is_some_and(|all| !all.is_empty()) {
@@ -110,7 +111,7 @@ pub(super) fn members(pool: &Value) -> Result<Members, String> {
         if text.is_empty() {
             continue;
         }
-        let ip = text.parse().map_err(|_| format!("the address {text:?} of its entry {name:?} is none"))?;
+        let ip = text.parse().map_err(|_| format!("its entry {name:?} has the invalid address {text:?}"))?;
         let name = if name.is_empty() { text.replace(['.', ':'], "-") } else { name.to_owned() };
         members.entry(ip).or_insert_with(|| AddressName::new(name));
     }
@@ -138,12 +139,12 @@ mod tests {
         assert!(members(&json!({})).expect("no members").is_empty());
         let nic = json!({ "name": "n", "properties": { "networkInterfaceIPConfiguration": { "id": "/n" } } });
         let nics = json!({ "properties": { "backendIPConfigurations": [{ "id": "/n" }] } });
-        for (document, said) in [
+        for (document, expected) in [
             (pool(json!([nic])), "network interface"),
             (nics, "network interface"),
             (pool(json!([entry("n", "10.0.0")])), "\"10.0.0\""),
         ] {
-            assert!(members(&document).expect_err(said).contains(said));
+            assert!(members(&document).expect_err(expected).contains(expected));
         }
     }
 
@@ -155,8 +156,8 @@ mod tests {
             { "name": "b", "properties": { "ipAddress": "10.0.0.2", "adminState": "Down" } }]));
         let id = PoolId::new(LbName::new("lb"), PoolName::new("p"));
         let image = Image { id, members: members(&then), document: then };
-        let told = ["10.0.0.2 (b): adminState was None and is Down", "10.0.0.1: name was a and is c"];
-        assert_eq!(image.left(&now), told);
-        assert!(image.left(&image.document).is_empty());
+        let expected = ["10.0.0.2 (b): adminState was None and is Down", "10.0.0.1: name was a and is c"];
+        assert_eq!(image.other_differences(&now), expected);
+        assert!(image.other_differences(&image.document).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Follows the machines while they put pre-images back, until each pool is in sync, or cannot become so.
+//! Follows the machines while they restore pools, until each pool is in sync or has failed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,75 +13,75 @@ use model::operator_request::{Answer, Refusal, Scope, Wanted};
 use model::sample::{AttemptEnd, PoolState};
 use model::view::{LeadershipView, PoolView, Snapshot};
 
-use crate::cli::observe::LOOK_EVERY;
-use crate::cli::tell;
-use crate::service::Sight;
+use crate::cli::eprint_lines;
+use crate::cli::observe::POLL_INTERVAL;
+use crate::service::ServiceHandle;
 
-/// How long after the last write ARM is read once more: it can report success and keep something else.
-const SETTLED_AFTER: Duration = Duration::from_secs(2);
+/// The time after the last write at which ARM is read once more: it can report success and store something else.
+const CONFIRM_AFTER: Duration = Duration::from_secs(2);
 
-/// What has become of a pool that is restored.
+/// The outcome of a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
-    /// It was written, and is in sync.
+pub(super) enum Outcome {
+    /// It was written and is in sync.
     Restored,
-    /// It is in sync, and was not written.
+    /// It is in sync and was not written.
     InSync,
-    /// It could not be written.
+    /// It could not be written, for this reason.
     Failed(String),
-    /// It is out of sync: its state.
+    /// It is not in sync yet; the text has its state.
     Pending(String),
 }
 
-impl Fate {
-    /// Whether the pool has the members of its pre-image.
+impl Outcome {
+    /// Returns whether the pool has the members of its pre-image.
     pub(super) fn is_in_sync(&self) -> bool {
         match self {
-            Fate::Restored | Fate::InSync => true,
-            Fate::Failed(_) | Fate::Pending(_) => false,
+            Outcome::Restored | Outcome::InSync => true,
+            Outcome::Failed(_) | Outcome::Pending(_) => false,
         }
     }
 
-    /// In words.
-    pub(super) fn words(&self) -> String {
+    /// Returns the outcome as a text.
+    pub(super) fn text(&self) -> String {
         match self {
-            Fate::Restored => "restored".to_owned(),
-            Fate::InSync => "is in sync".to_owned(),
-            Fate::Failed(why) => format!("failed: {why}"),
-            Fate::Pending(why) => format!("not done: {why}"),
+            Outcome::Restored => "restored".to_owned(),
+            Outcome::InSync => "is in sync".to_owned(),
+            Outcome::Failed(reason) => format!("failed: {reason}"),
+            Outcome::Pending(reason) => format!("not done: {reason}"),
         }
     }
 
-    /// What has become of a pool since a moment.
-    fn of(view: Option<&PoolView>, since: Now) -> Fate {
+    /// Returns the outcome of a pool since this time.
+    fn of(view: Option<&PoolView>, since: Now) -> Outcome {
         let Some(view) = view else {
-            return Fate::Failed("it is gone, or not manageable any more".to_owned());
+            return Outcome::Failed("it no longer exists, or is no longer manageable".to_owned());
         };
         let end = view.last_end.as_ref().filter(|last| last.at >= since).map(|last| last.end);
-        let why = || view.last_error.as_deref().unwrap_or("no error was told").to_owned();
+        let reason = || view.last_error.as_deref().unwrap_or("unknown error").to_owned();
         if view.level.keeps == Keeps::All {
-            return Fate::Failed(
-                "its endpoints have moved meanwhile: it would serve no traffic now".to_owned(),
+            return Outcome::Failed(
+                "its endpoints have moved to other nodes meanwhile: it would serve no traffic now".to_owned(),
             );
         }
         match view.state {
-            PoolState::InSync if end == Some(AttemptEnd::Written) => Fate::Restored,
-            PoolState::InSync => Fate::InSync,
+            PoolState::InSync if end == Some(AttemptEnd::Written) => Outcome::Restored,
+            PoolState::InSync => Outcome::InSync,
             PoolState::Failed if end == Some(AttemptEnd::Stale) => {
-                Fate::Failed("it does not exist any more".to_owned())
+                Outcome::Failed("it no longer exists".to_owned())
             }
-            PoolState::Failed => Fate::Failed(why()),
+            PoolState::Failed => Outcome::Failed(reason()),
             PoolState::Quarantined => {
-                Fate::Failed("the controller left it alone after an error of its own".to_owned())
+                Outcome::Failed("the controller does not write it after an internal error".to_owned())
             }
-            PoolState::Parked => Fate::Pending(format!("it waits to be tried again: {}", why())),
+            PoolState::Parked => Outcome::Pending(format!("waiting for the next attempt: {}", reason())),
             PoolState::Paused if view.paused.iter().any(is_single) => {
-                Fate::Failed("it was paused meanwhile".to_owned())
+                Outcome::Failed("it was paused meanwhile".to_owned())
             }
-            PoolState::Paused => Fate::Pending("nothing may be written yet".to_owned()),
+            PoolState::Paused => Outcome::Pending("nothing may be written yet".to_owned()),
             PoolState::Unknown | PoolState::Waiting | PoolState::Due | PoolState::Attempting => {
-                Fate::Pending(match &view.last_error {
-                    Some(why) => format!("{}; {why}", view.state.as_str()),
+                Outcome::Pending(match &view.last_error {
+                    Some(reason) => format!("{}; {reason}", view.state.as_str()),
                     None => view.state.as_str().to_owned(),
                 })
             }
@@ -89,7 +89,7 @@ impl Fate {
     }
 }
 
-/// Whether a pause is one of this pool or of a Service whose pool it is.
+/// Returns whether a pause is that of this pool or of one of its Services.
 fn is_single(paused: &PausedBy) -> bool {
     match paused {
         PausedBy::Pool | PausedBy::Service(_) | PausedBy::Annotation(_) => true,
@@ -97,126 +97,130 @@ fn is_single(paused: &PausedBy) -> bool {
     }
 }
 
-/// The pools that are restored, and what has become of them.
-pub(super) struct Work<'a> {
+/// The restore of some pools.
+pub(super) struct PoolRestore<'a> {
     pub(super) pools: &'a [PoolId],
-    /// Why the pause of everything is made; `None`: it is not made.
+    /// The reason of the pause of everything; `None` without a pause.
     pub(super) pause: Option<Arc<str>>,
-    /// When it began.
+    /// The start time.
     pub(super) since: Now,
+    /// The maximum duration.
     pub(super) within: Duration,
 }
 
-impl Work<'_> {
-    /// What has become of each pool, as the machines see it.
-    pub(super) fn fates(&self, snapshot: &Snapshot) -> BTreeMap<PoolId, Fate> {
-        let fate = |id: &PoolId| Fate::of(snapshot.pools.get(id).map(AsRef::as_ref), self.since);
-        self.pools.iter().map(|id| (id.clone(), fate(id))).collect()
+impl PoolRestore<'_> {
+    /// Returns the outcome of each pool, as the machines report it.
+    pub(super) fn outcomes(&self, snapshot: &Snapshot) -> BTreeMap<PoolId, Outcome> {
+        let outcome = |id: &PoolId| Outcome::of(snapshot.pools.get(id).map(AsRef::as_ref), self.since);
+        self.pools.iter().map(|id| (id.clone(), outcome(id))).collect()
     }
 
-    /// Waits until nothing is pending and `is_so` has seen it at ARM too, or until time is up.
+    /// Waits until no pool is pending and `is_confirmed` has found the same at ARM, or until the time is over.
     ///
     /// # Errors
-    /// Everything could not be paused for the others, or an operator has ended that.
-    pub(super) async fn done(
+    /// Everything could not be paused, or an operator has ended that pause.
+    pub(super) async fn run(
         &self,
-        sight: &Sight,
-        is_so: impl AsyncFn(&BTreeMap<PoolId, Fate>) -> anyhow::Result<bool>,
+        service: &ServiceHandle,
+        is_confirmed: impl AsyncFn(&BTreeMap<PoolId, Outcome>) -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
-        let mut told = Told::default();
-        let (mut paused, mut settled) = (false, None);
-        while sight.clock.now().since(self.since) < self.within {
-            let (now, snapshot) = (sight.clock.now(), sight.published.load_full());
-            told.leadership(snapshot.leadership.as_ref());
+        let mut reporter = Reporter::default();
+        let (mut is_paused, mut finished_at) = (false, None);
+        while service.clock.now().since(self.since) < self.within {
+            let (now, snapshot) = (service.clock.now(), service.published.load_full());
+            reporter.leadership(snapshot.leadership.as_ref());
             if let Some(reason) = &self.pause {
-                paused = self.paused(sight, &snapshot, reason, paused).await?;
+                is_paused = self.ensure_paused(service, &snapshot, reason, is_paused).await?;
             }
-            let fates = self.fates(&snapshot);
-            told.progress(&fates);
-            if fates.values().any(|fate| matches!(fate, Fate::Pending(_))) {
-                settled = None;
-            } else if now.since(*settled.get_or_insert(now)) >= SETTLED_AFTER {
-                if is_so(&fates).await? {
+            let outcomes = self.outcomes(&snapshot);
+            reporter.progress(&outcomes);
+            if outcomes.values().any(|outcome| matches!(outcome, Outcome::Pending(_))) {
+                finished_at = None;
+            } else if now.since(*finished_at.get_or_insert(now)) >= CONFIRM_AFTER {
+                if is_confirmed(&outcomes).await? {
                     return Ok(());
                 }
-                settled = None;
+                finished_at = None;
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
 
-    /// Pauses everything for the others once this process leads, and makes certain that it stays so. Says whether it is.
-    async fn paused(
+    /// Pauses everything for other processes once this process leads, and returns whether everything is paused now.
+    ///
+    /// # Errors
+    /// The pause failed, or an operator has ended it.
+    async fn ensure_paused(
         &self,
-        sight: &Sight,
+        service: &ServiceHandle,
         snapshot: &Snapshot,
         reason: &Arc<str>,
-        was: bool,
+        was_paused: bool,
     ) -> anyhow::Result<bool> {
         let policy = snapshot.policy.as_ref().and_then(|view| view.policy.as_ref());
-        let is = policy.is_some_and(|policy| policy.everything.is_some());
+        let is_paused = policy.is_some_and(|policy| policy.everything.is_some());
         let leads = snapshot.leadership.as_ref().is_some_and(|view| view.role == "leader");
-        if was && !is && policy.is_some() {
-            bail!("the pause of everything was ended meanwhile: from then on nothing was written");
+        if was_paused && !is_paused && policy.is_some() {
+            bail!("the pause of everything was ended meanwhile: nothing was written after that");
         }
-        if is || !leads {
-            return Ok(is);
+        if is_paused || !leads {
+            return Ok(is_paused);
         }
         let (scope, by) = (Scope::Everything, Some(Arc::from("restore")));
-        let asked = Wanted::Pause { scope, by, reason: Some(Arc::clone(reason)) };
-        let why: Arc<str> = match sight.asks.ask(asked).await {
-            // What is shown follows.
+        let request = Wanted::Pause { scope, by, reason: Some(Arc::clone(reason)) };
+        let reason: Arc<str> = match service.requests.send(request).await {
+            // The published snapshot follows.
             Some(Answer::Done(_)) => {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 return Ok(false);
             }
-            Some(Answer::Refused(Refusal::Failed(why))) => why,
+            Some(Answer::Refused(Refusal::Failed(reason))) => reason,
             Some(Answer::Refused(refusal)) => format!("{refusal:?}").into(),
             None => "there was no answer".into(),
         };
         bail!(
-            "everything could not be paused in our ConfigMap: {why}; nothing was written. Let this account create and update \
+            "everything could not be paused in our ConfigMap: {reason}; nothing was written. Let this account create and update \
              that ConfigMap, or pass --leave-unpaused where no controller runs"
         )
     }
 }
 
-/// What operators were told while they wait.
+/// Prints changes of the progress, each once.
 #[derive(Default)]
-struct Told {
+struct Reporter {
     leadership: String,
     in_sync: Option<usize>,
 }
 
-impl Told {
+impl Reporter {
     fn leadership(&mut self, view: Option<&LeadershipView>) {
         let Some(view) = view else { return };
-        let words = match (view.role, &view.holder) {
+        let text = match (view.role, &view.holder) {
             ("standby", Some(holder)) if *holder != view.identity => format!(
                 "{holder} leads: nothing is restored before it ends; scale the controller down, or wait"
             ),
             ("settling", _) => {
-                "the last leader did not end in good order: its last writes are waited for".to_owned()
+                "the last leader did not shut down cleanly: waiting for its last writes".to_owned()
             }
             ("standby", _) => match &view.last_error {
-                Some(why) => format!("our Lease cannot be taken: {why}"),
+                Some(reason) => format!("failed to acquire our Lease: {reason}"),
                 None => return,
             },
             ("leader", _) => "this process leads".to_owned(),
             _ => return,
         };
-        if self.leadership != words {
-            tell([printable!("{words}")]);
-            self.leadership = words;
+        if self.leadership != text {
+            eprint_lines([printable!("{text}")]);
+            self.leadership = text;
         }
     }
 
-    fn progress(&mut self, fates: &BTreeMap<PoolId, Fate>) {
-        let in_sync = fates.values().filter(|fate| fate.is_in_sync()).count();
+    fn progress(&mut self, outcomes: &BTreeMap<PoolId, Outcome>) {
+        let in_sync = outcomes.values().filter(|outcome| outcome.is_in_sync()).count();
         if self.in_sync != Some(in_sync) {
             self.in_sync = Some(in_sync);
-            tell([printable!("{in_sync} of {} pools are in sync", fates.len())]);
+            eprint_lines([printable!("{in_sync} of {} pools are in sync", outcomes.len())]);
         }
     }
 }

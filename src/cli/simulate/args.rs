@@ -1,4 +1,4 @@
-//! The flags of `simulate`, and the story that they and a scenario make together.
+//! The flags of `simulate`, and the story that follows from them and a scenario.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,17 +12,17 @@ use simulator::{Beside, FileOptions, NAMED, Pattern, Story, lay_over};
 
 use super::us;
 
-/// What the pools get on top of the duration to get in sync, where nothing else is said.
+/// Default time for the pools to become in sync, in addition to `--duration`.
 const SETTLE: Duration = Duration::from_secs(120);
-/// Changes per second, where nothing else is said.
+/// Default of `--rate`, in changes per second.
 const RATE: f64 = 5.0;
-/// For how long pods change, where nothing else is said.
+/// Default of `--duration`.
 const DURATION: Duration = Duration::from_secs(60);
 
-/// The flags of `simulate`. What a flag says wins over the scenario.
+/// The flags of `simulate`, which override the scenario.
 #[derive(Args, Debug)]
 pub(in crate::cli) struct SimulateArgs {
-    /// A scenario: one of those with a name, or a file (docs/simulator.md has both). `list` prints the names.
+    /// A scenario, by name or as a file (see docs/simulator.md); `list` prints the names.
     #[arg(long, value_name = "NAME|FILE")]
     scenario: Option<String>,
     /// Services of type LoadBalancer with local traffic, each with a backend pool of its own [default: 200].
@@ -34,99 +34,100 @@ pub(in crate::cli) struct SimulateArgs {
     /// Nodes [default: 50].
     #[arg(long, value_parser = at_least_one)]
     nodes: Option<usize>,
-    /// Pods behind each Service at the beginning [default: 3].
+    /// Pods of each Service at the start [default: 3].
     #[arg(long, value_parser = at_least_one)]
     endpoints: Option<usize>,
     /// Gives nodes and Services both IP families.
     #[arg(long)]
     dual_stack: bool,
-    /// How long pods keep changing; for a rollout, within which Services begin [default: 60s].
+    /// How long Pods keep changing; for a rollout, the time within which all Services begin [default: 60s].
     #[arg(long, value_parser = simulator::duration)]
     duration: Option<Duration>,
     /// Changes per second [default: 5].
     #[arg(long, value_parser = rate)]
     rate: Option<f64>,
-    /// How pods change: evenly all the time (the default), every Service five times within one second, or a rolling
-    /// restart of all Services.
+    /// How Pods change: evenly all the time (churn, the default), every Service five times within one second (burst),
+    /// or a rolling restart of all Services (rollout).
     #[arg(long, value_enum)]
-    pattern: Option<Changes>,
-    /// The model of a cloud-controller-manager beside the controller: off (the default), on, or on with its own updater.
+    pattern: Option<PatternName>,
+    /// Simulates a cloud-controller-manager: off (the default), on, or on with its own updater.
     #[arg(long, value_parser = Beside::parse, value_name = "off|on|updater")]
     ccm: Option<Beside>,
-    /// The seed of everything that is random.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
-    /// Divides the story's times, ARM's, and the controller's own by this; not those of the two Leases, nor pauses that no
-    /// key sets (docs/simulator.md).
+    /// Divides the times of the story, of ARM and of the controller by this factor, except those of both Leases and
+    /// those that no key sets (see docs/simulator.md).
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(super) speed: u32,
-    /// How long ARM takes to answer a read: a duration, or MEDIAN..P95 [default: 20ms].
+    /// ARM's latency of reads: a duration, or MEDIAN..P95 [default: 20ms].
     #[arg(long, value_parser = simulator::latency)]
     arm_get_latency: Option<Latency>,
-    /// How long ARM takes to answer a write [default: 100ms].
+    /// ARM's latency of writes [default: 100ms].
     #[arg(long, value_parser = simulator::latency)]
     arm_put_latency: Option<Latency>,
-    /// How long the operation runs that a write starts; 0 (the default): the write is finished when it is answered.
+    /// The duration of the operation that a write starts; 0 (the default): the write completes with its answer.
     #[arg(long, value_parser = simulator::latency)]
     arm_operation: Option<Latency>,
-    /// The Retry-After of answers that started an operation, in seconds [default: 10].
+    /// The Retry-After of answers that start an operation, in seconds [default: 10].
     #[arg(long)]
     retry_after: Option<u32>,
-    /// The controller's members.removalDelay, where it is not the default.
+    /// The controller's members.removalDelay [default: that of the controller].
     #[arg(long, value_parser = simulator::duration)]
     removal_delay: Option<Duration>,
-    /// Misbehaviour of ARM on writes: every:N:STATUS, every:N:STATUS:RETRY-AFTER, every:N:lock:RETRY-AFTER, every:N:lost
-    /// and more (docs/simulator.md), with @LOAD-BALANCER behind it of that one alone. Repeatable.
+    /// Faults of ARM on writes: every:N:STATUS, every:N:STATUS:RETRY-AFTER, every:N:lock:RETRY-AFTER, every:N:lost and
+    /// more (see docs/simulator.md); with @LOAD-BALANCER at the end, only of that load balancer. May be given several
+    /// times.
     #[arg(long, value_parser = simulator::fault)]
     fault: Vec<Fault>,
-    /// How long to wait, after the last change, until every pool is in sync [default: the duration and 120 s].
+    /// The maximum time from the last change until every pool is in sync [default: the duration and 120 s].
     #[arg(long, value_parser = simulator::duration)]
     settle: Option<Duration>,
-    /// Fails when the last pool was out of sync this long after the first change, by the clock on the wall.
+    /// Fails if not every pool is in sync within this real time after the first change.
     #[arg(long, value_parser = simulator::duration)]
     pub(super) within: Option<Duration>,
-    /// Plays the same story with upstream's updater too, on simulated time, and reports both.
+    /// Also runs the same story with cloud-provider-azure's updater, in simulated time, and reports both.
     #[arg(long, conflicts_with = "speed")]
     pub(super) compare_upstream: bool,
-    /// The form of the report.
-    #[arg(long, value_enum, default_value_t = Form::Text)]
-    pub(super) report: Form,
+    /// Output format of the report.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(super) report: ReportFormat,
     /// Writes the report to this file instead of standard output.
     #[arg(long)]
     pub(super) output: Option<PathBuf>,
-    /// Writes the report as a page to this file too.
+    /// Also writes the report to this file, as HTML.
     #[arg(long)]
     pub(super) html: Option<PathBuf>,
-    /// Ends after the report instead of leaving everything running until Ctrl-C.
+    /// Ends after the report; by default everything keeps running until Ctrl-C.
     #[arg(long)]
     pub(super) exit_when_done: bool,
-    /// Where the controller's admin API listens.
+    /// The address of the controller's admin API.
     #[arg(long, default_value = "127.0.0.1:8081")]
     pub(super) listen: SocketAddr,
-    /// Keys of controller.yaml, laid over those of the simulation.
+    /// A file with keys of controller.yaml, which override those of the simulation.
     #[arg(long)]
     controller_config: Option<PathBuf>,
-    /// Where configuration and log are written [default: a new folder for temporary files].
+    /// The folder for the configuration and the log [default: a new temporary folder].
     #[arg(long)]
     pub(super) folder: Option<PathBuf>,
     /// Shows the controller's log instead of writing it to a file.
     #[arg(long)]
     pub(super) verbose: bool,
-    /// Starts ARM and Kubernetes alone, for a service that you start; pods change until Ctrl-C.
+    /// Starts only ARM and Kubernetes, for a controller that you start; Pods change until Ctrl-C.
     #[arg(long)]
     pub(super) serve_only: bool,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Changes {
+enum PatternName {
     Churn,
     Burst,
     Rollout,
 }
 
-/// The form of the report.
+/// Output format of the report.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum ReportFormat {
     Text,
     Json,
     Html,
@@ -142,18 +143,18 @@ fn rate(text: &str) -> Result<f64, String> {
     if (0.0..=100_000.0).contains(&rate) { Ok(rate) } else { Err("must be between 0 and 100000".to_owned()) }
 }
 
-/// The names of all scenarios.
-pub(super) fn names() -> impl Iterator<Item = Printable> {
+/// Returns the names of all scenarios.
+pub(super) fn scenario_names() -> impl Iterator<Item = Printable> {
     NAMED.into_iter().map(|(name, _)| printable!("{name}"))
 }
 
 impl SimulateArgs {
-    /// Whether only the scenarios' names are asked for.
-    pub(super) fn asks_for_names(&self) -> bool {
+    /// Returns whether only the names of the scenarios are requested.
+    pub(super) fn lists_names(&self) -> bool {
         self.scenario.as_deref() == Some("list")
     }
 
-    /// The scenario with the flags laid over it.
+    /// Returns the scenario with the changes by the flags.
     pub(super) fn story(&self) -> anyhow::Result<Story> {
         let mut story = self.scenario()?;
         let size = &mut story.size;
@@ -200,24 +201,24 @@ impl SimulateArgs {
         let text = match std::fs::read_to_string(name) {
             Ok(text) => text,
             Err(error) => {
-                let names = NAMED.map(|(name, _)| name).join(", ");
-                bail!("`{name}` is no scenario ({names}) and no file that can be read: {error}")
+                let scenario_names = NAMED.map(|(name, _)| name).join(", ");
+                bail!("`{name}` is neither a scenario ({scenario_names}) nor a readable file: {error}")
             }
         };
         let story = Story::read(&text).with_context(|| format!("failed to use {name}"))?;
         Ok(Story { name: Some(name.clone()), ..story })
     }
 
-    /// The changes of the flags; those of the scenario where none is given.
-    fn pattern(&self, told: Pattern) -> Pattern {
+    /// Returns the pattern that the flags choose, or the default of the scenario.
+    fn pattern(&self, default: Pattern) -> Pattern {
         let duration_us = self.duration.map(us);
-        let chosen = match self.pattern {
-            None => told,
-            Some(Changes::Burst) => Pattern::Burst,
-            Some(Changes::Churn) => Pattern::Churn { rate: RATE, duration_us: us(DURATION) },
-            Some(Changes::Rollout) => Pattern::Rollout { within_us: us(DURATION), step_us: 2_000_000 },
+        let pattern = match self.pattern {
+            None => default,
+            Some(PatternName::Burst) => Pattern::Burst,
+            Some(PatternName::Churn) => Pattern::Churn { rate: RATE, duration_us: us(DURATION) },
+            Some(PatternName::Rollout) => Pattern::Rollout { within_us: us(DURATION), step_us: 2_000_000 },
         };
-        match chosen {
+        match pattern {
             Pattern::Churn { rate, duration_us: told_us } => {
                 let rate = self.rate.unwrap_or(rate);
                 if rate == 0.0 {
@@ -231,7 +232,7 @@ impl SimulateArgs {
             Pattern::Recreate { within_us, step_us } => {
                 Pattern::Recreate { within_us: duration_us.unwrap_or(within_us), step_us }
             }
-            Pattern::Burst | Pattern::Still => chosen,
+            Pattern::Burst | Pattern::Still => pattern,
         }
     }
 }
@@ -250,8 +251,8 @@ mod tests {
     }
 
     fn args(line: &[&str]) -> SimulateArgs {
-        let words = ["simulate"].into_iter().chain(line.iter().copied());
-        Line::try_parse_from(words).unwrap().args
+        let command_line = ["simulate"].into_iter().chain(line.iter().copied());
+        Line::try_parse_from(command_line).unwrap().args
     }
 
     #[test]
@@ -280,12 +281,12 @@ mod tests {
 
     #[test]
     fn z2_flags_win_over_the_scenario_and_leave_the_rest_of_it() {
-        let told = args(&["--scenario", "realistic"]).story().unwrap();
-        assert_eq!((told.size.services, told.beside), (200, Beside::Manager));
+        let default = args(&["--scenario", "realistic"]).story().unwrap();
+        assert_eq!((default.size.services, default.beside), (200, Beside::Manager));
         let story = args(&["--scenario", "realistic", "--services", "20", "--ccm", "off"]).story().unwrap();
         assert_eq!((story.size.services, story.beside), (20, Beside::Nobody));
-        assert_eq!((story.size.load_balancers, story.arm.operation), (10, told.arm.operation));
-        assert_eq!((story.pattern, story.settle), (told.pattern, told.settle));
+        assert_eq!((story.size.load_balancers, story.arm.operation), (10, default.arm.operation));
+        assert_eq!((story.pattern, story.settle), (default.pattern, default.settle));
     }
 
     #[test]
@@ -293,8 +294,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("own.txt");
         std::fs::write(&file, "services 7\nat 1s arm down\nat 2s arm sideways\n").unwrap();
-        let bad = args(&["--scenario", file.to_str().unwrap()]).story().unwrap_err();
-        assert!(format!("{bad:#}").contains("line 3: `at 2s arm sideways`"), "{bad:#}");
+        let error = args(&["--scenario", file.to_str().unwrap()]).story().unwrap_err();
+        assert!(format!("{error:#}").contains("line 3: `at 2s arm sideways`"), "{error:#}");
         std::fs::write(&file, "services 7\nat 1s arm down\n").unwrap();
         let story = args(&["--scenario", file.to_str().unwrap()]).story().unwrap();
         assert_eq!((story.size.services, story.happenings.len()), (7, 1));

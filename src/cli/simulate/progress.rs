@@ -1,4 +1,4 @@
-//! Shows how far a run is: bars on a terminal, a line now and then elsewhere. Both go to standard error.
+//! Shows the progress of a run on standard error: bars on a terminal, else a line every 10 s.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use simulator::{InSync, Progress, Stage};
 use tokio::time::Instant;
 
-use crate::cli::tell;
+use crate::cli::eprint_lines;
 
-/// How often a line is written where there is no terminal.
+/// The interval between lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
-/// A bar with its counts. It fits 80 columns with counts of five digits.
+/// Template of a bar, which fits 80 columns with counts of five digits.
 const BAR: &str = "{prefix:>13} [{bar:24}] {pos}/{len} {msg}";
 
-/// What operators see of a run.
-pub(super) enum Shown {
+/// The display of a run.
+pub(super) enum ProgressDisplay {
     Bars { changes: ProgressBar, in_sync: ProgressBar, began: Instant },
     Lines { next: Instant },
 }
 
-impl Shown {
-    /// Chooses by what standard error is.
+impl ProgressDisplay {
+    /// Returns bars if standard error is a terminal, else lines.
     pub(super) fn new() -> Self {
         if std::io::stderr().is_terminal() {
             Self::bars(ProgressDrawTarget::stderr())
@@ -41,15 +41,16 @@ impl Shown {
 
     /// Shows this state.
     pub(super) fn show(&mut self, progress: &Progress) {
-        let Progress { stage, changes: made, changes_total, in_sync: InSync { pools, keeping }, .. } =
-            *progress;
+        let Progress {
+            stage, changes: changes_made, changes_total, in_sync: InSync { pools, keeping }, ..
+        } = *progress;
         let gets = progress.arm.load_balancer_gets + progress.arm.pool_gets;
         let puts = progress.arm.pool_puts;
         match self {
             Self::Bars { changes, in_sync, began } => {
                 changes.set_length(changes_total);
                 changes.set_message(elapsed(began.elapsed()));
-                changes.set_position(made);
+                changes.set_position(changes_made);
                 in_sync.set_length(progress.pools as u64);
                 in_sync.set_message(format!("{gets} GETs, {puts} PUTs"));
                 in_sync.set_position(pools as u64);
@@ -64,8 +65,8 @@ impl Shown {
                     Stage::Changing => "changing",
                     Stage::Settling => "settling",
                 };
-                tell([printable!(
-                    "{stage}: {made}/{changes_total} changes, {pools}/{} pools in sync ({keeping} within \
+                eprint_lines([printable!(
+                    "{stage}: {changes_made}/{changes_total} changes, {pools}/{} pools in sync ({keeping} within \
                      removalDelay), {gets} GETs, {puts} PUTs",
                     progress.pools
                 )]);
@@ -73,7 +74,7 @@ impl Shown {
         }
     }
 
-    /// Leaves the last state standing.
+    /// Leaves the last state on the terminal.
     pub(super) fn finish(&self) {
         match self {
             Self::Bars { changes, in_sync, .. } => {
@@ -85,7 +86,7 @@ impl Shown {
     }
 }
 
-/// The time since the start, such as `1m05s`.
+/// Formats the time since the start, such as `1m05s`.
 fn elapsed(time: Duration) -> String {
     let seconds = time.as_secs();
     if seconds < 60 { format!("{seconds}s") } else { format!("{}m{:02}s", seconds / 60, seconds % 60) }
@@ -101,17 +102,17 @@ mod tests {
 
     use super::*;
 
-    /// A terminal of 80 columns that hands over what is written to it.
+    /// A terminal of 80 columns that sends on the texts written to it.
     #[derive(Debug)]
-    struct Narrow(Sender<String>);
+    struct Terminal(Sender<String>);
 
-    impl Narrow {
-        fn tell(&self, text: &str) -> io::Result<()> {
+    impl Terminal {
+        fn send(&self, text: &str) -> io::Result<()> {
             self.0.send(text.to_owned()).map_err(io::Error::other)
         }
     }
 
-    impl TermLike for Narrow {
+    impl TermLike for Terminal {
         fn width(&self) -> u16 {
             80
         }
@@ -128,10 +129,10 @@ mod tests {
             Ok(())
         }
         fn write_line(&self, text: &str) -> io::Result<()> {
-            self.tell(text)
+            self.send(text)
         }
         fn write_str(&self, text: &str) -> io::Result<()> {
-            self.tell(text)
+            self.send(text)
         }
         fn clear_line(&self) -> io::Result<()> {
             Ok(())
@@ -143,8 +144,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn z2_the_bars_fit_80_columns_and_show_the_elapsed_time() {
-        let (sender, written) = channel();
-        let mut shown = Shown::bars(ProgressDrawTarget::term_like(Box::new(Narrow(sender))));
+        let (sender, written_texts) = channel();
+        let mut display = ProgressDisplay::bars(ProgressDrawTarget::term_like(Box::new(Terminal(sender))));
         tokio::time::advance(Duration::from_secs(3_725)).await;
         let arm = Counters {
             load_balancer_gets: 60_000,
@@ -160,10 +161,10 @@ mod tests {
             pools: 99_999,
             arm,
         };
-        shown.show(&progress);
-        shown.finish();
-        drop(shown);
-        let lines: Vec<String> = written.try_iter().map(|text| text.trim_end().to_owned()).collect();
+        display.show(&progress);
+        display.finish();
+        drop(display);
+        let lines: Vec<String> = written_texts.try_iter().map(|text| text.trim_end().to_owned()).collect();
         let ends_with = |end: &str| lines.iter().any(|line| line.ends_with(end));
         assert!(ends_with("] 99999/99999 62m05s"), "{lines:?}");
         assert!(ends_with("] 99990/99999 99999 GETs, 99999 PUTs"), "{lines:?}");

@@ -1,4 +1,4 @@
-//! The file of a snapshot: what every pool was at one moment, so that it can be compared and restored.
+//! The file format of a snapshot: every pool as it was at one moment, for comparison and restore.
 //!
 //! One JSON object, `schema` and `schemaVersion` first; keys in camelCase:
 //! - `schema` is always `azure-backend-pool-controller/pool-snapshot`, `schemaVersion` is 1. A change that a reader may
@@ -9,17 +9,17 @@
 //! - `absent`: managed load balancers that did not exist.
 //! - `loadBalancers`: for each that existed its `name`, `id`, `etag`, `provisioningState`, `readAt` (our clock) and
 //!   `pools`. All pools of one load balancer come from one GET, and so from one moment; its `etag` is theirs too.
-//! - each pool has `name`, `sha256` (of the bytes of `document`) and `document`: the text of the pool as ARM sent it within
-//!   its load balancer, byte for byte, unknown fields included. A tool that formats the file again breaks the
+//! - each pool has `name`, `sha256` (of the bytes of `document`) and `document`: the text of the pool as ARM sent it
+//!   within its load balancer, byte for byte, unknown fields included. A tool that formats the file again breaks the
 //!   hashes.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// What says that a file is a snapshot.
+/// Value of `schema`, which marks a file as a snapshot.
 const SCHEMA: &str = "azure-backend-pool-controller/pool-snapshot";
-/// The version of the format.
+/// Version of the format.
 const SCHEMA_VERSION: u32 = 1;
 
 /// The whole file.
@@ -39,7 +39,7 @@ pub(in crate::cli) struct Snapshot {
     pub(in crate::cli) load_balancers: Vec<Balancer>,
 }
 
-/// What a snapshot is limited to; names compare without case, and an empty list means all.
+/// The load balancers and pools that a snapshot is limited to. Names compare without case; an empty list means all.
 #[derive(Serialize, Deserialize, Clone, Default, Debug)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::cli) struct Filter {
@@ -68,7 +68,7 @@ pub(in crate::cli) struct Pool {
     pub(in crate::cli) document: Box<RawValue>,
 }
 
-/// What every version of the file has.
+/// The fields that every version of the file has.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Head {
@@ -94,22 +94,22 @@ struct SentProperties {
     provisioning_state: Option<String>,
 }
 
-/// What of a pool is read.
+/// The name of a pool.
 #[derive(Deserialize)]
 struct Named {
     name: String,
 }
 
-/// Why a file is not a snapshot that can be used.
+/// The reason why a file cannot be used as a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum Unusable {
-    /// It cannot be read.
+    /// The file is not a snapshot.
     #[error("it is not a snapshot")]
     NoSnapshot(#[source] serde_json::Error),
-    /// It is something else.
+    /// The file is another kind of document.
     #[error("it is not a snapshot: its schema is {0:?}, expected {SCHEMA:?}")]
     OtherSchema(String),
-    /// It comes from a later version.
+    /// The file comes from another version.
     #[error(
         "its schemaVersion is {0}, and this version reads {SCHEMA_VERSION}; use the version that wrote it"
     )]
@@ -120,32 +120,32 @@ pub(in crate::cli) enum Unusable {
     /// A document does not belong where it is.
     #[error("the document of {0} is that of another pool")]
     Misplaced(String),
-    /// There are two of something.
+    /// A load balancer or pool occurs twice.
     #[error("{0} is in it twice")]
     Repeated(String),
 }
 
 impl Filter {
-    /// Whether a load balancer is wanted.
-    pub(in crate::cli) fn wants_balancer(&self, name: &str) -> bool {
-        wants(&self.load_balancers, name)
+    /// Returns whether the filter includes a load balancer.
+    pub(in crate::cli) fn includes_balancer(&self, name: &str) -> bool {
+        matches(&self.load_balancers, name)
     }
 
-    /// Whether a pool is wanted.
-    pub(in crate::cli) fn wants_pool(&self, name: &str) -> bool {
-        wants(&self.pools, name)
+    /// Returns whether the filter includes a pool.
+    pub(in crate::cli) fn includes_pool(&self, name: &str) -> bool {
+        matches(&self.pools, name)
     }
 }
 
-fn wants(names: &[String], name: &str) -> bool {
-    names.is_empty() || names.iter().any(|wanted| wanted.eq_ignore_ascii_case(name))
+fn matches(names: &[String], name: &str) -> bool {
+    names.is_empty() || names.iter().any(|listed| listed.eq_ignore_ascii_case(name))
 }
 
 impl Balancer {
-    /// What ARM has sent, limited to these pools.
+    /// Parses a load balancer as ARM sent it, limited to the pools of the filter.
     ///
     /// # Errors
-    /// It is not a load balancer.
+    /// The text is not a load balancer.
     pub(in crate::cli) fn read(
         name: &str,
         text: &str,
@@ -156,7 +156,7 @@ impl Balancer {
         let mut pools = Vec::new();
         for document in properties.backend_address_pools {
             let Named { name } = serde_json::from_str(document.get())?;
-            if filter.wants_pool(&name) {
+            if filter.includes_pool(&name) {
                 pools.push(Pool { name, sha256: sha256(document.get().as_bytes()), document });
             }
         }
@@ -164,14 +164,14 @@ impl Balancer {
         Ok(Balancer { name: name.to_owned(), id, etag, provisioning_state, read_at, pools })
     }
 
-    /// Whether no operation ran on it.
-    pub(in crate::cli) fn is_at_rest(&self) -> bool {
+    /// Returns whether no operation was running on the load balancer.
+    pub(in crate::cli) fn is_idle(&self) -> bool {
         self.provisioning_state.as_deref().is_none_or(|state| state.eq_ignore_ascii_case("Succeeded"))
     }
 }
 
 impl Snapshot {
-    /// A snapshot of now, still empty.
+    /// Returns an empty snapshot.
     pub(in crate::cli) fn begun(created_at: String, filter: Filter) -> Snapshot {
         Snapshot {
             schema: SCHEMA.to_owned(),
@@ -188,21 +188,21 @@ impl Snapshot {
         }
     }
 
-    /// How many pools are in it.
+    /// Returns the number of pools.
     pub(in crate::cli) fn count(&self) -> usize {
         self.load_balancers.iter().map(|lb| lb.pools.len()).sum()
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     pub(in crate::cli) fn text(&self) -> String {
         let text = serde_json::to_string_pretty(self).expect("it has texts and documents alone");
         text + "\n"
     }
 
-    /// Reads a file and makes certain that every document is the one that was stored.
+    /// Parses a file and verifies that every document is the one that was stored.
     ///
     /// # Errors
-    /// It cannot be relied on.
+    /// The file is not a snapshot of this version, or was changed.
     pub(in crate::cli) fn read(text: &str) -> Result<Snapshot, Unusable> {
         let head: Head = serde_json::from_str(text).map_err(Unusable::NoSnapshot)?;
         if head.schema != SCHEMA {
@@ -235,7 +235,7 @@ impl Snapshot {
     }
 }
 
-/// The SHA-256 of some bytes, in hexadecimal.
+/// Returns the SHA-256 of some bytes, in hexadecimal.
 pub(in crate::cli) fn sha256(bytes: &[u8]) -> String {
     digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn a_file_that_was_edited_or_is_something_else_is_refused_and_says_why() {
         let text = snapshot().text();
-        for (from, to, said) in [
+        for (from, to, expected) in [
             ("12345678901234567890.10", "12345678901234567890.1", "kubernetes/shop-web is not what"),
             ("pool-snapshot", "report", "its schema is"),
             ("\"schemaVersion\": 1", "\"schemaVersion\": 2", "its schemaVersion is 2"),
@@ -282,7 +282,7 @@ mod tests {
         ] {
             assert!(text.contains(from), "{from}");
             let refused = Snapshot::read(&text.replacen(from, to, 1)).expect_err(from);
-            assert!(refused.to_string().contains(said), "{from}: {refused}");
+            assert!(refused.to_string().contains(expected), "{from}: {refused}");
         }
         let mut twice = snapshot();
         twice.load_balancers.extend(snapshot().load_balancers);

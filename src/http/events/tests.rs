@@ -9,32 +9,32 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Who tells, who listens, and what ends all streams.
-struct Hall {
+/// A publisher of events, the streams, and the signal that stops them.
+struct Fixture {
     publisher: EventPublisher,
-    audience: Audience,
-    ending: watch::Sender<bool>,
+    streams: EventStreams,
+    stop: watch::Sender<bool>,
     clock: Clock,
 }
 
-impl Hall {
-    fn new() -> Hall {
+impl Fixture {
+    fn new() -> Fixture {
         let (publisher, event_subscription) = EventPublisher::new();
-        let (ending, ends) = watch::channel(false);
-        Hall {
+        let (stop, stopped) = watch::channel(false);
+        Fixture {
             publisher,
-            audience: Audience::new(event_subscription, ends),
-            ending,
+            streams: EventStreams::new(event_subscription, stopped),
+            stop,
             clock: Clock::of_runtime(),
         }
     }
 
-    fn reader(&self, wanted: Wanted) -> Option<Reader> {
-        self.audience.reader(wanted, self.clock)
+    fn reader(&self, filter: EventFilter) -> Option<EventReader> {
+        self.streams.reader(filter, self.clock)
     }
 
-    /// Tells an event of a Service that has occurred so often.
-    fn tell(&mut self, name: &str, reason: &'static str, count: u64) {
+    /// Publishes an event of this Service with this count.
+    fn publish(&mut self, name: &str, reason: &'static str, count: u64) {
         let service = ServiceRef { key: ServiceKey::new("shop", name), uid: ServiceUid::new("u-1") };
         let object = Object {
             api_version: "v1",
@@ -58,66 +58,65 @@ impl Hall {
     }
 }
 
-fn named(name: &str) -> Wanted {
-    Wanted { name: Some(name.to_owned()), ..Wanted::default() }
+fn named(name: &str) -> EventFilter {
+    EventFilter { name: Some(name.to_owned()), ..EventFilter::default() }
 }
 
-impl Reader {
-    /// What is sent next to a client that sends nothing more; `None`: the stream ends.
-    async fn said(&mut self) -> Option<String> {
+impl EventReader {
+    async fn next_chunk(&mut self) -> Option<String> {
         self.next().await
     }
 }
 
-/// Requires that this is what the OpenAPI document says of a schema.
-fn fits(schema: &str, found: &Value) {
+/// Asserts that a value matches this schema of the OpenAPI document.
+fn assert_schema(schema: &str, found: &Value) {
     let api = crate::http::openapi_document();
-    let whole = json!({
+    let document = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "components": api["components"],
         "$ref": format!("#/components/schemas/{schema}"),
     });
-    let validator = jsonschema::validator_for(&whole).expect("a good schema");
+    let validator = jsonschema::validator_for(&document).expect("a good schema");
     let wrong: Vec<String> = validator.iter_errors(found).map(|error| error.to_string()).collect();
     assert!(wrong.is_empty(), "{schema}: {wrong:?}: {found}");
 }
 
-/// The number and the data of what was sent.
-fn read(said: Option<String>) -> (String, Value) {
-    let said = said.expect("the stream goes on");
+/// Returns the id and the data of an event that was sent.
+fn read(chunk: Option<String>) -> (String, Value) {
+    let chunk = chunk.expect("the stream goes on");
     let (id, rest) =
-        said.strip_prefix("id: ").and_then(|said| said.split_once("\ndata: ")).expect("an event");
+        chunk.strip_prefix("id: ").and_then(|chunk| chunk.split_once("\ndata: ")).expect("an event");
     let data = rest.strip_suffix("\n\n").expect("its end");
     assert!(!data.contains('\n'), "{data}");
     let data = serde_json::from_str(data).expect("JSON");
-    fits("ToldEvent", &data);
+    assert_schema("StreamedEvent", &data);
     (id.to_owned(), data)
 }
 
 #[tokio::test(start_paused = true)]
-async fn h3_an_event_is_sent_complete_and_unwanted_ones_are_left_out() {
-    let mut hall = Hall::new();
-    let mut all = hall.reader(Wanted::default()).expect("there is room");
-    let mut some = hall.reader(named("web")).expect("there is room");
+async fn h3_matching_events_are_sent_complete_and_others_are_not() {
+    let mut fixture = Fixture::new();
+    let mut all = fixture.reader(EventFilter::default()).expect("there is room");
+    let mut some = fixture.reader(named("web")).expect("there is room");
     let reason = Some("LoadBalancerBackendPoolUpdated".to_owned());
-    let mut of_reason = hall.reader(Wanted { reason, ..named("web") }).expect("there is room");
-    let elsewhere = Wanted { namespace: Some("elsewhere".to_owned()), ..Wanted::default() };
-    let mut elsewhere = hall.reader(elsewhere).expect("there is room");
-    hall.tell("mail", "LoadBalancerBackendPoolUpdated", 1);
-    hall.tell("web", "LoadBalancerBackendPoolUpdateRetrying", 1);
-    hall.tell("web", "LoadBalancerBackendPoolUpdated", 7);
+    let mut of_reason = fixture.reader(EventFilter { reason, ..named("web") }).expect("there is room");
+    let elsewhere = EventFilter { namespace: Some("elsewhere".to_owned()), ..EventFilter::default() };
+    let mut elsewhere = fixture.reader(elsewhere).expect("there is room");
+    fixture.publish("mail", "LoadBalancerBackendPoolUpdated", 1);
+    fixture.publish("web", "LoadBalancerBackendPoolUpdateRetrying", 1);
+    fixture.publish("web", "LoadBalancerBackendPoolUpdated", 7);
 
-    let (id, told) = read(all.said().await);
-    assert_eq!((id.as_str(), &told["object"]["name"]), ("1", &json!("mail")));
-    let (id, told) = read(some.said().await);
-    assert_eq!((id.as_str(), &told["object"]["name"]), ("2", &json!("web")));
-    let (id, told) = read(of_reason.said().await);
+    let (id, event) = read(all.next_chunk().await);
+    assert_eq!((id.as_str(), &event["object"]["name"]), ("1", &json!("mail")));
+    let (id, event) = read(some.next_chunk().await);
+    assert_eq!((id.as_str(), &event["object"]["name"]), ("2", &json!("web")));
+    let (id, event) = read(of_reason.next_chunk().await);
     assert_eq!(id, "3");
     let object = json!({
         "apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "u-1",
     });
     assert_eq!(
-        (&told["type"], &told["reason"], &told["message"], &told["count"], &told["object"]),
+        (&event["type"], &event["reason"], &event["message"], &event["count"], &event["object"]),
         (
             &json!("Normal"),
             &json!("LoadBalancerBackendPoolUpdated"),
@@ -126,68 +125,68 @@ async fn h3_an_event_is_sent_complete_and_unwanted_ones_are_left_out() {
             &object
         )
     );
-    assert!(told["time"].is_string() && told["firstTime"].is_string(), "{told}");
-    assert_eq!(elsewhere.said().await.as_deref(), Some(ALIVE), "of nothing else");
+    assert!(event["time"].is_string() && event["firstTime"].is_string(), "{event}");
+    assert_eq!(elsewhere.next_chunk().await.as_deref(), Some(KEEP_ALIVE), "of nothing else");
 }
 
 #[tokio::test(start_paused = true)]
 async fn h3_a_stream_sends_a_sign_of_life_after_15_s_of_silence() {
-    let mut hall = Hall::new();
-    let mut reader = hall.reader(named("web")).expect("there is room");
+    let mut fixture = Fixture::new();
+    let mut reader = fixture.reader(named("web")).expect("there is room");
     let began = Instant::now();
-    hall.tell("mail", "LoadBalancerBackendPoolUpdated", 1);
-    assert_eq!(reader.said().await.as_deref(), Some(ALIVE));
+    fixture.publish("mail", "LoadBalancerBackendPoolUpdated", 1);
+    assert_eq!(reader.next_chunk().await.as_deref(), Some(KEEP_ALIVE));
     assert_eq!(began.elapsed().as_secs(), 15);
     tokio::time::advance(Duration::from_secs(10)).await;
-    hall.tell("web", "LoadBalancerBackendPoolUpdated", 1);
-    read(reader.said().await);
-    assert_eq!(reader.said().await.as_deref(), Some(ALIVE));
+    fixture.publish("web", "LoadBalancerBackendPoolUpdated", 1);
+    read(reader.next_chunk().await);
+    assert_eq!(reader.next_chunk().await.as_deref(), Some(KEEP_ALIVE));
     assert_eq!(began.elapsed().as_secs(), 40, "15 s after what was sent last");
 }
 
 #[tokio::test(start_paused = true)]
-async fn h3_who_is_slow_is_told_how_many_were_missed_and_hears_on() {
-    let mut hall = Hall::new();
-    let mut reader = hall.reader(Wanted::default()).expect("there is room");
+async fn h3_a_slow_client_gets_the_number_of_missed_events_and_goes_on() {
+    let mut fixture = Fixture::new();
+    let mut reader = fixture.reader(EventFilter::default()).expect("there is room");
     for count in 1..=300 {
-        hall.tell("web", "LoadBalancerBackendPoolUpdated", count);
+        fixture.publish("web", "LoadBalancerBackendPoolUpdated", count);
     }
-    let said = reader.said().await.expect("the stream goes on");
-    let data = said.strip_prefix("event: lagged\ndata: ").and_then(|said| said.strip_suffix("\n\n"));
+    let chunk = reader.next_chunk().await.expect("the stream goes on");
+    let data = chunk.strip_prefix("event: lagged\ndata: ").and_then(|chunk| chunk.strip_suffix("\n\n"));
     let lagged = serde_json::from_str(data.expect("the event `lagged`")).expect("JSON");
-    fits("Lagged", &lagged);
+    assert_schema("Lagged", &lagged);
     assert_eq!(lagged, json!({ "missed": 44 }));
-    assert_eq!(read(reader.said().await).0, "45");
+    assert_eq!(read(reader.next_chunk().await).0, "45");
 }
 
 #[tokio::test(start_paused = true)]
 async fn h3_a_stream_ends_with_the_process_and_after_10_min() {
-    let mut hall = Hall::new();
-    let mut reader = hall.reader(Wanted::default()).expect("there is room");
+    let mut fixture = Fixture::new();
+    let mut reader = fixture.reader(EventFilter::default()).expect("there is room");
     let began = Instant::now();
-    let mut signs = 0;
-    while let Some(said) = reader.said().await {
-        assert_eq!(said, ALIVE);
-        signs += 1;
+    let mut comments = 0;
+    while let Some(chunk) = reader.next_chunk().await {
+        assert_eq!(chunk, KEEP_ALIVE);
+        comments += 1;
     }
-    assert_eq!((began.elapsed().as_secs(), signs), (600, 39), "every 15 s, and the end at the last");
+    assert_eq!((began.elapsed().as_secs(), comments), (600, 39), "every 15 s, and the end at the last");
 
-    let mut reader = hall.reader(Wanted::default()).expect("there is room");
-    hall.tell("web", "LoadBalancerBackendPoolUpdated", 1);
+    let mut reader = fixture.reader(EventFilter::default()).expect("there is room");
+    fixture.publish("web", "LoadBalancerBackendPoolUpdated", 1);
     let began = Instant::now();
-    hall.ending.send_replace(true);
-    assert_eq!(reader.said().await, None, "though there is something to tell");
-    let mut late = hall.reader(Wanted::default()).expect("there is room");
-    assert_eq!(late.said().await, None);
+    fixture.stop.send_replace(true);
+    assert_eq!(reader.next_chunk().await, None, "although an event is waiting");
+    let mut late = fixture.reader(EventFilter::default()).expect("there is room");
+    assert_eq!(late.next_chunk().await, None);
     assert_eq!(began.elapsed().as_secs(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn h3_there_are_16_streams_and_an_ended_one_frees_its_place() {
-    let hall = Hall::new();
-    let mut all: Vec<Reader> =
-        (0..STREAMS).map(|_| hall.reader(Wanted::default()).expect("there is room")).collect();
-    assert!(hall.reader(Wanted::default()).is_none());
+async fn h3_at_most_16_streams_are_open_and_an_ended_one_does_not_count() {
+    let fixture = Fixture::new();
+    let mut all: Vec<EventReader> =
+        (0..MAX_STREAMS).map(|_| fixture.reader(EventFilter::default()).expect("there is room")).collect();
+    assert!(fixture.reader(EventFilter::default()).is_none());
     all.pop();
-    assert!(hall.reader(Wanted::default()).is_some());
+    assert!(fixture.reader(EventFilter::default()).is_some());
 }

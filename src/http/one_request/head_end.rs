@@ -37,7 +37,7 @@ impl HeadEnd {
 mod tests {
     use super::*;
 
-    /// Where the head ends in this text, read in two pieces.
+    /// Returns the end of the head in this text, which is read in two pieces.
     fn end(text: &str, cut: usize) -> Option<usize> {
         let mut end = HeadEnd::default();
         let (first, second) = text.as_bytes().split_at(cut);

@@ -3,7 +3,7 @@
 use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::{Ref, RefOr};
 
-use super::super::words::{self, Words as _, one_of};
+use super::super::enums::{self, ValueSet as _, one_of};
 
 /// Their schemas, by their names.
 pub(super) fn bodies() -> [(&'static str, RefOr<Schema>); 7] {
@@ -15,7 +15,7 @@ pub(super) fn bodies() -> [(&'static str, RefOr<Schema>); 7] {
     let with_reason = scopes().map(|scope| scope.into_iter().chain([reason()]).collect());
     let node = object(vec![scope("node"), ("name", name().into(), true)]);
     let release = OneOfBuilder::new().item(Ref::from_schema_name("Scope")).item(node);
-    let classes = words::GateClass::all().into_iter().map(Some).chain([None]);
+    let classes = enums::GateClass::all().into_iter().map(Some).chain([None]);
     let class = ObjectBuilder::new().schema_type(or_null()).enum_values(Some(classes));
     [
         ("Scope", any(scopes().to_vec()).into()),
@@ -23,7 +23,7 @@ pub(super) fn bodies() -> [(&'static str, RefOr<Schema>); 7] {
         ("ScopeWithReason", any(with_reason.to_vec()).into()),
         ("CompareBody", object(vec![("loadBalancer", name().schema_type(or_null()).into(), false)]).into()),
         ("OpenGatesBody", object(vec![("class", class.into(), false)]).into()),
-        ("LogLevelBody", object(vec![("level", one_of(&words::LogLevel::all(), ""), true)]).into()),
+        ("LogLevelBody", object(vec![("level", one_of(&enums::LogLevel::all(), ""), true)]).into()),
         ("NoKeys", object(Vec::new()).into()),
     ]
 }

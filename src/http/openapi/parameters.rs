@@ -4,8 +4,8 @@ use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::{Ref, RefOr, Required};
 
-use super::super::query::{PAGE, PAGE_MOST};
-use super::super::words;
+use super::super::enums;
+use super::super::query::{DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE};
 use super::schemas::Schemas;
 
 /// The reference to one of them.
@@ -18,8 +18,8 @@ pub(super) fn parameters(schemas: &mut Schemas) -> Vec<(String, RefOr<Parameter>
     let limit = ObjectBuilder::new()
         .schema_type(Type::Integer)
         .minimum(Some(1))
-        .maximum(Some(PAGE_MOST))
-        .default(Some(PAGE.into()));
+        .maximum(Some(MAX_PAGE_SIZE))
+        .default(Some(DEFAULT_PAGE_SIZE.into()));
     let sort = ObjectBuilder::new()
         .schema_type(Type::String)
         .enum_values(Some(["name", "verdict"]))
@@ -28,21 +28,21 @@ pub(super) fn parameters(schemas: &mut Schemas) -> Vec<(String, RefOr<Parameter>
         query("limit", "limit", "How many entries a page has at most.", limit),
         query("after", "after", "The `next` of the page before.", text()),
         query("ofLb", "lb", "A load balancer (case-insensitive).", text()),
-        query("state", "state", "A state of pools.", schemas.of::<words::PoolState>()),
+        query("state", "state", "A state of pools.", schemas.of::<enums::PoolState>()),
         query(
             "outOfSync",
             "outOfSync",
             "`true`: pools that are out of sync, or would be changed if they were not only compared; `false`: the others.",
             ObjectBuilder::new().schema_type(Type::Boolean),
         ),
-        query("verdict", "verdict", "What the verdict is about.", schemas.of::<words::VerdictReason>()),
+        query("verdict", "verdict", "What the verdict is about.", schemas.of::<enums::VerdictReason>()),
         query(
             "sort",
             "sort",
             "`verdict`: what is wrong most comes first, in the order of the verdict's reasons.",
             sort,
         ),
-        query("heldReason", "reason", "Why removals are held back.", schemas.of::<words::HeldReason>()),
+        query("heldReason", "reason", "Why removals are held back.", schemas.of::<enums::HeldReason>()),
         query(
             "containsPool",
             "contains",
@@ -50,10 +50,10 @@ pub(super) fn parameters(schemas: &mut Schemas) -> Vec<(String, RefOr<Parameter>
             text(),
         ),
         query("containsService", "contains", "A part of the name of a Service (case-insensitive).", text()),
-        query("nodeState", "state", "A state of nodes.", schemas.of::<words::NodeState>()),
+        query("nodeState", "state", "A state of nodes.", schemas.of::<enums::NodeState>()),
         query("containsNode", "contains", "A part of the name of a node (case-insensitive).", text()),
-        query("resourceType", "type", "The type of resources.", schemas.of::<words::ResourceType>()),
-        query("resourceState", "state", "A state of resources.", schemas.of::<words::ResourceState>()),
+        query("resourceType", "type", "The type of resources.", schemas.of::<enums::ResourceType>()),
+        query("resourceState", "state", "A state of resources.", schemas.of::<enums::ResourceState>()),
         query(
             "containsResource",
             "contains",

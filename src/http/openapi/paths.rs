@@ -8,12 +8,12 @@ use utoipa::openapi::{
 };
 
 use super::super::admin::{EffectiveConfig, HeldPools, OnePool};
-use super::super::events::{Lagged, ToldEvent};
+use super::super::enums;
+use super::super::events::{Lagged, StreamedEvent};
 use super::super::nodes::{NodeLine, OneNode};
 use super::super::post::{Attempting, Comparing, GatesOpened, LevelSet, Paused, Released, Resumed};
 use super::super::resources::Resources;
 use super::super::show::{Lane, OneService, PoolLine, ServiceLine, Status};
-use super::super::words;
 use super::parameters;
 use super::responses;
 use super::schemas::Schemas;
@@ -28,7 +28,7 @@ const AS_IT_IS: &str = "As it is.";
 /// What is said of the answer to most requests.
 const DONE: &str = "It is done, or begun where that takes time.";
 /// What is said of the stream of events.
-const STREAM: &str = "Server-sent events for 10 minutes at most: each has an increasing `id`, and a `ToldEvent` as its data; an \
+const STREAM: &str = "Server-sent events for 10 minutes at most: each has an increasing `id`, and a `StreamedEvent` as its data; an \
                       event `lagged` has a `Lagged`. A comment is sent after 15 s of silence.";
 
 /// All of them.
@@ -47,10 +47,10 @@ type Named = (&'static str, Operation);
 /// What stands for itself: the page, this document, the configuration and the events.
 fn own(schemas: &mut Schemas) -> [Named; 4] {
     let text = || ObjectBuilder::new().schema_type(Type::String);
-    let is_3_1 = words::one_of(&["3.1.0"], "");
+    let is_3_1 = enums::one_of(&["3.1.0"], "");
     let document = ObjectBuilder::new().property("openapi", is_3_1);
     let document = ["openapi", "info", "paths"].into_iter().fold(document, ObjectBuilder::required);
-    schemas.of::<ToldEvent>();
+    schemas.of::<StreamedEvent>();
     schemas.of::<Lagged>();
     [
         read(

@@ -3,8 +3,8 @@
 use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema, Type};
 use utoipa::openapi::{ContentBuilder, HeaderBuilder, Ref, RefOr, Response, ResponseBuilder};
 
+use super::super::enums;
 use super::super::problem::{Problem, ProblemAsOf, ProblemOfLeader, ProblemUntil};
-use super::super::words;
 use super::schemas::Schemas;
 
 /// The one with this status to what is read.
@@ -49,7 +49,7 @@ pub(super) fn responses(schemas: &mut Schemas) -> Vec<(String, RefOr<Response>)>
         let seconds = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1));
         HeaderBuilder::new().schema(Some(seconds)).description(Some("In seconds, where it ends by itself."))
     };
-    let bearer = HeaderBuilder::new().schema(Some(words::one_of(&["Bearer"], "")));
+    let bearer = HeaderBuilder::new().schema(Some(enums::one_of(&["Bearer"], "")));
     let methods = HeaderBuilder::new()
         .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
         .description(Some("The methods that it has."));

@@ -113,7 +113,7 @@ mod tests {
         counts: Counts,
     }
 
-    type Counts = crate::http::values::Counts<crate::http::words::GateClass>;
+    type Counts = crate::http::values::Counts<crate::http::enums::GateClass>;
 
     #[test]
     fn h3_answers_have_every_field_and_no_other() {

@@ -5,8 +5,8 @@ use model::view::{GateView, LaneView, LbView, SourceView};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::super::enums;
 use super::super::values::Seconds;
-use super::super::words;
 use super::Show;
 
 /// A kind of Kubernetes objects that the controller watches.
@@ -14,7 +14,7 @@ use super::Show;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Source<'a> {
     /// The kind.
-    kind: words::SourceKind,
+    kind: enums::SourceKind,
     /// What its watcher does, in one word.
     phase: &'static str,
     /// Whether the first list is complete.
@@ -56,7 +56,7 @@ pub(in crate::http) struct Lane<'a> {
     /// The pools that wait, in the order in which they would be granted.
     waiting: Vec<LaneWaiting>,
     /// Why it starts no write now, other than those of admin states alone. Null: it is open.
-    blocked_by: Option<words::BlockedBy>,
+    blocked_by: Option<enums::BlockedBy>,
     /// When it opens, in seconds. Null: it is open, or that is not known.
     blocked_for_seconds: Option<Seconds>,
     /// The fault for which its writes wait, with `breaker`. Null: there is none.
@@ -90,9 +90,9 @@ pub(super) struct LaneWaiting {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Gate {
     /// The class of requests.
-    class: words::GateClass,
+    class: enums::GateClass,
     /// Why no write starts: `throttled` or `budget`. Null: one may.
-    blocked_by: Option<words::BlockedBy>,
+    blocked_by: Option<enums::BlockedBy>,
     /// How long that lasts, in seconds. Null: one may start.
     blocked_for_seconds: Option<Seconds>,
     /// How many requests may be sent now.
@@ -106,7 +106,7 @@ impl Show {
     /// A source of facts.
     pub(super) fn source<'a>(&self, source: &'a SourceView) -> Source<'a> {
         Source {
-            kind: words::SourceKind(source.kind.resource()),
+            kind: enums::SourceKind(source.kind.resource()),
             phase: source.phase,
             synced: source.synced,
             objects: source.objects,
@@ -143,7 +143,7 @@ impl Show {
                 seconds: self.age(*since),
             }),
             waiting: waiting.collect(),
-            blocked_by: blocked.map(|blocked| words::BlockedBy(blocked.why.as_str())),
+            blocked_by: blocked.map(|blocked| enums::BlockedBy(blocked.why.as_str())),
             blocked_for_seconds: blocked.and_then(|blocked| blocked.until).map(|at| self.until(at)),
             fault: lane.fault.as_deref(),
         }
@@ -153,8 +153,8 @@ impl Show {
     pub(super) fn gate(&self, class: GateClass, gate: &GateView) -> Gate {
         let blocked = gate.blocked.filter(|blocked| blocked.applies(self.now));
         Gate {
-            class: words::GateClass(class.as_str()),
-            blocked_by: blocked.map(|blocked| words::BlockedBy(blocked.why.as_str())),
+            class: enums::GateClass(class.as_str()),
+            blocked_by: blocked.map(|blocked| enums::BlockedBy(blocked.why.as_str())),
             blocked_for_seconds: blocked.and_then(|blocked| blocked.until).map(|at| self.until(at)),
             budget_left: gate.tokens,
             budget: gate.capacity,

@@ -7,8 +7,8 @@ use model::view::{LeadershipView, PolicyView, SharedLeaseView};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::super::enums;
 use super::super::values::{Seconds, Time};
-use super::super::words;
 use super::{Show, wall};
 
 /// What ends that a pause cannot be read.
@@ -21,7 +21,7 @@ pub(super) struct Leadership<'a> {
     /// Who this process is.
     identity: &'a str,
     /// What this process is among its replicas.
-    role: words::Role,
+    role: enums::Role,
     /// How long it has had the role, in seconds.
     role_seconds: Seconds,
     /// Who holds the controller's own Lease, as last seen. Null: none, or not known.
@@ -39,13 +39,13 @@ pub(super) struct Leadership<'a> {
 #[serde(rename_all = "camelCase")]
 pub(super) struct SharedLease<'a> {
     /// What this process does with it.
-    state: words::SharedLeaseState,
+    state: enums::SharedLeaseState,
     /// How long it has been in that state, in seconds.
     state_seconds: Seconds,
     /// Who holds it, as last seen.
     holder: Option<&'a str>,
     /// Who that is.
-    whose: words::Whose,
+    whose: enums::Whose,
     /// How long the holder has had it, as far as this process has seen, in seconds. Null: no client holds it.
     holder_seconds: Option<Seconds>,
     /// When the state ends at the latest, in seconds. Null: it is not known.
@@ -75,7 +75,7 @@ pub(super) struct Pauses<'a> {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Pause<'a> {
     /// What it is of.
-    scope: words::PauseScope,
+    scope: enums::PauseScope,
     /// The pool or the Service. Null: everything.
     target: Option<String>,
     /// When it was made. Null: it was noted without a time that can be read.
@@ -105,7 +105,7 @@ impl Show {
     pub(super) fn leadership<'a>(&self, leadership: &'a LeadershipView) -> Leadership<'a> {
         Leadership {
             identity: &leadership.identity,
-            role: words::Role(leadership.role),
+            role: enums::Role(leadership.role),
             role_seconds: self.age(leadership.since),
             holder: leadership.holder.as_deref(),
             term: leadership.epoch.0,
@@ -117,10 +117,10 @@ impl Show {
     /// The shared Lease.
     pub(super) fn shared_lease<'a>(&self, lease: &'a SharedLeaseView) -> SharedLease<'a> {
         SharedLease {
-            state: words::SharedLeaseState(lease.state),
+            state: enums::SharedLeaseState(lease.state),
             state_seconds: self.age(lease.since),
             holder: lease.holder.as_deref(),
-            whose: words::Whose(lease.whose.as_str()),
+            whose: enums::Whose(lease.whose.as_str()),
             holder_seconds: lease.held_since.map(|at| self.age(at)),
             ends_in_seconds: lease.until.filter(|at| *at != Now::NEVER).map(|at| self.until(at)),
             wanted_seconds: lease.wanted_since.map(|at| self.age(at)),
@@ -149,7 +149,7 @@ impl Show {
             Scope::Node(name) => ("node", Some(name.to_string())),
         };
         Pause {
-            scope: words::PauseScope(scope),
+            scope: enums::PauseScope(scope),
             target,
             since: pause.since.and_then(wall),
             age_seconds: pause.since.map(|since| self.wall_age(since)),

@@ -12,9 +12,9 @@ use model::write_record::{self, MemberList, WriteRecord};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::super::enums;
 use super::super::values::{Address, Seconds, Time, addresses};
 use super::super::verdict::why;
-use super::super::words;
 use super::{Show, admin_state_word, family, pause, wall};
 
 /// A pool in a list.
@@ -26,7 +26,7 @@ pub(in crate::http) struct PoolLine<'a> {
     /// Its name.
     backend_pool: &'a str,
     /// Its state.
-    state: words::PoolState,
+    state: enums::PoolState,
     /// How long it has been in that state, in seconds.
     state_seconds: Seconds,
     /// The Services whose pool it is, as namespace/name. None for a pool of an xDS source.
@@ -48,7 +48,7 @@ pub(in crate::http) struct PoolLine<'a> {
     /// Whether it may have begun earlier: it was found then, by a look at the pool or by a new leader.
     out_of_sync_at_least: bool,
     /// Why it is not written now. Null: nothing is to be written, it is being written, or it is its turn.
-    blocked_by: Option<words::BlockedBy>,
+    blocked_by: Option<enums::BlockedBy>,
     /// When it may go on, in seconds. Null: not known.
     blocked_for_seconds: Option<Seconds>,
     /// What the last failure said, until an attempt succeeds.
@@ -69,7 +69,7 @@ pub(in crate::http) struct Pool<'a> {
     #[schema(inline)]
     line: PoolLine<'a>,
     /// The family of its members.
-    family: words::Family,
+    family: enums::Family,
     /// The nodes with endpoints that are left out, 100 at most for each Service.
     left_out: Vec<LeftOut<'a>>,
     /// What is wrong with the resources of its xDS source, else by which id the control plane knows us. Null: it has no
@@ -78,7 +78,7 @@ pub(in crate::http) struct Pool<'a> {
     /// What there is to know of how members were chosen of what the xDS source assigns. Null: it has no such source.
     remarks: Option<Vec<Remark>>,
     /// How what it must hold has reached the controller.
-    provenance: words::Provenance,
+    provenance: enums::Provenance,
     /// Its members.
     members: Members<'a>,
     /// When it was last read. Null: it was not.
@@ -108,7 +108,7 @@ struct Members<'a> {
     /// Those that it had when it was last read. Null: it was not.
     observed: Option<Vec<Address>>,
     /// The admin state of each observed member, by its address.
-    admin_states: Option<BTreeMap<String, words::EntryState>>,
+    admin_states: Option<BTreeMap<String, enums::EntryState>>,
     /// Those that it lacks. Null: it was not read.
     missing: Option<Vec<Address>>,
     /// Those that must be removed. Null: it was not read.
@@ -141,11 +141,11 @@ struct PoolWouldChange {
 #[serde(rename_all = "camelCase")]
 struct LastAttempt<'a> {
     /// How it ended.
-    outcome: words::Outcome,
+    outcome: enums::Outcome,
     /// When it ended.
     at: Option<Time>,
     /// What started it. Null: an attempt that was interrupted.
-    trigger: Option<words::Trigger>,
+    trigger: Option<enums::Trigger>,
     /// The Services whose pool it is, as namespace/name. None for a pool of an xDS source.
     services: Vec<String>,
     /// The members that it added.
@@ -184,11 +184,11 @@ struct ChangedMember<'a> {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Held {
     /// Why.
-    reason: words::HeldReason,
+    reason: enums::HeldReason,
     /// How long, in seconds.
     seconds: Seconds,
     /// What ends it.
-    waits_for: words::WaitsFor,
+    waits_for: enums::WaitsFor,
     /// When it ends by itself, or from when on a second read counts, in seconds. Null: it waits for facts.
     ends_in_seconds: Option<Seconds>,
     /// The members that stay meanwhile.
@@ -218,7 +218,7 @@ pub(in crate::http) struct HeldLine<'a> {
 #[serde(rename_all = "camelCase")]
 pub(in crate::http) struct Guards {
     /// `guards.mode`.
-    mode: words::GuardMode,
+    mode: enums::GuardMode,
     /// That all removals are held back, because too many pools would lose most of their members. Null: they are not.
     removals_stopped: Option<RemovalsStopped>,
     /// How long a second read has run, in seconds. Null: none runs.
@@ -240,7 +240,7 @@ struct RemovalsStopped {
 #[derive(Serialize, ToSchema)]
 pub(super) struct PausedBy<'a> {
     /// What it is.
-    scope: words::PausedByScope,
+    scope: enums::PausedByScope,
     /// The Service. Of a Service, for the scope `pool`: the pool. Null: everything, or the pool itself.
     target: Option<String>,
     /// Who made the pause. Null: it is not known, or it is no pause in the ConfigMap.
@@ -257,9 +257,9 @@ pub(super) struct LeftOut<'a> {
     /// The node.
     node: &'a str,
     /// The family of the pool.
-    family: words::Family,
+    family: enums::Family,
     /// The rule that leaves it out.
-    rule: words::LeftOutRule,
+    rule: enums::LeftOutRule,
     /// The rule in words.
     detail: String,
 }
@@ -268,7 +268,7 @@ pub(super) struct LeftOut<'a> {
 #[derive(Serialize, ToSchema)]
 struct Remark {
     /// What it is about.
-    reason: words::RemarkReason,
+    reason: enums::RemarkReason,
     /// What there is to know, in words.
     detail: String,
 }
@@ -280,7 +280,7 @@ impl Show {
         PoolLine {
             load_balancer: pool.pool.lb.as_str(),
             backend_pool: pool.pool.pool.as_str(),
-            state: words::PoolState(pool.state.as_str()),
+            state: enums::PoolState(pool.state.as_str()),
             state_seconds: self.age(pool.since),
             services: services(pool),
             source: filled_from(&pool.source),
@@ -291,7 +291,7 @@ impl Show {
             out_of_sync_seconds: pool.out_of_sync.map(|out| self.age(out.since)),
             provisioning_failed: pool.provisioning_failed,
             out_of_sync_at_least: pool.out_of_sync.is_some_and(|out| out.at_least),
-            blocked_by: blocked.map(|blocked| words::BlockedBy(blocked.why.as_str())),
+            blocked_by: blocked.map(|blocked| enums::BlockedBy(blocked.why.as_str())),
             blocked_for_seconds: blocked.and_then(|blocked| blocked.until).map(|at| self.until(at)),
             last_error: pool.last_error.as_deref(),
             why: why(pool, snapshot, self),
@@ -305,11 +305,11 @@ impl Show {
         let paused_by = pool.paused.iter().map(|by| paused_by(by, None, pause(snapshot, &pool.pool, by)));
         Pool {
             line: self.pool_line(pool, snapshot),
-            family: words::Family(family(pool.family)),
+            family: enums::Family(family(pool.family)),
             left_out: snapshot.left_out_of(pool).into_iter().map(left_out).collect(),
             note: pool.source.note().map(|note| &**note),
             remarks: remarks(&pool.source),
-            provenance: words::Provenance(pool.provenance.as_str()),
+            provenance: enums::Provenance(pool.provenance.as_str()),
             members: members(pool),
             observed_at: pool.observed_at.and_then(|at| self.time(at)),
             attempt: pool.attempt.map(|id| id.to_string()),
@@ -331,11 +331,11 @@ impl Show {
         let changed = |of: fn(&WriteRecord) -> &MemberList| changed_members(record.map(of));
         let services = record.into_iter().flat_map(|record| &record.services);
         LastAttempt {
-            outcome: words::Outcome(end.as_str()),
+            outcome: enums::Outcome(end.as_str()),
             at: self.time(*at),
             trigger: record
                 .and_then(|record| record.trigger)
-                .map(|trigger| words::Trigger(write_record::Trigger::as_str(trigger))),
+                .map(|trigger| enums::Trigger(write_record::Trigger::as_str(trigger))),
             services: services.map(ToString::to_string).collect(),
             added: changed(|record| &record.added),
             removed: changed(|record| &record.removed),
@@ -348,9 +348,9 @@ impl Show {
     /// A removal that is held back.
     pub(super) fn held(&self, held: &assignment::Held) -> Held {
         Held {
-            reason: words::HeldReason(held.reason.as_str()),
+            reason: enums::HeldReason(held.reason.as_str()),
             seconds: self.age(held.since),
-            waits_for: words::WaitsFor(held.waits.as_str()),
+            waits_for: enums::WaitsFor(held.waits.as_str()),
             ends_in_seconds: held.waits.earliest().map(|at| self.until(at)),
             members: addresses(&held.members),
         }
@@ -376,7 +376,7 @@ impl Show {
             of: stopped.of,
         });
         Guards {
-            mode: words::GuardMode(guards.mode.as_str()),
+            mode: enums::GuardMode(guards.mode.as_str()),
             removals_stopped: stopped,
             second_read_seconds: guards.reading_since.map(|at| self.age(at)),
         }
@@ -396,7 +396,7 @@ pub(super) fn paused_by<'a>(
 ) -> PausedBy<'a> {
     let target = by.service().map(ToString::to_string).or_else(|| pool.map(ToString::to_string));
     PausedBy {
-        scope: words::PausedByScope(by.as_str()),
+        scope: enums::PausedByScope(by.as_str()),
         target,
         by: pause.and_then(|pause| pause.by.as_deref()),
         since: pause.and_then(|pause| pause.since).and_then(wall),
@@ -408,8 +408,8 @@ pub(super) fn paused_by<'a>(
 pub(super) fn left_out(of: &LeftOutView) -> LeftOut<'_> {
     LeftOut {
         node: of.node.as_str(),
-        family: words::Family(family(of.family)),
-        rule: words::LeftOutRule(of.why.as_str()),
+        family: enums::Family(family(of.family)),
+        rule: enums::LeftOutRule(of.why.as_str()),
         detail: of.why.to_string(),
     }
 }
@@ -435,7 +435,7 @@ fn remarks(source: &Source) -> Option<Vec<Remark>> {
     };
     let shown = remarks
         .iter()
-        .map(|remark| Remark { reason: words::RemarkReason(remark.as_str()), detail: remark.to_string() });
+        .map(|remark| Remark { reason: enums::RemarkReason(remark.as_str()), detail: remark.to_string() });
     Some(shown.collect())
 }
 
@@ -458,9 +458,9 @@ fn members(pool: &PoolView) -> Members<'_> {
 }
 
 /// The admin state of each member.
-fn admin_states(pool: &PoolView, observed: &BTreeSet<IpAddr>) -> BTreeMap<String, words::EntryState> {
+fn admin_states(pool: &PoolView, observed: &BTreeSet<IpAddr>) -> BTreeMap<String, enums::EntryState> {
     let states = observed.iter().filter_map(|ip| Some((ip.to_string(), pool.admin_state(ip)?)));
-    states.map(|(ip, state)| (ip, words::EntryState(admin_state_word(state)))).collect()
+    states.map(|(ip, state)| (ip, enums::EntryState(admin_state_word(state)))).collect()
 }
 
 /// Members that a write changes: how many, and the first of them.

@@ -10,9 +10,9 @@ use model::view::{Candidacy, PoolView, ResourceView, ServiceView, Snapshot};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::super::enums;
 use super::super::values::SnapshotAge;
 use super::super::verdict::{verdict, verdict_reason};
-use super::super::words;
 use super::pools::{LeftOut, PausedBy, Pool, left_out, paused_by};
 use super::{Show, wished};
 
@@ -27,7 +27,7 @@ struct Service<'a> {
     /// Its UID.
     uid: &'a str,
     /// Whether it takes part, and if not, why.
-    candidacy: words::Candidacy,
+    candidacy: enums::Candidacy,
     /// Whether a pause of it or of one of its pools applies.
     paused: bool,
     /// All that keeps it from being written, in any of its pools.
@@ -58,7 +58,7 @@ pub(in crate::http) struct ServiceLine<'a> {
     /// Why it is, or is not, in its pool, in one sentence.
     verdict: String,
     /// What the verdict is about.
-    verdict_reason: words::VerdictReason,
+    verdict_reason: enums::VerdictReason,
 }
 
 /// One Service with its pools.
@@ -71,7 +71,7 @@ pub(in crate::http) struct OneService<'a> {
     /// Why it is, or is not, in its pool, in one sentence.
     verdict: String,
     /// What the verdict is about.
-    verdict_reason: words::VerdictReason,
+    verdict_reason: enums::VerdictReason,
     /// Its pools.
     pools: Vec<PoolOfService<'a>>,
 }
@@ -96,9 +96,9 @@ struct UnknownPool {
 #[serde(rename_all = "camelCase")]
 struct ServiceResource<'a> {
     /// The state.
-    state: words::ResourceState,
+    state: enums::ResourceState,
     /// The state, with whether the last good version is in use.
-    cache_state: words::CacheState,
+    cache_state: enums::CacheState,
     /// What is wrong. Null: nothing is.
     error: Option<ServiceResourceError<'a>>,
 }
@@ -107,7 +107,7 @@ struct ServiceResource<'a> {
 #[derive(Serialize, ToSchema)]
 struct ServiceResourceError<'a> {
     /// What kind of fault it is.
-    reason: words::ResourceReason,
+    reason: enums::ResourceReason,
     /// What is wrong, in words.
     message: &'a str,
 }
@@ -118,7 +118,7 @@ struct NotManageablePool {
     /// The pool.
     pool: String,
     /// Why, in one word.
-    reason: words::NotManageableReason,
+    reason: enums::NotManageableReason,
     /// Why, in words.
     detail: String,
 }
@@ -127,14 +127,14 @@ struct NotManageablePool {
 #[derive(Serialize, ToSchema)]
 pub(in crate::http) struct NotManageable {
     /// Why, in one word.
-    reason: words::ListedNotManageableReason,
+    reason: enums::ListedNotManageableReason,
     /// Why, in words.
     detail: String,
 }
 
 impl NotManageable {
     pub(in crate::http) fn of(why: &error::NotManageable) -> NotManageable {
-        NotManageable { reason: words::ListedNotManageableReason(why.label().0), detail: why.to_string() }
+        NotManageable { reason: enums::ListedNotManageableReason(why.label().0), detail: why.to_string() }
     }
 }
 
@@ -148,7 +148,7 @@ impl Show {
         ServiceLine {
             service: shown(service, snapshot),
             verdict: verdict(service, snapshot, self),
-            verdict_reason: words::VerdictReason(verdict_reason(service, snapshot).as_str()),
+            verdict_reason: enums::VerdictReason(verdict_reason(service, snapshot).as_str()),
         }
     }
 
@@ -166,7 +166,7 @@ impl Show {
             snapshot_age_seconds: self.snapshot_age(snapshot),
             service: shown(service, snapshot),
             verdict: verdict(service, snapshot, self),
-            verdict_reason: words::VerdictReason(verdict_reason(service, snapshot).as_str()),
+            verdict_reason: enums::VerdictReason(verdict_reason(service, snapshot).as_str()),
             pools: pools.collect(),
         }
     }
@@ -177,14 +177,14 @@ fn shown<'a>(service: &'a ServiceView, snapshot: &'a Snapshot) -> Service<'a> {
     let paused_by = service_paused_by(service, snapshot);
     let not_manageable = service.not_manageable.iter().map(|(pool, why)| NotManageablePool {
         pool: pool.to_string(),
-        reason: words::NotManageableReason(why.label().0),
+        reason: enums::NotManageableReason(why.label().0),
         detail: why.to_string(),
     });
     Service {
         namespace: &service.key.namespace,
         name: &service.key.name,
         uid: service.uid.as_str(),
-        candidacy: words::Candidacy(service.candidacy.as_str()),
+        candidacy: enums::Candidacy(service.candidacy.as_str()),
         paused: !paused_by.is_empty(),
         paused_by,
         endpoint_slices: service.slices,
@@ -223,10 +223,10 @@ fn service_paused_by<'a>(service: &ServiceView, snapshot: &'a Snapshot) -> Vec<P
 /// What is known of a Service's EndpointSlices, in the words of `/api/v1/resources`.
 fn resource(resource: &ResourceView) -> ServiceResource<'_> {
     ServiceResource {
-        state: words::ResourceState(resource.state.as_str()),
-        cache_state: words::CacheState(resource.state.cache_state(resource.is_cached).as_str()),
+        state: enums::ResourceState(resource.state.as_str()),
+        cache_state: enums::CacheState(resource.state.cache_state(resource.is_cached).as_str()),
         error: resource.error.as_ref().map(|(reason, message)| ServiceResourceError {
-            reason: words::ResourceReason(reason.as_str()),
+            reason: enums::ResourceReason(reason.as_str()),
             message,
         }),
     }

@@ -6,12 +6,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::super::About;
-use super::super::installation::ShownInstallation;
+use super::super::enums;
+use super::super::installation::InstallationStatus;
 use super::super::nodes::{AdminState, admin_state};
 use super::super::resources::{ControlPlanes, in_short};
 use super::super::values::{Counts, Seconds, SnapshotAge};
 use super::super::verdict::is_not_manageable;
-use super::super::words;
 use super::Show;
 use super::lanes::{Gate, Lane, LoadBalancer, Source};
 use super::leadership::{Leadership, Pauses, SharedLease};
@@ -28,13 +28,13 @@ pub(in crate::http) struct Status<'a> {
     /// The version of this program.
     version: &'static str,
     /// Which installation answers, and the names that commands for its operators need. Null: not known to the process.
-    installation: ShownInstallation<'a>,
+    installation: InstallationStatus<'a>,
     /// Whether nothing is written anywhere.
     dry_run: bool,
     /// Who leads. Null: it is not known yet.
     leadership: Option<Leadership<'a>>,
     /// The configured mode. Null: it is not known yet.
-    mode: Option<words::Mode>,
+    mode: Option<enums::Mode>,
     /// What operators have paused. Null: it is not known yet.
     pauses: Option<Pauses<'a>>,
     /// The Lease that is shared with the cloud-controller-manager. Null: it is not used, or not known yet.
@@ -81,7 +81,7 @@ struct Synced {
 }
 
 /// How many pools are in each state.
-type PoolStateCounts = Counts<words::PoolState>;
+type PoolStateCounts = Counts<enums::PoolState>;
 
 /// How many pools there are.
 #[derive(Serialize, ToSchema)]
@@ -157,10 +157,10 @@ impl<'a> Status<'a> {
         Status {
             snapshot_age_seconds: show.snapshot_age(snapshot),
             version: env!("CARGO_PKG_VERSION"),
-            installation: about.installation.shown(),
+            installation: about.installation.to_status(),
             dry_run: about.dry_run,
             leadership: snapshot.leadership.as_ref().map(|view| show.leadership(view)),
-            mode: snapshot.policy.as_ref().map(|view| words::Mode(view.mode.as_str())),
+            mode: snapshot.policy.as_ref().map(|view| enums::Mode(view.mode.as_str())),
             pauses: snapshot.policy.as_ref().map(|view| show.policy(view)),
             shared_lease: snapshot.shared_lease.as_ref().map(|view| show.shared_lease(view)),
             synced: Synced { lists: snapshot.synced.lists, discovery: snapshot.synced.discovery },

@@ -1,4 +1,4 @@
-//! What is made of the files of a certificate and its key.
+//! Loading and renewal of the files of a certificate and its key.
 
 use std::fs;
 
@@ -7,12 +7,12 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// What must never be told: the inner lines of a private key.
+/// Returns a line of the key, which no message may contain.
 fn secret_of(key: &str) -> &str {
     key.lines().nth(1).expect("a key in PEM has lines")
 }
 
-/// A certificate that ends in this year, and its key.
+/// Returns a certificate that ends in this year, and its key.
 fn pair(year: i32) -> (String, String) {
     let own = KeyPair::generate().expect("the random source works");
     let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
@@ -39,7 +39,7 @@ fn h2_an_unusable_pair_is_refused_by_its_key_and_file() {
     let wrong = one.0.lines().next().map(|first| format!("{first}\nAAAA\n-----END CERTIFICATE-----\n"));
     let encrypted = one.1.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
     let secret = secret_of(&one.1).to_owned();
-    for (content, key, file, why) in [
+    for (content, key, file, reason) in [
         (nothing(), "http.tls.certificate", "tls.crt", "holds no certificate in PEM"),
         (cut(), "http.tls.certificate", "tls.crt", "is no PEM that can be read"),
         (
@@ -61,16 +61,16 @@ fn h2_an_unusable_pair_is_refused_by_its_key_and_file() {
         let folder = folder();
         let path = folder.path().join(file);
         let refused = Certificate::read(files(&folder, &content)).err().expect("it cannot be used");
-        let told = format!("{refused:#}");
-        assert!(told.starts_with(&format!("{key}: {} {why}", path.display())), "{told}");
-        assert!(told.contains("; give the "), "with a remedy: {told}");
-        assert!(!told.contains(&secret), "without what is in the key");
+        let text = format!("{refused:#}");
+        assert!(text.starts_with(&format!("{key}: {} {reason}", path.display())), "{text}");
+        assert!(text.contains("; give the "), "with a remedy: {text}");
+        assert!(!text.contains(&secret), "without what is in the key");
     }
     let folder = folder();
     let files = files(&folder, &one);
     fs::remove_file(&files.key).expect("it was there");
-    let told = Certificate::read(files).err().expect("there is no key").to_string();
-    assert!(told.starts_with("http.tls.key: ") && told.contains("cannot be read (No such file"), "{told}");
+    let text = Certificate::read(files).err().expect("there is no key").to_string();
+    assert!(text.starts_with("http.tls.key: ") && text.contains("cannot be read (No such file"), "{text}");
 }
 
 #[test]
@@ -83,37 +83,37 @@ fn h2_each_file_counts_and_none_runs_into_the_other() {
 }
 
 #[test]
-fn h2_another_pair_is_shown_once_whole_and_a_broken_one_ignored() {
+fn h2_a_new_pair_is_used_once_complete_and_a_broken_one_ignored() {
     let (folder, first, second) = (folder(), pair(2040), pair(2050));
     let mut certificate = Certificate::read(files(&folder, &first)).expect("a pair");
     let provider = Arc::clone(&certificate.provider);
-    let shown = |certificate: &Certificate| certificate.shown.0.load().cert[0].to_vec();
+    let current = |certificate: &Certificate| certificate.current.0.load().cert[0].to_vec();
     let der = |pair: &(String, String)| {
         CertificateDer::from_pem_slice(pair.0.as_bytes()).expect("a certificate").to_vec()
     };
-    let look = |certificate: &mut Certificate| {
-        let found = certificate.files.look(&provider);
-        certificate.take(found);
+    let reload = |certificate: &mut Certificate| {
+        let found = certificate.files.load(&provider);
+        certificate.update(found);
     };
-    assert_eq!(shown(&certificate), der(&first));
+    assert_eq!(current(&certificate), der(&first));
     assert_eq!(certificate.expires.map(|at| at.to_string()).as_deref(), Some("2040-01-01T00:00:00Z"));
 
     // First the one file, then the other, as the operator copies them.
     fs::write(&certificate.files.certificate, &second.0).expect("written");
-    look(&mut certificate);
-    assert_eq!(shown(&certificate), der(&first));
+    reload(&mut certificate);
+    assert_eq!(current(&certificate), der(&first));
     fs::write(&certificate.files.key, &second.1).expect("written");
-    look(&mut certificate);
-    assert_eq!(shown(&certificate), der(&second));
+    reload(&mut certificate);
+    assert_eq!(current(&certificate), der(&second));
     assert_eq!(certificate.expires.map(|at| at.to_string()).as_deref(), Some("2050-01-01T00:00:00Z"));
 
     fs::remove_file(&certificate.files.certificate).expect("it was there");
-    look(&mut certificate);
-    assert_eq!(shown(&certificate), der(&second));
+    reload(&mut certificate);
+    assert_eq!(current(&certificate), der(&second));
 }
 
 #[test]
-fn h2_tls_is_spoken_in_two_versions_and_no_session_is_taken_up_again() {
+fn h2_tls_has_two_versions_and_no_session_resumption() {
     let folder = folder();
     let certificate = Certificate::read(files(&folder, &pair(2040))).expect("a pair");
     let config = certificate.server_config().expect("the library speaks TLS");

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// A server that answers each request with an empty object, and its address.
+/// Returns a server that answers each request with an empty object, and its address.
 async fn server() -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has free ports");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));

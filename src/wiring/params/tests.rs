@@ -1,4 +1,4 @@
-//! What the keys of both files become in the machines.
+//! The keys of both files reach the parameters of the machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -99,7 +99,7 @@ fn w7_w8_replicas_compete_for_one_lease_and_share_the_other() {
     assert_eq!(&*lease.holder, "azure-backend-pool-controller");
     assert_eq!((lease.max_hold, lease.min_off), (Duration::from_secs(7), Duration::from_secs(9)));
     assert!(lease.bypass_for_drain);
-    let Places { own, shared } = leases(&config);
+    let LeaseNames { own, shared } = leases(&config);
     assert_eq!(own.to_string(), "pools/ours");
     assert_eq!(shared.to_string(), "kube-system/aks-managed-resource-locker");
 }
@@ -131,7 +131,7 @@ fn n4_the_cloud_configuration_switches_the_admin_state_off() {
     let (_, dry) = of("", "", true);
     assert_eq!((dry.admin_state.role, dry.admin_state.storage), (Role::On, RecordStorage::Nothing));
     let restoring = Restoring { pins: Arc::new(Pins::default()), pauses: true, named: false };
-    for machines in [of("", "", true).1.comparing(), of("", "", false).1.restoring(&restoring)] {
+    for machines in [of("", "", true).1.for_comparison(), of("", "", false).1.restoring(&restoring)] {
         assert_eq!(machines.admin_state.role, Role::Silent);
     }
 }

@@ -68,7 +68,7 @@ impl Grant {
             return SECRET_MISSED.to_owned();
         }
         let dot = if self.group.is_empty() { "" } else { "." };
-        let mut said = format!("our account may not {} {}{dot}{}", self.verb, self.resource, self.group);
+        let mut said = format!("the account may not {} {}{dot}{}", self.verb, self.resource, self.group);
         if let Some(namespace) = &self.namespace {
             said.push_str(&format!(" in {namespace} ({}", self.name.as_deref().unwrap_or_default()));
         }

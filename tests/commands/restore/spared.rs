@@ -31,25 +31,23 @@ async fn g2_a_pool_that_would_have_no_member_is_left_alone_without_a_flag() {
 
     let ended = bench.run("restore", &[&file, "--yes"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    let loss = format!(
-        "warning: of the {all} nodes that endpoints are on it holds {all}, and would hold 0, and no traffic"
-    );
+    let loss =
+        format!("warning: of the {all} nodes with endpoints it has {all}, and would have 0, and no traffic");
     assert!(says(&ended, &starved, &loss), "{ended:?}");
     assert!(line(&ended, &starved).contains("pass --allow-unserved"), "{ended:?}");
-    let gain =
-        format!("of the {} nodes that endpoints are on it holds 0, and will hold", other.members.len());
+    let gain = format!("of the {} nodes with endpoints it has 0, and will have", other.members.len());
     assert!(says(&ended, &other, &gain) && line(&ended, &other) == "restored", "{ended:?}");
     assert!(is_restored(&bench, &starved).await && is_restored(&bench, &other).await);
     assert_eq!(bench.puts().len(), 1);
 
     let ended = bench.run("restore", &[&file, "--yes", "--allow-unserved"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(says(&ended, &starved, "will hold 0, and no traffic will be served"), "{ended:?}");
+    assert!(says(&ended, &starved, "will have 0, and no traffic will be served"), "{ended:?}");
     assert!(is_restored(&bench, &starving).await, "{ended:?}");
 
     let ended = bench.run("restore", &[&file, "--dry-run"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(says(&ended, &starved, "it holds 0, so no traffic is served"), "in sync is not all: {ended:?}");
+    assert!(says(&ended, &starved, "it has 0, so no traffic is served"), "in sync is not all: {ended:?}");
     assert!(ended.stdout.contains("everything is paused since 2") && ended.stdout.contains("by restore"));
 }
 
@@ -93,7 +91,7 @@ async fn d1_g6_paused_pools_are_left_alone_unless_they_are_named() {
         ended.stdout.contains("1 pools would be written, 2 are in sync, 3 are left as they are"),
         "{ended:?}"
     );
-    assert!(ended.stdout.contains("warning: pause.of-what of our ConfigMap"), "{ended:?}");
+    assert!(ended.stdout.contains("warning: the key pause.of-what of our ConfigMap"), "{ended:?}");
     bench.nothing_was_written().await;
 
     let ended = bench.run("restore", &[&file, "--yes", "--leave-unpaused"]).await;

@@ -1,5 +1,5 @@
-//! Decodes Nodes: addresses, taints, readiness, why a node is left out (D5), its virtual machine (N2), and the
-//! condition that announces an eviction (N1).
+//! Decodes Nodes: addresses, taints, readiness, the rule that excludes the node from pools (D5), its virtual machine
+//! (N2), and the condition that announces an eviction (N1).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -111,9 +111,9 @@ pub(super) fn node(object: &[u8], wall: Timestamp) -> Result<NodeObject, Arc<str
 fn preempt(conditions: &[Condition<'_>], wall: Timestamp) -> Option<Preempt> {
     let notices = conditions.iter().filter_map(|condition| {
         let message = condition.message.as_deref().unwrap_or_default();
-        let in_words = says_preempt(message);
+        let is_in_message = says_preempt(message);
         let at = time(condition.last_transition_time.as_deref());
-        (in_words || condition.kind == PREEMPTION).then_some(((in_words, at), message))
+        (is_in_message || condition.kind == PREEMPTION).then_some(((is_in_message, at), message))
     });
     let ((_, at), message) = notices.max_by_key(|(rank, _)| *rank)?;
     Some(Preempt {

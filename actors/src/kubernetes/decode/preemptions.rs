@@ -14,7 +14,7 @@ use super::{Meta, named, safe_text, time, unreadable, version, wall_of};
 
 /// Reason of these Events.
 const REASON: &str = "PreemptScheduled";
-/// How far the clock of the notice's author may be ahead of ours.
+/// Maximum time that the clock of the notice's author may be ahead of ours.
 const AHEAD: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
@@ -79,7 +79,7 @@ pub(super) fn preemption(object: &[u8], wall: Timestamp) -> Result<PreemptionObj
         return Err(Arc::from("involvedObject names no Node"));
     }
     if raw.reason.as_deref() != Some(REASON) {
-        return Err(Arc::from("reason is another than PreemptScheduled"));
+        return Err(Arc::from("reason is not PreemptScheduled"));
     }
     let message = raw.message.as_deref().unwrap_or_default();
     let at = raw.at();

@@ -32,7 +32,7 @@ fn d1_a_service_is_read_with_policy_families_pause_and_labels() {
 }
 
 #[test]
-fn d3_a_service_is_internal_where_the_annotation_says_true() {
+fn d3_a_service_is_internal_if_the_annotation_is_true() {
     for (value, expected) in [("true", true), ("false", false), ("True", false), ("", false)] {
         let text = format!(
             r#"{{"metadata":{{"name":"a","namespace":"b","uid":"u",
@@ -71,9 +71,9 @@ fn d4_absent_conditions_count_as_the_api_says() {
     let Object::Slice(slice) = object(Kind::EndpointSlices, text) else { panic!("not a slice") };
     assert_eq!(slice.service, Some(ServiceKey::new("shop", "web")));
     assert_eq!(slice.trigger_age, Some(Duration::from_secs(2)));
-    let seen: Vec<_> =
+    let found: Vec<_> =
         slice.endpoints.iter().map(|e| (e.node.is_some(), e.ready, e.serving, e.terminating)).collect();
-    assert_eq!(seen, [(true, true, true, false), (true, false, false, true), (false, true, true, false)]);
+    assert_eq!(found, [(true, true, true, false), (true, false, false, true), (false, true, true, false)]);
 }
 
 #[test]
@@ -133,11 +133,11 @@ fn d5_a_node_is_left_out_by_label_or_taint_and_not_by_being_not_ready() {
     let doomed = node("{}", doomed, "True");
     assert_eq!(doomed.left_out, Some(LeftOut::ToBeDeleted));
     let [taint] = &doomed.taints[..] else { panic!("one taint") };
-    let shown = [&*taint.key, &*taint.value, &*taint.effect];
-    assert_eq!(shown, ["ToBeDeletedByClusterAutoscaler", "1", "NoSchedule"]);
+    let fields = [&*taint.key, &*taint.value, &*taint.effect];
+    assert_eq!(fields, ["ToBeDeletedByClusterAutoscaler", "1", "NoSchedule"]);
 }
 
-/// The time of arrival minus these seconds.
+/// Returns the time of arrival minus these seconds.
 fn ago(seconds: i64) -> String {
     (wall() - jiff::SignedDuration::from_secs(seconds)).to_string()
 }
@@ -213,7 +213,7 @@ fn preemption_of(event: &Value) -> Arc<PreemptionObject> {
     event
 }
 
-/// An Event as the API server has it.
+/// Returns an Event as the API server has it.
 fn event(message: &str, times: &Value) -> Value {
     let mut event = build::node_event("n1.17a", "n1", "PreemptScheduled", message, "2026-01-02T03:04:05Z");
     event["metadata"]["uid"] = "e-1".into();
@@ -303,7 +303,7 @@ fn an_undecodable_object_is_isolated_and_named() {
     assert!(error.contains("invalid type"), "{error}");
 }
 
-/// What an undecodable object still yields: its key, its owner and its version.
+/// Returns the key, the owner and the version, which are known even of an undecodable object.
 fn named(kind: Kind, metadata: &str) -> (Option<ObjectKey>, Owner, Option<String>) {
     let text =
         format!(r#"{{"type":"ADDED","object":{{"metadata":{metadata},"spec":7,"status":7,"endpoints":7}}}}"#);
@@ -394,7 +394,7 @@ fn a_deletion_needs_no_more_than_the_name() {
 }
 
 #[test]
-fn q2_a_deleted_slice_tells_whose_it_was() {
+fn q2_a_deleted_slice_has_its_owner() {
     let meta = r#"{"name":"web-1","namespace":"shop","labels":{"kubernetes.io/service-name":"web"}}"#;
     let text = format!(r#"{{"type":"DELETED","object":{{"metadata":{meta}}}}}"#);
     let deleted = line(Kind::EndpointSlices, text.as_bytes(), wall());
@@ -448,14 +448,14 @@ fn every_recorded_watch_event_is_decoded() {
         let skipped = writeln!(std::io::stderr(), "skipped: no recorded watch at {path}");
         return assert!(skipped.is_ok());
     };
-    let mut seen = 0;
+    let mut count = 0;
     for text in recorded.lines().filter(|text| !text.trim().is_empty()) {
-        seen += 1;
+        count += 1;
         let read = line(Kind::EndpointSlices, text.as_bytes(), wall());
         let good = matches!(read, Line::Object(_) | Line::Deleted { .. } | Line::Bookmark { .. });
-        assert!(good, "line {seen}: {read:?}");
+        assert!(good, "line {count}: {read:?}");
     }
-    assert!(seen > 100, "only {seen} events");
+    assert!(count > 100, "only {count} events");
 }
 
 proptest::proptest! {
@@ -470,7 +470,7 @@ proptest::proptest! {
     }
 
     #[test]
-    fn no_json_in_the_place_of_an_object_makes_the_decoder_panic(
+    fn no_json_instead_of_an_object_makes_the_decoder_panic(
         value in "(null|true|7|\"x\"|\\[\\]|\\{\\}|\\{\"metadata\":(null|\\[\\]|\\{\"name\":(7|\"a\")\\})\\})",
         event in "(ADDED|MODIFIED|DELETED|BOOKMARK|ERROR|OTHER)",
     ) {

@@ -5,12 +5,12 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-fn place() -> Place {
-    Place { namespace: "pools".into(), name: "controller".into() }
+fn deployment() -> NamespacedName {
+    NamespacedName { namespace: "pools".into(), name: "controller".into() }
 }
 
 /// Starts a server that gives one answer; returns the first line of the request and the decoded answer.
-async fn asked(status: u16, body: &str) -> (String, Result<Arc<str>, Failure>) {
+async fn exchange(status: u16, body: &str) -> (String, Result<Arc<str>, Failure>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
     let length = body.len();
@@ -29,27 +29,30 @@ async fn asked(status: u16, body: &str) -> (String, Result<Arc<str>, Failure>) {
     });
     let mut config = kube::Config::new(format!("http://{address}").parse().expect("a URI"));
     config.default_retry = false;
-    let found = ask(&Client::try_from(config).expect("a client"), &place()).await;
+    let found = request(&Client::try_from(config).expect("a client"), &deployment()).await;
     (server.await.expect("the server has answered"), found)
 }
 
 #[tokio::test]
 async fn x2_e1_the_uid_of_the_deployment_is_read_by_one_get() {
     let body = r#"{"kind": "Deployment", "metadata": {"name": "controller", "uid": "d-1"}, "spec": {}}"#;
-    let (line, found) = asked(200, body).await;
+    let (line, found) = exchange(200, body).await;
     assert_eq!(line, "GET /apis/apps/v1/namespaces/pools/deployments/controller HTTP/1.1");
     assert_eq!(found, Ok("d-1".into()));
 }
 
 #[tokio::test]
-async fn x2_e1_why_there_is_no_uid_is_told_apart() {
-    assert_eq!(asked(404, "{}").await.1, Err(Failure::Absent));
+async fn x2_e1_failures_are_absent_denied_or_other() {
+    assert_eq!(exchange(404, "{}").await.1, Err(Failure::Absent));
     for status in [401, 403] {
-        let (_, found) = asked(status, r#"{"message": "deployments.apps is forbidden"}"#).await;
-        assert!(matches!(&found, Err(Failure::Denied(why)) if why.contains("is forbidden")), "{found:?}");
+        let (_, found) = exchange(status, r#"{"message": "deployments.apps is forbidden"}"#).await;
+        assert!(
+            matches!(&found, Err(Failure::Denied(reason)) if reason.contains("is forbidden")),
+            "{found:?}"
+        );
     }
     for (status, body) in [(500, "{}"), (429, ""), (200, "{}"), (200, "no JSON"), (204, "")] {
-        let (_, found) = asked(status, body).await;
+        let (_, found) = exchange(status, body).await;
         assert!(matches!(found, Err(Failure::Other(_))), "{status} {body}: {found:?}");
     }
 }
@@ -61,7 +64,7 @@ fn e1_the_deployment_is_named_by_both_variables_or_not_at_all() {
         "POD_NAMESPACE" => Some("pools".to_owned()),
         _ => None,
     };
-    assert_eq!(named(variables), Some(place()));
+    assert_eq!(named(variables), Some(deployment()));
     for missing in ["DEPLOYMENT_NAME", "POD_NAMESPACE"] {
         assert_eq!(named(|name| variables(name).filter(|_| name != missing)), None);
         assert_eq!(

@@ -11,7 +11,7 @@ use model::machine::Now;
 use model::object::ResourceVersion;
 use serde_json::{Map, Value, json};
 
-use super::Place;
+use super::NamespacedName;
 use crate::clock::Clock;
 use crate::kubernetes::sanitize::safe_text;
 
@@ -27,7 +27,7 @@ const PREVIOUS_HOLDER: &str = "aks-managed-resource-locker-previous-holder";
 /// A Lease as the API server sent it, or a new one.
 pub(super) struct LeaseDocument(Map<String, Value>);
 
-/// Why JSON is not a usable Lease.
+/// Reason for which JSON is not a usable Lease.
 #[derive(Debug, thiserror::Error)]
 #[error("{field}: expected {expected}, found {found}")]
 pub(super) struct Unusable {
@@ -57,9 +57,10 @@ pub(super) fn facts(lease: LeaseName, value: Value, clock: Clock) -> Result<Leas
         }
     };
     // A negative number counts as missing; the API's type ends at 2³¹.
-    let seconds = whole(spec, "leaseDurationSeconds", "spec.leaseDurationSeconds")?.filter(|all| *all >= 0);
+    let seconds =
+        whole_number(spec, "leaseDurationSeconds", "spec.leaseDurationSeconds")?.filter(|all| *all >= 0);
     let seconds = seconds.map(|all| all.min(i32::MAX.into()).unsigned_abs());
-    let transitions = whole(spec, "leaseTransitions", "spec.leaseTransitions")?.unwrap_or(0);
+    let transitions = whole_number(spec, "leaseTransitions", "spec.leaseTransitions")?.unwrap_or(0);
     let renewed: Option<Timestamp> = spec["renewTime"].as_str().and_then(|text| text.parse().ok());
     let ago = |renewed: Timestamp| {
         Duration::try_from(clock.wall().duration_since(renewed)).unwrap_or(Duration::ZERO)
@@ -87,7 +88,7 @@ pub(super) fn facts(lease: LeaseName, value: Value, clock: Clock) -> Result<Leas
 fn unusable(field: &'static str, expected: &'static str, found: &Value) -> Unusable {
     let found = match found {
         Value::Null => "nothing",
-        Value::Bool(_) => "a switch",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
         Value::String(text) if text.is_empty() => "an empty text",
         Value::String(_) => "a text",
@@ -97,8 +98,8 @@ fn unusable(field: &'static str, expected: &'static str, found: &Value) -> Unusa
     Unusable { field, expected, found: found.to_owned() }
 }
 
-/// A whole number; one that is too large for its type is clamped.
-fn whole(spec: &Value, key: &str, field: &'static str) -> Result<Option<i64>, Unusable> {
+/// Parses a whole number, and clamps one that is too large for its type.
+fn whole_number(spec: &Value, key: &str, field: &'static str) -> Result<Option<i64>, Unusable> {
     match &spec[key] {
         Value::Null => Ok(None),
         Value::Number(number) => match number.as_i64() {
@@ -127,10 +128,10 @@ fn gates(annotations: &Value, clock: Clock) -> GateTimes {
 
 impl LeaseDocument {
     /// Creates the document of a Lease that does not exist yet.
-    pub(super) fn new(place: &Place) -> LeaseDocument {
+    pub(super) fn new(name: &NamespacedName) -> LeaseDocument {
         let body = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": { "name": &*place.name, "namespace": &*place.namespace },
+            "metadata": { "name": &*name.name, "namespace": &*name.namespace },
         });
         let Value::Object(body) = body else { unreachable!("it is written as an object") };
         LeaseDocument(body)
@@ -138,10 +139,10 @@ impl LeaseDocument {
 
     /// Returns the edited document as the body of a request that is sent now.
     pub(super) fn edited(&self, edit: &LeaseEdit, clock: Clock) -> Vec<u8> {
-        let mut whole = self.0.clone();
+        let mut document = self.0.clone();
         // The API's MicroTime has exactly six digits.
         let now = format!("{:.6}", clock.wall());
-        let spec = object(&mut whole, "spec");
+        let spec = object(&mut document, "spec");
         spec.insert("holderIdentity".to_owned(), edit.holder.as_deref().unwrap_or_default().into());
         spec.insert("leaseDurationSeconds".to_owned(), edit.duration.as_secs().max(1).into());
         if edit.acquired {
@@ -154,7 +155,7 @@ impl LeaseDocument {
             spec.insert("leaseTransitions".to_owned(), after.into());
         }
         if edit.previous_holder.is_some() || edit.gates.is_some() || edit.out_of_sync.is_some() {
-            let annotations = object(object(&mut whole, "metadata"), "annotations");
+            let annotations = object(object(&mut document, "metadata"), "annotations");
             if let Some(previous) = &edit.previous_holder {
                 annotations.insert(PREVIOUS_HOLDER.to_owned(), (&**previous).into());
             }
@@ -166,24 +167,24 @@ impl LeaseDocument {
                 set_out_of_sync(annotations, pools, clock);
             }
         }
-        Value::Object(whole).to_string().into_bytes()
+        Value::Object(document).to_string().into_bytes()
     }
 }
 
 /// Reads the pools that are recorded as out of sync, without invalid entries.
 fn out_of_sync(annotations: &Value, clock: Clock) -> OutOfSyncTimes {
     let text = annotations[OUT_OF_SYNC].as_str().unwrap_or("{}");
-    let Ok(noted) = serde_json::from_str::<Map<String, Value>>(text) else {
+    let Ok(recorded) = serde_json::from_str::<Map<String, Value>>(text) else {
         tracing::info!(annotation = OUT_OF_SYNC, value = %safe_text(text), "an annotation of our Lease is no JSON object");
         return OutOfSyncTimes::default();
     };
-    let late = |(pool, since): (&String, &Value)| {
+    let parse = |(pool, since): (&String, &Value)| {
         let (lb, pool) = pool.split_once('/')?;
         let since: Timestamp = since.as_str()?.parse().ok()?;
         let ago = Duration::try_from(clock.wall().duration_since(since)).ok()?;
         Some((PoolId::new(LbName::new(lb), PoolName::new(pool)), clock.now().minus(ago)))
     };
-    Arc::new(noted.iter().filter_map(late).collect())
+    Arc::new(recorded.iter().filter_map(parse).collect())
 }
 
 /// Records the pools that are out of sync, or that there are none.
@@ -193,9 +194,9 @@ fn set_out_of_sync(annotations: &mut Map<String, Value>, pools: &OutOfSyncTimes,
         return;
     }
     let time = |since: &Now| Value::from(format!("{:.3}", clock.timestamp_of(*since)));
-    let noted: Map<String, Value> =
+    let recorded: Map<String, Value> =
         pools.iter().map(|(pool, since)| (pool.to_string(), time(since))).collect();
-    annotations.insert(OUT_OF_SYNC.to_owned(), Value::Object(noted).to_string().into());
+    annotations.insert(OUT_OF_SYNC.to_owned(), Value::Object(recorded).to_string().into());
 }
 
 /// Records the end of a closed gate, or that the gate is open.
@@ -212,8 +213,8 @@ fn set_gate(annotations: &mut Map<String, Value>, key: &str, until: Option<Now>,
 }
 
 /// Returns the object at a key; replaces a value of another type.
-fn object<'a>(whole: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
-    let value = whole.entry(key).or_insert(Value::Null);
+fn object<'a>(document: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
+    let value = document.entry(key).or_insert(Value::Null);
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }

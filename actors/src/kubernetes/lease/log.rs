@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::lease::{LeaseAnswer, LeaseAsk, LeaseEdit, LeaseName};
 use model::object::RequestFailure;
 
-use super::Place;
+use super::NamespacedName;
 
 /// A request, in the detail that matters to operators.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,7 +24,7 @@ pub(in crate::kubernetes) enum LeaseRequestKind {
 }
 
 impl LeaseRequestKind {
-    /// The kind of request, as operators read it.
+    /// Returns the kind of request for log lines.
     fn kind(&self) -> &'static str {
         match self {
             LeaseRequestKind::Read => "read",
@@ -49,27 +49,27 @@ impl From<&LeaseAsk> for LeaseRequestKind {
     }
 }
 
-/// What was logged about one Lease so far.
+/// State of the log lines about one Lease.
 #[derive(Default)]
 pub(in crate::kubernetes) struct LeaseLog {
-    /// The holder identity with which this process has it.
-    ours: Option<Arc<str>>,
-    troubles: Troubles,
+    /// Identity with which this process holds the Lease; `None` if it does not hold it.
+    held_as: Option<Arc<str>>,
+    failures: FailureStates,
 }
 
-/// What blocks each kind of request: success of one does not clear the others.
+/// Logged failures of each kind of request: success of one does not clear the others.
 #[derive(Default)]
-struct Troubles {
-    reads: Trouble,
-    writes: Trouble,
-    watches: Trouble,
+struct FailureStates {
+    reads: FailureState,
+    writes: FailureState,
+    watches: FailureState,
     /// Failed watches in a row.
     failed_watches: u32,
 }
 
-/// What blocks a kind of request.
+/// The logged failure of a kind of request.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Trouble {
+enum FailureState {
     #[default]
     Nothing,
     Denied,
@@ -80,7 +80,7 @@ impl LeaseLog {
     /// Records a request. A Lease that is being released does not count as lost, whichever request shows it first.
     pub(in crate::kubernetes) fn record_request(&mut self, request: &LeaseRequestKind) {
         if *request == LeaseRequestKind::Release {
-            self.ours = None;
+            self.held_as = None;
         }
     }
 
@@ -88,60 +88,60 @@ impl LeaseLog {
     pub(in crate::kubernetes) fn record_answer(
         &mut self,
         lease: LeaseName,
-        place: &Place,
+        name: &NamespacedName,
         request: &LeaseRequestKind,
         answer: &LeaseAnswer,
     ) {
-        if let Some(change) = self.troubles.change(request, answer) {
-            log_change(place, request, &change);
+        if let Some(change) = self.failures.change(request, answer) {
+            log_change(name, request, &change);
         }
         match answer {
             LeaseAnswer::Seen(facts) => {
                 match request {
                     LeaseRequestKind::Acquire(holder) => {
-                        self.ours = Some(Arc::clone(holder));
+                        self.held_as = Some(Arc::clone(holder));
                         match lease {
-                            LeaseName::Own => tracing::info!(lease = %place, %holder, "took the Lease"),
+                            LeaseName::Own => tracing::info!(lease = %name, %holder, "took the Lease"),
                             // Taken and released with every few writes.
-                            LeaseName::Shared => tracing::debug!(lease = %place, %holder, "took the Lease"),
+                            LeaseName::Shared => tracing::debug!(lease = %name, %holder, "took the Lease"),
                         }
                     }
                     LeaseRequestKind::Release => match lease {
-                        LeaseName::Own => tracing::info!(lease = %place, "released the Lease"),
-                        LeaseName::Shared => tracing::debug!(lease = %place, "released the Lease"),
+                        LeaseName::Own => tracing::info!(lease = %name, "released the Lease"),
+                        LeaseName::Shared => tracing::debug!(lease = %name, "released the Lease"),
                     },
                     LeaseRequestKind::Read | LeaseRequestKind::Renew | LeaseRequestKind::Watch => {
-                        self.compare(place, facts.holder.as_deref());
+                        self.compare(name, facts.holder.as_deref());
                     }
                 }
             }
-            LeaseAnswer::Absent => self.compare(place, None),
+            LeaseAnswer::Absent => self.compare(name, None),
             LeaseAnswer::Conflict | LeaseAnswer::Unchanged | LeaseAnswer::Failed(_) => {}
         }
     }
 
-    fn compare(&mut self, place: &Place, holder: Option<&str>) {
-        if self.ours.is_some() && self.ours.as_deref() != holder {
-            self.ours = None;
+    fn compare(&mut self, name: &NamespacedName, holder: Option<&str>) {
+        if self.held_as.is_some() && self.held_as.as_deref() != holder {
+            self.held_as = None;
             let holder = holder.unwrap_or("none");
-            tracing::info!(lease = %place, holder, "lost the Lease");
+            tracing::info!(lease = %name, holder, "lost the Lease");
         }
     }
 }
 
 /// A change in the state of failing requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum TroubleChange {
-    /// They succeed again.
+enum FailureChange {
+    /// The requests succeed again.
     Recovered,
-    /// They are denied.
+    /// The requests are denied.
     Denied(Arc<str>),
-    /// They fail.
+    /// The requests fail.
     Failing(Arc<str>),
 }
 
-impl Troubles {
-    fn of(&mut self, request: &LeaseRequestKind) -> &mut Trouble {
+impl FailureStates {
+    fn of(&mut self, request: &LeaseRequestKind) -> &mut FailureState {
         match request {
             LeaseRequestKind::Read => &mut self.reads,
             LeaseRequestKind::Acquire(_) | LeaseRequestKind::Renew | LeaseRequestKind::Release => {
@@ -152,49 +152,51 @@ impl Troubles {
     }
 
     /// Returns the change that this answer brings, if it was not logged yet.
-    fn change(&mut self, request: &LeaseRequestKind, answer: &LeaseAnswer) -> Option<TroubleChange> {
+    fn change(&mut self, request: &LeaseRequestKind, answer: &LeaseAnswer) -> Option<FailureChange> {
         // A watch may break; the Lease is read then.
         let is_first = *request == LeaseRequestKind::Watch && {
             let failed = matches!(answer, LeaseAnswer::Failed(_));
             self.failed_watches = if failed { self.failed_watches.saturating_add(1) } else { 0 };
             self.failed_watches == 1
         };
-        let trouble = self.of(request);
+        let state = self.of(request);
         match answer {
             LeaseAnswer::Seen(_) | LeaseAnswer::Absent | LeaseAnswer::Conflict | LeaseAnswer::Unchanged => {
-                (std::mem::take(trouble) != Trouble::Nothing).then_some(TroubleChange::Recovered)
+                (std::mem::take(state) != FailureState::Nothing).then_some(FailureChange::Recovered)
             }
-            LeaseAnswer::Failed(RequestFailure::Denied(why)) if *trouble != Trouble::Denied => {
-                *trouble = Trouble::Denied;
-                Some(TroubleChange::Denied(Arc::clone(why)))
+            LeaseAnswer::Failed(RequestFailure::Denied(reason)) if *state != FailureState::Denied => {
+                *state = FailureState::Denied;
+                Some(FailureChange::Denied(Arc::clone(reason)))
             }
-            LeaseAnswer::Failed(RequestFailure::Other(why)) if *trouble == Trouble::Nothing && !is_first => {
-                *trouble = Trouble::Failing;
-                Some(TroubleChange::Failing(Arc::clone(why)))
+            LeaseAnswer::Failed(RequestFailure::Other(reason))
+                if *state == FailureState::Nothing && !is_first =>
+            {
+                *state = FailureState::Failing;
+                Some(FailureChange::Failing(Arc::clone(reason)))
             }
-            LeaseAnswer::Failed(RequestFailure::Denied(why) | RequestFailure::Other(why)) => {
-                tracing::debug!(asked = ?request, %why, "a request about a Lease failed");
+            LeaseAnswer::Failed(RequestFailure::Denied(reason) | RequestFailure::Other(reason)) => {
+                tracing::debug!(?request, %reason, "a request about a Lease failed");
                 None
             }
         }
     }
 }
 
-fn log_change(place: &Place, request: &LeaseRequestKind, change: &TroubleChange) {
+fn log_change(name: &NamespacedName, request: &LeaseRequestKind, change: &FailureChange) {
     let request = request.kind();
     match change {
-        TroubleChange::Recovered => {
-            tracing::info!(lease = %place, request, "the Lease can be read and written again")
+        FailureChange::Recovered => {
+            tracing::info!(lease = %name, request, "the Lease can be read and written again")
         }
-        TroubleChange::Denied(why) => {
+        FailureChange::Denied(reason) => {
             let remedy = "let the service account get, create, update and watch this Lease; nothing is written \
                           to Azure without it";
-            tracing::warn!(lease = %place, request, %why, remedy, "the API server refuses a Lease");
+            tracing::warn!(lease = %name, request, %reason, remedy, "the API server refuses a Lease");
         }
-        TroubleChange::Failing(why) => {
+        FailureChange::Failing(reason) => {
             let remedy = "no answer: check that the API server is up and reachable; HTTP 404: check that the namespace of \
-                          this Lease exists; else see why; it is tried again";
-            tracing::warn!(lease = %place, request, %why, remedy, "a Lease cannot be read or written");
+                          this Lease exists; otherwise see the reason; the request is repeated";
+            tracing::warn!(lease = %name, request, %reason, remedy, "a Lease cannot be read or written");
         }
     }
 }
@@ -204,41 +206,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn w8_what_is_denied_is_told_once_though_other_requests_succeed() {
-        let mut troubles = Troubles::default();
-        let why: Arc<str> = Arc::from("HTTP 403");
-        let denied = LeaseAnswer::Failed(RequestFailure::Denied(Arc::clone(&why)));
-        let failing = LeaseAnswer::Failed(RequestFailure::Other(Arc::clone(&why)));
+    fn w8_a_denial_is_logged_once_even_if_other_requests_succeed() {
+        let mut failures = FailureStates::default();
+        let reason: Arc<str> = Arc::from("HTTP 403");
+        let denied = LeaseAnswer::Failed(RequestFailure::Denied(Arc::clone(&reason)));
+        let failing = LeaseAnswer::Failed(RequestFailure::Other(Arc::clone(&reason)));
         for request in [LeaseRequestKind::Watch, LeaseRequestKind::Renew] {
-            assert_eq!(troubles.change(&request, &denied), Some(TroubleChange::Denied(Arc::clone(&why))));
+            assert_eq!(failures.change(&request, &denied), Some(FailureChange::Denied(Arc::clone(&reason))));
             for _ in 0..3 {
-                assert_eq!(troubles.change(&LeaseRequestKind::Read, &LeaseAnswer::Absent), None);
-                assert_eq!(troubles.change(&request, &denied), None);
+                assert_eq!(failures.change(&LeaseRequestKind::Read, &LeaseAnswer::Absent), None);
+                assert_eq!(failures.change(&request, &denied), None);
             }
         }
         assert_eq!(
-            troubles.change(&LeaseRequestKind::Acquire(Arc::from("us")), &LeaseAnswer::Conflict),
-            Some(TroubleChange::Recovered)
+            failures.change(&LeaseRequestKind::Acquire(Arc::from("us")), &LeaseAnswer::Conflict),
+            Some(FailureChange::Recovered)
         );
         assert_eq!(
-            troubles.change(&LeaseRequestKind::Release, &failing),
-            Some(TroubleChange::Failing(Arc::clone(&why)))
+            failures.change(&LeaseRequestKind::Release, &failing),
+            Some(FailureChange::Failing(Arc::clone(&reason)))
         );
-        assert_eq!(troubles.change(&LeaseRequestKind::Renew, &failing), None);
+        assert_eq!(failures.change(&LeaseRequestKind::Renew, &failing), None);
         assert_eq!(
-            troubles.change(&LeaseRequestKind::Watch, &LeaseAnswer::Unchanged),
-            Some(TroubleChange::Recovered)
+            failures.change(&LeaseRequestKind::Watch, &LeaseAnswer::Unchanged),
+            Some(FailureChange::Recovered)
         );
-        assert_eq!(troubles.change(&LeaseRequestKind::Watch, &failing), None, "a watch may break off");
-        assert_eq!(troubles.change(&LeaseRequestKind::Read, &LeaseAnswer::Absent), None);
+        assert_eq!(failures.change(&LeaseRequestKind::Watch, &failing), None, "a watch may break off");
+        assert_eq!(failures.change(&LeaseRequestKind::Read, &LeaseAnswer::Absent), None);
         assert_eq!(
-            troubles.change(&LeaseRequestKind::Watch, &failing),
-            Some(TroubleChange::Failing(Arc::clone(&why)))
+            failures.change(&LeaseRequestKind::Watch, &failing),
+            Some(FailureChange::Failing(Arc::clone(&reason)))
         );
-        assert_eq!(troubles.change(&LeaseRequestKind::Watch, &failing), None, "once");
+        assert_eq!(failures.change(&LeaseRequestKind::Watch, &failing), None, "once");
         assert_eq!(
-            troubles.change(&LeaseRequestKind::Watch, &LeaseAnswer::Unchanged),
-            Some(TroubleChange::Recovered)
+            failures.change(&LeaseRequestKind::Watch, &LeaseAnswer::Unchanged),
+            Some(FailureChange::Recovered)
         );
     }
 }

@@ -17,19 +17,19 @@ use super::Requests;
 use super::document::{LeaseDocument, facts};
 use crate::azure::Effects;
 use crate::clock::Clock;
-use crate::kubernetes::exchange::{Exchange, Kind, Place};
+use crate::kubernetes::exchange::{Exchange, Kind, NamespacedName};
 use crate::kubernetes::raw;
 
 const NAME: &str = "aks-managed-resource-locker";
 
-fn place() -> Place {
-    Place { namespace: Arc::from("kube-system"), name: Arc::from(NAME) }
+fn lease_name() -> NamespacedName {
+    NamespacedName { namespace: Arc::from("kube-system"), name: Arc::from(NAME) }
 }
 
 fn requests(url: &str, effects: Effects) -> Requests {
     let config = kube::Config::new(url.parse().unwrap());
     let client = Client::try_from(config).unwrap();
-    let exchange = Exchange { client, effects, kind: Kind::Lease, place: place() };
+    let exchange = Exchange { client, effects, kind: Kind::Lease, name: lease_name() };
     Requests { exchange, clock: Clock::start(), lease: LeaseName::Own }
 }
 
@@ -51,16 +51,16 @@ fn edit(holder: Option<&str>) -> LeaseEdit {
     }
 }
 
-fn seen(answer: LeaseAnswer) -> Arc<LeaseFacts> {
+fn facts_of(answer: LeaseAnswer) -> Arc<LeaseFacts> {
     let LeaseAnswer::Seen(facts) = answer else { panic!("expected a state, not {answer:?}") };
     facts
 }
 
 fn failed(answer: LeaseAnswer) -> String {
-    let LeaseAnswer::Failed(RequestFailure::Other(why)) = answer else {
+    let LeaseAnswer::Failed(RequestFailure::Other(reason)) = answer else {
         panic!("expected a failure, not {answer:?}")
     };
-    why.to_string()
+    reason.to_string()
 }
 
 async fn stored(fakes: &Fakes) -> Option<Value> {
@@ -68,32 +68,32 @@ async fn stored(fakes: &Fakes) -> Option<Value> {
 }
 
 #[tokio::test]
-async fn w8_a_lease_is_made_kept_and_released_and_only_the_newest_is_replaced() {
+async fn w8_a_lease_is_created_renewed_and_released_at_its_newest_version() {
     let (fakes, requests) = stage().await;
-    assert!(matches!(requests.carry_out(LeaseAsk::Get).await, LeaseAnswer::Absent));
+    assert!(matches!(requests.execute(LeaseAsk::Get).await, LeaseAnswer::Absent));
     let taken = LeaseEdit { acquired: true, ..edit(Some("us")) };
-    let made = seen(requests.carry_out(LeaseAsk::Create(taken.clone())).await);
+    let made = facts_of(requests.execute(LeaseAsk::Create(taken.clone())).await);
     assert_eq!((made.holder.as_deref(), made.duration), (Some("us"), Some(Duration::from_secs(45))));
     assert!(made.renewed_ago.is_some_and(|ago| ago < Duration::from_secs(60)));
-    assert!(matches!(requests.carry_out(LeaseAsk::Create(taken)).await, LeaseAnswer::Conflict));
+    assert!(matches!(requests.execute(LeaseAsk::Create(taken)).await, LeaseAnswer::Conflict));
 
     let renewal = LeaseAsk::Replace(Arc::clone(&made), edit(Some("us")));
-    let renewed = seen(requests.carry_out(renewal.clone()).await);
+    let renewed = facts_of(requests.execute(renewal.clone()).await);
     assert_ne!(renewed.version, made.version);
-    assert!(matches!(requests.carry_out(renewal).await, LeaseAnswer::Conflict));
+    assert!(matches!(requests.execute(renewal).await, LeaseAnswer::Conflict));
 
     let release = LeaseEdit { duration: Duration::from_secs(1), ..edit(None) };
-    let released = seen(requests.carry_out(LeaseAsk::Replace(renewed, release.clone())).await);
+    let released = facts_of(requests.execute(LeaseAsk::Replace(renewed, release.clone())).await);
     assert_eq!((released.holder.as_deref(), released.duration), (None, Some(Duration::from_secs(1))));
-    assert_eq!(seen(requests.carry_out(LeaseAsk::Get).await).version, released.version);
+    assert_eq!(facts_of(requests.execute(LeaseAsk::Get).await).version, released.version);
 
     assert!(fakes.delete(Resource::Leases, "kube-system", NAME).await);
-    let gone = requests.carry_out(LeaseAsk::Replace(released, release)).await;
+    let gone = requests.execute(LeaseAsk::Replace(released, release)).await;
     assert!(matches!(gone, LeaseAnswer::Absent | LeaseAnswer::Conflict), "{gone:?}");
 }
 
 #[tokio::test]
-async fn w7_what_others_wrote_into_a_lease_survives_a_replacement() {
+async fn w7_unknown_fields_of_a_lease_survive_a_replacement() {
     let (fakes, requests) = stage().await;
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -107,7 +107,7 @@ async fn w7_what_others_wrote_into_a_lease_survives_a_replacement() {
         },
     });
     fakes.apply(vec![lease]).await.unwrap();
-    let before = seen(requests.carry_out(LeaseAsk::Get).await);
+    let before = facts_of(requests.execute(LeaseAsk::Get).await);
     assert_eq!((before.holder.as_deref(), before.transitions), (None, 6));
     let take = LeaseEdit {
         acquired: true,
@@ -115,7 +115,7 @@ async fn w7_what_others_wrote_into_a_lease_survives_a_replacement() {
         previous_holder: Some(Arc::from("us")),
         ..edit(Some("us"))
     };
-    let after = seen(requests.carry_out(LeaseAsk::Replace(before, take)).await);
+    let after = facts_of(requests.execute(LeaseAsk::Replace(before, take)).await);
     assert_eq!(after.transitions, 7);
     let stored = stored(&fakes).await.unwrap();
     let metadata = &stored["metadata"];
@@ -130,23 +130,23 @@ async fn w7_what_others_wrote_into_a_lease_survives_a_replacement() {
 #[tokio::test]
 async fn w8_a_release_is_seen_while_other_requests_go_on() {
     let (_fakes, requests) = stage().await;
-    let made = seen(requests.carry_out(LeaseAsk::Create(edit(Some("them")))).await);
+    let made = facts_of(requests.execute(LeaseAsk::Create(edit(Some("them")))).await);
     let waiting = requests.clone();
     let version = made.version.clone();
     let waiter =
         tokio::spawn(
-            async move { waiting.carry_out(LeaseAsk::Await(version, Duration::from_secs(300))).await },
+            async move { waiting.execute(LeaseAsk::Await(version, Duration::from_secs(300))).await },
         );
-    let released = seen(requests.carry_out(LeaseAsk::Replace(made, edit(None))).await);
-    let result = seen(waiter.await.unwrap());
+    let released = facts_of(requests.execute(LeaseAsk::Replace(made, edit(None))).await);
+    let result = facts_of(waiter.await.unwrap());
     assert_eq!((result.holder.as_deref(), &result.version), (None, &released.version));
 }
 
 #[tokio::test]
-async fn w7_a_lease_that_nobody_has_written_for_long_is_watched_all_the_same() {
+async fn w7_a_lease_without_recent_writes_can_be_watched() {
     let (fakes, requests) = stage().await;
-    let old = seen(requests.carry_out(LeaseAsk::Create(edit(None))).await);
-    let made = seen(requests.carry_out(LeaseAsk::Replace(Arc::clone(&old), edit(Some("them")))).await);
+    let old = facts_of(requests.execute(LeaseAsk::Create(edit(None))).await);
+    let made = facts_of(requests.execute(LeaseAsk::Replace(Arc::clone(&old), edit(Some("them")))).await);
     // The server keeps no change from before this moment.
     fakes
         .apply(vec![json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n" } })])
@@ -154,49 +154,49 @@ async fn w7_a_lease_that_nobody_has_written_for_long_is_watched_all_the_same() {
         .unwrap();
     fakes.plant(|model| model.compact()).await;
     let second = LeaseAsk::Await(made.version.clone(), Duration::from_secs(1));
-    assert!(matches!(requests.carry_out(second).await, LeaseAnswer::Unchanged));
+    assert!(matches!(requests.execute(second).await, LeaseAnswer::Unchanged));
 
     let waiting = requests.clone();
     let ask = LeaseAsk::Await(made.version.clone(), Duration::from_secs(300));
-    let waiter = tokio::spawn(async move { waiting.carry_out(ask).await });
-    let released = seen(requests.carry_out(LeaseAsk::Replace(made, edit(None))).await);
-    assert_eq!(seen(waiter.await.unwrap()).version, released.version);
+    let waiter = tokio::spawn(async move { waiting.execute(ask).await });
+    let released = facts_of(requests.execute(LeaseAsk::Replace(made, edit(None))).await);
+    assert_eq!(facts_of(waiter.await.unwrap()).version, released.version);
 
     let missed = LeaseAsk::Await(old.version.clone(), Duration::from_secs(300));
-    assert_eq!(seen(requests.carry_out(missed).await).version, released.version, "the newest, at once");
+    assert_eq!(facts_of(requests.execute(missed).await).version, released.version, "the newest, at once");
 }
 
 #[tokio::test]
-async fn w8_a_refusal_by_access_control_is_told_apart_from_trouble() {
+async fn w8_a_denial_is_distinct_from_other_failures() {
     let (fakes, requests) = stage().await;
     fakes.plant(|model| model.forbid(Resource::Leases)).await;
     let version = ResourceVersion("1".into());
     for ask in [LeaseAsk::Get, LeaseAsk::Create(edit(None)), LeaseAsk::Await(version, Duration::from_secs(1))]
     {
-        let answer = requests.carry_out(ask).await;
-        let LeaseAnswer::Failed(RequestFailure::Denied(why)) = answer else { panic!("{answer:?}") };
-        assert!(why.contains("HTTP 403") && why.contains("leases"), "{why}");
+        let answer = requests.execute(ask).await;
+        let LeaseAnswer::Failed(RequestFailure::Denied(reason)) = answer else { panic!("{answer:?}") };
+        assert!(reason.contains("HTTP 403") && reason.contains("leases"), "{reason}");
     }
     fakes.plant(|model| model.permit(Resource::Leases)).await;
     fakes.plant(|model| model.down(true)).await;
-    failed(requests.carry_out(LeaseAsk::Get).await);
+    failed(requests.execute(LeaseAsk::Get).await);
 }
 
 #[tokio::test]
 async fn c4_a_dry_run_writes_no_lease() {
     let (fakes, carried) = stage().await;
     let withheld = requests(&fakes.kubernetes_url, Effects::Withheld);
-    failed(withheld.carry_out(LeaseAsk::Create(edit(Some("us")))).await);
+    failed(withheld.execute(LeaseAsk::Create(edit(Some("us")))).await);
     assert_eq!(stored(&fakes).await, None);
-    let made = seen(carried.carry_out(LeaseAsk::Create(edit(Some("them")))).await);
-    failed(withheld.carry_out(LeaseAsk::Replace(made, edit(Some("us")))).await);
+    let made = facts_of(carried.execute(LeaseAsk::Create(edit(Some("them")))).await);
+    failed(withheld.execute(LeaseAsk::Replace(made, edit(Some("us")))).await);
     assert_eq!(stored(&fakes).await.unwrap()["spec"]["holderIdentity"], "them");
-    assert_eq!(seen(withheld.carry_out(LeaseAsk::Get).await).holder.as_deref(), Some("them"));
+    assert_eq!(facts_of(withheld.execute(LeaseAsk::Get).await).holder.as_deref(), Some("them"));
 }
 
-/// Requests to a server that answers each with these bytes, and closes the connection unless `goes_on`.
-async fn against(answer: String, goes_on: bool) -> Requests {
-    let url = raw::serve(move |_| answer.clone(), goes_on).await;
+/// Requests to a server that answers each with these bytes, and closes the connection unless `keep_open`.
+async fn against(answer: String, keep_open: bool) -> Requests {
+    let url = raw::serve(move |_| answer.clone(), keep_open).await;
     requests(&url, Effects::Carried)
 }
 
@@ -204,16 +204,16 @@ async fn watched(lines: &[Value]) -> LeaseAnswer {
     let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n";
     let ask = LeaseAsk::Await(ResourceVersion("7".into()), Duration::from_secs(300));
-    against(format!("{head}{body}"), false).await.carry_out(ask).await
+    against(format!("{head}{body}"), false).await.execute(ask).await
 }
 
 #[tokio::test]
-async fn w8_a_watch_answers_with_its_first_event_that_says_something() {
+async fn w8_a_watch_answers_with_its_first_meaningful_event() {
     let lease = json!({ "metadata": { "resourceVersion": "9" }, "spec": { "holderIdentity": "them" } });
     let modified = json!({ "type": "MODIFIED", "object": lease });
     let bookmark = json!({ "type": "BOOKMARK", "object": { "metadata": { "resourceVersion": "8" } } });
-    assert_eq!(&*seen(watched(&[bookmark.clone(), modified.clone()]).await).version.0, "9");
-    assert_eq!(&*seen(watched(&[modified]).await).version.0, "9");
+    assert_eq!(&*facts_of(watched(&[bookmark.clone(), modified.clone()]).await).version.0, "9");
+    assert_eq!(&*facts_of(watched(&[modified]).await).version.0, "9");
     assert!(matches!(watched(&[json!({ "type": "DELETED", "object": lease })]).await, LeaseAnswer::Absent));
     let error = failed(watched(&[bookmark]).await);
     assert_eq!(error, "the watch ended without a line about the Lease");
@@ -228,7 +228,7 @@ async fn w8_a_watch_answers_with_its_first_event_that_says_something() {
 async fn an_empty_watch_is_a_failure() {
     for answer in raw::EMPTY {
         let ask = LeaseAsk::Await(ResourceVersion("7".into()), Duration::from_secs(300));
-        failed(against(answer.to_owned(), false).await.carry_out(ask).await);
+        failed(against(answer.to_owned(), false).await.execute(ask).await);
     }
 }
 
@@ -237,9 +237,9 @@ fn watch_event(kind: &str, version: u32) -> Value {
 }
 
 #[tokio::test]
-async fn w8_a_watch_skips_the_known_state_and_tells_an_older_final_one() {
+async fn w8_a_watch_skips_the_known_state_and_reports_an_older_final_one() {
     let answer = watched(&[watch_event("ADDED", 7), watch_event("MODIFIED", 9)]).await;
-    assert_eq!(&*seen(answer).version.0, "9");
+    assert_eq!(&*facts_of(answer).version.0, "9");
     assert!(matches!(watched(&[watch_event("ADDED", 7)]).await, LeaseAnswer::Unchanged));
     assert!(matches!(
         watched(&[watch_event("ADDED", 7), watch_event("DELETED", 8)]).await,
@@ -252,9 +252,9 @@ async fn w8_a_watch_skips_the_known_state_and_tells_an_older_final_one() {
     ));
     let answer =
         watched(&[watch_event("ADDED", 5), watch_event("MODIFIED", 6), watch_event("MODIFIED", 8)]).await;
-    assert_eq!(&*seen(answer).version.0, "8");
+    assert_eq!(&*facts_of(answer).version.0, "8");
     // Storage that was restored from a backup.
-    assert_eq!(&*seen(watched(&[watch_event("ADDED", 6)]).await).version.0, "6");
+    assert_eq!(&*facts_of(watched(&[watch_event("ADDED", 6)]).await).version.0, "6");
 }
 
 #[tokio::test(start_paused = true)]
@@ -262,11 +262,11 @@ async fn w8_a_watch_that_stays_open_without_the_known_state_ends_soon() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n";
     let ask = LeaseAsk::Await(ResourceVersion("7".into()), Duration::from_secs(300));
     let began = tokio::time::Instant::now();
-    let error = failed(against(head.to_owned(), true).await.carry_out(ask.clone()).await);
+    let error = failed(against(head.to_owned(), true).await.execute(ask.clone()).await);
     assert!(error.contains("not begun with the Lease"), "{error}");
     assert!(began.elapsed() <= Duration::from_secs(6), "{:?}", began.elapsed());
     let older = format!("{head}{}\n", watch_event("ADDED", 6));
-    assert_eq!(&*seen(against(older, true).await.carry_out(ask).await).version.0, "6");
+    assert_eq!(&*facts_of(against(older, true).await.execute(ask).await).version.0, "6");
     assert!(began.elapsed() <= Duration::from_secs(9), "{:?}", began.elapsed());
 }
 
@@ -274,18 +274,18 @@ async fn w8_a_watch_that_stays_open_without_the_known_state_ends_soon() {
 async fn w8_no_request_lasts_longer_than_its_time() {
     let began = tokio::time::Instant::now();
     for ask in [LeaseAsk::Get, LeaseAsk::Create(edit(Some("us")))] {
-        failed(against(String::new(), true).await.carry_out(ask).await);
+        failed(against(String::new(), true).await.execute(ask).await);
     }
     assert!(began.elapsed() <= 2 * GIVE_UP_AFTER, "{:?}", began.elapsed());
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n".to_owned();
     let ask = LeaseAsk::Await(ResourceVersion("7".into()), Duration::from_secs(30));
     let before = began.elapsed();
-    failed(against(head, true).await.carry_out(ask).await);
+    failed(against(head, true).await.execute(ask).await);
     assert!(began.elapsed() - before <= Duration::from_secs(33), "{:?}", began.elapsed() - before);
     // A refusal with an endless body is recognised by its status.
     let head = "HTTP/1.1 403 Forbidden\r\ncontent-length: 9\r\n\r\n".to_owned();
     let (ask, before) = (LeaseAsk::Await(ResourceVersion("7".into()), Duration::ZERO), began.elapsed());
-    let refused = against(head, true).await.carry_out(ask).await;
+    let refused = against(head, true).await.execute(ask).await;
     assert!(matches!(refused, LeaseAnswer::Failed(RequestFailure::Denied(_))), "{refused:?}");
     assert!(began.elapsed() - before < WATCH_MARGIN, "{:?}", began.elapsed() - before);
 }
@@ -296,7 +296,7 @@ fn decoded(spec: &Value) -> LeaseFacts {
 }
 
 #[test]
-fn w8_a_lease_that_says_little_or_nonsense_is_read_as_far_as_it_goes() {
+fn w8_missing_and_invalid_fields_of_a_lease_are_ignored() {
     for spec in [json!(null), json!({}), json!({ "holderIdentity": "", "renewTime": "yesterday" })] {
         let facts = decoded(&spec);
         assert_eq!(
@@ -321,7 +321,7 @@ fn w8_a_lease_that_says_little_or_nonsense_is_read_as_far_as_it_goes() {
 }
 
 #[test]
-fn w8_what_is_no_lease_is_refused_by_the_name_of_its_field() {
+fn w8_an_unusable_lease_is_refused_with_the_name_of_its_field() {
     let refused =
         |value: Value| facts(LeaseName::Own, value, Clock::start()).map(drop).unwrap_err().to_string();
     let with = |spec: Value| json!({ "metadata": { "resourceVersion": "5" }, "spec": spec });
@@ -349,14 +349,14 @@ fn w8_what_is_no_lease_is_refused_by_the_name_of_its_field() {
 
 fn recorded(gates: GateTimes, clock: Clock) -> Value {
     let edit = LeaseEdit { gates: Some(gates), ..edit(Some("us")) };
-    let body = LeaseDocument::new(&place()).edited(&edit, clock);
+    let body = LeaseDocument::new(&lease_name()).edited(&edit, clock);
     let mut lease: Value = serde_json::from_slice(&body).unwrap();
     lease["metadata"]["resourceVersion"] = "5".into();
     lease
 }
 
 #[test]
-fn w8_gate_times_come_back_as_the_moments_that_they_were() {
+fn w8_gate_times_survive_a_round_trip() {
     let clock = Clock::start();
     let until = clock.now().plus(Duration::from_secs(100));
     let lease = recorded(GateTimes { reads_until: Some(until), writes_until: None }, clock);
@@ -369,19 +369,19 @@ fn w8_gate_times_come_back_as_the_moments_that_they_were() {
     assert_eq!(read.gates.writes_until, None);
     assert_eq!(facts(LeaseName::Shared, lease, clock).unwrap().gates, GateTimes::default());
 
-    let seen = LeaseEdit { gates: Some(GateTimes::default()), ..edit(None) };
-    let again = read.document.get::<LeaseDocument>().unwrap().edited(&seen, clock);
+    let facts_of = LeaseEdit { gates: Some(GateTimes::default()), ..edit(None) };
+    let again = read.document.get::<LeaseDocument>().unwrap().edited(&facts_of, clock);
     let again: Value = serde_json::from_slice(&again).unwrap();
     assert_eq!(again["metadata"]["annotations"], json!({}), "an open gate is no longer noted");
 }
 
 #[test]
-fn pools_out_of_sync_come_back_since_the_moments_that_they_were() {
+fn out_of_sync_times_survive_a_round_trip() {
     let clock = Clock::start();
     let pool = PoolId::new(LbName::new("lb"), PoolName::new("shop-web"));
     let since = clock.now().minus(Duration::from_secs(900));
     let edit = LeaseEdit { out_of_sync: Some(Arc::new([(pool.clone(), since)].into())), ..edit(Some("us")) };
-    let body = LeaseDocument::new(&place()).edited(&edit, clock);
+    let body = LeaseDocument::new(&lease_name()).edited(&edit, clock);
     let mut lease: Value = serde_json::from_slice(&body).unwrap();
     lease["metadata"]["resourceVersion"] = "5".into();
     let read = facts(LeaseName::Own, lease.clone(), clock).unwrap();
@@ -400,7 +400,7 @@ fn pools_out_of_sync_come_back_since_the_moments_that_they_were() {
 }
 
 #[test]
-fn w8_noted_gate_times_that_have_passed_or_cannot_be_are_none() {
+fn w8_recorded_gate_times_that_are_past_or_invalid_are_none() {
     let clock = Clock::start();
     for text in ["2020-01-01T00:00:00Z", "soon", ""] {
         let mut lease = recorded(GateTimes::default(), clock);
@@ -419,7 +419,7 @@ fn w8_times_are_written_as_the_api_writes_micro_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w8_a_watch_that_is_cut_after_10_s_or_more_is_closed_and_has_not_failed() {
+async fn w8_a_watch_that_is_cut_after_10_s_counts_as_closed() {
     let requests = requests("http://127.0.0.1:1", Effects::Carried);
     for (seconds, is_routine) in [(0, false), (9, false), (11, true), (60, true)] {
         let line = json!({ "type": "ADDED", "object": {

@@ -8,8 +8,8 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-fn own() -> exchange::Place {
-    exchange::Place { namespace: "pools".into(), name: "azure-backend-pool-controller".into() }
+fn own() -> NamespacedName {
+    NamespacedName { namespace: "pools".into(), name: "azure-backend-pool-controller".into() }
 }
 
 fn variables(name: &str) -> Option<String> {
@@ -43,7 +43,7 @@ fn event(clock: Clock, place: Place) -> Event {
 
 /// Starts a server that answers one request with this status and these header lines; returns the request line, the
 /// content type and the body.
-async fn ask(
+async fn write_to_server(
     event: &Event,
     status: u16,
     header: &str,
@@ -78,7 +78,7 @@ async fn ask(
 #[tokio::test]
 async fn e1_a_new_event_object_has_what_the_api_expects() {
     let clock = Clock::start();
-    let ((line, content, made), written) = ask(&event(clock, Place::New(3)), 201, "").await;
+    let ((line, content, made), written) = write_to_server(&event(clock, Place::New(3)), 201, "").await;
     assert_eq!((&*line, &*content), ("POST /api/v1/namespaces/shop/events HTTP/1.1", "application/json"));
     let name = made["metadata"]["name"].as_str().expect("it has a name");
     assert!(name.starts_with("web.") && written == Ok(Arc::from(name)), "{written:?}");
@@ -95,10 +95,10 @@ async fn e1_a_new_event_object_has_what_the_api_expects() {
 }
 
 #[tokio::test]
-async fn e1_an_event_that_occurs_again_changes_its_object_and_no_more_than_that() {
+async fn e1_a_repeated_event_changes_only_its_object() {
     let clock = Clock::start();
     let ((line, content, change), written) =
-        ask(&event(clock, Place::Existing("web.18a".into())), 200, "").await;
+        write_to_server(&event(clock, Place::Existing("web.18a".into())), 200, "").await;
     assert_eq!(line, "PATCH /api/v1/namespaces/shop/events/web.18a HTTP/1.1");
     assert_eq!(content, "application/merge-patch+json");
     let fields: Vec<&String> = change.as_object().expect("an object").keys().collect();
@@ -108,7 +108,7 @@ async fn e1_an_event_that_occurs_again_changes_its_object_and_no_more_than_that(
 }
 
 #[tokio::test]
-async fn e1_each_answer_to_an_event_is_what_is_to_be_done_next() {
+async fn e1_each_answer_to_an_event_has_its_result() {
     let clock = Clock::start();
     let old = || Place::Existing("web.18a".into());
     let transient = |after: Option<u64>| PostFailure::Transient(after.map(Duration::from_secs));
@@ -119,18 +119,18 @@ async fn e1_each_answer_to_an_event_is_what_is_to_be_done_next() {
         (Place::New(1), 503, "", transient(None)),
     ];
     for (place, status, header, expected) in rows {
-        assert_eq!(ask(&event(clock, place), status, header).await.1, Err(expected), "{status}");
+        assert_eq!(write_to_server(&event(clock, place), status, header).await.1, Err(expected), "{status}");
     }
-    let exists = ask(&event(clock, Place::New(1)), 409, "").await.1;
+    let exists = write_to_server(&event(clock, Place::New(1)), 409, "").await.1;
     assert!(matches!(&exists, Err(PostFailure::Exists(name)) if name.starts_with("web.")), "{exists:?}");
     for (place, status) in [(Place::New(1), 404), (Place::New(1), 403), (old(), 422)] {
-        let refused = ask(&event(clock, place), status, "").await.1;
+        let refused = write_to_server(&event(clock, place), status, "").await.1;
         assert!(matches!(refused, Err(PostFailure::Final(_))), "{status}: {refused:?}");
     }
 }
 
 #[test]
-fn e1_a_repeated_try_has_the_same_name_and_another_event_another() {
+fn e1_retries_share_a_name_and_events_do_not() {
     let name = name_of("web", 0x18a, 1);
     assert_eq!((&*name, name_of("web", 0x18a, 1)), ("web.18b", name.clone()));
     assert_ne!(name, name_of("web", 0x18a, 2));
@@ -163,12 +163,12 @@ fn e1_an_event_about_this_process_is_attached_to_its_pod_or_lease() {
 #[test]
 fn x2_e1_an_event_about_this_process_is_attached_to_its_deployment() {
     let clock = Clock::start();
-    let place = exchange::Place { namespace: "pools".into(), name: "controller".into() };
+    let deployment = NamespacedName { namespace: "pools".into(), name: "controller".into() };
     let found = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "namespace": "pools", "name": "controller", "uid": "d-1",
     });
     for pod in [Pod::from_variables(variables), None] {
-        let mut reporter = Reporter::new(Some(place.clone()), pod.clone(), &own(), clock);
+        let mut reporter = Reporter::new(Some(deployment.clone()), pod.clone(), &own(), clock);
         let kind = if pod.is_some() { "Pod" } else { "Lease" };
         assert_eq!(involved(&Subject::Controller, &reporter).object["kind"], kind, "until then");
         reporter.set_deployment_uid("d-1".into());
@@ -197,7 +197,7 @@ fn e1_events_about_nodes_are_in_the_namespace_default() {
 fn e1_a_count_beyond_the_api_s_is_its_largest() {
     let clock = Clock::start();
     let many = Event { count: u64::MAX, last: Now::NEVER, ..event(clock, Place::New(1)) };
-    assert_eq!(change(&many, clock)["count"], i32::MAX);
+    assert_eq!(changing_fields(&many, clock)["count"], i32::MAX);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_message_is_one_printable_line_within_the_limit() {
     let clock = Clock::start();
     let message = format!("pool a\u{1b}[2J\u{7}\u{202e}\nb {}", "\u{202e}".repeat(900));
     let hostile = Event { message: message.into(), ..event(clock, Place::New(1)) };
-    let posted = change(&hostile, clock);
+    let posted = changing_fields(&hostile, clock);
     let message = posted["message"].as_str().expect("a text");
     assert!(message.starts_with("pool a\\u{1b}[2J\\u{7}\\u{202e}\\u{a}b \\u{202e}"), "{message}");
     assert!(message.len() <= 1024 && !message.contains(['\u{1b}', '\u{7}', '\u{202e}', '\n']), "{message}");

@@ -33,7 +33,7 @@ async fn taints(fakes: &Fakes) -> Vec<String> {
 }
 
 /// Returns this edit for the current state of the node.
-async fn ask(fakes: &Fakes, edit: TaintEdit) -> TaintAsk {
+async fn taint_request(fakes: &Fakes, edit: TaintEdit) -> TaintAsk {
     let node = stored(fakes).await;
     let text = |field: &str| node["metadata"][field].as_str().expect("the server sets it").to_owned();
     TaintAsk { node: NodeName::new("n1"), uid: NodeUid::new(text("uid")), edit }
@@ -43,42 +43,42 @@ const OURS: &str = "cloudprovider.azure.microsoft.com/draining=spot-eviction:NoS
 const OTHERS: [(&str, &str, &str); 2] = [("other", "a", "NoExecute"), ("more", "", "NoSchedule")];
 
 #[tokio::test]
-async fn n1_the_taint_is_added_and_taken_back_and_those_of_others_stay() {
+async fn n1_the_taint_is_added_and_removed_and_others_stay() {
     let (fakes, requests) = stage(&OTHERS).await;
     let before = taints(&fakes).await;
-    let add = ask(&fakes, TaintEdit::AddTo).await;
+    let add = taint_request(&fakes, TaintEdit::AddTo).await;
     // A concurrent write by another client loses neither change.
     let mut other = stored(&fakes).await;
     other["spec"]["unschedulable"] = true.into();
     fakes.apply(vec![other]).await.expect("a node");
-    assert_eq!(requests.carry_out(&add).await, TaintAnswer::Done);
+    assert_eq!(requests.execute(&add).await, TaintAnswer::Done);
     assert_eq!(taints(&fakes).await, [&before[..], &[OURS.to_owned()]].concat());
-    assert_eq!(requests.carry_out(&add).await, TaintAnswer::Overtaken, "it is there");
+    assert_eq!(requests.execute(&add).await, TaintAnswer::Overtaken, "it is there");
 
-    let remove = ask(&fakes, TaintEdit::Remove { at: 2 }).await;
-    assert_eq!(requests.carry_out(&remove).await, TaintAnswer::Done);
+    let remove = taint_request(&fakes, TaintEdit::Remove { at: 2 }).await;
+    assert_eq!(requests.execute(&remove).await, TaintAnswer::Done);
     assert_eq!(taints(&fakes).await, before);
-    assert_eq!(requests.carry_out(&remove).await, TaintAnswer::Overtaken, "it is gone");
+    assert_eq!(requests.execute(&remove).await, TaintAnswer::Overtaken, "it is gone");
     assert_eq!(stored(&fakes).await["spec"]["unschedulable"], true);
 }
 
 #[tokio::test]
 async fn n1_the_first_taint_of_a_node_is_set_only_while_it_is_the_first() {
     let (fakes, requests) = stage(&[]).await;
-    let append = ask(&fakes, TaintEdit::AddTo).await;
-    assert_eq!(requests.carry_out(&append).await, TaintAnswer::Overtaken, "there is nothing to add it to");
-    let first = ask(&fakes, TaintEdit::AddFirst).await;
+    let append = taint_request(&fakes, TaintEdit::AddTo).await;
+    assert_eq!(requests.execute(&append).await, TaintAnswer::Overtaken, "there is nothing to add it to");
+    let first = taint_request(&fakes, TaintEdit::AddFirst).await;
     fakes.apply(vec![node("n1", &["10.0.0.4"], &[], true, &OTHERS)]).await.expect("a node");
-    assert_eq!(requests.carry_out(&first).await, TaintAnswer::Overtaken);
+    assert_eq!(requests.execute(&first).await, TaintAnswer::Overtaken);
     assert_eq!(taints(&fakes).await, ["other=a:NoExecute", "more=:NoSchedule"]);
     fakes.apply(vec![node("n1", &["10.0.0.4"], &[], true, &[])]).await.expect("a node");
-    let first = ask(&fakes, TaintEdit::AddFirst).await;
-    assert_eq!(requests.carry_out(&first).await, TaintAnswer::Done);
+    let first = taint_request(&fakes, TaintEdit::AddFirst).await;
+    assert_eq!(requests.execute(&first).await, TaintAnswer::Done);
     assert_eq!(taints(&fakes).await, [OURS]);
 }
 
 #[tokio::test]
-async fn n1_no_taint_goes_that_is_not_ours_by_key_value_and_effect() {
+async fn n1_only_our_taint_is_removed_by_key_value_and_effect() {
     let likes = [
         [("another", "spot-eviction", "NoSchedule"), OTHERS[0]],
         [(DRAINING, "maintenance", "NoSchedule"), OTHERS[0]],
@@ -88,16 +88,16 @@ async fn n1_no_taint_goes_that_is_not_ours_by_key_value_and_effect() {
     for like in likes {
         let (fakes, requests) = stage(&like).await;
         let before = taints(&fakes).await;
-        let remove = ask(&fakes, TaintEdit::Remove { at: 0 }).await;
-        assert_eq!(requests.carry_out(&remove).await, TaintAnswer::Overtaken, "{before:?}");
+        let remove = taint_request(&fakes, TaintEdit::Remove { at: 0 }).await;
+        assert_eq!(requests.execute(&remove).await, TaintAnswer::Overtaken, "{before:?}");
         assert_eq!(taints(&fakes).await, before);
     }
     let (fakes, requests) = stage(&[(DRAINING, SPOT_EVICTION, EFFECT)]).await;
-    let remove = ask(&fakes, TaintEdit::Remove { at: 0 }).await;
+    let remove = taint_request(&fakes, TaintEdit::Remove { at: 0 }).await;
     let mut other = stored(&fakes).await;
     other["spec"]["unschedulable"] = true.into();
     fakes.apply(vec![other]).await.expect("a node");
-    assert_eq!(requests.carry_out(&remove).await, TaintAnswer::Done, "whatever else was written since");
+    assert_eq!(requests.execute(&remove).await, TaintAnswer::Done, "whatever else was written since");
     assert_eq!(taints(&fakes).await, [""; 0]);
 }
 
@@ -106,19 +106,19 @@ async fn n1_another_node_of_the_same_name_is_left_alone() {
     let (fakes, requests) = stage(&OTHERS).await;
     let before = taints(&fakes).await;
     for edit in [TaintEdit::AddTo, TaintEdit::AddFirst, TaintEdit::Remove { at: 0 }] {
-        let ask = TaintAsk { uid: NodeUid::new("another"), ..ask(&fakes, edit).await };
-        assert_eq!(requests.carry_out(&ask).await, TaintAnswer::Overtaken, "{edit:?}");
+        let taint_request = TaintAsk { uid: NodeUid::new("another"), ..taint_request(&fakes, edit).await };
+        assert_eq!(requests.execute(&taint_request).await, TaintAnswer::Overtaken, "{edit:?}");
     }
-    let add = ask(&fakes, TaintEdit::AddTo).await;
+    let add = taint_request(&fakes, TaintEdit::AddTo).await;
     let gone = TaintAsk { node: NodeName::new("n2"), ..add.clone() };
-    assert_eq!(requests.carry_out(&gone).await, TaintAnswer::Gone);
+    assert_eq!(requests.execute(&gone).await, TaintAnswer::Gone);
     fakes.plant(|model| model.forbid(Resource::Nodes)).await;
-    let answer = requests.carry_out(&add).await;
-    let TaintAnswer::Failed(RequestFailure::Denied(why)) = answer else { panic!("{answer:?}") };
-    assert!(why.contains("HTTP 403") && why.contains("cannot patch resource \"nodes\""), "{why}");
+    let answer = requests.execute(&add).await;
+    let TaintAnswer::Failed(RequestFailure::Denied(reason)) = answer else { panic!("{answer:?}") };
+    assert!(reason.contains("HTTP 403") && reason.contains("cannot patch resource \"nodes\""), "{reason}");
     fakes.plant(|model| model.permit(Resource::Nodes)).await;
     fakes.plant(|model| model.down(true)).await;
-    let answer = requests.carry_out(&add).await;
+    let answer = requests.execute(&add).await;
     assert!(matches!(answer, TaintAnswer::Failed(RequestFailure::Other(_))), "{answer:?}");
     assert_eq!(taints(&fakes).await, before);
 }
@@ -128,24 +128,25 @@ async fn c4_a_dry_run_patches_nothing() {
     let (fakes, carried) = stage(&OTHERS).await;
     let requests = Requests { effects: Effects::Withheld, ..carried };
     let before = stored(&fakes).await;
-    let add = ask(&fakes, TaintEdit::AddTo).await;
-    assert_eq!(requests.carry_out(&add).await, TaintAnswer::Withheld);
+    let add = taint_request(&fakes, TaintEdit::AddTo).await;
+    assert_eq!(requests.execute(&add).await, TaintAnswer::Withheld);
     assert_eq!(stored(&fakes).await, before);
 }
 
 #[test]
-fn n1_a_refusal_is_told_once_until_the_server_answers_otherwise() {
-    let ask = TaintAsk { node: NodeName::new("n1"), uid: NodeUid::new("u"), edit: TaintEdit::AddTo };
+fn n1_a_failure_is_logged_once_until_it_changes() {
+    let taint_request =
+        TaintAsk { node: NodeName::new("n1"), uid: NodeUid::new("u"), edit: TaintEdit::AddTo };
     let (denied, failing) = (RequestFailure::Denied("no".into()), RequestFailure::Other("away".into()));
     let mut log = PatchLog::default();
     for (failure, is_new) in
         [(&failing, true), (&failing, false), (&denied, true), (&denied, false), (&failing, false)]
     {
         assert_eq!(log.is_new(failure), is_new, "{failure:?}");
-        log.record(&ask, &TaintAnswer::Failed(failure.clone()));
+        log.record(&taint_request, &TaintAnswer::Failed(failure.clone()));
     }
-    log.record(&ask, &TaintAnswer::Withheld);
+    log.record(&taint_request, &TaintAnswer::Withheld);
     assert!(!log.is_new(&failing), "a patch that was not sent says nothing of the server");
-    log.record(&ask, &TaintAnswer::Overtaken);
+    log.record(&taint_request, &TaintAnswer::Overtaken);
     assert!(log.is_new(&failing) && log.is_new(&denied));
 }

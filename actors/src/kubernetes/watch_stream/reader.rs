@@ -23,9 +23,9 @@ use crate::address_book::Deliver;
 use crate::clock::Clock;
 use crate::recorder;
 
-/// Most lines that are decoded before other tasks on the same thread get a turn.
+/// Maximum lines that are decoded before other tasks on the same thread run.
 const RUN: usize = 256;
-/// Most deliveries that one message carries.
+/// Maximum deliveries in one message.
 const BATCH: usize = 512;
 /// Interval of the measurement while lines wait.
 const MEASURED_EVERY: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ impl Reader {
             intake: Intake::new(request.kind, request.call, &request.ask),
             watcher: Sender::to(watcher.recipient.clone()),
             writer: Sender::to(watcher.writer.clone()),
-            lag: Lag { kind: request.kind, is_shown: false },
+            lag: Lag { kind: request.kind, is_reported: false },
         }
     }
 
@@ -69,7 +69,7 @@ impl Reader {
             tokio::select! {
                 run = runs.next(), if !is_over && self.watcher.waiting.len() < MAX_UNREAD => match run {
                     Some(run) => {
-                        failure = self.take_in(run, wall());
+                        failure = self.decode(run, wall());
                         is_over = failure.is_some();
                     }
                     None => is_over = true,
@@ -79,7 +79,7 @@ impl Reader {
                 },
                 // Without a writer, nothing is granted.
                 _ = self.writer.delivered() => {}
-                _ = measured.tick() => self.lag.show(self.clock.now(), self.watcher.oldest),
+                _ = measured.tick() => self.lag.report(self.clock.now(), self.watcher.oldest),
             }
             self.writer.send();
             self.watcher.send();
@@ -88,11 +88,7 @@ impl Reader {
     }
 
     /// Decodes a run of lines and queues them; returns the failure of the stream, if there is one.
-    fn take_in(
-        &mut self,
-        run: Vec<Result<String, LinesCodecError>>,
-        wall: Timestamp,
-    ) -> Option<WatchFailure> {
+    fn decode(&mut self, run: Vec<Result<String, LinesCodecError>>, wall: Timestamp) -> Option<WatchFailure> {
         let now = self.clock.now();
         let mut decoded = Vec::with_capacity(run.len());
         let mut failure = None;
@@ -101,8 +97,8 @@ impl Reader {
                 Ok(line) if line.trim().is_empty() => {}
                 Ok(line) => decoded.push(decode::line(self.kind, line.as_bytes(), wall)),
                 Err(LinesCodecError::MaxLineLengthExceeded) => {
-                    let why = "a line of the stream was longer than 8 MiB";
-                    failure = Some(WatchFailure::Other(Arc::from(why)));
+                    let reason = "a line of the stream was longer than 8 MiB";
+                    failure = Some(WatchFailure::Other(Arc::from(reason)));
                 }
                 Err(LinesCodecError::Io(error)) => failure = Some(other(&error)),
             }
@@ -164,24 +160,24 @@ fn read_at(delivery: &Delivery) -> Option<Now> {
     if let Delivery::Watcher(_, In::Line { read, .. }) = delivery { Some(*read) } else { None }
 }
 
-/// How long the oldest unhandled line has waited for its watcher, as last reported to the metrics.
+/// Reports to the metrics how long the oldest unhandled line has waited for its watcher.
 struct Lag {
     kind: Kind,
-    is_shown: bool,
+    is_reported: bool,
 }
 
 impl Lag {
-    fn show(&mut self, now: Now, oldest: Option<Now>) {
-        if oldest.is_some() || self.is_shown {
+    fn report(&mut self, now: Now, oldest: Option<Now>) {
+        if oldest.is_some() || self.is_reported {
             recorder::intake_lag(self.kind, oldest.map_or(Duration::ZERO, |oldest| now.since(oldest)));
         }
-        self.is_shown = oldest.is_some();
+        self.is_reported = oldest.is_some();
     }
 }
 
 impl Drop for Lag {
     fn drop(&mut self) {
-        self.show(Now::ZERO, None);
+        self.report(Now::ZERO, None);
     }
 }
 

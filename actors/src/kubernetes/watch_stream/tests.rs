@@ -16,32 +16,32 @@ use crate::address_book::End;
 use crate::kubernetes::raw;
 use crate::shell::tests::address_book_of_sinks;
 
-fn asked_of(kind: Kind, ask: Ask) -> String {
+fn uri_of(kind: Kind, ask: Ask) -> String {
     uri(&Request { call: CallId(1), kind, ask }, 0)
 }
 
-fn asked(ask: Ask) -> String {
-    asked_of(Kind::EndpointSlices, ask)
+fn slices_uri(ask: Ask) -> String {
+    uri_of(Kind::EndpointSlices, ask)
 }
 
 #[test]
 fn d6_lists_ask_for_most_recent_data() {
-    let streaming = asked(Ask::StreamingList);
+    let streaming = slices_uri(Ask::StreamingList);
     assert!(streaming.contains("sendInitialEvents=true&resourceVersionMatch=NotOlderThan"));
     assert!(!streaming.contains("resourceVersion="), "{streaming}");
-    let plain = asked(Ask::List { page: None });
+    let plain = slices_uri(Ask::List { page: None });
     assert_eq!(plain, "/apis/discovery.k8s.io/v1/endpointslices?limit=500");
 }
 
 #[test]
 fn a_watch_goes_on_from_its_version_and_ends_before_five_minutes() {
-    let watch = asked(Ask::Watch { from: ResourceVersion("12&x".into()) });
+    let watch = slices_uri(Ask::Watch { from: ResourceVersion("12&x".into()) });
     assert!(watch.ends_with("&resourceVersion=12%26x"), "{watch}");
     assert!(watch.contains("timeoutSeconds=240"));
 }
 
 #[test]
-fn n1_every_request_for_preemptions_asks_for_their_reason_on_nodes_alone() {
+fn n1_requests_for_preemptions_select_their_reason_and_nodes() {
     let from = ResourceVersion("12".into());
     let asks = [
         Ask::StreamingList,
@@ -50,7 +50,7 @@ fn n1_every_request_for_preemptions_asks_for_their_reason_on_nodes_alone() {
         Ask::Watch { from },
     ];
     for ask in asks {
-        let uri = asked_of(Kind::Preemptions, ask);
+        let uri = uri_of(Kind::Preemptions, ask);
         assert!(uri.starts_with("/api/v1/namespaces/default/events?"), "{uri}");
         let selector = "&fieldSelector=involvedObject.kind%3DNode%2Creason%3DPreemptScheduled";
         assert!(uri.contains(&format!("{selector}&")) || uri.ends_with(selector), "{uri}");
@@ -169,17 +169,17 @@ async fn n1_preemptions_of_both_groups_are_followed_across_watches() {
 }
 
 #[actix::test]
-async fn n1_that_events_may_not_be_watched_is_told_as_for_other_kinds() {
+async fn n1_a_denied_watch_of_events_is_reported_as_for_other_kinds() {
     let mut stage = Stage::new().await;
     stage.fakes.plant(|model| model.forbid(Resource::Events)).await;
     stage.ask(7, Ask::StreamingList);
     let (call, failure) = stage.end().await;
-    let Some(WatchFailure::Denied(why)) = failure else { panic!("{failure:?}") };
-    assert!(call == CallId(7) && why.contains("HTTP 403") && why.contains("events"), "{why}");
+    let Some(WatchFailure::Denied(reason)) = failure else { panic!("{failure:?}") };
+    assert!(call == CallId(7) && reason.contains("HTTP 403") && reason.contains("events"), "{reason}");
 }
 
 /// Returns the requests of a watcher to a server that refuses streaming lists and gives `answer` to each watch.
-async fn asked_of_a_server_that_answers_watches(answer: &'static str, count: usize) -> Vec<&'static str> {
+async fn requests_to_server(answer: &'static str, count: usize) -> Vec<&'static str> {
     let list = r#"{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"10"},"items":[]}"#;
     let serve = move |line: &str| {
         if line.contains("sendInitialEvents") {
@@ -197,9 +197,9 @@ async fn asked_of_a_server_that_answers_watches(answer: &'static str, count: usi
     let kind = Kind::Nodes;
     let (mut watcher, mut now, mut out) = (Watcher::new(kind), Now::ZERO, Vec::new());
     watcher.step(now, In::Start, &mut out);
-    let mut asked = Vec::new();
-    while asked.len() < count {
-        let open = |said| match said {
+    let mut requests = Vec::new();
+    while requests.len() < count {
+        let open = |output| match output {
             Out::Open { call, ask, .. } => Some(Request { call, kind, ask }),
             Out::Seen(..) | Out::Contact(..) | Out::View(_) | Out::Metric(_) => None,
         };
@@ -208,25 +208,25 @@ async fn asked_of_a_server_that_answers_watches(answer: &'static str, count: usi
             watcher.tick(now, &mut out);
             continue;
         };
-        asked.push(match request.ask {
+        requests.push(match request.ask {
             Ask::StreamingList => "streaming list",
             Ask::List { .. } => "list",
             Ask::Watch { .. } => "watch",
         });
         let recipient = address_book.recipient(End::Watcher(kind)).clone();
-        let way_back = WatcherRoute { kind, writer: recipient.clone(), recipient };
-        follow(client.clone(), Clock::start(), request, way_back).await;
+        let route = WatcherRoute { kind, writer: recipient.clone(), recipient };
+        follow(client.clone(), Clock::start(), request, route).await;
         while let Ok(Delivery::Watcher(_, next_input)) = receiver.try_recv() {
             watcher.step(now, next_input, &mut out);
         }
     }
-    asked
+    requests
 }
 
 #[actix::test]
 async fn two_empty_watches_lead_to_a_list() {
     for answer in raw::EMPTY {
-        let asked = asked_of_a_server_that_answers_watches(answer, 5).await;
-        assert_eq!(asked, ["streaming list", "list", "watch", "watch", "list"], "{answer:?}");
+        let requests = requests_to_server(answer, 5).await;
+        assert_eq!(requests, ["streaming list", "list", "watch", "watch", "list"], "{answer:?}");
     }
 }

@@ -57,12 +57,12 @@ async fn a_stream_is_read_on_while_its_watcher_is_busy() {
     let newest =
         [("web-1", "1000"), ("api-1", "1001")].map(|(name, version)| (name.to_owned(), version.to_owned()));
     assert!(delivered.ends_with(&newest), "{delivered:?}");
-    assert!(delivered.len() <= 6, "what is superseded is not told: {delivered:?}");
+    assert!(delivered.len() <= 6, "superseded lines are not delivered: {delivered:?}");
     assert!(unread.iter().any(|pool| pool == "shop-web") && unread.len() <= 6, "{unread:?}");
 }
 
 #[actix::test]
-async fn all_that_was_read_is_told_before_a_stream_ends() {
+async fn all_lines_are_delivered_before_a_stream_ends() {
     tokio::time::pause();
     let kind = Kind::EndpointSlices;
     let (address_book, mut receiver) = address_book_of_sinks(SLOW);
@@ -82,16 +82,16 @@ async fn all_that_was_read_is_told_before_a_stream_ends() {
 }
 
 #[actix::test]
-async fn e2_the_age_of_what_was_read_is_shown_until_it_is_taken_in() {
+async fn e2_the_age_of_unhandled_lines_is_reported() {
     tokio::time::pause();
     let own = recorder::tests::own();
     let _guard = metrics::set_default_local_recorder(&own);
-    let shown = || {
+    let reported_lag = || {
         let start = "backend_pool_controller_intake_lag_seconds{kind=\"endpointslices\"} ";
         own.handle().render().lines().find_map(|line| line.strip_prefix(start)?.parse::<f64>().ok())
     };
     let kind = Kind::EndpointSlices;
-    let (address_book, _hears) = address_book_of_sinks(SLOW);
+    let (address_book, _receiver) = address_book_of_sinks(SLOW);
     let recipient = address_book.recipient(End::Watcher(kind)).clone();
     let watcher = WatcherRoute { kind, recipient, writer: address_book.writer.clone() };
     let ask = Ask::Watch { from: ResourceVersion("1".into()) };
@@ -100,9 +100,9 @@ async fn e2_the_age_of_what_was_read_is_shown_until_it_is_taken_in() {
     let reading = tokio::spawn(async move { reader.read_all(lines, Timestamp::now).await });
     server.send(line("web", 2)).await.expect("it is read");
     tokio::time::sleep(Duration::from_millis(2_500)).await;
-    assert!(shown().is_some_and(|lag| (1.0..=2.5).contains(&lag)), "{:?}", shown());
+    assert!(reported_lag().is_some_and(|lag| (1.0..=2.5).contains(&lag)), "{:?}", reported_lag());
     tokio::time::sleep(2 * SLOW).await;
-    assert!(shown().is_some_and(|lag| lag < 0.001), "{:?}", shown());
+    assert!(reported_lag().is_some_and(|lag| lag < 0.001), "{:?}", reported_lag());
     drop(server);
     assert_eq!(reading.await.expect("it ends"), None);
 }

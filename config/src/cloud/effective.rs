@@ -1,4 +1,4 @@
-//! What of the cloud configuration may be shown: its re-serialisation and its effective values, secrets redacted.
+//! Renders the cloud configuration without secrets: as JSON, and as effective values.
 
 use super::file::RateLimitFile;
 use super::{
@@ -8,13 +8,13 @@ use super::{
 use crate::value::{EffectiveValue, Origin, REDACTED, Value};
 
 impl CloudConfig {
-    /// The configuration as JSON: keys that were absent or null stay absent (Q7), foreign keys and selectors are
-    /// gone, and secrets are [`REDACTED`], so that the text may be shown.
+    /// Returns the configuration as JSON. Absent and null keys stay absent (Q7), unknown keys and selectors are
+    /// dropped, and secrets are [`REDACTED`].
     pub fn to_json(&self) -> String {
-        let mut root = json_of(self.file.shown());
-        root.extend(json_of(self.rate_limit.shown()));
+        let mut root = json_of(self.file.values());
+        root.extend(json_of(self.rate_limit.values()));
         if let Some(limit) = &self.load_balancer_rate_limit {
-            root.insert(LOAD_BALANCER_RATE_LIMIT.to_owned(), json_of(limit.shown()).into());
+            root.insert(LOAD_BALANCER_RATE_LIMIT.to_owned(), json_of(limit.values()).into());
         }
         if !self.configurations.is_empty() {
             let entries: Vec<_> = self.configurations.iter().map(balancer_json).collect();
@@ -23,29 +23,29 @@ impl CloudConfig {
         serde_json::to_string_pretty(&root).expect("a JSON map with text keys always serialises")
     }
 
-    /// Every key with the value in force.
+    /// Returns every key with its value in force.
     pub(crate) fn effective(&self) -> Vec<EffectiveValue> {
         let resolved = self.resolved();
-        let mut values = Vec::new();
-        for (key, written) in self.file.shown() {
+        let mut effective = Vec::new();
+        for (key, written) in self.file.values() {
             let origin = self.origin(key, written.is_some());
             let in_force = resolved.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone());
-            values.push(EffectiveValue::new(key, in_force.or(written).unwrap_or(Value::Absent), origin));
+            effective.push(EffectiveValue::new(key, in_force.or(written).unwrap_or(Value::Absent), origin));
         }
         let names = self.configurations.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
         let origin = self.origin(balancers::KEY, !names.is_empty());
-        values.push(EffectiveValue::new(balancers::KEY, Value::List(names), origin));
-        let nested = self.load_balancer_rate_limit.iter().flat_map(RateLimitFile::shown);
+        effective.push(EffectiveValue::new(balancers::KEY, Value::List(names), origin));
+        let nested = self.load_balancer_rate_limit.iter().flat_map(RateLimitFile::values);
         let nested = nested.map(|(key, value)| (format!("{LOAD_BALANCER_RATE_LIMIT}.{key}"), value));
-        let general = self.rate_limit.shown().into_iter().map(|(key, value)| (key.to_owned(), value));
+        let general = self.rate_limit.values().into_iter().map(|(key, value)| (key.to_owned(), value));
         for (path, written) in general.chain(nested) {
             let origin = self.origin(&path, written.is_some());
-            values.push(EffectiveValue::new(path, written.unwrap_or(Value::Absent), origin));
+            effective.push(EffectiveValue::new(path, written.unwrap_or(Value::Absent), origin));
         }
-        values
+        effective
     }
 
-    /// Where the value of a key came from.
+    /// Returns the origin of a key's value.
     pub(crate) fn origin(&self, path: &str, is_written: bool) -> Origin {
         match is_written {
             false => Origin::Default,
@@ -54,7 +54,7 @@ impl CloudConfig {
         }
     }
 
-    /// The values in force of the keys that have a default or are normalised.
+    /// Returns the values in force of the keys that have a default or are normalised.
     fn resolved(&self) -> Vec<(&'static str, Value)> {
         let text = |text: &str| Value::Text(text.to_owned());
         let sku = match self.sku {
@@ -74,23 +74,23 @@ impl CloudConfig {
             ("loadBalancerResourceGroup", text(self.load_balancer_resource_group())),
             ("loadBalancerSku", text(sku)),
             ("loadBalancerBackendPoolConfigurationType", text(pool_members)),
-            ("loadBalancerBackendPoolUpdateIntervalInSeconds", Value::Whole(interval)),
-            (MAX_RETRIES, Value::Whole(self.max_retries().into())),
-            ("enableLoadBalancerAdminState", Value::Switch(self.admin_state_enabled())),
-            ("excludeMasterFromStandardLB", Value::Switch(self.excludes_control_plane())),
+            ("loadBalancerBackendPoolUpdateIntervalInSeconds", Value::Integer(interval)),
+            (MAX_RETRIES, Value::Integer(self.max_retries().into())),
+            ("enableLoadBalancerAdminState", Value::Boolean(self.admin_state_enabled())),
+            ("excludeMasterFromStandardLB", Value::Boolean(self.excludes_control_plane())),
         ]
     }
 }
 
-fn json_of(shown: Vec<(&'static str, Option<Value>)>) -> serde_json::Map<String, serde_json::Value> {
+fn json_of(values: Vec<(&'static str, Option<Value>)>) -> serde_json::Map<String, serde_json::Value> {
     let mut map = serde_json::Map::new();
-    for (key, value) in shown {
+    for (key, value) in values {
         let json: serde_json::Value = match value {
             None | Some(Value::Absent) => continue,
             Some(Value::Text(text)) => text.into(),
-            Some(Value::Whole(number)) => number.into(),
+            Some(Value::Integer(number)) => number.into(),
             Some(Value::Decimal(number)) => number.into(),
-            Some(Value::Switch(on)) => on.into(),
+            Some(Value::Boolean(on)) => on.into(),
             Some(Value::Duration(length)) => crate::duration::render(length).into(),
             Some(Value::List(items)) => items.into(),
             Some(Value::Maps(items)) => {
