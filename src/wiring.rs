@@ -34,7 +34,7 @@ use pool_core::route::{Delivery, Output};
 use pools::directory::Directory;
 use pools::discovery::Discovery;
 use reporting::events::Emitter;
-use reporting::snapshot::Board;
+use reporting::snapshot::SnapshotPublisher;
 use sources::informer::Informer;
 use sources::watch;
 use sources::watch::Watcher;
@@ -201,7 +201,7 @@ struct Shells {
     leader: Made<Leader>,
     pauses: Made<Pauses>,
     events: Made<Emitter>,
-    board: Made<Board>,
+    snapshot: Made<SnapshotPublisher>,
     xds_source: Made<XdsSource>,
     pools: (AddressReceiver<Pools>, Addr<Pools>),
 }
@@ -221,7 +221,7 @@ impl Shells {
             leader: mailbox(),
             pauses: mailbox(),
             events: mailbox(),
-            board: mailbox(),
+            snapshot: mailbox(),
             xds_source: mailbox(),
             pools: mailbox(),
         }
@@ -240,7 +240,7 @@ impl Shells {
             ("leader", self.leader.1.clone().recipient()),
             ("pauses", self.pauses.1.clone().recipient()),
             ("events", self.events.1.clone().recipient()),
-            ("board", self.board.1.clone().recipient()),
+            ("snapshot", self.snapshot.1.clone().recipient()),
             ("xds_source", self.xds_source.1.clone().recipient()),
         ];
         Pulse::of(&watchers, others)
@@ -273,7 +273,7 @@ pub fn start(parts: Parts) -> Running {
         leader: shells.leader.1.clone().recipient(),
         pauses: shells.pauses.1.clone().recipient(),
         events: shells.events.1.clone().recipient(),
-        board: shells.board.1.clone().recipient(),
+        snapshot: shells.snapshot.1.clone().recipient(),
         arm: AzurePort::new(azure, effects, writer.clone()).start().recipient(),
         kubernetes: kubernetes_ctx.address().recipient(),
         xds_source: xds_source.clone(),
@@ -394,7 +394,13 @@ impl Stage {
         let pauses = (Pauses::new(params.pauses), vec![pauses::In::Start]);
         self.run(shells.pauses.0, pauses.0, Delivery::for_pauses, Output::Pauses, pauses.1);
         self.run(shells.events.0, Emitter::new(params.events), Delivery::for_events, Output::Events, vec![]);
-        self.run(shells.board.0, Board::new(), Delivery::for_board, Output::Board, vec![]);
+        self.run(
+            shells.snapshot.0,
+            SnapshotPublisher::new(),
+            Delivery::for_snapshot,
+            Output::Snapshot,
+            vec![],
+        );
         self.run_watchers(shells.watchers.map(|(kind, (ctx, _))| (kind, ctx)), role);
     }
 

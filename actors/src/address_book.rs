@@ -34,7 +34,7 @@ pub enum End {
     /// The event emitter.
     Events,
     /// The snapshot machine.
-    Board,
+    Snapshot,
     /// The xDS source machine.
     XdsSource,
     /// The port to xDS control planes.
@@ -62,7 +62,7 @@ impl From<&Address> for End {
             Address::Leader => End::Leader,
             Address::Pauses => End::Pauses,
             Address::Events => End::Events,
-            Address::Board => End::Board,
+            Address::Snapshot => End::Snapshot,
             Address::XdsSource => End::XdsSource,
             Address::XdsPort => End::XdsPort,
             Address::ArmPort => End::ArmPort,
@@ -97,7 +97,7 @@ pub struct AddressBook {
     /// The event emitter.
     pub events: Recipient<Deliver>,
     /// The snapshot machine.
-    pub board: Recipient<Deliver>,
+    pub snapshot: Recipient<Deliver>,
     /// The xDS source machine.
     pub xds_source: Recipient<Deliver>,
     /// The port to xDS control planes.
@@ -130,7 +130,7 @@ impl AddressBook {
             End::Leader => &self.leader,
             End::Pauses => &self.pauses,
             End::Events => &self.events,
-            End::Board => &self.board,
+            End::Snapshot => &self.snapshot,
             End::XdsSource => &self.xds_source,
             End::XdsPort => &self.xds,
             End::ArmPort => &self.arm,

@@ -44,7 +44,7 @@ impl Destination for End {
             End::Leader => "leader",
             End::Pauses => "pauses",
             End::Events => "events",
-            End::Board => "board",
+            End::Snapshot => "snapshot",
             End::XdsSource => "xds_source",
             End::XdsPort => "xds_port",
             End::ArmPort => "arm_port",

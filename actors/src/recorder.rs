@@ -128,7 +128,7 @@ pub const MAILBOXES: [&str; 21] = [
     "leader",
     "pauses",
     "events",
-    "board",
+    "snapshot",
     "xds_source",
     "xds_port",
     "arm_port",

@@ -95,7 +95,7 @@ async fn h1_livez_and_healthz_ask_every_machine() {
             "leader",
             "pauses",
             "events",
-            "board",
+            "snapshot",
             "xds_source",
         ];
         assert_eq!(asked, machines.into(), "{path}");

@@ -131,7 +131,7 @@ fn kind_of(address: Address) -> Address {
         | Address::AdminState
         | Address::Pauses
         | Address::Events
-        | Address::Board
+        | Address::Snapshot
         | Address::XdsSource
         | Address::XdsPort
         | Address::ArmPort

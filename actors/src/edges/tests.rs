@@ -94,7 +94,7 @@ async fn e2_what_waits_is_shown_by_receiver_and_returns_to_zero() {
         own.handle().render().lines().find_map(|line| line.strip_prefix(&start).map(str::to_owned))
     };
     let (one, other) = (sender(), sender());
-    one.send(Push(vec![(End::Writer, 3), (End::Board, 1)])).await.expect("it lives");
+    one.send(Push(vec![(End::Writer, 3), (End::Snapshot, 1)])).await.expect("it lives");
     other.send(Push(vec![(End::Writer, 1)])).await.expect("it lives");
     // These wait for the answers to the first.
     one.send(Push(vec![(End::Writer, 5)])).await.expect("it lives");
@@ -102,7 +102,7 @@ async fn e2_what_waits_is_shown_by_receiver_and_returns_to_zero() {
     assert_eq!(shown("writer"), None, "what has just come may be gone in a moment");
     after(2).await;
     assert_eq!(shown("writer").as_deref(), Some("7"));
-    assert_eq!(shown("board"), None, "what is in flight does not wait");
+    assert_eq!(shown("snapshot"), None, "what is in flight does not wait");
     other.send(Halt).await.expect("it lives");
     after(1).await;
     assert_eq!(shown("writer").as_deref(), Some("5"), "a sender that ends takes its share with it");
@@ -123,7 +123,7 @@ fn e2_every_end_has_a_mailbox_of_its_own_among_those_that_are_declared() {
         End::Leader,
         End::Pauses,
         End::Events,
-        End::Board,
+        End::Snapshot,
         End::XdsSource,
         End::XdsPort,
         End::ArmPort,

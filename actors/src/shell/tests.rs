@@ -77,7 +77,7 @@ pub(crate) fn address_book_of_sinks(slow: Duration) -> (Arc<AddressBook>, mpsc::
         leader: all(),
         pauses: all(),
         events: all(),
-        board: all(),
+        snapshot: all(),
         xds_source: all(),
         xds: all(),
         arm: all(),

@@ -1,7 +1,7 @@
 //! Collects the machines' views into one snapshot, published at most every 250 ms (docs/design/model-and-mechanisms.md,
 //! A2).
 //!
-//! The board makes no decisions about the views.
+//! The publisher makes no decisions about the views.
 
 mod carried;
 #[cfg(test)]
@@ -29,7 +29,7 @@ const MAX_RECORDED: usize = 20;
 /// Least time between two snapshots.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// Inputs of the board.
+/// Inputs of the publisher.
 #[derive(Clone, Debug)]
 pub enum In {
     /// The view of a pool.
@@ -73,7 +73,7 @@ pub enum In {
     DiscoverySynced,
 }
 
-/// Outputs of the board.
+/// Outputs of the publisher.
 #[derive(Clone, Debug)]
 pub enum Out {
     /// To the published cell.
@@ -84,7 +84,7 @@ pub enum Out {
 
 /// The newest view of everything, and the time of the last publication.
 #[derive(Debug, Default)]
-pub struct Board {
+pub struct SnapshotPublisher {
     newest: Snapshot,
     /// Whether anything changed since the last publication.
     dirty: bool,
@@ -96,11 +96,11 @@ pub struct Board {
     out_of_sync: OutOfSyncTimes,
 }
 
-impl Board {
-    /// Creates an empty board.
+impl SnapshotPublisher {
+    /// Creates an empty publisher.
     #[must_use]
-    pub fn new() -> Board {
-        Board::default()
+    pub fn new() -> SnapshotPublisher {
+        SnapshotPublisher::default()
     }
 
     /// Records a view. Returns whether anything visible changed.
@@ -192,7 +192,7 @@ impl Board {
     }
 }
 
-impl Board {
+impl SnapshotPublisher {
     /// Sends the pools that have been out of sync longest to the Leader, when they change.
     fn send_out_of_sync(&mut self, out: &mut Vec<Out>) {
         let longest = self.newest.longest_out_of_sync(MAX_RECORDED);
@@ -212,7 +212,7 @@ fn replace_view<V: PartialEq>(place: &mut Option<V>, view: V) -> bool {
     !same
 }
 
-impl Machine for Board {
+impl Machine for SnapshotPublisher {
     type In = In;
     type Out = Out;
 

@@ -40,7 +40,7 @@ inputs! {
     /// Input for the event emitter.
     for_events: events::In, Delivery::Events(input) => input;
     /// Input for the snapshot machine.
-    for_board: snapshot::In, Delivery::Board(input) => input;
+    for_snapshot: snapshot::In, Delivery::Snapshot(input) => input;
     /// Input for the xDS source machine.
     for_xds_source: xds_source::In, Delivery::XdsSource(input) => input;
 }

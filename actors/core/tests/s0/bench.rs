@@ -405,7 +405,7 @@ impl Bench {
         }
         for delivery in deliveries {
             // A delivery that is only observed takes no time.
-            if let Delivery::Board(snapshot::In::Pool(view)) = delivery {
+            if let Delivery::Snapshot(snapshot::In::Pool(view)) = delivery {
                 self.views.insert(view.pool.clone(), view);
                 continue;
             }
@@ -470,7 +470,7 @@ impl Bench {
             }
             Delivery::Discovery(_)
             | Delivery::Directory(_)
-            | Delivery::Board(_)
+            | Delivery::Snapshot(_)
             | Delivery::XdsSource(_)
             | Delivery::Xds(_)
             | Delivery::Watcher(..)

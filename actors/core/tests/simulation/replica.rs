@@ -19,7 +19,7 @@ use pools::queue::PoolQueue;
 use pools::{directory, discovery, queue};
 use reporting::events;
 use reporting::events::Emitter;
-use reporting::snapshot::Board;
+use reporting::snapshot::SnapshotPublisher;
 use sources::informer::Informer;
 use sources::watch::Watcher;
 use sources::xds_source::XdsSource;
@@ -58,7 +58,7 @@ pub enum Actor {
     /// The event emitter.
     Events,
     /// The snapshot machine.
-    Board,
+    Snapshot,
     /// The xDS source machine.
     XdsSource,
     /// The port to control planes.
@@ -85,7 +85,7 @@ impl Actor {
             Address::AdminState => Actor::AdminState,
             Address::Leader => Actor::Leader,
             Address::Events => Actor::Events,
-            Address::Board => Actor::Board,
+            Address::Snapshot => Actor::Snapshot,
             Address::ArmPort => Actor::ArmPort,
             Address::KubernetesPort => Actor::KubernetesPort,
             Address::Metrics => Actor::Metrics,
@@ -152,7 +152,7 @@ pub struct Replica {
     leader: Leader,
     pauses: Pauses,
     emitter: Emitter,
-    board: Board,
+    snapshot: SnapshotPublisher,
     xds_source: XdsSource,
     started: u64,
     /// Number of machines that were started by a Take that crossed the pool's end; they have no owner and send
@@ -178,7 +178,7 @@ impl Replica {
             leader: Leader::new(params.leader.clone()),
             pauses: Pauses::new(params.pauses.clone()),
             emitter: Emitter::new(params.events.clone()),
-            board: Board::new(),
+            snapshot: SnapshotPublisher::new(),
             xds_source: XdsSource::new(params.xds_source.clone()),
             started: 0,
             by_take: 0,
@@ -302,7 +302,7 @@ impl Replica {
             Actor::Leader => run(&mut self.leader, now, batch, Delivery::for_leader, Output::Leader),
             Actor::Pauses => run(&mut self.pauses, now, batch, Delivery::for_pauses, Output::Pauses),
             Actor::Events => run(&mut self.emitter, now, batch, Delivery::for_events, Output::Events),
-            Actor::Board => run(&mut self.board, now, batch, Delivery::for_board, Output::Board),
+            Actor::Snapshot => run(&mut self.snapshot, now, batch, Delivery::for_snapshot, Output::Snapshot),
             Actor::XdsSource => {
                 run(&mut self.xds_source, now, batch, Delivery::for_xds_source, Output::XdsSource)
             }

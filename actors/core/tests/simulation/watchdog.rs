@@ -512,7 +512,7 @@ pub fn affects_behaviour(delivery: &Delivery) -> bool {
     !matches!(
         delivery,
         Delivery::Metrics(_)
-            | Delivery::Board(_)
+            | Delivery::Snapshot(_)
             | Delivery::XdsSource(_)
             | Delivery::Xds(_)
             | Delivery::Host(_)

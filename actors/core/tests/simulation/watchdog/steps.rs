@@ -85,7 +85,7 @@ impl Watchdog {
             | Actor::XdsSource
             | Actor::XdsPort
             | Actor::Pauses
-            | Actor::Board
+            | Actor::Snapshot
             | Actor::KubernetesPort
             | Actor::ArmPort
             | Actor::Metrics

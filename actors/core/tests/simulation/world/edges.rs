@@ -124,7 +124,7 @@ impl World {
             | Actor::XdsSource
             | Actor::Pauses
             | Actor::Events
-            | Actor::Board => self.turn(process, &edge.1, batch)?,
+            | Actor::Snapshot => self.turn(process, &edge.1, batch)?,
         }
         if self.processes[process].is_there() {
             self.depart(process, edge.clone());

@@ -279,7 +279,7 @@ impl World {
             Actor::Leader,
             Actor::AdminState,
             Actor::Events,
-            Actor::Board,
+            Actor::Snapshot,
             Actor::KubernetesPort,
             Actor::ArmPort,
             Actor::Watcher(Kind::EndpointSlices),
