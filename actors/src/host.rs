@@ -106,13 +106,13 @@ fn log_set_back(lease: &Place, SetBack { known, read }: &SetBack) {
 
 /// Logs the text of an event that is not created (E1).
 fn log_dropped(dropped: Dropped) {
-    let Dropped { subject, severity, reason, message, why } = dropped;
+    let Dropped { subject, severity, reason, message, cause } = dropped;
     let about = match &subject {
         Subject::Service(service) => format!("Service {}", service.key),
         Subject::Node { name, .. } => format!("Node {name}"),
         Subject::Controller => "the controller".to_owned(),
     };
-    let why = why.as_str();
+    let why = cause.as_str();
     match severity {
         Severity::Warning => tracing::warn!(about, reason, text = %message, why, "an event is not posted"),
         Severity::Normal => tracing::info!(about, reason, text = %message, why, "an event is not posted"),

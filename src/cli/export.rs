@@ -103,7 +103,7 @@ pub(super) fn run(options: Options, args: &ExportArgs) -> anyhow::Result<ExitCod
 /// Shows what is published now.
 fn look(sight: &Sight, comparison: &mut Comparison) {
     // Its time has not begun, so it has nothing to say.
-    comparison.step(sight.clock.now(), In::Seen(sight.published.load_full()), &mut Vec::new());
+    comparison.step(sight.clock.now(), In::Snapshot(sight.published.load_full()), &mut Vec::new());
 }
 
 impl Export<'_> {

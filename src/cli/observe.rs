@@ -28,7 +28,7 @@ pub(super) async fn until_compared(sight: &Sight, comparison: &mut Comparison) -
     comparison.step(sight.clock.now(), In::Start, &mut said);
     loop {
         let now = sight.clock.now();
-        comparison.step(now, In::Seen(sight.published.load_full()), &mut said);
+        comparison.step(now, In::Snapshot(sight.published.load_full()), &mut said);
         if let Some(Out::Ended(end)) = said.pop() {
             return end;
         }

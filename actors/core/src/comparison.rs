@@ -48,7 +48,7 @@ pub enum In {
     /// Start; time counts from here.
     Start,
     /// The snapshot that was published.
-    Seen(Arc<Snapshot>),
+    Snapshot(Arc<Snapshot>),
 }
 
 /// Output of the machine.
@@ -145,7 +145,7 @@ impl fmt::Display for Missing {
             Missing::Discovery => f.write_str("no load balancer was read yet"),
             Missing::LoadBalancer(lb, Some(error)) => write!(f, "{lb}: {error}"),
             Missing::LoadBalancer(lb, None) => write!(f, "load balancer {lb} was not read yet"),
-            Missing::Source(source, Some(why)) => write!(f, "{source}: {why}"),
+            Missing::Source(source, Some(reason)) => write!(f, "{source}: {reason}"),
             Missing::Source(source, None) => {
                 write!(f, "nothing was heard of {source}, neither what it is nor an error")
             }
@@ -263,9 +263,9 @@ impl Comparison {
         let servers = self.snapshot.xds.iter().flat_map(|view| &view.dump.servers);
         let mut failures =
             servers.filter(|server| server.is_used).filter_map(|server| server.failure.clone());
-        let why = failures.next_back();
+        let reason = failures.next_back();
         let unknown = self.sources().into_iter().filter(|source| demand_of(source).is_none());
-        unknown.map(move |source| Missing::Source(source.name.clone(), why.clone()))
+        unknown.map(move |source| Missing::Source(source.name.clone(), reason.clone()))
     }
 
     /// The listed pools that are not refused and whose sources require members.
@@ -303,7 +303,7 @@ impl Comparison {
         self.undecided().filter_map(|pool| self.compared.0.get(&pool)).map(|since| since.plus(delay)).max()
     }
 
-    fn on_seen(&mut self, now: Now, snapshot: Arc<Snapshot>) {
+    fn on_snapshot(&mut self, now: Now, snapshot: Arc<Snapshot>) {
         self.compared.record(now, &snapshot);
         self.snapshot = snapshot;
         let all = self.has_all();
@@ -344,7 +344,7 @@ impl Machine for Comparison {
                 let until = now.plus(self.params.within);
                 self.phase = Phase::Waiting { until, steady: None };
             }
-            In::Seen(snapshot) => self.on_seen(now, snapshot),
+            In::Snapshot(snapshot) => self.on_snapshot(now, snapshot),
         }
         self.check_end(now, out);
     }

@@ -148,7 +148,7 @@ impl SnapshotPublisher {
                 newest.load_balancers.insert(view.lb.clone(), Arc::new(view));
                 true
             }
-            In::Refused(pool, Some(why)) => newest.refused.insert(pool, why.clone()) != Some(why),
+            In::Refused(pool, Some(reason)) => newest.refused.insert(pool, reason.clone()) != Some(reason),
             In::Refused(pool, None) => newest.refused.remove(&pool).is_some(),
             In::Leadership(view) => replace_view(&mut newest.leadership, view),
             In::Xds(view) => replace_view(&mut newest.xds, view),
@@ -206,9 +206,9 @@ impl SnapshotPublisher {
 }
 
 /// Replaces a view. Returns whether it differs from the former one.
-fn replace_view<V: PartialEq>(place: &mut Option<V>, view: V) -> bool {
-    let same = place.as_ref() == Some(&view);
-    *place = Some(view);
+fn replace_view<V: PartialEq>(current: &mut Option<V>, view: V) -> bool {
+    let same = current.as_ref() == Some(&view);
+    *current = Some(view);
     !same
 }
 

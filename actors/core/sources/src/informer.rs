@@ -191,8 +191,8 @@ impl Machine for Informer {
         let kind = match input {
             // Levels do not depend on Events, and nothing waits for a list of them.
             In::Seen(Kind::Preemptions, ..) => return,
-            In::Seen(kind, read, seen) => {
-                self.on_seen(read.min(now), kind, seen, out);
+            In::Seen(kind, read, event) => {
+                self.on_watch_event(read.min(now), kind, event, out);
                 self.on_read(now, kind, read);
                 kind
             }
@@ -315,9 +315,9 @@ impl Informer {
         }
     }
 
-    fn on_seen(&mut self, now: Now, kind: Kind, seen: Seen, out: &mut Vec<Out>) {
+    fn on_watch_event(&mut self, now: Now, kind: Kind, event: Seen, out: &mut Vec<Out>) {
         let stream = self.streams.entry(kind).or_default();
-        match seen {
+        match event {
             Seen::ListBegan(provenance) => stream.staging = Some(Staging::new(provenance)),
             Seen::ListAborted => stream.staging = None,
             Seen::Bookmark(version) => {
@@ -354,7 +354,7 @@ impl Informer {
             }
             Seen::Undecodable { key, owner, error, before } => {
                 if let Some(before) = before {
-                    self.on_seen(now, kind, *before, out);
+                    self.on_watch_event(now, kind, *before, out);
                 }
                 self.on_undecodable(now, kind, key.map(|key| (key, owner)), error);
             }

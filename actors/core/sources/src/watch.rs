@@ -571,7 +571,7 @@ impl Watcher {
         let contact = match (fresh, &self.denied) {
             (true, _) => Contact::Current,
             (false, None) => Contact::Lost,
-            (false, Some(why)) => Contact::Denied(Arc::clone(why)),
+            (false, Some(reason)) => Contact::Denied(Arc::clone(reason)),
         };
         if self.contact.as_ref() != Some(&contact) {
             self.contact = Some(contact.clone());
@@ -616,12 +616,12 @@ impl Watcher {
 fn describe(failure: &WatchFailure) -> Arc<str> {
     match failure {
         WatchFailure::Expired => "the resourceVersion is too old".into(),
-        WatchFailure::StreamingRefused(why) => format!("streaming list refused: {why}").into(),
+        WatchFailure::StreamingRefused(reason) => format!("streaming list refused: {reason}").into(),
         WatchFailure::TooManyRequests(Some(after)) => {
             format!("too many requests, retry after {} s", after.as_secs()).into()
         }
         WatchFailure::TooManyRequests(None) => "too many requests".into(),
-        WatchFailure::Denied(why) => format!("denied: {why}").into(),
-        WatchFailure::Other(why) => Arc::clone(why),
+        WatchFailure::Denied(reason) => format!("denied: {reason}").into(),
+        WatchFailure::Other(reason) => Arc::clone(reason),
     }
 }

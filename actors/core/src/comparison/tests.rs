@@ -137,7 +137,7 @@ impl Bench {
     fn at(&mut self, second: u64, snapshot: &Snapshot) -> &mut Bench {
         let now = Now::from_millis(second * 1_000);
         self.wait(now);
-        self.send(now, In::Seen(Arc::new(snapshot.clone())));
+        self.send(now, In::Snapshot(Arc::new(snapshot.clone())));
         self
     }
 
@@ -423,7 +423,7 @@ fn c4_whoever_is_out_of_time_just_before_the_second_is_over_is_told_so() {
     let right = world([pool("a")], []);
     let mut bench = Bench::begun();
     bench.wait(Now::from_millis(59_500));
-    bench.send(Now::from_millis(59_500), In::Seen(Arc::new(right)));
+    bench.send(Now::from_millis(59_500), In::Snapshot(Arc::new(right)));
     assert_eq!(bench.end(), (60, End::Late));
     assert_eq!(bench.missing_texts(), ["the last comparison was less than a second ago"]);
 }
@@ -446,8 +446,8 @@ proptest! {
             let sends_to = if cluster { "kubernetes" } else { "a" };
             let mut snapshot = world(pools, [service("web", &[sends_to])]);
             snapshot.synced = Synced { lists, discovery };
-            let seen = load_balancer(read.then_some(true), None);
-            snapshot.load_balancers = [(LbName::new("lb"), Arc::new(seen))].into();
+            let balancer = load_balancer(read.then_some(true), None);
+            snapshot.load_balancers = [(LbName::new("lb"), Arc::new(balancer))].into();
             bench.at(second, &snapshot);
             if bench.ended.is_some_and(|(_, end)| end == End::Complete) {
                 break;

@@ -6,7 +6,7 @@ use super::*;
 struct Bench {
     machine: Deployment,
     now: Now,
-    asked: Vec<u64>,
+    requested_at: Vec<u64>,
     reported: Vec<Failure>,
     found: Option<Arc<str>>,
 }
@@ -15,7 +15,7 @@ impl Bench {
     fn begun() -> Bench {
         let machine = Deployment::default();
         let mut bench =
-            Bench { machine, now: Now::ZERO, asked: Vec::new(), reported: Vec::new(), found: None };
+            Bench { machine, now: Now::ZERO, requested_at: Vec::new(), reported: Vec::new(), found: None };
         assert_eq!(bench.machine.deadline(), None);
         bench.send(In::Start);
         bench
@@ -30,7 +30,7 @@ impl Bench {
     fn handle(&mut self, out: Vec<Out>) {
         for output in out {
             match output {
-                Out::Ask => self.asked.push(self.now.as_micros() / 1_000_000),
+                Out::Ask => self.requested_at.push(self.now.as_micros() / 1_000_000),
                 Out::Found(uid) => assert_eq!(self.found.replace(uid), None),
                 Out::Missing(failure) => self.reported.push(failure),
             }
@@ -54,11 +54,15 @@ fn other() -> Failure {
 #[test]
 fn e1_the_deployment_is_asked_for_once_where_the_answer_has_it() {
     let mut bench = Bench::begun();
-    assert_eq!((&bench.asked[..], bench.machine.deadline()), (&[0][..], None), "the port always answers");
+    assert_eq!(
+        (&bench.requested_at[..], bench.machine.deadline()),
+        (&[0][..], None),
+        "the port always answers"
+    );
     bench.send(In::Answered(Ok("d-1".into())));
     assert_eq!(bench.found.as_deref(), Some("d-1"));
     bench.send(In::Answered(Ok("d-2".into())));
-    assert_eq!((bench.machine.deadline(), bench.asked.len(), bench.reported.len()), (None, 1, 0));
+    assert_eq!((bench.machine.deadline(), bench.requested_at.len(), bench.reported.len()), (None, 1, 0));
 }
 
 #[test]
@@ -67,7 +71,7 @@ fn e1_an_unknown_deployment_is_asked_for_with_waits_that_double_to_10_min() {
     for _ in 0..40 {
         bench.fails(other());
     }
-    let waits: Vec<u64> = bench.asked.windows(2).map(|two| two[1] - two[0]).collect();
+    let waits: Vec<u64> = bench.requested_at.windows(2).map(|two| two[1] - two[0]).collect();
     assert_eq!(&waits[..9], [5, 10, 20, 40, 80, 160, 320, 600, 600]);
     assert_eq!(waits.iter().max(), Some(&600));
     bench.send(In::Answered(Ok("d-1".into())));

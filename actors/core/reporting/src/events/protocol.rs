@@ -93,7 +93,7 @@ pub struct Dropped {
     /// The newest message.
     pub message: Arc<str>,
     /// Why it is not posted.
-    pub why: DropReason,
+    pub cause: DropReason,
 }
 
 /// Why an event is not posted, or not again.
@@ -143,14 +143,14 @@ pub struct Event {
     /// Time of the last occurrence.
     pub last: Now,
     /// The Event object to write.
-    pub place: Place,
+    pub object: EventObject,
     /// Whether it occurred since the last post; `false`: this is another try of the same content.
-    pub is_news: bool,
+    pub is_new: bool,
 }
 
 /// The Event object of an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum EventObject {
     /// A new one. Its name contains this unique number; a repeated try has the same number.
     New(u64),
     /// The one with this name: count, time of the last occurrence and message are to be changed.

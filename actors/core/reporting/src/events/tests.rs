@@ -90,8 +90,8 @@ impl Drive {
     }
 
     fn receive(&mut self, out: Vec<Out>) {
-        for said in out {
-            match said {
+        for output in out {
+            match output {
                 Out::Post { call, event } => self.posts.push_back((call, event)),
                 Out::Reporting(term) => self.terms.push(term),
                 Out::Metric(sample) => self.samples.push(sample),
@@ -125,9 +125,9 @@ impl Drive {
     /// The API server accepts the oldest post.
     fn take_next(&mut self) -> Arc<Event> {
         let (_, event) = self.posts.front().expect("posted");
-        let name = match &event.place {
-            Place::New(serial) => format!("event-{serial}").into(),
-            Place::Existing(name) => Arc::clone(name),
+        let name = match &event.object {
+            EventObject::New(serial) => format!("event-{serial}").into(),
+            EventObject::Existing(name) => Arc::clone(name),
         };
         self.answer_next(Ok(name))
     }
@@ -171,8 +171,8 @@ fn e1_one_event_for_each_subject_and_identical_waiting_ones_are_merged() {
     assert_eq!((&first.subject, first.count), (&subject("web"), 1));
     drive.at(10_000);
     let rest = drive.take_all();
-    let told: Vec<_> = rest.iter().map(|event| (event.subject.clone(), event.count)).collect();
-    assert_eq!(told, [(subject("api"), 2), (subject("web"), 2)], "api still waited, web was on its way");
+    let posted: Vec<_> = rest.iter().map(|event| (event.subject.clone(), event.count)).collect();
+    assert_eq!(posted, [(subject("api"), 2), (subject("web"), 2)], "api still waited, web was on its way");
     assert_eq!(drive.count(&Metric::EventPosted), 3);
 }
 
@@ -206,9 +206,9 @@ fn e1_a_transient_failure_is_tried_three_times_more_and_then_dropped() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     let transient = |after: Option<u64>| Err(PostFailure::Transient(after.map(Duration::from_secs)));
-    for (asked, wait) in [(None, 1_000), (Some(600), 60_000), (Some(2), 15_000)] {
+    for (retry_after, wait) in [(None, 1_000), (Some(600), 60_000), (Some(2), 15_000)] {
         let failed = drive.now.as_micros() / 1_000;
-        drive.answer_next(transient(asked));
+        drive.answer_next(transient(retry_after));
         drive.at(failed + wait - 1);
         assert!(drive.posts.is_empty());
         drive.at(failed + wait);
@@ -227,27 +227,27 @@ fn e1_a_repeated_try_is_for_the_same_event_object_with_the_newest_text() {
     drive.report(&["web"], updated(3));
     drive.at(1_000);
     let again = drive.take_next();
-    assert_eq!((again.place.clone(), again.count), (first.place.clone(), 2));
+    assert_eq!((again.object.clone(), again.count), (first.object.clone(), 2));
 }
 
 #[test]
 fn h3_a_posted_event_is_news_once_until_it_occurs_again() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
-    assert!(drive.answer_next(Err(PostFailure::Transient(None))).is_news);
+    assert!(drive.answer_next(Err(PostFailure::Transient(None))).is_new);
     drive.at(1_000);
-    assert!(!drive.answer_next(Err(PostFailure::Exists(name("one")))).is_news, "another try");
-    assert!(!drive.answer_next(Err(PostFailure::Gone)).is_news, "the same in another object");
+    assert!(!drive.answer_next(Err(PostFailure::Exists(name("one")))).is_new, "another try");
+    assert!(!drive.answer_next(Err(PostFailure::Gone)).is_new, "the same in another object");
     drive.report(&["web"], updated(3));
     let again = drive.answer_next(Err(PostFailure::Transient(None)));
-    assert_eq!((again.is_news, again.count), (false, 1), "it was posted before it occurred again");
+    assert_eq!((again.is_new, again.count), (false, 1), "it was posted before it occurred again");
     let later = drive.answer_next(Err(PostFailure::Final("forbidden".into())));
-    assert_eq!((later.is_news, later.count), (true, 2));
+    assert_eq!((later.is_new, later.count), (true, 2));
     drive.report(&["web"], updated(3));
     let after = drive.take_next();
-    assert_eq!((after.is_news, after.count), (true, 3), "what is remembered of it counts on");
+    assert_eq!((after.is_new, after.count), (true, 3), "what is remembered of it counts on");
     drive.report(&["api"], updated(3));
-    assert!(drive.take_next().is_news, "another series");
+    assert!(drive.take_next().is_new, "another series");
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn c4_what_is_only_shown_is_counted_as_such_and_never_changed() {
     let shown = drive.answer_next(Err(PostFailure::Withheld));
     drive.report(&["web"], updated(3));
     let again = drive.answer_next(Err(PostFailure::Withheld));
-    assert!(matches!((&shown.place, &again.place), (Place::New(_), Place::New(_))));
+    assert!(matches!((&shown.object, &again.object), (EventObject::New(_), EventObject::New(_))));
     assert_eq!(drive.samples, [Metric::EventWithheld, Metric::EventWithheld]);
 }
 
@@ -323,5 +323,5 @@ fn w8_a_post_on_its_way_when_leadership_is_lost_is_remembered() {
     drive.step(leading());
     drive.report(&["web"], updated(3));
     let next = drive.take_next();
-    assert_eq!((next.place.clone(), next.count), (Place::Existing(name("one")), 3));
+    assert_eq!((next.object.clone(), next.count), (EventObject::Existing(name("one")), 3));
 }

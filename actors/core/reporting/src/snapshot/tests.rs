@@ -92,12 +92,12 @@ fn admin_state(records: usize) -> In {
 }
 
 /// Returns the published snapshots.
-fn published(said: Vec<Out>) -> Vec<Arc<Snapshot>> {
-    let snapshot = |said| match said {
+fn published(outputs: Vec<Out>) -> Vec<Arc<Snapshot>> {
+    let snapshot = |outputs| match outputs {
         Out::Publish(snapshot) => Some(snapshot),
         Out::OutOfSync(_) => None,
     };
-    said.into_iter().filter_map(snapshot).collect()
+    outputs.into_iter().filter_map(snapshot).collect()
 }
 
 fn at(publisher: &mut SnapshotPublisher, ms: u64, input: In) -> Option<Arc<Snapshot>> {

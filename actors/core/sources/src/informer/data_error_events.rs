@@ -148,13 +148,13 @@ impl Informer {
     /// Returns true if every condition that must be reported was reported.
     pub(super) fn has_reported(&self) -> bool {
         let mut entries = self.cache.entries.values();
-        let is_told = |entry: &ServiceEntry| {
+        let is_reported = |entry: &ServiceEntry| {
             entry.is_paused(&self.policy)
                 || entry.data_errors.as_ref().is_none_or(|data_errors| data_errors.reported)
         };
         let paused =
             |key: &ServiceKey| self.cache.entries.get(key).is_some_and(|entry| entry.is_paused(&self.policy));
         self.reporting.is_none()
-            || (self.undecodables.are_reported(&self.cache, paused) && entries.all(is_told))
+            || (self.undecodables.are_reported(&self.cache, paused) && entries.all(is_reported))
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn family_of(ip: &IpAddr) -> Family {
 
 /// Why a node is left out of every pool, if it is (D5).
 fn excluded(object: &NodeObject) -> Option<LeftOut> {
-    object.left_out.filter(|why| why.is_everywhere())
+    object.left_out.filter(|reason| reason.is_everywhere())
 }
 
 /// A node that exists, or that something still depends on.
@@ -56,7 +56,7 @@ impl CachedNode {
     pub(super) fn eligibility(&self) -> NodeEligibility<'_> {
         match &self.object {
             Some(object) => match excluded(object) {
-                Some(why) => NodeEligibility::LeftOut(object, why),
+                Some(reason) => NodeEligibility::LeftOut(object, reason),
                 None => NodeEligibility::Eligible(object),
             },
             None => NodeEligibility::Unknown,

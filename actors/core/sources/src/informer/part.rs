@@ -238,8 +238,8 @@ fn add_unread(computed: &mut ServiceParts, key: &ServiceKey, unread: &UnreadObje
 /// endpoint (D4). A left-out node adds none at all. The addresses of a node that is about to be deleted may stay (D5).
 fn add_host(computed: &mut ServiceParts, name: &NodeName, host: &Host, inputs: &PartInputs<'_>) {
     let node = inputs.nodes.get(name);
-    let (object, why) = match node.map_or(NodeEligibility::Unknown, CachedNode::eligibility) {
-        NodeEligibility::LeftOut(object, why) => (Some(object), Some(why)),
+    let (object, reason) = match node.map_or(NodeEligibility::Unknown, CachedNode::eligibility) {
+        NodeEligibility::LeftOut(object, reason) => (Some(object), Some(reason)),
         NodeEligibility::Eligible(object) => (Some(object), None),
         NodeEligibility::Unknown => (None, None),
     };
@@ -248,11 +248,11 @@ fn add_host(computed: &mut ServiceParts, name: &NodeName, host: &Host, inputs: &
         let hosting = host.of(*family);
         let mut ips =
             object.into_iter().flat_map(|object| &object.internal_ips).filter(|ip| family_of(ip) == *family);
-        let why = if hosting == Hosting::Nothing { Some(LeftOut::OtherFamily) } else { why };
-        if let Some(why) = why {
+        let reason = if hosting == Hosting::Nothing { Some(LeftOut::OtherFamily) } else { reason };
+        if let Some(reason) = reason {
             let ips: BTreeSet<IpAddr> = ips.copied().collect();
             if !ips.is_empty() && inputs.used.contains(family) {
-                part.left_out.insert(name.clone(), LeftOutNode { ips, why });
+                part.left_out.insert(name.clone(), LeftOutNode { ips, why: reason });
             }
             continue;
         }
@@ -306,8 +306,8 @@ fn add_orphans(
     for (identity, families) in nameless {
         let orphan = entry.orphans.get(identity).filter(|orphan| inputs.now < orphan.until);
         let Some(orphan) = orphan else { continue };
-        if let Err(place) = computed.nodes.binary_search(&orphan.node) {
-            computed.nodes.insert(place, orphan.node.clone());
+        if let Err(index) = computed.nodes.binary_search(&orphan.node) {
+            computed.nodes.insert(index, orphan.node.clone());
         }
         computed.incomplete |= inputs.unread.has_node(&orphan.node);
         let Some(node) = inputs.nodes.get(&orphan.node) else {

@@ -160,22 +160,22 @@ impl Resources {
                 self.cache.connected(&mut self.notices);
             }
             Contact::Lost | Contact::Denied(_) => {
-                let why = match contact {
-                    Contact::Denied(why) => Arc::clone(why),
+                let reason = match contact {
+                    Contact::Denied(reason) => Arc::clone(reason),
                     Contact::Current | Contact::Lost => {
                         Arc::from("the API server does not send EndpointSlices")
                     }
                 };
                 self.denied = match (contact, self.denied.take()) {
-                    (Contact::Denied(why), denied) => {
-                        Some((denied.map_or(now, |(since, _)| since), Arc::clone(why)))
+                    (Contact::Denied(reason), denied) => {
+                        Some((denied.map_or(now, |(since, _)| since), Arc::clone(reason)))
                     }
                     (Contact::Current | Contact::Lost, _) => None,
                 };
                 let error = Error {
                     reason: Reason::Connectivity,
                     code: Code::Unavailable,
-                    message: why,
+                    message: reason,
                     rejected: None,
                 };
                 self.cache.connectivity(error, &mut self.notices);
@@ -209,7 +209,7 @@ impl Resources {
         let lasts = |(since, _): &(Now, Arc<str>)| since.plus(DENIED_FOR) <= now;
         let begins = self.refused.is_none() && self.denied.as_ref().is_some_and(lasts);
         if begins {
-            self.refused = self.denied.as_ref().map(|(_, why)| Arc::clone(why));
+            self.refused = self.denied.as_ref().map(|(_, reason)| Arc::clone(reason));
             let all: Vec<ServiceKey> = self.cache.entries().map(|entry| entry.key.clone()).collect();
             self.refuse(&all);
         }
@@ -219,9 +219,9 @@ impl Resources {
 
     /// Applies the API server's denial to these Services.
     fn refuse(&mut self, services: &[ServiceKey]) {
-        let Some(why) = self.refused.clone() else { return };
+        let Some(reason) = self.refused.clone() else { return };
         for service in services {
-            let error = data_error(Reason::Reported, Code::PermissionDenied, &why);
+            let error = data_error(Reason::Reported, Code::PermissionDenied, &reason);
             self.cache.reported(service.clone(), error, &mut self.notices);
         }
         self.has_changed = true;

@@ -205,19 +205,19 @@ impl Run {
         run
     }
 
-    fn seen(&mut self, kind: Kind, seen: Seen) {
+    fn observe(&mut self, kind: Kind, event: Seen) {
         if let Some(waiting) = &mut self.waiting {
-            return waiting.entry(kind).or_default().push(Arrived(kind, self.now, seen));
+            return waiting.entry(kind).or_default().push(Arrived(kind, self.now, event));
         }
-        self.informer.step(self.now, In::Seen(kind, self.now, seen), &mut self.out);
+        self.informer.step(self.now, In::Seen(kind, self.now, event), &mut self.out);
         assert!(self.informer.check());
     }
 
     /// Delivers the queued observations.
     fn deliver(&mut self) {
         for outbox in self.waiting.iter_mut().flat_map(BTreeMap::values_mut) {
-            for Arrived(kind, read, seen) in outbox.take(usize::MAX) {
-                self.informer.step(self.now, In::Seen(kind, read, seen), &mut self.out);
+            for Arrived(kind, read, event) in outbox.take(usize::MAX) {
+                self.informer.step(self.now, In::Seen(kind, read, event), &mut self.out);
             }
         }
     }
@@ -233,16 +233,16 @@ impl Run {
     fn list<T: Into<Object>>(&mut self, kind: Kind, objects: Vec<T>) {
         let provenance =
             if self.informer.streams[&kind].synced { Provenance::Relist } else { Provenance::FirstList };
-        self.seen(kind, Seen::ListBegan(provenance));
+        self.observe(kind, Seen::ListBegan(provenance));
         for object in objects {
-            self.seen(kind, Seen::Object(object.into()));
+            self.observe(kind, Seen::Object(object.into()));
         }
         self.version += 1;
         self.list_done(kind, self.version, None);
     }
 
     fn list_done(&mut self, kind: Kind, n: u64, term: Option<u64>) {
-        self.seen(
+        self.observe(
             kind,
             Seen::ListDone {
                 resource_version: version(n),
@@ -254,12 +254,12 @@ impl Run {
     fn put(&mut self, object: impl Into<Object>) {
         self.version += 1;
         let object = stamped(object.into(), self.version);
-        self.seen(kind_of(&object.key()), Seen::Object(object));
+        self.observe(kind_of(&object.key()), Seen::Object(object));
     }
 
     fn gone(&mut self, key: ObjectKey) {
         self.version += 1;
-        self.seen(kind_of(&key), Seen::Deleted { key, resource_version: version(self.version) });
+        self.observe(kind_of(&key), Seen::Deleted { key, resource_version: version(self.version) });
     }
 
     /// Ends a turn as the shell does, and returns its outputs.
@@ -274,10 +274,10 @@ impl Run {
             self.informer.reporting.is_some() || reports(&self.out).is_empty(),
             "it would not be published"
         );
-        let (read, said) =
-            std::mem::take(&mut self.out).into_iter().partition(|said| matches!(said, Out::ReadUpTo(_)));
+        let (read, output) =
+            std::mem::take(&mut self.out).into_iter().partition(|output| matches!(output, Out::ReadUpTo(_)));
         self.read = read;
-        said
+        output
     }
 
     fn pass(&mut self, seconds: u64) -> Vec<Out> {
@@ -294,7 +294,7 @@ impl Run {
 }
 
 fn facts(out: &[Out]) -> Vec<(ServiceUid, Option<Arc<ServiceFact>>)> {
-    let fact = |said: &Out| match said {
+    let fact = |output: &Out| match output {
         Out::Service(uid, fact) => Some((uid.clone(), fact.clone())),
         Out::Synced
         | Out::Confirmed(_)
@@ -312,7 +312,7 @@ fn facts(out: &[Out]) -> Vec<(ServiceUid, Option<Arc<ServiceFact>>)> {
 }
 
 fn reports(out: &[Out]) -> Vec<Report> {
-    let report = |said: &Out| match said {
+    let report = |output: &Out| match output {
         Out::Report(report) => Some(report.clone()),
         Out::Service(..)
         | Out::Ended(_)
@@ -330,7 +330,7 @@ fn reports(out: &[Out]) -> Vec<Report> {
 }
 
 fn samples(out: &[Out]) -> Vec<Metric> {
-    let sample = |said: &Out| match said {
+    let sample = |output: &Out| match output {
         // The states of slice sets have their own tests.
         Out::Metric(Metric::ServiceResources { .. }) => None,
         Out::Metric(sample) => Some(sample.clone()),
@@ -371,7 +371,7 @@ fn d6_nothing_is_said_before_all_first_lists_and_synced_comes_last() {
     assert!(facts(&run.out).is_empty());
     run.out.clear();
     let mut out = run.turn();
-    out.retain(|said| !matches!(said, Out::Metric(_)));
+    out.retain(|output| !matches!(output, Out::Metric(_)));
     assert!(
         matches!(out[..], [Out::Node(..), Out::Node(..), Out::Service(..), Out::Service(..), Out::Synced]),
         "{out:?}"
@@ -383,7 +383,7 @@ fn d6_nothing_is_said_before_all_first_lists_and_synced_comes_last() {
     assert_eq!((fact.slices, fact.endpoints, fact.parts[&V4].unusable), (1, 1, false));
     run.put(slice("web-1", "web", &["n2"]));
     let out = run.turn();
-    assert!(!out.iter().any(|said| matches!(said, Out::Synced)), "once");
+    assert!(!out.iter().any(|output| matches!(output, Out::Synced)), "once");
 }
 
 #[test]
@@ -747,8 +747,8 @@ fn q2_a_fact_tells_when_its_newest_change_was_read() {
     for (on, version, millis) in [("n2", 900, 300), ("n3", 901, 200)] {
         let mut object = slice("web-1", "web", &[on]);
         object.trigger_age = (on == "n2").then_some(Duration::from_millis(50));
-        let seen = Seen::Object(stamped(object.into(), version));
-        run.informer.step(run.now, In::Seen(Kind::EndpointSlices, ago(&run, millis), seen), &mut run.out);
+        let event = Seen::Object(stamped(object.into(), version));
+        run.informer.step(run.now, In::Seen(Kind::EndpointSlices, ago(&run, millis), event), &mut run.out);
     }
     let fact = run.fact();
     assert_eq!(fact.read, Some(ago(&run, 200)));
@@ -762,9 +762,12 @@ fn q2_what_was_taken_in_is_said_behind_the_facts_and_if_there_are_none() {
     run.put(slice("web-1", "web", &["n2"]));
     run.deliver();
     run.informer.tick(run.now, &mut run.out);
-    let said = std::mem::take(&mut run.out);
-    assert!(matches!(said[..], [.., Out::Service(..), Out::ReadUpTo(_)]), "{said:?}");
-    run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-1", "web", &["n2"]).into(), run.version)));
+    let output = std::mem::take(&mut run.out);
+    assert!(matches!(output[..], [.., Out::Service(..), Out::ReadUpTo(_)]), "{output:?}");
+    run.observe(
+        Kind::EndpointSlices,
+        Seen::Object(stamped(slice("web-1", "web", &["n2"]).into(), run.version)),
+    );
     assert!(run.turn().is_empty(), "the state is known");
     assert_eq!(run.read.len(), 1);
     run.put(node("n9", &["10.0.0.9"]));
@@ -777,17 +780,17 @@ fn a3_an_event_that_brings_a_known_state_again_says_nothing() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     let mut again = slice("web-1", "web", &["n1"]);
     again.trigger_age = Some(Duration::from_secs(9));
-    run.seen(Kind::EndpointSlices, Seen::Object(again.into()));
+    run.observe(Kind::EndpointSlices, Seen::Object(again.into()));
     assert!(run.turn().is_empty());
 }
 
 #[test]
 fn d6_a_list_is_put_in_force_as_a_whole_or_not_at_all() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)));
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, Seen::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)));
     assert!(facts(&run.turn()).is_empty());
-    run.seen(Kind::EndpointSlices, Seen::ListAborted);
+    run.observe(Kind::EndpointSlices, Seen::ListAborted);
     assert!(facts(&run.turn()).is_empty());
     run.list(Kind::EndpointSlices, vec![slice("web-3", "web", &["n3"])]);
     let fact = run.fact();
@@ -809,8 +812,8 @@ fn d6_a_relist_that_changes_nothing_says_nothing() {
 #[test]
 fn d6_an_older_list_is_refused_and_made_again() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.seen(Kind::EndpointSlices, Seen::Bookmark(version(500)));
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, Seen::Bookmark(version(500)));
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     run.list_done(Kind::EndpointSlices, 499, None);
     let out = run.turn();
     assert!(matches!(
@@ -820,16 +823,16 @@ fn d6_an_older_list_is_refused_and_made_again() {
             Out::Relist(Kind::EndpointSlices, RelistReason::Stale)
         ]
     ));
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     run.list_done(Kind::EndpointSlices, 500, None);
     assert_eq!(shown(&run.fact(), V4), " | ", "one as new as what was seen is taken");
 }
 
 /// A list with this version, of one slice on this node.
 fn list_of(run: &mut Run, n: u64, on: &str) -> Vec<Out> {
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-1", "web", &[on]).into(), n)));
-    run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("kept")), "web"));
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, Seen::Object(stamped(slice("web-1", "web", &[on]).into(), n)));
+    run.observe(Kind::EndpointSlices, bad_of(Some(slice_key("kept")), "web"));
     run.list_done(Kind::EndpointSlices, n, None);
     run.turn()
 }
@@ -846,7 +849,7 @@ fn refusing(lists: u64) -> Run {
     for n in 0..lists {
         let out = list_of(&mut run, 300 + n, "n2");
         assert!(
-            out.iter().any(|said| matches!(said, Out::Relist(Kind::EndpointSlices, RelistReason::Stale)))
+            out.iter().any(|output| matches!(output, Out::Relist(Kind::EndpointSlices, RelistReason::Stale)))
         );
         assert!(facts(&out).is_empty(), "refused");
         run.pass(10);
@@ -866,7 +869,7 @@ fn d6_older_lists_are_taken_in_after_5_min_of_older_ones() {
     run.put(slice("web-1", "web", &["n3"]));
     run.put(slice("kept", "web", &["n3"]));
     assert_eq!(shown(&run.fact(), V4), "3 | ", "and the stream goes on from there");
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     run.list_done(Kind::EndpointSlices, 331, None);
     let refused = Metric::StaleRefused(Kind::EndpointSlices);
     assert_eq!(samples(&run.turn()), [refused], "versions count from there");
@@ -878,9 +881,9 @@ fn d6_a_newer_list_with_an_older_object_comes_from_restored_storage() {
     run.version = 150;
     run.put(slice("web-1", "web", &["n2"]));
     run.turn();
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     let older = stamped(slice("web-1", "web", &["n1"]).into(), 120);
-    run.seen(Kind::EndpointSlices, Seen::Object(older));
+    run.observe(Kind::EndpointSlices, Seen::Object(older));
     run.list_done(Kind::EndpointSlices, 400, None);
     let out = run.turn();
     assert_eq!(samples(&out)[0], Metric::StaleAccepted(Kind::EndpointSlices));
@@ -909,7 +912,7 @@ fn d6_older_lists_are_refused_while_few_short_falling_or_mixed() {
     refused(&mut falling, 300);
 
     let mut between = refusing(30);
-    between.seen(Kind::EndpointSlices, Seen::Bookmark(version(600)));
+    between.observe(Kind::EndpointSlices, Seen::Bookmark(version(600)));
     refused(&mut between, 400);
 }
 
@@ -923,8 +926,8 @@ fn d6_every_kind_follows_a_storage_that_was_restored() {
     let paused = || Object::from(ServiceObject { paused: true, ..service("web") });
     for n in 0..=5 {
         for (kind, object) in [(Kind::Services, paused()), (Kind::Nodes, node("n1", &["10.0.0.8"]).into())] {
-            run.seen(kind, Seen::ListBegan(Provenance::Relist));
-            run.seen(kind, Seen::Object(stamped(object, 2)));
+            run.observe(kind, Seen::ListBegan(Provenance::Relist));
+            run.observe(kind, Seen::Object(stamped(object, 2)));
             run.list_done(kind, 300, None);
         }
         assert_eq!(facts(&run.pass(60)).len(), usize::from(n == 5));
@@ -939,22 +942,25 @@ fn d6_an_older_object_is_refused_and_counted() {
     run.put(slice("web-1", "web", &["n2"]));
     run.turn();
     let refused = [Metric::StaleRefused(Kind::EndpointSlices)];
-    run.seen(Kind::EndpointSlices, Seen::Object(slice("web-1", "web", &["n1"]).into()));
+    run.observe(Kind::EndpointSlices, Seen::Object(slice("web-1", "web", &["n1"]).into()));
     assert_eq!(samples(&run.turn()), refused);
-    run.seen(Kind::EndpointSlices, Seen::Deleted { key: slice_key("web-1"), resource_version: version(1) });
+    run.observe(
+        Kind::EndpointSlices,
+        Seen::Deleted { key: slice_key("web-1"), resource_version: version(1) },
+    );
     assert_eq!(samples(&run.turn()), refused);
 }
 
 #[test]
 fn g1_changes_after_a_reconnect_are_marked_until_it_has_caught_up() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.seen(Kind::EndpointSlices, Seen::Reconnected);
+    run.observe(Kind::EndpointSlices, Seen::Reconnected);
     run.put(slice("web-1", "web", &["n2"]));
     assert_eq!(run.fact().provenance, Provenance::Reconnect);
-    run.seen(Kind::EndpointSlices, Seen::Bookmark(version(run.version)));
+    run.observe(Kind::EndpointSlices, Seen::Bookmark(version(run.version)));
     run.put(slice("web-1", "web", &["n3"]));
     assert_eq!(run.fact().provenance, Provenance::Watch);
-    run.seen(Kind::EndpointSlices, Seen::Reconnected);
+    run.observe(Kind::EndpointSlices, Seen::Reconnected);
     run.pass(5);
     run.put(slice("web-1", "web", &["n4"]));
     assert_eq!(run.fact().provenance, Provenance::Watch);
@@ -976,7 +982,7 @@ fn bad_line(key: Option<ObjectKey>, owner: Owner) -> Seen {
 #[test]
 fn d6_the_last_good_state_of_an_undecodable_object_stays() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     let out = run.turn();
     let [report] = &reports(&out)[..] else { panic!("one report: {out:?}") };
     let subject = ServiceRef { key: ServiceKey::new("shop", "web"), uid: ServiceUid::new("uid-web") };
@@ -986,35 +992,35 @@ fn d6_the_last_good_state_of_an_undecodable_object_stays() {
         report.what,
         EventKind::Undecodable { kind: Kind::EndpointSlices, object: "shop/web-1".into(), error, kept: true }
     );
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     run.list_done(Kind::EndpointSlices, 300, None);
     assert!(run.turn().is_empty(), "it is in the list, and nothing is new");
 
-    run.seen(Kind::Nodes, bad(Some(node_key("n2"))));
-    run.seen(Kind::Services, bad(Some(service_key("web"))));
-    run.seen(Kind::Services, bad(Some(service_key("unheard-of"))));
+    run.observe(Kind::Nodes, bad(Some(node_key("n2"))));
+    run.observe(Kind::Services, bad(Some(service_key("web"))));
+    run.observe(Kind::Services, bad(Some(service_key("unheard-of"))));
     assert_eq!(reports(&run.turn()).len(), 2, "one of which nothing is known is only counted");
 
     run.put(slice("web-1", "web", &["n2"]));
     run.turn();
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     assert_eq!(reports(&run.turn()).len(), 1, "it had been good between");
 }
 
 #[test]
 fn d6_a_list_with_an_object_without_a_name_proves_no_absence() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.seen(Kind::EndpointSlices, bad(None));
-    run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)));
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, bad(None));
+    run.observe(Kind::EndpointSlices, Seen::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)));
     run.list_done(Kind::EndpointSlices, 300, None);
     let fact = run.fact();
     assert_eq!((shown(&fact, V4).as_str(), fact.parts[&V4].unusable), ("1 2 | ", true));
     assert_eq!(fact.data_errors, ["an EndpointSlice without a readable name cannot be read".into()]);
     run.version = 300;
-    let asked = run.pass(300);
-    assert!(matches!(asked[..], [Out::Relist(Kind::EndpointSlices, RelistReason::Broken)]), "{asked:?}");
+    let outputs = run.pass(300);
+    assert!(matches!(outputs[..], [Out::Relist(Kind::EndpointSlices, RelistReason::Broken)]), "{outputs:?}");
     run.list(Kind::EndpointSlices, vec![slice("web-2", "web", &["n2"])]);
     let fact = run.fact();
     assert_eq!((shown(&fact, V4).as_str(), fact.parts[&V4].unusable), ("2 | ", false), "a whole list does");
@@ -1105,9 +1111,9 @@ fn d1_a_service_made_again_under_its_name_is_told_gone_and_then_anew() {
 #[test]
 fn an_object_of_another_kind_than_the_stream_is_dropped() {
     let mut run = Run::synced(vec![], vec![]);
-    run.seen(Kind::Nodes, Seen::Object(service("web").into()));
-    run.seen(Kind::Nodes, Seen::Deleted { key: service_key("web"), resource_version: version(9) });
-    run.seen(Kind::Nodes, bad(Some(service_key("web"))));
+    run.observe(Kind::Nodes, Seen::Object(service("web").into()));
+    run.observe(Kind::Nodes, Seen::Deleted { key: service_key("web"), resource_version: version(9) });
+    run.observe(Kind::Nodes, bad(Some(service_key("web"))));
     run.list_done(Kind::Nodes, 999, None);
     assert!(run.turn().is_empty());
 }

@@ -124,8 +124,8 @@ impl Undecodables {
                 ObjectKey::Preemption(_) => return None,
             };
             let (kind, object) = (kind_of(&key), object.into());
-            let kept = !drops || kind != Kind::EndpointSlices;
-            let what = EventKind::Undecodable { kind, object, error, kept };
+            let still_used = !drops || kind != Kind::EndpointSlices;
+            let what = EventKind::Undecodable { kind, object, error, kept: still_used };
             reported.extend(what.condition().map(|condition| (key, condition)));
             Some(Report { subjects: vec![subject], what, note: None })
         };

@@ -73,12 +73,12 @@ fn good(value: u32, version: &str, at: i64) -> Cached<u32> {
 }
 
 /// A change in short.
-fn brief(news: &ResourceChange<u32>) -> String {
-    let said = |error: &Error| format!("{} {}", error.code.as_str(), error.message);
-    match news {
+fn brief(change: &ResourceChange<u32>) -> String {
+    let text = |error: &Error| format!("{} {}", error.code.as_str(), error.message);
+    match change {
         ResourceChange::Changed(Ok(cached)) => format!("value {}", cached.value),
-        ResourceChange::Changed(Err(error)) => format!("error {}", said(error)),
-        ResourceChange::Ambient(Some(error)) => format!("ambient {}", said(error)),
+        ResourceChange::Changed(Err(error)) => format!("error {}", text(error)),
+        ResourceChange::Ambient(Some(error)) => format!("ambient {}", text(error)),
         ResourceChange::Ambient(None) => String::from("clear"),
     }
 }
@@ -95,7 +95,7 @@ impl Bench {
     }
 
     /// Watcher 1 watches `web`, which was requested at 0 s.
-    fn asked(policy: Policy) -> Bench {
+    fn requested(policy: Policy) -> Bench {
         let mut bench = Bench::new(policy);
         bench.watch(WEB, 1);
         bench.send(0, &[WEB]);
@@ -105,7 +105,7 @@ impl Bench {
 
     /// The same, after it has arrived with the value 7 in version "1".
     fn cached(policy: Policy) -> Bench {
-        let mut bench = Bench::asked(policy);
+        let mut bench = Bench::requested(policy);
         bench.receive(7, "1");
         assert_eq!(bench.notices(), ["value 7"]);
         bench
@@ -151,11 +151,11 @@ impl Bench {
     /// The notices to watcher 1 of `web`; no other watcher may have any.
     fn notices(&mut self) -> Vec<String> {
         assert!(self.cache.is_sound(), "{:?}", self.cache);
-        let news = |notice: Notice<&'static str, u32, u8>| {
+        let change = |notice: Notice<&'static str, u32, u8>| {
             assert_eq!((notice.key, notice.watcher), (WEB, 1));
             brief(&notice.change)
         };
-        std::mem::take(&mut self.out).into_iter().map(news).collect()
+        std::mem::take(&mut self.out).into_iter().map(change).collect()
     }
 
     /// The notices to all watchers.

@@ -87,9 +87,9 @@ impl Deliveries {
         self.empty >= EMPTY_LIMIT || self.failing_since.is_some_and(|since| now.since(since) >= FAILING_LIMIT)
     }
 
-    fn give_up(&mut self, why: &Arc<str>) {
+    fn give_up(&mut self, reason: &Arc<str>) {
         if !std::mem::replace(&mut self.reported, true) {
-            self.report = Some(GivenUp::Watch(Arc::clone(why)));
+            self.report = Some(GivenUp::Watch(Arc::clone(reason)));
         }
     }
 }
@@ -160,17 +160,17 @@ impl Watcher {
     }
 
     /// Replaces a streaming list that the server has not refused by a list in pages.
-    pub(super) fn give_up_streaming(&mut self, why: &'static str, now: Now, out: &mut Vec<Out>) {
-        let why: Arc<str> = why.into();
-        self.deliveries.report = Some(GivenUp::StreamingList(Arc::clone(&why)));
-        self.fail(now, WatchFailure::StreamingRefused(why), out);
+    pub(super) fn give_up_streaming(&mut self, reason: &'static str, now: Now, out: &mut Vec<Out>) {
+        let reason: Arc<str> = reason.into();
+        self.deliveries.report = Some(GivenUp::StreamingList(Arc::clone(&reason)));
+        self.fail(now, WatchFailure::StreamingRefused(reason), out);
     }
 
     /// Gives up watching from this version: only a list can show the changes since then.
-    pub(super) fn give_up(&mut self, why: &'static str, now: Now, out: &mut Vec<Out>) {
-        let why = Arc::from(why);
-        self.deliveries.give_up(&why);
-        self.last_error = Some(why);
+    pub(super) fn give_up(&mut self, reason: &'static str, now: Now, out: &mut Vec<Out>) {
+        let reason = Arc::from(reason);
+        self.deliveries.give_up(&reason);
+        self.last_error = Some(reason);
         self.relist(now, RelistReason::Broken, out);
     }
 }

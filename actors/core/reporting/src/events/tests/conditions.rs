@@ -96,7 +96,8 @@ fn every_warning_that_lasts_is_posted_until_accepted() {
                 assert_eq!(drive.dropped, [], "{reason} after {fate:?}");
             } else {
                 assert_eq!(accepted, Vec::<String>::new(), "{fate:?}");
-                let [Dropped { message: left, why: DropReason::NotAccepted, .. }] = &drive.dropped[..] else {
+                let [Dropped { message: left, cause: DropReason::NotAccepted, .. }] = &drive.dropped[..]
+                else {
                     panic!("{reason} leaves no log line after {fate:?}: {:?}", drive.dropped);
                 };
                 assert_eq!(**left, *message);
@@ -116,7 +117,7 @@ fn a_condition_that_ends_is_not_posted_again() {
         suffer(&mut drive, Fate::Refused, 10);
         drive.step(In::Ended(ended));
         assert_eq!(accepted(&mut drive, 600), Vec::<String>::new());
-        let [Dropped { why: DropReason::Outdated, .. }] = &drive.dropped[..] else {
+        let [Dropped { cause: DropReason::Outdated, .. }] = &drive.dropped[..] else {
             panic!("no log line: {:?}", drive.dropped);
         };
     }
@@ -167,8 +168,11 @@ fn a_failure_reaches_a_service_whose_normal_events_used_up_their_budget() {
         drive.take_all();
     }
     drive.report(&["web"], failed("AuthorizationFailed"));
-    let told = drive.take_all();
-    assert!(matches!(&told[..], [one] if one.reason == "LoadBalancerBackendPoolUpdateFailed"), "{told:?}");
+    let posted = drive.take_all();
+    assert!(
+        matches!(&posted[..], [one] if one.reason == "LoadBalancerBackendPoolUpdateFailed"),
+        "{posted:?}"
+    );
 }
 
 /// Pools of xDS sources have no Service: all their events are attached to the controller.

@@ -46,8 +46,8 @@ fn g6_while_nothing_may_be_written_events_are_dropped_and_counted() {
     drive.report(&["c"], updated(3));
     assert_eq!(drive.count(&Metric::EventDropped), 2);
     drive.at(60_000);
-    let told: Vec<Subject> = drive.take_all().iter().map(|event| event.subject.clone()).collect();
-    assert_eq!(told, [subject("a"), Subject::Controller], "one was sent before, and we may be told of");
+    let subjects: Vec<Subject> = drive.take_all().iter().map(|event| event.subject.clone()).collect();
+    assert_eq!(subjects, [subject("a"), Subject::Controller], "one was sent before, and we may be told of");
     drive.step(wish(Mode::AddOnly));
     drive.report(&["d"], updated(3));
     drive.at(120_000);

@@ -79,18 +79,18 @@ fn what_the_previous_leader_found_ends_when_the_pool_is_in_sync() {
 #[test]
 fn the_leader_learns_of_the_twenty_longest_once_for_each_change() {
     let mut publisher = SnapshotPublisher::new();
-    let mut heard = Vec::new();
+    let mut lists = Vec::new();
     for n in 0..25_u64 {
         let mut out = Vec::new();
         let view = pool(&format!("p{n:02}"), Some((1_000 + n, false)));
         publisher.step(Now::from_millis(10_000 + n * 1_000), view, &mut out);
-        heard.extend(out.into_iter().filter_map(|said| match said {
+        lists.extend(out.into_iter().filter_map(|output| match output {
             Out::OutOfSync(pools) => Some(pools),
             Out::Publish(_) => None,
         }));
     }
-    assert_eq!(heard.len(), 20, "the last five are not among them");
-    let newest = heard.pop().expect("told");
+    assert_eq!(lists.len(), 20, "the last five are not among them");
+    let newest = lists.pop().expect("told");
     let names: Vec<String> = newest.keys().map(|pool| pool.pool.to_string()).collect();
     assert_eq!(names, (0..20).map(|n| format!("p{n:02}")).collect::<Vec<_>>());
 }

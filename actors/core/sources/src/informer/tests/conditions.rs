@@ -12,7 +12,7 @@ fn conditions() -> Run {
     run.turn();
     run.put(slice("web-1", "web", &["n8", "n9"]));
     run.put(slice("api-1", "api", &["n9"]));
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("right-1"))));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("right-1"))));
     assert_eq!(reported(&run.turn()), Vec::<String>::new(), "a standby makes no reports");
     run
 }
@@ -51,11 +51,11 @@ fn e1_what_begins_without_a_term_is_reported_once_when_a_term_begins() {
 
 #[test]
 fn e1_what_lasts_is_told_again_in_the_next_term() {
-    for heard in [true, false] {
+    for is_delivered in [true, false] {
         let mut run = conditions();
         run.reporting(Some(2));
         assert_eq!(reported(&run.turn()), ALL);
-        if heard {
+        if is_delivered {
             run.reporting(None);
         }
         assert!(run.turn().is_empty());
@@ -102,7 +102,7 @@ fn g6_a_paused_service_is_told_of_its_data_when_the_pause_ends() {
     run.put(slice("web-1", "web", &["n1", "n9"]));
     let error: Arc<str> = "ports".into();
     let key = Some(ObjectKey::Service(ServiceKey::new("shop", "web")));
-    run.seen(
+    run.observe(
         Kind::Services,
         Seen::Undecodable { key, owner: Owner::Unknown, error: Arc::clone(&error), before: None },
     );

@@ -76,15 +76,15 @@ fn preempted(node: &NodeObject, at: i64, age: u64) -> NodeObject {
 fn n1_a_condition_of_an_eviction_is_told_when_it_is_another_newer_one() {
     let mut run = Run::synced(Vec::new(), Vec::new());
     let plain = node("n1", &["10.0.0.1"]);
-    let told_of = |run: &mut Run, object: NodeObject| {
-        run.seen(Kind::Nodes, Seen::Object(object.into()));
+    let facts_after = |run: &mut Run, object: NodeObject| {
+        run.observe(Kind::Nodes, Seen::Object(object.into()));
         node_facts(&run.turn()).len()
     };
     let of = |at, age| NodeObject { resource_version: version(500), ..preempted(&plain, at, age) };
-    assert_eq!(told_of(&mut run, of(1, 0)), 1);
-    assert_eq!(told_of(&mut run, of(1, 9)), 0);
-    assert_eq!(told_of(&mut run, of(2, 0)), 1);
-    assert_eq!(told_of(&mut run, NodeObject { preempt: None, ..of(2, 0) }), 1);
+    assert_eq!(facts_after(&mut run, of(1, 0)), 1);
+    assert_eq!(facts_after(&mut run, of(1, 9)), 0);
+    assert_eq!(facts_after(&mut run, of(2, 0)), 1);
+    assert_eq!(facts_after(&mut run, NodeObject { preempt: None, ..of(2, 0) }), 1);
 }
 
 #[test]
@@ -116,8 +116,8 @@ fn d6_levels_wait_for_no_list_of_events() {
     };
     run.list(Kind::Services, Vec::<ServiceObject>::new());
     run.list(Kind::EndpointSlices, Vec::<SliceObject>::new());
-    run.seen(Kind::Preemptions, Seen::ListBegan(Provenance::FirstList));
-    run.seen(Kind::Preemptions, Seen::Object(Object::Preemption(Arc::new(event))));
+    run.observe(Kind::Preemptions, Seen::ListBegan(Provenance::FirstList));
+    run.observe(Kind::Preemptions, Seen::Object(Object::Preemption(Arc::new(event))));
     run.list(Kind::Nodes, vec![node("n1", &["10.0.0.1"])]);
     let said = run.turn();
     assert!(said.iter().any(|said| matches!(said, Out::Synced)));

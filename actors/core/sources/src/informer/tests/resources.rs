@@ -5,7 +5,7 @@ use model::view::ResourceView;
 use model::xds::cache::{CacheState, Reason, ResourceState};
 
 /// The resource of `web` in its last fact.
-fn said(run: &Run) -> ResourceView {
+fn view_of(run: &Run) -> ResourceView {
     let entry = &run.informer.cache.entries[&service_key_of("web")];
     entry
         .published
@@ -19,12 +19,12 @@ fn service_key_of(name: &str) -> ServiceKey {
 }
 
 fn dropped(run: &Run) -> bool {
-    let said = run.informer.cache.entries[&service_key_of("web")].published.as_ref();
-    said.is_some_and(|fact| fact.parts[&V4].is_dropped)
+    let output = run.informer.cache.entries[&service_key_of("web")].published.as_ref();
+    output.is_some_and(|fact| fact.parts[&V4].is_dropped)
 }
 
 fn state(run: &Run) -> (ResourceState, bool) {
-    let view = said(run);
+    let view = view_of(run);
     (view.state, view.is_cached)
 }
 
@@ -48,7 +48,7 @@ fn required(run: &Run) -> Vec<String> {
 #[test]
 fn x5_a_candidate_s_slices_are_acked_with_every_good_list_and_change() {
     let mut run = with(false);
-    assert_eq!(said(&run), ResourceView { state: ResourceState::Acked, is_cached: true, error: None });
+    assert_eq!(view_of(&run), ResourceView { state: ResourceState::Acked, is_cached: true, error: None });
     run.put(slice("web-1", "web", &["n3"]));
     run.turn();
     assert_eq!(state(&run), (ResourceState::Acked, true));
@@ -61,7 +61,7 @@ fn x5_a_list_that_does_not_come_in_time_is_a_timeout_and_no_opinion() {
     let mut run = Run::of(params());
     run.list(Kind::Services, vec![service("web")]);
     let states = |out: &[Out]| {
-        let state = |said: &Out| match said {
+        let state = |output: &Out| match output {
             Out::Metric(Metric::ServiceResources { state, count: 1 }) => Some(*state),
             Out::Metric(_)
             | Out::Service(..)
@@ -92,9 +92,9 @@ fn x5_a_list_that_does_not_come_in_time_is_a_timeout_and_no_opinion() {
 #[test]
 fn x5_an_undecodable_slice_is_a_nack_that_keeps_its_last_good_state() {
     let mut run = with(false);
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     run.turn();
-    let view = said(&run);
+    let view = view_of(&run);
     assert_eq!((view.state, view.is_cached), (ResourceState::Nacked, true));
     let (reason, words) = view.error.expect("it says why");
     assert!(reason == Reason::Nack && words.contains("shop/web-1"), "{words}");
@@ -111,12 +111,12 @@ fn x5_an_undecodable_slice_is_a_nack_that_keeps_its_last_good_state() {
 #[test]
 fn x5_with_fail_on_data_errors_only_the_endpoints_of_that_slice_go() {
     let mut run = with(true);
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     run.turn();
     assert_eq!(state(&run), (ResourceState::Nacked, true), "the rest of the set is in use");
     assert_eq!(required(&run), ["10.0.0.2"]);
     assert!(!dropped(&run));
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-2"))));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("web-2"))));
     run.turn();
     assert_eq!(state(&run), (ResourceState::Nacked, false));
     assert!(required(&run).is_empty() && dropped(&run));
@@ -130,7 +130,7 @@ fn x5_with_fail_on_data_errors_only_the_endpoints_of_that_slice_go() {
 fn x5_a_slice_that_was_never_decodable_is_a_nack_and_drops_nothing() {
     for fails in [false, true] {
         let mut run = with(fails);
-        run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("web-3")), "web"));
+        run.observe(Kind::EndpointSlices, bad_of(Some(slice_key("web-3")), "web"));
         run.turn();
         assert_eq!(state(&run), (ResourceState::Nacked, true), "the others are in use");
         assert_eq!((required(&run).len(), dropped(&run)), (2, false));
@@ -139,7 +139,7 @@ fn x5_a_slice_that_was_never_decodable_is_a_nack_and_drops_nothing() {
         run.list::<SliceObject>(Kind::EndpointSlices, vec![]);
         run.list(Kind::Nodes, vec![node("n1", &["10.0.0.1"])]);
         run.turn();
-        run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("web-1")), "web"));
+        run.observe(Kind::EndpointSlices, bad_of(Some(slice_key("web-1")), "web"));
         run.turn();
         assert_eq!((state(&run), dropped(&run)), ((ResourceState::Nacked, false), false));
     }
@@ -177,7 +177,7 @@ fn x5_a_watch_that_breaks_changes_no_state_and_says_no_service_again() {
         run.contact(Kind::EndpointSlices, false);
         run.turn();
         assert!(facts(&run.turn()).is_empty());
-        assert_eq!(said(&run), ResourceView { state: ResourceState::Acked, is_cached: true, error: None });
+        assert_eq!(view_of(&run), ResourceView { state: ResourceState::Acked, is_cached: true, error: None });
         assert_eq!(required(&run), ["10.0.0.1", "10.0.0.2"]);
         assert_eq!(run.informer.resources.lost().map(|error| error.reason), Some(Reason::Connectivity));
         run.contact(Kind::EndpointSlices, true);
@@ -262,8 +262,8 @@ fn x5_a_denial_is_transient_for_a_minute_and_then_the_server_s_word() {
         run.pass(1);
         run.turn();
         assert_eq!(state(&run), (ResourceState::ReceivedError, !fails));
-        let kept = if fails { 0 } else { 2 };
-        assert_eq!((required(&run).len(), dropped(&run)), (kept, fails));
+        let expected = if fails { 0 } else { 2 };
+        assert_eq!((required(&run).len(), dropped(&run)), (expected, fails));
         run.contact(Kind::EndpointSlices, false);
         run.turn();
         assert_eq!(
@@ -271,7 +271,7 @@ fn x5_a_denial_is_transient_for_a_minute_and_then_the_server_s_word() {
             (ResourceState::ReceivedError, !fails),
             "its word stands until it sends them again"
         );
-        assert_eq!(required(&run).len(), kept);
+        assert_eq!(required(&run).len(), expected);
         run.contact(Kind::EndpointSlices, true);
         run.turn();
         assert_eq!(
@@ -287,8 +287,8 @@ fn x5_a_service_that_is_no_candidate_any_more_has_no_resource() {
     run.gone(service_key("web"));
     run.turn();
     let out = run.pass(1);
-    let is_gone = |said: &Out| {
-        matches!(said, Out::Metric(Metric::ServiceResources { state: CacheState::Acked, count: 0 }))
+    let is_gone = |output: &Out| {
+        matches!(output, Out::Metric(Metric::ServiceResources { state: CacheState::Acked, count: 0 }))
     };
     assert!(out.iter().any(is_gone), "{out:?}");
 }

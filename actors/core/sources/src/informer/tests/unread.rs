@@ -11,12 +11,12 @@ fn first_lists(slices: Vec<SliceObject>, bad_slices: Vec<Seen>, bad_nodes: Vec<S
         (Kind::Nodes, vec![node("n1", &["10.0.0.1"]).into()], bad_nodes),
     ];
     for (kind, good, bad) in lists {
-        run.seen(kind, Seen::ListBegan(Provenance::FirstList));
+        run.observe(kind, Seen::ListBegan(Provenance::FirstList));
         for object in good {
-            run.seen(kind, Seen::Object(object));
+            run.observe(kind, Seen::Object(object));
         }
-        for seen in bad {
-            run.seen(kind, seen);
+        for event in bad {
+            run.observe(kind, event);
         }
         run.list_done(kind, 101, None);
     }
@@ -66,7 +66,7 @@ fn d6_it_ends_when_the_slice_is_deleted_missing_or_readable() {
             vec![service("web"), service("api")],
             vec![slice("web-1", "web", &["n1"]), slice("api-1", "api", &["n2"])],
         );
-        run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("web-2")), "web"));
+        run.observe(Kind::EndpointSlices, bad_of(Some(slice_key("web-2")), "web"));
         let out = run.turn();
         assert_eq!(facts(&out).len(), 1);
         assert_eq!(last(&run, "web"), incomplete("1 | ", "EndpointSlice shop/web-2 cannot be read"));
@@ -91,17 +91,17 @@ fn d6_it_ends_when_the_slice_is_deleted_missing_or_readable() {
 #[test]
 fn d6_it_lasts_through_a_broken_list_or_one_that_has_it_again() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("web-2")), "web"));
+    run.observe(Kind::EndpointSlices, bad_of(Some(slice_key("web-2")), "web"));
     run.turn();
     let still = incomplete("1 | ", "EndpointSlice shop/web-2 cannot be read");
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.seen(Kind::EndpointSlices, Seen::ListAborted);
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, Seen::ListAborted);
     run.turn();
     assert_eq!(last(&run, "web"), still);
     for (n, line) in [bad_of(Some(slice_key("web-2")), "web"), bad(None)].into_iter().enumerate() {
-        run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-        run.seen(Kind::EndpointSlices, Seen::Object(slice("web-1", "web", &["n1"]).into()));
-        run.seen(Kind::EndpointSlices, line);
+        run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+        run.observe(Kind::EndpointSlices, Seen::Object(slice("web-1", "web", &["n1"]).into()));
+        run.observe(Kind::EndpointSlices, line);
         run.list_done(Kind::EndpointSlices, 300, None);
         assert_eq!(facts(&run.turn()).len(), n, "a nameless one is one more error");
         let (members, unusable, errors) = last(&run, "web");
@@ -114,11 +114,11 @@ fn d6_a_slice_with_an_unreadable_service_counts_for_its_namespace() {
     let mut elsewhere = service("far");
     elsewhere.key = ServiceKey::new("zoo", "far");
     let mut run = Run::synced(vec![service("web"), service("api"), elsewhere], vec![]);
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("some"))));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("some"))));
     assert_eq!(facts(&run.turn()).len(), 2);
     let error = incomplete(" | ", "EndpointSlice shop/some cannot be read");
     assert_eq!((last(&run, "web"), last(&run, "api")), (error.clone(), error));
-    run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("some")), "api"));
+    run.observe(Kind::EndpointSlices, bad_of(Some(slice_key("some")), "api"));
     assert_eq!(facts(&run.turn()).len(), 1, "its metadata can be read now");
     assert_eq!(last(&run, "web"), right(" | "));
     run.gone(slice_key("some"));
@@ -132,12 +132,12 @@ fn d6_a_slice_that_cannot_be_decoded_and_names_no_service_concerns_nobody() {
     let mut run = first_lists(vec![slice("web-1", "web", &["n1"])], vec![nobodys()], vec![]);
     run.turn();
     assert_eq!((last(&run, "web"), last(&run, "api")), (right("1 | "), right(" | ")));
-    run.seen(Kind::EndpointSlices, nobodys());
+    run.observe(Kind::EndpointSlices, nobodys());
     assert!(facts(&run.turn()).is_empty());
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("some"))));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("some"))));
     run.turn();
     assert_eq!(last(&run, "web"), incomplete("1 | ", "EndpointSlice shop/some cannot be read"));
-    run.seen(Kind::EndpointSlices, nobodys());
+    run.observe(Kind::EndpointSlices, nobodys());
     run.turn();
     assert_eq!((last(&run, "web"), last(&run, "api")), (right("1 | "), right(" | ")), "it says so now");
 }
@@ -152,13 +152,13 @@ fn d6_a_node_that_was_never_decoded_leaves_its_services_incomplete() {
     run.put(node("n2", &["10.0.0.2"]));
     run.turn();
     assert_eq!(last(&run, "web"), right("1 2 | "));
-    run.seen(Kind::Nodes, bad(Some(node_key("n2"))));
+    run.observe(Kind::Nodes, bad(Some(node_key("n2"))));
     run.turn();
     assert_eq!(last(&run, "web"), right("1 2 | "), "its last good state stays in force");
 
     run.put(slice("web-1", "web", &["n1", "n5"]));
     run.turn();
-    run.seen(Kind::Nodes, bad(Some(node_key("n5"))));
+    run.observe(Kind::Nodes, bad(Some(node_key("n5"))));
     run.turn();
     assert_eq!(last(&run, "web"), incomplete("1 | ", "node n5 cannot be read"), "a new node as well");
     run.gone(node_key("n5"));
@@ -181,17 +181,18 @@ fn d6_only_families_that_the_service_has_are_incomplete() {
     let mut dual = service("web");
     dual.families = vec![V4, V6];
     let mut run = Run::synced(vec![dual, service("api")], vec![]);
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("some"))));
-    let said = facts(&run.turn());
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("some"))));
+    let unusable_parts = facts(&run.turn());
     let unusable = |fact: &ServiceFact| (fact.parts[&V4].unusable, fact.parts[&V6].unusable);
-    let said: Vec<_> = said.iter().flat_map(|(_, fact)| fact).map(|fact| unusable(fact)).collect();
-    assert_eq!(said, [(true, false), (true, true)]);
+    let unusable_parts: Vec<_> =
+        unusable_parts.iter().flat_map(|(_, fact)| fact).map(|fact| unusable(fact)).collect();
+    assert_eq!(unusable_parts, [(true, false), (true, true)]);
 }
 
 #[test]
 fn d6_nothing_is_managed_for_a_service_that_was_never_decoded() {
     let mut run = Run::synced(vec![], vec![slice("web-1", "web", &["n1"])]);
-    run.seen(Kind::Services, bad(Some(service_key("web"))));
+    run.observe(Kind::Services, bad(Some(service_key("web"))));
     assert!(run.turn().is_empty());
     run.put(service("web"));
     assert_eq!(shown(&run.fact(), V4), "1 | ");

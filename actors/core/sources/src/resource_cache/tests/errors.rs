@@ -142,7 +142,7 @@ fn x1_a_source_that_answers_again_clears_what_was_told_of_it() {
 
 #[test]
 fn x1_a_watcher_without_a_resource_learns_that_the_source_is_back() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     bench.lose("connection refused");
     assert_eq!(bench.notices(), ["error UNAVAILABLE connection refused"]);
     bench.regain();
@@ -173,7 +173,7 @@ fn x1_when_the_source_answers_again_the_entry_s_own_error_is_told_again() {
 
 #[test]
 fn x1_an_own_error_newer_than_the_loss_is_not_told_again() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     bench.lose("connection refused");
     bench.tick(15_000);
     assert_eq!(
@@ -196,7 +196,7 @@ fn x1_the_loss_of_the_source_is_told_again_after_another_error() {
 
 #[test]
 fn x1_a_resource_of_an_unanswering_source_leaves_that_error_ambient() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     bench.lose("connection refused");
     assert_eq!(bench.notices().len(), 1);
     bench.receive(7, "1");
@@ -213,7 +213,7 @@ fn x1_a_resource_of_an_unanswering_source_leaves_that_error_ambient() {
 
 #[test]
 fn x1_tp3_a_reported_error_lasts_until_a_resource_or_newer_error() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     bench.report(Code::NotFound, "no such service");
     bench.lose("connection refused");
     bench.cache.stop_timers();

@@ -30,7 +30,7 @@ fn x1_a88_acked_has_the_resource_and_no_error() {
 
 #[test]
 fn x1_a88_does_not_exist_by_the_timer_has_an_error_and_no_resource() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     bench.tick(15_000);
     assert_eq!(present(&bench), (ResourceState::DoesNotExist, false, true));
     assert_eq!(bench.error(), Some(error(Reason::Timer, Code::NotFound, MISSING)));
@@ -68,7 +68,7 @@ fn x1_a88_received_error_keeps_the_resource_by_default() {
 
 #[test]
 fn x1_a88_timeout_has_an_error_and_no_resource() {
-    let mut bench = Bench::asked(SLOW);
+    let mut bench = Bench::requested(SLOW);
     bench.tick(30_000);
     assert_eq!(present(&bench), (ResourceState::Timeout, false, true));
     assert_eq!(bench.error(), Some(error(Reason::Timer, Code::Unavailable, LATE)));

@@ -47,7 +47,7 @@ fn x1_a88_the_transient_timer_is_30_s_and_means_a_slow_server() {
 #[test]
 fn x1_a88_the_error_of_a_timer_rejects_nothing() {
     for policy in ALL_POLICIES {
-        let mut bench = Bench::asked(policy);
+        let mut bench = Bench::requested(policy);
         bench.tick(30_000);
         assert_eq!(bench.error().map(|error| (error.reason, error.rejected)), Some((Reason::Timer, None)));
     }
@@ -63,7 +63,7 @@ fn x1_a88_a_resource_that_came_is_never_late() {
 
 #[test]
 fn x1_a88_an_invalid_resource_stops_the_timer() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     bench.nack("no address");
     assert_eq!(bench.cache.deadline(), None);
 }
@@ -72,7 +72,7 @@ fn x1_a88_an_invalid_resource_stops_the_timer() {
 fn x1_a88_a_reported_error_stops_the_timer() {
     for policy in ALL_POLICIES {
         for code in [Code::NotFound, Code::Unavailable] {
-            let mut bench = Bench::asked(policy);
+            let mut bench = Bench::requested(policy);
             bench.report(code, "not now");
             assert_eq!((bench.cache.deadline(), bench.state()), (None, "received_error"));
         }
@@ -82,7 +82,7 @@ fn x1_a88_a_reported_error_stops_the_timer() {
 #[test]
 fn x1_a88_absence_of_a_resource_that_has_not_come_is_left_to_the_timer() {
     for policy in ALL_POLICIES {
-        let mut bench = Bench::asked(policy);
+        let mut bench = Bench::requested(policy);
         bench.delete();
         assert_eq!((bench.notices(), bench.state()), (Vec::new(), "requested"));
         assert_eq!(bench.cache.deadline(), Some(at(0).plus(policy.patience())));
@@ -91,7 +91,7 @@ fn x1_a88_absence_of_a_resource_that_has_not_come_is_left_to_the_timer() {
 
 #[test]
 fn x1_a57_the_end_of_the_stream_stops_the_timer() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     bench.cache.stop_timers();
     bench.tick(14_000);
     assert_eq!((bench.cache.deadline(), bench.notices()), (None, Vec::new()));
@@ -120,7 +120,7 @@ fn x1_a57_a_new_stream_starts_the_timer_in_any_state() {
     ];
     for policy in ALL_POLICIES {
         for fault in faults {
-            let mut bench = Bench::asked(policy);
+            let mut bench = Bench::requested(policy);
             fault(&mut bench);
             let (state, error) = (bench.state(), bench.error());
             bench.notices();
@@ -152,7 +152,7 @@ fn x1_a88_only_the_next_stream_times_a_removed_resource() {
 
 #[test]
 fn x1_a57_a_timer_that_runs_is_not_prolonged_by_another_request() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     bench.send(10_000, &[WEB]);
     assert_eq!(bench.cache.deadline(), Some(at(15_000)));
 }
@@ -185,7 +185,7 @@ fn x1_timers_that_are_due_fire_together_however_late_somebody_looks() {
 
 #[test]
 fn x1_a_resource_that_nobody_watches_any_more_is_not_late() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     assert!(bench.cache.unwatch(&WEB, &1));
     assert_eq!(bench.cache.deadline(), None);
     bench.watch(WEB, 1);
@@ -221,7 +221,7 @@ fn x1_a71_a_timer_means_what_it_meant_for_the_server_that_was_asked() {
 #[test]
 fn x1_a88_a_resource_that_comes_after_its_timer_is_used() {
     for policy in ALL_POLICIES {
-        let mut bench = Bench::asked(policy);
+        let mut bench = Bench::requested(policy);
         bench.tick(30_000);
         assert_eq!(bench.notices().len(), 1);
         bench.receive(7, "1");

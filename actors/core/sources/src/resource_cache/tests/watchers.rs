@@ -3,7 +3,7 @@
 use super::*;
 
 /// The notices to a watcher that starts to watch `web` now.
-fn told_late(bench: &mut Bench) -> Vec<String> {
+fn notices_to_late_watcher(bench: &mut Bench) -> Vec<String> {
     bench.out.clear();
     bench.watch(WEB, 9);
     let notices = bench.all_notices();
@@ -15,37 +15,47 @@ fn told_late(bench: &mut Bench) -> Vec<String> {
 fn x1_a88_a_late_watcher_sees_the_resource_and_then_the_ambient_error() {
     let mut bench = Bench::cached(KEEP);
     bench.nack("no address");
-    assert_eq!(told_late(&mut bench), ["web 9: value 7", "web 9: ambient INVALID_ARGUMENT no address"]);
+    assert_eq!(
+        notices_to_late_watcher(&mut bench),
+        ["web 9: value 7", "web 9: ambient INVALID_ARGUMENT no address"]
+    );
 }
 
 #[test]
 fn x1_a88_a_late_watcher_of_a_good_resource_sees_just_that() {
-    assert_eq!(told_late(&mut Bench::cached(KEEP)), ["web 9: value 7"]);
+    assert_eq!(notices_to_late_watcher(&mut Bench::cached(KEEP)), ["web 9: value 7"]);
 }
 
 #[test]
 fn x1_a88_a_late_watcher_of_a_resource_without_a_value_sees_the_error() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     bench.nack("no address");
-    assert_eq!(told_late(&mut bench), ["web 9: error INVALID_ARGUMENT no address"]);
+    assert_eq!(notices_to_late_watcher(&mut bench), ["web 9: error INVALID_ARGUMENT no address"]);
     let mut bench = Bench::cached(DROP);
     bench.delete();
-    assert_eq!(told_late(&mut bench), ["web 9: error NOT_FOUND was deleted"], "the dropped one is not shown");
+    assert_eq!(
+        notices_to_late_watcher(&mut bench),
+        ["web 9: error NOT_FOUND was deleted"],
+        "the dropped one is not shown"
+    );
 }
 
 #[test]
 fn x1_a88_a_late_watcher_of_a_resource_that_has_not_come_sees_nothing() {
-    assert_eq!(told_late(&mut Bench::asked(KEEP)), NOTHING);
+    assert_eq!(notices_to_late_watcher(&mut Bench::requested(KEEP)), NOTHING);
 }
 
 #[test]
 fn x1_a88_a_late_watcher_sees_that_the_source_cannot_be_reached() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     bench.lose("connection refused");
-    assert_eq!(told_late(&mut bench), ["web 9: error UNAVAILABLE connection refused"]);
+    assert_eq!(notices_to_late_watcher(&mut bench), ["web 9: error UNAVAILABLE connection refused"]);
     let mut bench = Bench::cached(KEEP);
     bench.lose("connection refused");
-    assert_eq!(told_late(&mut bench), ["web 9: value 7", "web 9: ambient UNAVAILABLE connection refused"]);
+    assert_eq!(
+        notices_to_late_watcher(&mut bench),
+        ["web 9: value 7", "web 9: ambient UNAVAILABLE connection refused"]
+    );
 }
 
 #[test]
@@ -56,7 +66,7 @@ fn x1_a88_the_first_watcher_of_an_unreachable_source_sees_that() {
     assert_eq!(bench.notices(), ["error UNAVAILABLE connection refused"]);
     assert_eq!(bench.state(), "requested");
     bench.regain();
-    assert_eq!(told_late(&mut bench), NOTHING);
+    assert_eq!(notices_to_late_watcher(&mut bench), NOTHING);
 }
 
 #[test]
@@ -65,10 +75,10 @@ fn x1_a_late_watcher_sees_the_newest_of_two_errors_like_the_earlier_ones() {
     bench.nack("no address");
     bench.lose("connection refused");
     assert_eq!(bench.notices().last().map(String::as_str), Some("ambient UNAVAILABLE connection refused"));
-    assert_eq!(told_late(&mut bench)[1..], ["web 9: ambient UNAVAILABLE connection refused"]);
+    assert_eq!(notices_to_late_watcher(&mut bench)[1..], ["web 9: ambient UNAVAILABLE connection refused"]);
     bench.regain();
     assert_eq!(bench.notices(), ["ambient INVALID_ARGUMENT no address"]);
-    assert_eq!(told_late(&mut bench)[1..], ["web 9: ambient INVALID_ARGUMENT no address"]);
+    assert_eq!(notices_to_late_watcher(&mut bench)[1..], ["web 9: ambient INVALID_ARGUMENT no address"]);
 }
 
 #[test]
@@ -80,15 +90,18 @@ fn x1_a_late_watcher_sees_the_received_and_the_rejected_version() {
     }
     bench.out.clear();
     bench.watch(WEB, 9);
-    let news: Vec<ResourceChange<u32>> =
+    let changes: Vec<ResourceChange<u32>> =
         std::mem::take(&mut bench.out).into_iter().map(|notice| notice.change).collect();
     let rejected = in_version(nack("no address"), "4", 40);
-    assert_eq!(news, [ResourceChange::Changed(Ok(good(7, "2", 0))), ResourceChange::Ambient(Some(rejected))]);
+    assert_eq!(
+        changes,
+        [ResourceChange::Changed(Ok(good(7, "2", 0))), ResourceChange::Ambient(Some(rejected))]
+    );
 }
 
 #[test]
 fn x1_a88_every_watcher_is_told_in_the_order_of_the_watchers() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     bench.watch(WEB, 3);
     bench.watch(WEB, 2);
     bench.receive(7, "1");
@@ -100,7 +113,7 @@ fn x1_a88_every_watcher_is_told_in_the_order_of_the_watchers() {
 
 #[test]
 fn x1_a88_news_of_one_resource_are_not_told_to_watchers_of_another() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     bench.watch("shop", 1);
     bench.cache.received("shop", good(5, "1", 0), &mut bench.out);
     assert_eq!(bench.all_notices(), ["shop 1: value 5"]);

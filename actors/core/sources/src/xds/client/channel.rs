@@ -119,21 +119,21 @@ impl Channel {
     /// Records that a message was read from its stream.
     pub fn on_read(&mut self) {
         if let Some(stream) = self.stream_mut() {
-            stream.wants_read = true;
+            stream.needs_read = true;
         }
     }
 
     /// When the next message may be read; `None`: no message is waiting.
     pub fn read_at(&self) -> Option<Now> {
-        self.stream().filter(|stream| stream.wants_read).and(self.reads.next_token_at())
+        self.stream().filter(|stream| stream.needs_read).and(self.reads.next_token_at())
     }
 
     /// Permits the next read, if the limit allows one. Returns the stream.
     pub fn read(&mut self, now: Now) -> Option<StreamId> {
         let Link::Open(stream) = &mut self.link else { return None };
-        let may = stream.wants_read && self.reads.take(now);
+        let may = stream.needs_read && self.reads.take(now);
         may.then(|| {
-            stream.wants_read = false;
+            stream.needs_read = false;
             stream.id
         })
     }
@@ -142,7 +142,7 @@ impl Channel {
     /// among them.
     pub fn catches_up_until(&self) -> Option<Now> {
         let stream = self.stream()?;
-        if stream.wants_read { Some(Now::NEVER) } else { self.reads.next_token_at() }
+        if stream.needs_read { Some(Now::NEVER) } else { self.reads.next_token_at() }
     }
 
     /// Plans the next stream as soon as permitted.

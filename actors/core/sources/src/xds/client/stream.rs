@@ -46,7 +46,7 @@ pub(super) struct Stream {
     /// Arrival of its first response.
     pub first_response_at: Option<Now>,
     /// True if the driver waits for permission to read the next message.
-    pub wants_read: bool,
+    pub needs_read: bool,
     subscriptions: PerKind<Subscription>,
 }
 
@@ -56,7 +56,7 @@ impl Stream {
         Stream {
             id,
             first_response_at: None,
-            wants_read: true,
+            needs_read: true,
             subscriptions: PerKind::new(Subscription::default),
         }
     }
@@ -255,7 +255,7 @@ impl Subscription {
     }
 
     /// The server has sent the resource, valid or not.
-    pub fn on_seen(&mut self, name: &Arc<str>) {
+    pub fn on_received(&mut self, name: &Arc<str>) {
         self.on_answered(name);
         self.expected.insert(Arc::clone(name));
     }
@@ -272,9 +272,9 @@ impl Subscription {
         self.expected.remove(name);
     }
 
-    /// The names that are missing in a complete response with the names `seen`.
-    pub fn missing(&self, seen: &BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
-        self.expected.difference(seen).cloned().collect()
+    /// The names that are missing in a complete response with the names `present`.
+    pub fn missing(&self, present: &BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
+        self.expected.difference(present).cloned().collect()
     }
 
     /// Checks the invariants: only requested names are answered or dropped.

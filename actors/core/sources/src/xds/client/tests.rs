@@ -168,9 +168,9 @@ impl Run {
     /// Acts as the driver and the watchers on the outputs, and appends the results.
     fn follow(&mut self) {
         let mut next = 0;
-        while let Some(said) = self.out.get(next).cloned() {
+        while let Some(output) = self.out.get(next).cloned() {
             next += 1;
-            match said {
+            match output {
                 Out::Call(DriverCall::Open { stream, server, .. }) => {
                     let before = self.open.insert(server.0, stream);
                     assert_eq!(before, None, "a second stream to the same server");
@@ -255,8 +255,8 @@ impl Run {
     /// The requests that were sent, when opening a stream or later.
     fn requests(&self) -> Vec<String> {
         let mut shown = Vec::new();
-        for said in &self.out {
-            match said {
+        for output in &self.out {
+            match output {
                 Out::Call(DriverCall::Open { first, .. }) => shown.extend(first.iter().map(show_request)),
                 Out::Call(DriverCall::Send(_, request)) => shown.push(show_request(request)),
                 Out::Call(DriverCall::Read(_) | DriverCall::Close(_)) | Out::Notice(..) | Out::Metric(_) => {}
@@ -267,7 +267,7 @@ impl Run {
 
     /// The notices to watchers.
     fn notices(&self) -> Vec<String> {
-        let notice = |said: &Out| match said {
+        let notice = |output: &Out| match output {
             Out::Notice(_, notice) => Some(show_notice(notice)),
             Out::Call(_) | Out::Metric(_) => None,
         };
@@ -276,7 +276,7 @@ impl Run {
 
     /// The text of the last error in a notice.
     fn words(&self) -> String {
-        let words = |said: &Out| match said {
+        let words = |output: &Out| match output {
             Out::Notice(_, notice) => match &notice.change {
                 ResourceChange::Changed(Err(error)) | ResourceChange::Ambient(Some(error)) => {
                     Some(error.message.to_string())
@@ -289,7 +289,7 @@ impl Run {
     }
 
     fn samples(&self) -> Vec<XdsMetric> {
-        let sample = |said: &Out| match said {
+        let sample = |output: &Out| match output {
             Out::Metric(sample) => Some(*sample),
             Out::Call(_) | Out::Notice(..) => None,
         };
@@ -298,7 +298,7 @@ impl Run {
 
     /// The streams of which a message may be read now.
     fn reads(&self) -> Vec<StreamId> {
-        let read = |said: &Out| match said {
+        let read = |output: &Out| match output {
             Out::Call(DriverCall::Read(stream)) => Some(*stream),
             Out::Call(DriverCall::Open { .. } | DriverCall::Send(..) | DriverCall::Close(_))
             | Out::Notice(..)
@@ -308,7 +308,7 @@ impl Run {
     }
 
     fn closed(&self) -> Vec<StreamId> {
-        let close = |said: &Out| match said {
+        let close = |output: &Out| match output {
             Out::Call(DriverCall::Close(stream)) => Some(*stream),
             Out::Call(DriverCall::Open { .. } | DriverCall::Send(..) | DriverCall::Read(_))
             | Out::Notice(..)

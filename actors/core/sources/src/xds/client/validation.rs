@@ -120,12 +120,12 @@ fn validate_resources(
     watched: &BTreeSet<Arc<str>>,
     verdict: &mut ResponseVerdict,
 ) {
-    let mut seen: BTreeSet<Arc<str>> = BTreeSet::new();
+    let mut names: BTreeSet<Arc<str>> = BTreeSet::new();
     for (index, received) in response.resources.iter().enumerate() {
         let result = validate(kind, received);
         if let Ok((name, _)) | Err(Invalid { name: Some(name), .. }) = &result
             && watched.contains(name)
-            && !seen.insert(Arc::clone(name))
+            && !names.insert(Arc::clone(name))
         {
             verdict.complain(format!("{name}: duplicate resource name"));
             continue;

@@ -13,7 +13,7 @@ fn y() -> ResourceKey {
 
 /// The rejection in the last request.
 fn detail(run: &Run) -> String {
-    let detail = |said: &Out| match said {
+    let detail = |output: &Out| match output {
         Out::Call(DriverCall::Send(_, request)) => {
             request.error.as_ref().map(|nack| nack.message.to_string())
         }
@@ -303,7 +303,7 @@ fn x2_what_is_said_of_a_stream_that_is_over_is_passed_over() {
 
 /// The provenance of the last resource.
 fn provenance(run: &Run) -> Option<Provenance> {
-    let changed = |said: &Out| match said {
+    let changed = |output: &Out| match output {
         Out::Notice(_, WatcherNotice { change: ResourceChange::Changed(Ok(cached)), .. }) => {
             Some(cached.provenance)
         }
@@ -342,7 +342,7 @@ fn g1_the_first_response_on_a_stream_is_a_list_and_others_are_changes() {
 
 /// The complaint of the last NACK.
 fn complaint(run: &Run) -> String {
-    let mut errors = run.out.iter().filter_map(|said| match said {
+    let mut errors = run.out.iter().filter_map(|output| match output {
         Out::Call(DriverCall::Send(_, request)) => request.error.as_ref(),
         Out::Call(DriverCall::Open { .. } | DriverCall::Read(_) | DriverCall::Close(_))
         | Out::Notice(..)
@@ -413,11 +413,11 @@ fn x2_that_not_all_was_read_is_told_before_all_complaints() {
 
 #[test]
 fn h5_the_bytes_of_a_rejected_resource_are_kept_up_to_1_mib() {
-    for (length, is_kept) in [(1 << 20, true), ((1 << 20) + 1, false)] {
+    for (length, is_stored) in [(1 << 20, true), ((1 << 20) + 1, false)] {
         let mut run = Run::watching(&[x()]);
         let raw = Raw { bytes: vec![0; length].into(), ..raw(&x(), "") };
         run.respond(ResourceKind::Endpoints, "1", "a", vec![Received { raw, ..bad(&x()) }]);
         let rejected = run.shown(&x()).unwrap().error.unwrap().rejected.unwrap();
-        assert_eq!((rejected.raw.is_some(), &*rejected.version), (is_kept, "1"));
+        assert_eq!((rejected.raw.is_some(), &*rejected.version), (is_stored, "1"));
     }
 }

@@ -19,7 +19,7 @@ fn slow(keys: &[ResourceKey]) -> Run {
 
 /// The update of the last notices.
 fn update(run: &Run) -> UpdateId {
-    let update = |said: &Out| match said {
+    let update = |output: &Out| match output {
         Out::Notice(update, _) => Some(*update),
         Out::Call(_) | Out::Metric(_) => None,
     };
@@ -47,7 +47,7 @@ fn x2_all_that_one_response_tells_is_one_update() {
     let updates: BTreeSet<UpdateId> = run
         .out
         .iter()
-        .filter_map(|said| match said {
+        .filter_map(|output| match output {
             Out::Notice(update, _) => Some(*update),
             Out::Call(_) | Out::Metric(_) => None,
         })
