@@ -293,9 +293,9 @@ impl Field {
         }
     }
 
-    fn pass_on<T>(&mut self, out: Vec<T>, said: fn(T) -> Output) {
+    fn pass_on<T>(&mut self, out: Vec<T>, wrap: fn(T) -> Output) {
         for out in out {
-            route(said(out), &mut |delivery| self.in_flight.push_back(delivery));
+            route(wrap(out), &mut |delivery| self.in_flight.push_back(delivery));
         }
     }
 
@@ -402,8 +402,8 @@ fn to(pool: &PoolId, input: In) -> Delivery {
 
 /// Returns the members after an edit.
 fn edited(before: &BTreeSet<IpAddr>, edit: &Edit) -> BTreeSet<IpAddr> {
-    let kept = before.iter().enumerate().filter(|(at, _)| !edit.remove.contains(at)).map(|(_, ip)| *ip);
-    kept.chain(edit.add.iter().map(|new| new.ip)).collect()
+    let remaining = before.iter().enumerate().filter(|(at, _)| !edit.remove.contains(at)).map(|(_, ip)| *ip);
+    remaining.chain(edit.add.iter().map(|new| new.ip)).collect()
 }
 
 /// Makes a pool due while another one holds their lane.

@@ -158,7 +158,7 @@ fn s0_case_12_get_and_put_have_four_tries_each() {
                 bench
                     .requests()
                     .iter()
-                    .filter(|(_, asked, answered)| (*asked, *answered) == (verb, status))
+                    .filter(|(_, count, answered)| (*count, *answered) == (verb, status))
                     .count()
             };
             assert_eq!((count("GET", 503), count("PUT", 503)), (3, usize::try_from(puts).expect("few")));
@@ -341,9 +341,9 @@ fn s0_expected_a_later_retry_that_succeeds_drops_the_operation() {
         bench.at(100_000);
         assert_eq!(bench.events().last(), Some(&updated("web", 1, 1, 1)));
         assert!(bench.counts("web").is_empty());
-        let asked = bench.requests().len();
+        let count = bench.requests().len();
         bench.at(900_000);
-        assert_eq!(bench.requests().len(), asked, "nothing is left to do");
+        assert_eq!(bench.requests().len(), count, "nothing is left to do");
         bench.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
         bench.want("web", &[3]);
         bench.run(profile.window() + 1_000);

@@ -185,14 +185,14 @@ fn s0_case_17_a_deletion_drops_its_operation_and_leaves_the_others() {
             bench.remove_rule(&web(), "api");
             bench.run(90_000);
             let events = bench.events();
-            let heard = |service: &str| -> Vec<String> {
+            let events_of = |service: &str| -> Vec<String> {
                 events.iter().filter(|text| text.starts_with(service)).cloned().collect()
             };
             let requeued = moment == Moment::AfterOutcome;
             let of_api = requeued.then(|| retrying("api", 1, 3, "Conflict"));
-            assert_eq!(heard("api"), of_api.into_iter().collect::<Vec<_>>());
+            assert_eq!(events_of("api"), of_api.into_iter().collect::<Vec<_>>());
             let of_web = [retrying("web", 1, 3, "Conflict"), updated("web", 2, 1, 0)];
-            assert_eq!(heard("web"), of_web);
+            assert_eq!(events_of("web"), of_web);
             assert_eq!(bench.members(&web()), [1, 3]);
             assert!(bench.counts("web").is_empty() && bench.counts("api").is_empty());
             assert_eq!(bench.failures(), [false]);
@@ -227,18 +227,18 @@ fn s0_case_17_a_service_that_returns_early_has_a_fresh_operation() {
 #[test]
 fn s0_cancellation_an_ended_term_tells_nothing_and_the_next_finishes() {
     at_every_moment(|mut bench, moment| {
-        bench.stand(Standing::Standby);
+        bench.set_standing(Standing::Standby);
         bench.run(5_000);
         assert_eq!(bench.events(), Vec::<String>::new(), "{moment:?}");
         assert!(bench.failures().is_empty());
         bench.heal();
         bench.run(100_000);
-        let asked = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
+        let sent = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
         bench.new_term();
         bench.run(200_000);
         assert_eq!(bench.members(&web()), [2]);
         let puts = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
-        assert_eq!(puts - asked, 1, "{:?}", bench.requests());
+        assert_eq!(puts - sent, 1, "{:?}", bench.requests());
         assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
         assert_eq!(bench.failures(), [false]);
         let ends = bench.view(&web()).last_end.as_ref().map(|last| last.end);
@@ -251,14 +251,14 @@ fn s0_cancellation_an_ended_term_tells_nothing_and_the_next_finishes() {
 fn s0_cancellation_several_terms_in_a_row_leave_one_write() {
     at_every_moment(|mut bench, moment| {
         for _ in 0..3 {
-            bench.stand(Standing::Standby);
+            bench.set_standing(Standing::Standby);
             bench.new_term();
             let term = bench.epoch();
             bench.stop_before(|delivery| {
                 matches!(delivery, Delivery::Pool(_, PoolMessage::In(queue::In::Take(id))) if id.epoch == term)
             });
         }
-        bench.stand(Standing::Standby);
+        bench.set_standing(Standing::Standby);
         bench.heal();
         bench.run(100_000);
         assert_eq!(bench.events().iter().filter(|text| text.contains("Failed")).count(), 0, "{moment:?}");
@@ -288,7 +288,7 @@ fn s0_cancellation_a_term_that_ends_in_a_wait_leaves_one_write() {
             }
             bench.at(seconds * 1_000);
             let events = bench.events().len();
-            bench.stand(Standing::Standby);
+            bench.set_standing(Standing::Standby);
             bench.run(1_000);
             assert!(bench.events().is_empty() && bench.failures().len() == events);
             bench.heal();
@@ -315,7 +315,7 @@ fn s0_cancellation_an_end_during_a_foreign_operation_leaves_one_write() {
             bench.at(-1);
             assert!(bench.foreign_put(&[1, 9]) < 300);
             bench.at(seconds * 1_000);
-            bench.stand(Standing::Standby);
+            bench.set_standing(Standing::Standby);
             bench.run(1_000);
             bench.new_term();
             bench.run(TICK * 10);

@@ -43,11 +43,11 @@ fn puts(bench: &Bench) -> Vec<Request> {
 /// Checks that from the outcome that parked the pool until this time, there is no request, event, observation or
 /// retry.
 fn stays_parked(bench: &mut Bench, until: i64) {
-    let asked = bench.requests().len();
+    let sent = bench.requests().len();
     bench.observed();
     bench.at(until - 1);
     assert_eq!(bench.view(&web()).state.as_str(), "parked");
-    assert_eq!(bench.requests().len(), asked, "no request while parked: {:?}", bench.requests());
+    assert_eq!(bench.requests().len(), sent, "no request while parked: {:?}", bench.requests());
     assert!(bench.events().is_empty() && bench.failures().is_empty());
     assert_eq!(bench.counts("web"), [1], "no retry is spent while parked");
 }
@@ -121,11 +121,11 @@ fn s0_case_03_a_429_without_a_retry_after_is_requeued_for_the_next_tick() {
             bench.run(0);
             assert_eq!(bench.events(), [retrying("web", 1, 3, QUOTA)]);
             assert_eq!(bench.view(&web()).state.as_str(), "waiting", "nothing parks it");
-            let asked = bench.requests().len();
+            let sent = bench.requests().len();
             bench.at(outcome + 29_999);
-            assert_eq!(bench.requests().len(), asked);
+            assert_eq!(bench.requests().len(), sent);
             bench.at(outcome + 31_000);
-            assert_eq!(bench.requests()[asked..asked + 1], [(outcome + 30_000, "GET", 200)]);
+            assert_eq!(bench.requests()[sent..sent + 1], [(outcome + 30_000, "GET", 200)]);
             assert_eq!(bench.events_at(), [(outcome + 30_120, updated("web", 1, 1, 1))]);
             assert_eq!(bench.failures(), [false]);
         });
@@ -332,13 +332,13 @@ fn s0_case_18_a_service_that_disappears_while_parked_is_dropped_quietly() {
         let until = parked_by_a_lock(&mut bench);
         bench.observed();
         bench.run(10_000);
-        let asked = bench.requests().len();
+        let sent = bench.requests().len();
         bench.leave(&web(), "web");
         assert!(bench.events().is_empty() && bench.failures().is_empty());
         bench.run(0);
         assert!(!bench.has(&web()), "the pool has no owner and retires");
         bench.at(until + 100_000);
-        assert_eq!(bench.requests().len(), asked);
+        assert_eq!(bench.requests().len(), sent);
         assert!(bench.events().is_empty() && bench.failures().is_empty());
     });
 }
@@ -401,12 +401,12 @@ fn s0_case_21_a_shutdown_with_parked_operations_tells_nothing() {
         let until = parked_by_a_lock(&mut bench);
         bench.observed();
         bench.want("web", &[2, 3]);
-        let asked = bench.requests().len();
+        let sent = bench.requests().len();
         assert_eq!(bench.counts("web"), [0, 1]);
         bench.shut_down();
         bench.at(until + 600_000);
         assert!(bench.events().is_empty() && bench.failures().is_empty());
-        assert_eq!(bench.requests().len(), asked);
+        assert_eq!(bench.requests().len(), sent);
         assert_eq!(bench.counts("web"), [0, 1], "nothing is requeued, and nothing is spent");
     });
 }
@@ -418,7 +418,7 @@ fn s0_case_21_a_new_term_has_nothing_of_what_was_parked() {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
         bench.observed();
-        bench.stand(Standing::Standby);
+        bench.set_standing(Standing::Standby);
         bench.run(1_000);
         bench.heal();
         bench.new_term();
@@ -486,10 +486,10 @@ fn s0_expected_a_retry_after_of_hours_is_waited_for() {
                 let until = refused + hours * 3_600_000;
                 assert_eq!(bench.next_at(), Some(until), "ARM's own time");
                 stays_parked(&mut bench, until);
-                let asked = bench.requests().len();
+                let sent = bench.requests().len();
                 bench.at(until + 10_000);
                 let put = (until + 20, "PUT", 200);
-                assert!(bench.requests()[asked..].contains(&put), "{:?}", bench.requests());
+                assert!(bench.requests()[sent..].contains(&put), "{:?}", bench.requests());
                 assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
                 assert_eq!(bench.failures(), [false]);
             });

@@ -135,14 +135,14 @@ fn s0_model_without_the_lease_nothing_is_drained() {
 fn s0_model_while_nothing_may_be_written_nothing_is_drained_spent_or_told() {
     both(|profile| {
         let mut bench = Bench::new(profile);
-        bench.stand(Standing::Standby);
+        bench.set_standing(Standing::Standby);
         bench.want("web", &[2]);
         bench.run(100_000);
         bench.want("web", &[3]);
         bench.run(500_000);
         assert!(bench.requests().is_empty() && bench.events().is_empty());
         assert_eq!(bench.counts("web"), [0]);
-        bench.stand(Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
+        bench.set_standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
         bench.run(1_000);
         assert_eq!(bench.events(), [updated("web", 1, 1, 1)], "all of it in one write");
         assert_eq!(bench.members(&web()), [3]);

@@ -340,14 +340,14 @@ impl LeasePort {
 }
 
 fn answer_effect(lease: LeaseName, call: CallId, answer: LeaseAnswer) -> Effect {
-    Effect::Tell(match lease {
+    Effect::Deliver(match lease {
         LeaseName::Own => Delivery::Leader(leader::In::Lease(call, answer)),
         LeaseName::Shared => Delivery::Writer(writer::In::Lease(call, answer)),
     })
 }
 
-fn failed(why: &str) -> Raw {
-    Raw::Other(LeaseAnswer::Failed(RequestFailure::Other(Arc::from(why))))
+fn failed(reason: &str) -> Raw {
+    Raw::Other(LeaseAnswer::Failed(RequestFailure::Other(Arc::from(reason))))
 }
 
 fn raw(status: u16, body: &[u8]) -> Raw {

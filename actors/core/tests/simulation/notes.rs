@@ -106,7 +106,7 @@ impl NotesPort {
                     Ok(object) => ConfigMapAnswer::Seen(Arc::new(self.facts(now, clock, keeper, object))),
                     Err(answer) => answer,
                 };
-                vec![Effect::Tell(match keeper {
+                vec![Effect::Deliver(match keeper {
                     Keeper::Pauses => Delivery::Pauses(pauses::In::ConfigMap(call, answer)),
                     Keeper::AdminState => Delivery::AdminState(nodes::In::ConfigMap(call, answer)),
                 })]

@@ -141,8 +141,8 @@ impl Settings {
         let rate_limit = random.per_mille(often).then(|| RateLimit {
             reads_per_second: 10.0,
             reads_at_once: 100,
-            writes_per_second: [0.1, 0.5, 2.0][random.place(3)],
-            writes_at_once: [1, 3, 10][random.place(3)],
+            writes_per_second: [0.1, 0.5, 2.0][random.index(3)],
+            writes_at_once: [1, 3, 10][random.index(3)],
         });
         // Not allowed if the planted bug does it.
         let bypass_for_drain = random.per_mille(300) && plant != Some(Plant::BypassUnasked);

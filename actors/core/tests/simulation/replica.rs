@@ -334,14 +334,14 @@ fn run<M: Machine>(
     now: Now,
     batch: Vec<Delivery>,
     accept: fn(Delivery) -> Option<M::In>,
-    say: fn(M::Out) -> Output,
+    wrap: fn(M::Out) -> Output,
 ) -> Turn {
     let mut steps = Vec::new();
     let mut out = Vec::new();
     for delivery in batch {
         if let Some(input) = accept(delivery.clone()) {
             machine.step(now, input, &mut out);
-            steps.push((Some(delivery), out.drain(..).map(say).collect()));
+            steps.push((Some(delivery), out.drain(..).map(wrap).collect()));
         }
     }
     for _ in 0..TICKS_PER_TURN {
@@ -349,7 +349,7 @@ fn run<M: Machine>(
             break;
         }
         machine.tick(now, &mut out);
-        steps.push((None, out.drain(..).map(say).collect()));
+        steps.push((None, out.drain(..).map(wrap).collect()));
     }
     Turn { steps, deadline: machine.deadline().filter(|at| *at != Now::NEVER) }
 }

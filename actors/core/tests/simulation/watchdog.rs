@@ -11,8 +11,6 @@ mod entries;
 mod guards;
 #[path = "watchdog/intake.rs"]
 mod intake;
-#[path = "watchdog/looks.rs"]
-mod looks;
 #[path = "watchdog/nodes.rs"]
 mod nodes;
 #[path = "watchdog/operations.rs"]
@@ -21,6 +19,8 @@ mod operations;
 mod policy;
 #[path = "watchdog/puts.rs"]
 mod puts;
+#[path = "watchdog/read_deadlines.rs"]
+mod read_deadlines;
 #[path = "watchdog/records.rs"]
 mod records;
 #[path = "watchdog/reports.rs"]
@@ -62,10 +62,10 @@ use downs::Downs;
 use entries::Entries;
 use guards::Guards;
 use intake::Unread;
-use looks::Looks;
 use nodes::Nodes;
 use operations::Operations;
 use puts::Puts;
+use read_deadlines::ReadDeadlines;
 use records::{Observations, Records};
 use tenure::Tenure;
 use traffic::Sender;
@@ -131,14 +131,14 @@ struct Within {
     /// Holder identity in our Lease; `None` without other replicas.
     identity: Option<Arc<str>>,
     /// Version of our Lease in which it last read a holder.
-    lease_seen: Option<Arc<str>>,
+    lease_version: Option<Arc<str>>,
     /// Time of its start, or of its resumption.
     started_at: u64,
     /// Since when it may miss something, and since when it does not.
     blind_since: Option<u64>,
     sees_since: u64,
     states: BTreeMap<Actor, PoolState>,
-    told: BTreeSet<(Actor, AttemptId, ServiceUid, &'static str)>,
+    reported: BTreeSet<(Actor, AttemptId, ServiceUid, &'static str)>,
     takes: BTreeMap<(PoolId, AttemptId), u64>,
     /// Pools of which a PUT was accepted, or may have been, since they last counted as written.
     accepted: BTreeSet<PoolId>,
@@ -148,7 +148,7 @@ struct Within {
     guards: Guards,
     sender: Sender,
     operations: Operations,
-    looks: Looks,
+    read_deadlines: ReadDeadlines,
     unread: Unread,
     /// Services that the Directory has last given each pool, and until when it had given others.
     given: BTreeMap<PoolId, GivenServices>,
@@ -169,8 +169,8 @@ struct Within {
     /// Whether its configuration disables the admin state (N4).
     is_off: bool,
     /// Its observations of Downs.
-    seen: Observations,
-    heard: policy::PolicyInputs,
+    observations: Observations,
+    policy_inputs: policy::PolicyInputs,
     /// Attempts that found other rules than discovery (Q4).
     doubts: rules::Doubts,
     /// Reports that the API server must have accepted (E1).
@@ -183,7 +183,7 @@ struct Within {
 #[derive(Default)]
 struct LeaseKnown {
     /// Request in flight, and whether it is a watch: the answer of a watch may be late.
-    asked: Option<(CallId, bool)>,
+    requested: Option<(CallId, bool)>,
     /// Newest version that it has read.
     newest: u64,
     /// Time at which it read an older version in answer to a request other than a watch.
@@ -195,16 +195,16 @@ impl LeaseKnown {
     fn step(&mut self, now: u64, input: Option<&Delivery>, outputs: &[Output]) {
         if let Some(Delivery::Leader(leader::In::Lease(call, LeaseAnswer::Seen(facts)))) = input {
             let version = facts.version.0.parse().unwrap_or(0);
-            if self.asked == Some((*call, false)) && version < self.newest {
+            if self.requested == Some((*call, false)) && version < self.newest {
                 self.set_back_at.get_or_insert(now);
             }
-            if self.asked.is_some_and(|(asked, _)| asked == *call) {
+            if self.requested.is_some_and(|(requested, _)| requested == *call) {
                 self.newest = self.newest.max(version);
             }
         }
         for output in outputs {
             if let Output::Leader(leader::Out::Lease(call, ask)) = output {
-                self.asked = Some((*call, matches!(ask, LeaseAsk::Await(..))));
+                self.requested = Some((*call, matches!(ask, LeaseAsk::Await(..))));
             }
         }
     }
@@ -274,12 +274,12 @@ impl Watchdog {
     pub fn start(&mut self, now: u64, identity: Option<Arc<str>>, settings: &Settings) {
         self.within.push(Within {
             identity,
-            lease_seen: None,
+            lease_version: None,
             started_at: now,
             blind_since: Some(now),
             sees_since: u64::MAX,
             states: BTreeMap::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             takes: BTreeMap::new(),
             accepted: BTreeSet::new(),
             gauge: BTreeMap::new(),
@@ -287,7 +287,7 @@ impl Watchdog {
             guards: Guards::default(),
             sender: Sender::new(now, settings),
             operations: Operations::default(),
-            looks: Looks::new(now, settings),
+            read_deadlines: ReadDeadlines::new(now, settings),
             unread: Unread::default(),
             lease_known: LeaseKnown::default(),
             given: BTreeMap::new(),
@@ -299,8 +299,8 @@ impl Watchdog {
             downs: Downs::default(),
             drains: drains::AdminInputs::default(),
             is_off: settings.admin_state_off,
-            seen: Observations::default(),
-            heard: policy::PolicyInputs::default(),
+            observations: Observations::default(),
+            policy_inputs: policy::PolicyInputs::default(),
             doubts: rules::Doubts::default(),
             reports: reports::Reports::default(),
             handed: served::Handed::default(),
@@ -364,7 +364,7 @@ impl Watchdog {
         };
         let knows = |identity: &str, version: &str| {
             let mut of = within.iter().filter(|within| within.identity.as_deref() == Some(identity));
-            of.any(|within| within.lease_seen.as_deref() == Some(version))
+            of.any(|within| within.lease_version.as_deref() == Some(version))
         };
         self.tenure.written(now, lease, object, open, knows)
     }
@@ -401,15 +401,15 @@ impl Watchdog {
         let Throttled { class, span, is_lock } = throttled;
         let sender = &mut self.within[process].sender;
         // Of several locks, the last one determines how long the gate is closed.
-        let told = if is_lock {
+        let closure = if is_lock {
             Some((now, now + u64::try_from(span.as_micros()).unwrap_or(0)))
         } else {
             sender.throttled(now, class, span);
             sender.throttled_until(class)
         };
-        if let Some(told) = told {
-            let known = self.throttled.entry(class).or_insert(told);
-            *known = (*known).max(told);
+        if let Some(closure) = closure {
+            let known = self.throttled.entry(class).or_insert(closure);
+            *known = (*known).max(closure);
         }
     }
 
@@ -420,10 +420,10 @@ impl Watchdog {
     pub fn on_gate(&self, now: u64, class: GateClass, until: Option<u64>) -> Result<(), String> {
         let Some(until) = until.filter(|until| *until > now) else { return Ok(()) };
         match self.throttled.get(&class) {
-            Some((_, told)) if until <= told + TAKE_US => Ok(()),
-            told => {
-                Err(format!("W6: the gate of {class:?} is closed until {until}, and ARM has said {told:?}"))
-            }
+            Some((_, closure)) if until <= closure + TAKE_US => Ok(()),
+            closure => Err(format!(
+                "W6: the gate of {class:?} is closed until {until}, and ARM has said {closure:?}"
+            )),
         }
     }
 
@@ -442,7 +442,7 @@ impl Watchdog {
 
     /// Records the state of the cluster.
     pub fn record(&mut self, now: u64, cluster: &Cluster) {
-        let mut seen = BTreeSet::new();
+        let mut present = BTreeSet::new();
         for service in cluster.services.values() {
             let has = |family: &Family| service.endpoints(*family).next().is_some();
             let pools = || {
@@ -463,9 +463,9 @@ impl Watchdog {
             }
             known.candidate = service.is_candidate();
             known.paused = service.paused.then(|| known.paused.unwrap_or(now));
-            seen.insert(service.uid());
+            present.insert(service.uid());
         }
-        for (_, gone) in self.services.iter_mut().filter(|(uid, _)| !seen.contains(*uid)) {
+        for (_, gone) in self.services.iter_mut().filter(|(uid, _)| !present.contains(*uid)) {
             gone.candidate = false;
         }
     }

@@ -55,7 +55,7 @@ pub enum Wish {
 
 impl Watchdog {
     /// The operator sends a request.
-    pub fn asked(&mut self, now: u64, process: usize, id: RequestId, scope: Scope, wish: Wish) {
+    pub fn on_request(&mut self, now: u64, process: usize, id: RequestId, scope: Scope, wish: Wish) {
         let last = self.noted.last.entry(scope.clone()).or_default();
         if self.noted.since.contains_key(&scope) {
             last.0 = Some(now);
@@ -120,7 +120,7 @@ impl Watchdog {
     /// A term starts in a process.
     pub(super) fn term_begins(&mut self, now: u64, process: usize, output: &leader::Out) {
         if let leader::Out::Confirm { epoch, .. } = output {
-            self.within[process].heard.terms.entry(*epoch).or_insert(now);
+            self.within[process].policy_inputs.terms.entry(*epoch).or_insert(now);
         }
     }
 
@@ -133,32 +133,32 @@ impl Watchdog {
         input: Option<&Delivery>,
         outputs: &[Output],
     ) -> Result<(), String> {
-        let heard = &mut self.within[process].heard;
+        let inputs = &mut self.within[process].policy_inputs;
         if let Some(Delivery::Writer(writer::In::OperatorPolicy { term, policy })) = input {
-            heard.policy = Some((*term, Arc::clone(policy)));
+            inputs.policy = Some((*term, Arc::clone(policy)));
         }
-        let observes = heard.policy.as_ref().is_none_or(|(_, policy)| policy.only_observes());
+        let observes = inputs.policy.as_ref().is_none_or(|(_, policy)| policy.only_observes());
         for output in outputs {
             let Output::Writer(output) = output else { continue };
             if let writer::Out::Lease(_, LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit)) = output
                 && edit.holder.is_some()
                 && observes
             {
-                return Err(format!("G6: the shared Lease is taken or kept, and {:?}", heard.policy));
+                return Err(format!("G6: the shared Lease is taken or kept, and {:?}", inputs.policy));
             }
             let writer::Out::Call(call) = output else { continue };
             let ArmRequest::PutPool { pool, edit, permit, .. } = &call.request else { continue };
             let members = !edit.add.is_empty() || !edit.remove.is_empty();
             let epoch = permit.attempt.epoch;
-            let known = heard.policy.as_ref().is_some_and(|(term, _)| *term >= Some(epoch));
+            let known = inputs.policy.as_ref().is_some_and(|(term, _)| *term >= Some(epoch));
             if observes || !known {
-                return Err(format!("G6: a PUT of {pool} begins, and {:?}", heard.policy));
+                return Err(format!("G6: a PUT of {pool} begins, and {:?}", inputs.policy));
             }
-            let told = heard.policy.as_ref().is_some_and(|(_, policy)| policy.pools.contains_key(pool));
-            if members && told {
+            let is_paused = inputs.policy.as_ref().is_some_and(|(_, policy)| policy.pools.contains_key(pool));
+            if members && is_paused {
                 return Err(format!("G6: members of {pool} are written, which is paused"));
             }
-            let began = heard.terms.get(&epoch).copied().unwrap_or(0);
+            let began = inputs.terms.get(&epoch).copied().unwrap_or(0);
             self.noted.check(now, began, pool, members)?;
         }
         Ok(())
@@ -176,7 +176,7 @@ impl Watchdog {
 
     /// A process is gone: its requests are not answered.
     pub(super) fn process_gone(&mut self, process: usize) {
-        self.noted.open.retain(|(asked, _), _| *asked != process);
+        self.noted.open.retain(|(owner, _), _| *owner != process);
     }
 }
 

@@ -119,7 +119,7 @@ impl Tenure {
                     return Ok(());
                 }
                 if self.own.holder.is_empty() {
-                    return self.let_go(now, &before.holder, open);
+                    return self.check_release(now, &before.holder, open);
                 }
                 self.settled_at = before.written_at + TERM_US + SETTLE_US - CLOCKS_US / 50;
                 if now + CLOCKS_US / 50 < before.written_at + TERM_US {
@@ -156,7 +156,12 @@ impl Tenure {
 
     /// Our Lease is released: only by a process with no call in flight that need not wait for an earlier holder's
     /// last PUT.
-    fn let_go(&self, now: u64, holder: &str, open: impl Fn(Option<&str>) -> bool) -> Result<(), String> {
+    fn check_release(
+        &self,
+        now: u64,
+        holder: &str,
+        open: impl Fn(Option<&str>) -> bool,
+    ) -> Result<(), String> {
         if now < self.unknown_until {
             return Ok(());
         }

@@ -21,7 +21,7 @@ const LAST_WISH_US: u64 = 60_000_000;
 impl World {
     /// Another client empties, renames or deletes a held Lease. That is impossible while the API server is down.
     pub(super) fn take_away(&mut self) -> Result<(), String> {
-        let lease = LeaseName::ALL[self.fates.place(2)];
+        let lease = LeaseName::ALL[self.fates.index(2)];
         if self.kube.is_down() {
             return Ok(());
         }
