@@ -134,7 +134,7 @@ fn seeds() -> u64 {
     number("SIMULATION_SEEDS").unwrap_or(SEEDS)
 }
 
-/// Whether nothing is played: with `SIMULATION_SEEDS=0`. Each test says so, past the harness.
+/// Returns whether nothing is played: with `SIMULATION_SEEDS=0`. Each test says so, past the harness.
 fn is_left_out() -> bool {
     let is_left_out = number("SIMULATION_SEEDS") == Some(0);
     if is_left_out {
@@ -386,7 +386,7 @@ const UNMARKED_WITHIN_US: u64 = 660_000_000;
 const TAINT: (&str, &str, &str) = ("node.kubernetes.io/out-of-service", "", "NoExecute");
 
 #[test]
-fn n2_nodes_that_leave_together_are_down_within_a_minute_by_one_write() {
+fn n2_nodes_that_leave_together_need_one_write_per_pool() {
     if is_left_out() {
         return;
     }
@@ -483,7 +483,7 @@ fn failed_load_balancers_at_rest_are_written_once_each() {
 }
 
 #[test]
-fn n4_where_no_node_leaves_service_the_admin_state_makes_no_call() {
+fn n4_without_leaving_nodes_the_admin_state_makes_no_call() {
     if is_left_out() {
         return;
     }
@@ -499,7 +499,7 @@ fn n4_where_no_node_leaves_service_the_admin_state_makes_no_call() {
 }
 
 #[test]
-fn w7_half_of_the_additions_of_a_rolling_restart_come_in_two_turns() {
+fn w7_half_of_a_rolling_restarts_additions_take_two_turns() {
     if is_left_out() {
         return;
     }

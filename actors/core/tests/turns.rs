@@ -118,7 +118,7 @@ fn on_processor() -> Duration {
     Duration::from_nanos(nanos.unwrap_or_default())
 }
 
-/// All pools count as one address.
+/// Returns all pools count as one address.
 fn kind_of(address: Address) -> Address {
     match address {
         Address::Pool(_) => Address::Pool(world::pool_id(0)),
@@ -159,7 +159,7 @@ fn events(kind: Kind, objects: impl IntoIterator<Item = Object>) -> Vec<informer
     objects.into_iter().map(|object| informer::In::Seen(kind, Now::ZERO, Seen::Object(object))).collect()
 }
 
-/// An Informer with all objects, and its outputs to the Directory.
+/// Returns an Informer with all objects, and its outputs to the Directory.
 fn informed() -> (Bench<Informer>, Vec<directory::In>) {
     let mut bench = Bench::new(Informer::new(world::informer_params()), Output::Informer);
     let first = Provenance::FirstList;
@@ -210,7 +210,7 @@ fn a2_a_turn_of_the_informer_computes_each_service_once() {
 }
 
 #[test]
-fn a2_a_turn_of_the_directory_works_out_each_pool_once_however_much_comes() {
+fn a2_the_directory_computes_each_pool_once_per_turn() {
     let (_, facts) = informed();
     let mut bench = Bench::new(Directory::new(world::directory_params()), Output::Directory);
     let pools = kind_of(Address::Pool(world::pool_id(0)));
@@ -248,7 +248,7 @@ fn a2_a_turn_of_the_directory_works_out_each_pool_once_however_much_comes() {
     println!("The longest turns, in processor time:\n{}", bench.longest());
 }
 
-/// A fact about a Service that has lost one member.
+/// Returns a fact about a Service that has lost one member.
 fn moved(fact: directory::In) -> Option<directory::In> {
     let directory::In::Service(uid, Some(fact)) = fact else { return None };
     let mut fact = ServiceFact::clone(&fact);

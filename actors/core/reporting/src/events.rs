@@ -79,7 +79,7 @@ struct PendingPost {
     stage: PostStage,
     /// Number of failed writes.
     tries: usize,
-    /// Whether the next post was taken out of the budget of its object.
+    /// True if the next post was taken out of the budget of its object.
     paid: bool,
 }
 
@@ -89,7 +89,7 @@ enum PostStage {
     Waiting,
     /// An answer.
     Sent {
-        /// Whether it occurred again since it was sent, so that it is written once more.
+        /// True if it occurred again since it was sent, so that it is written once more.
         again: bool,
     },
 }

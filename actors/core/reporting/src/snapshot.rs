@@ -46,7 +46,7 @@ pub enum In {
     Source(SourceView),
     /// The view of a load balancer.
     Lb(LbView),
-    /// Since when the previous leader has found pools out of sync.
+    /// Time since which the previous leader has found pools out of sync.
     OutOfSync(OutOfSyncTimes),
     /// The state of leadership.
     Leadership(LeadershipView),
@@ -86,11 +86,11 @@ pub enum Out {
 #[derive(Debug, Default)]
 pub struct SnapshotPublisher {
     newest: Snapshot,
-    /// Whether anything changed since the last publication.
+    /// True if anything changed since the last publication.
     dirty: bool,
     /// Time of the last publication.
     published: Option<Now>,
-    /// Since when the previous leader has found pools out of sync.
+    /// Time since which the previous leader has found pools out of sync.
     carried: PredecessorRecord,
     /// The pools last reported out of sync.
     out_of_sync: OutOfSyncTimes,

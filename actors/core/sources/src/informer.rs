@@ -72,7 +72,7 @@ pub struct Params {
     pub namespaces: BTreeSet<Arc<str>>,
     /// `services.selector`.
     pub selector: Selector,
-    /// How long the last known address of a node is tolerated when its endpoints have no usable one (D6: 5 min).
+    /// Time for which the last known address of a node is tolerated when its endpoints have no usable one (D6: 5 min).
     pub last_known_for: Duration,
     /// `sources.kubernetes.failOnDataErrors`: true if a data error ends the use of the last good state (X5).
     pub fail_on_data_errors: bool,
@@ -107,7 +107,7 @@ pub enum In {
     /// An observation of a watcher, with the time when it was read from the connection. Delays and ages count from
     /// that time.
     Seen(Kind, Now, Seen),
-    /// Whether a watcher's view is current. Until the first message, it counts as current.
+    /// State of a watcher's view: current or not. Until the first message, it counts as current.
     Contact(Kind, Contact),
     /// The term in which reports become Events. Initially `None`: reports would be dropped, so the Informer makes
     /// none. Lasting conditions are reported once in each term.
@@ -294,12 +294,13 @@ impl Informer {
         self.streams.values().all(|stream| stream.synced)
     }
 
-    /// The newest term for which lists of all kinds are committed that began after the term requested them (W8).
+    /// Returns the newest term for which lists of all kinds are committed that began after the term requested them
+    /// (W8).
     fn confirmed(&self) -> Option<Epoch> {
         self.streams.values().map(|stream| stream.confirmed).min().flatten()
     }
 
-    /// The newest second read for which lists of all kinds are committed that began after its request (G1).
+    /// Returns the newest second read for which lists of all kinds are committed that began after its request (G1).
     fn read(&self) -> Option<ReadId> {
         self.streams.values().map(|stream| stream.read).min().flatten()
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What is asked and reported while every request is answered so; the seconds at which it is asked.
+/// A machine whose every request gets the same answer: its requests, in seconds, and its reports.
 struct Bench {
     machine: Deployment,
     now: Now,
@@ -52,7 +52,7 @@ fn other() -> Failure {
 }
 
 #[test]
-fn e1_the_deployment_is_asked_for_once_where_the_answer_has_it() {
+fn e1_the_deployment_is_requested_until_found() {
     let mut bench = Bench::begun();
     assert_eq!(
         (&bench.requested_at[..], bench.machine.deadline()),
@@ -66,7 +66,7 @@ fn e1_the_deployment_is_asked_for_once_where_the_answer_has_it() {
 }
 
 #[test]
-fn e1_an_unknown_deployment_is_asked_for_with_waits_that_double_to_10_min() {
+fn e1_an_unknown_deployment_is_retried_up_to_each_10_min() {
     let mut bench = Bench::begun();
     for _ in 0..40 {
         bench.fails(other());
@@ -79,7 +79,7 @@ fn e1_an_unknown_deployment_is_asked_for_with_waits_that_double_to_10_min() {
 }
 
 #[test]
-fn e1_a_missing_deployment_is_told_once_and_a_short_outage_is_not() {
+fn e1_a_missing_deployment_is_reported_once() {
     for certain in [Failure::Absent, Failure::Denied("no".into())] {
         let mut bench = Bench::begun();
         bench.fails(certain.clone());

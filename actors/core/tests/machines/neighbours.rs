@@ -56,7 +56,7 @@ struct Field {
     snapshot: Arc<Snapshot>,
 }
 
-/// The default profile.
+/// Returns the default profile.
 fn params() -> queue::Params {
     queue::Params {
         quiet_period: Duration::from_millis(500),
@@ -451,7 +451,7 @@ fn an_hour_passes(field: &mut Field, quarantined: &PoolId, from_ms: u64) {
 }
 
 #[test]
-fn a4_a_due_pool_that_breaks_is_quarantined_and_its_neighbours_go_on() {
+fn a4_a_broken_pool_is_quarantined_alone() {
     let [broken, same, other] = [on("one", "broken"), on("one", "same"), on("two", "other")];
     let mut field = Field::new(&[broken.clone(), same.clone(), other]);
     due_behind(&mut field, &broken, &same);

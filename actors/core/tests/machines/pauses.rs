@@ -9,7 +9,7 @@ use model::policy::{OperatorPolicy, Pause};
 use pool_core::route::{Delivery, Output, route};
 
 #[test]
-fn g6_the_writer_learns_of_a_pause_before_the_operator_is_answered() {
+fn g6_the_writer_learns_of_a_pause_before_the_answer() {
     let policy = OperatorPolicy {
         everything: Some(Pause::default()),
         pools: BTreeMap::new(),

@@ -65,7 +65,7 @@ impl Pair {
 }
 
 #[test]
-fn e1_a_condition_from_before_the_first_term_is_posted_once_per_term() {
+fn e1_a_condition_from_before_a_term_is_posted_once_per_term() {
     let params_of = informer::Params {
         counts: informer::Counts::Hosted,
         multi_slb: true,

@@ -88,7 +88,7 @@ enum Progress {
     Nothing,
 }
 
-/// The pool of most cases.
+/// Returns the pool of most cases.
 pub fn web() -> PoolId {
     pool("lb", "shop-web")
 }
@@ -273,7 +273,7 @@ impl Bench {
         self.deliver(Delivery::Writer(writer::In::Shutdown));
     }
 
-    /// The current term.
+    /// Returns the current term.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }

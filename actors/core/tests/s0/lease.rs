@@ -15,7 +15,7 @@ use crate::bench::Bench;
 /// Duration in the Lease while it has no holder.
 const RESTORED: Duration = Duration::from_secs(900);
 
-/// Why the writer cannot acquire the Lease.
+/// Reasons why the writer cannot acquire the Lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Locked {
     /// The cloud-controller-manager holds it.

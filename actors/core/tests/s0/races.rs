@@ -91,13 +91,13 @@ impl Moment {
         bench.stop_before(|delivery| self.is_before(delivery));
     }
 
-    /// The events of `web` up to this moment.
+    /// Returns the events of `web` up to this moment.
     fn events(self) -> Vec<String> {
         if self == Moment::AfterOutcome { vec![retrying("web", 1, 3, "Conflict")] } else { Vec::new() }
     }
 }
 
-/// A bench in which ARM carries out writes in two seconds; they end in a conflict, so that an attempt has every
+/// Returns a bench in which ARM carries out writes in two seconds; they end in a conflict, so that an attempt has every
 /// moment.
 fn slow(profile: Profile) -> Bench {
     let operation = Some(Latency::Fixed { us: 2_000_000 });
@@ -133,7 +133,7 @@ fn no_second_attempt(bench: &Bench, of: &PoolId, moment: Moment) {
 }
 
 #[test]
-fn s0_case_15_a_service_gone_before_the_requeue_is_dropped_quietly() {
+fn s0_case_15_a_service_gone_before_the_requeue_is_dropped() {
     at_every_moment(|mut bench, moment| {
         bench.leave(&web(), "web");
         bench.run(600_000);
@@ -164,7 +164,7 @@ fn s0_case_15_16_a_migration_drops_the_old_pools_operation() {
 /// S0 case 17: a Service that is deleted after the requeue has its operation dropped on the next tick; one that is
 /// deleted before is not requeued at all. Other Services of the pool are not affected.
 #[test]
-fn s0_case_17_a_deletion_drops_its_operation_and_leaves_the_others() {
+fn s0_case_17_a_deletion_drops_only_its_own_operation() {
     both(|profile| {
         for moment in MOMENTS {
             let _named = Playing(format!("{moment:?}"));
@@ -202,7 +202,7 @@ fn s0_case_17_a_deletion_drops_its_operation_and_leaves_the_others() {
 
 /// A deletion and a return between two moments is a new operation of a Service that was not gone for long.
 #[test]
-fn s0_case_17_a_service_that_returns_early_has_a_fresh_operation() {
+fn s0_case_17_an_early_return_has_a_fresh_operation() {
     at_every_moment(|mut bench, moment| {
         bench.leave(&web(), "web");
         bench.run(0);
@@ -225,7 +225,7 @@ fn s0_case_17_a_service_that_returns_early_has_a_fresh_operation() {
 /// S0 "Cancellation And Shutdown", and Q6 Interrupted: leadership is lost at any moment of an attempt; nothing is
 /// reported, and in the next term the pool is due again, exactly once.
 #[test]
-fn s0_cancellation_an_ended_term_tells_nothing_and_the_next_finishes() {
+fn s0_cancellation_an_ended_term_reports_nothing() {
     at_every_moment(|mut bench, moment| {
         bench.set_standing(Standing::Standby);
         bench.run(5_000);
@@ -304,7 +304,7 @@ fn s0_cancellation_a_term_that_ends_in_a_wait_leaves_one_write() {
 }
 
 #[test]
-fn s0_cancellation_an_end_during_a_foreign_operation_leaves_one_write() {
+fn s0_cancellation_a_foreign_operation_leaves_one_write() {
     both(|profile| {
         for seconds in 1..40 {
             let _named = Playing(format!("after {seconds} s"));

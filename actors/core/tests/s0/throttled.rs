@@ -19,7 +19,8 @@ const QUOTA: &str = "SubscriptionRequestsThrottled";
 /// Another operation runs on the load balancer: closes only its lane; in `upstream` the verb's gate, like any 429.
 const LOCK: &str = "RetryableError";
 
-/// A bench whose Service changes from member 1 to member 2; times count from the moment at which the change is due.
+/// Returns a bench whose Service changes from member 1 to member 2; times count from the moment at which the change is
+/// due.
 fn changed(profile: Profile) -> Bench {
     let mut bench = Bench::new(profile);
     bench.mark(profile.window());
@@ -53,7 +54,7 @@ fn stays_parked(bench: &mut Bench, until: i64) {
 }
 
 #[test]
-fn s0_case_01_a_throttled_get_parks_the_pool_quietly_until_it_is_eligible() {
+fn s0_case_01_a_throttled_get_parks_the_pool() {
     both(|profile| {
         let mut bench = changed(profile);
         bench.throttle(FaultTarget::PoolGet, 1, QUOTA, Some("300"));
@@ -76,7 +77,7 @@ fn s0_case_01_a_throttled_get_parks_the_pool_quietly_until_it_is_eligible() {
 }
 
 #[test]
-fn s0_case_02_a_throttled_put_parks_the_pool_quietly_until_it_is_eligible() {
+fn s0_case_02_a_throttled_put_parks_the_pool() {
     both(|profile| {
         let mut bench = changed(profile);
         bench.throttle(FaultTarget::PoolPut, 1, QUOTA, Some("300"));
@@ -95,7 +96,7 @@ fn s0_case_02_a_throttled_put_parks_the_pool_quietly_until_it_is_eligible() {
 
 /// A lock closes the lane; in `upstream` the gate (W6).
 #[test]
-fn s0_case_02_a_lock_of_the_load_balancer_parks_the_pool_like_a_quota() {
+fn s0_case_02_a_lock_parks_the_pool_like_a_quota() {
     both(|profile| {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
@@ -109,7 +110,7 @@ fn s0_case_02_a_lock_of_the_load_balancer_parks_the_pool_like_a_quota() {
 
 /// Without a time in the future the pool waits for the tick, not for a gate.
 #[test]
-fn s0_case_03_a_429_without_a_retry_after_is_requeued_for_the_next_tick() {
+fn s0_case_03_a_429_without_retry_after_waits_for_the_tick() {
     for header in [None, Some("soon"), Some("0"), Some("-5")] {
         both(|profile| {
             let _named = Playing(format!("Retry-After {header:?}"));
@@ -280,7 +281,7 @@ fn s0_case_07_one_parked_operation_parks_the_whole_group() {
     });
 }
 
-/// A lock of its load balancer parks `lb/shop-web` for five minutes; returns the end of the parking.
+/// Returns a lock of its load balancer parks `lb/shop-web` for five minutes; returns the end of the parking.
 fn parked_by_a_lock(bench: &mut Bench) -> i64 {
     bench.lock();
     bench.stop_before(|delivery| matches!(delivery, Delivery::Events(_)));
@@ -313,7 +314,7 @@ fn s0_case_08_fresh_operations_follow_parked_ones_and_decide() {
 
 /// A change that reverts the parked one is still an outcome that is reported.
 #[test]
-fn s0_case_08_a_fresh_operation_that_undoes_the_parked_completes_both() {
+fn s0_case_08_undoing_a_parked_change_completes_both() {
     both(|profile| {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
@@ -326,7 +327,7 @@ fn s0_case_08_a_fresh_operation_that_undoes_the_parked_completes_both() {
 }
 
 #[test]
-fn s0_case_18_a_service_that_disappears_while_parked_is_dropped_quietly() {
+fn s0_case_18_a_service_gone_while_parked_is_dropped() {
     both(|profile| {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
@@ -346,7 +347,7 @@ fn s0_case_18_a_service_that_disappears_while_parked_is_dropped_quietly() {
 /// The parked change of a Service that has left no longer parks the pool for the remaining one (Q4); the retry
 /// interval still applies.
 #[test]
-fn s0_case_18_20_what_a_removed_service_parked_no_longer_parks_the_others() {
+fn s0_case_18_20_a_removed_service_parks_no_others() {
     both(|profile| {
         let mut bench = Bench::new(profile);
         bench.want("api", &[1]);
@@ -395,7 +396,7 @@ fn s0_case_20_removal_takes_parked_operations_out_of_the_queue() {
 const TICK_MS: i64 = TICK.cast_signed();
 
 #[test]
-fn s0_case_21_a_shutdown_with_parked_operations_tells_nothing() {
+fn s0_case_21_a_shutdown_with_parked_ones_reports_nothing() {
     both(|profile| {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
@@ -438,7 +439,7 @@ fn s0_case_21_a_new_term_has_nothing_of_what_was_parked() {
 
 /// S0 "Cancellation And Shutdown": work in flight is dropped, wherever it is.
 #[test]
-fn s0_case_21_a_shutdown_at_any_point_of_an_attempt_tells_nothing() {
+fn s0_case_21_a_shutdown_during_an_attempt_reports_nothing() {
     both(|profile| {
         for ms in (0..3_500).step_by(20) {
             let settings = Settings {

@@ -47,9 +47,9 @@ struct Feed {
 
 /// Effect on the world.
 pub enum Effect {
-    /// It receives an answer at this time.
+    /// An answer arrives at this time.
     Answer(u64, CallId, Answer),
-    /// It has written a Lease.
+    /// A Lease was written.
     LeaseWritten(LeaseName),
 }
 
@@ -63,7 +63,7 @@ pub struct Ccm {
     placed: BTreeMap<String, usize>,
     /// Pools, by load balancer and name, that a rule without an owner also uses: they must not be written (D2).
     pub foreign: BTreeSet<(String, String)>,
-    /// Whether other clients add rules to pools.
+    /// True if other clients add rules to pools.
     strangers: bool,
     /// Pools to which another client may have added a rule.
     written: BTreeSet<(String, String)>,
@@ -411,7 +411,7 @@ pub struct SetDown {
     pub pool: String,
     /// Address or interface.
     pub backend: String,
-    /// Whether the entry was not Down, and no other write was in flight there.
+    /// True if the entry was not Down, and no other write was in flight there.
     pub is_certain: bool,
 }
 

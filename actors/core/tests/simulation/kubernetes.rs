@@ -54,7 +54,7 @@ pub enum Effect {
 /// Next step of a request.
 #[derive(Debug)]
 pub enum Step {
-    /// It reaches the server.
+    /// The request reaches the server.
     Send,
     /// Its answer reaches the port.
     Answer(Reply),
@@ -67,7 +67,7 @@ struct Stream {
     ask: Ask,
     intake: Intake,
     watch: Option<WatchId>,
-    /// Whether the port knows that the watch is established; it reads nothing before.
+    /// True if the port knows that the watch is established; it reads nothing before.
     stands: bool,
     poll_at: Option<u64>,
     /// Time until which the connection delivers nothing, although it is established.
@@ -91,7 +91,7 @@ pub struct KubernetesPort {
     pub watches_last_us: Option<u64>,
     /// Objects that lists lack, if any.
     pub lacking: Option<Lacking>,
-    /// Whether any list was incomplete: without another list, the missing objects may stay unknown.
+    /// True if any list was incomplete: without another list, the missing objects may stay unknown.
     pub has_lacked: bool,
 }
 
@@ -566,7 +566,7 @@ fn patch_of(ask: &TaintAsk) -> Request {
     Request::new("PATCH", &path).with_body("application/json-patch+json", &operations)
 }
 
-/// A planted bug: replaces all taints of a node.
+/// Returns a planted bug: replaces all taints of a node.
 fn replacement_of(ask: &TaintAsk) -> Request {
     let ours = json!({"key": DRAINING, "value": SPOT_EVICTION, "effect": "NoSchedule"});
     let taints = match ask.edit {

@@ -38,7 +38,7 @@ const PATH: &str = "/api/v1/namespaces/kube-system/configmaps";
 /// Next step of a request about the ConfigMap.
 #[derive(Debug)]
 pub enum NotesStep {
-    /// It reaches the server.
+    /// The request reaches the server.
     Land(Request, Fate),
     /// An answer reaches the port.
     Answer(Result<Value, ConfigMapAnswer>),
@@ -52,7 +52,7 @@ pub struct NotesPort {
     pub trouble: u64,
     /// Time until which the API server is unreachable.
     pub cut_until: u64,
-    /// Whether a record was sent, for a planted bug.
+    /// True if a record was sent, for a planted bug.
     has_written: bool,
 }
 

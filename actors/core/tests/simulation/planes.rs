@@ -20,7 +20,7 @@ mod story;
 /// Key of an open stream: its process, and its id there.
 pub type StreamKey = (usize, StreamId);
 
-/// How a server treats streams.
+/// Behaviour of a server towards streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamBehaviour {
     /// Answers normally.
@@ -85,13 +85,13 @@ struct Server {
     behaviour: StreamBehaviour,
     /// Responses since the last restart; nonces contain this number.
     responses: u64,
-    /// Whether resources have wrappers.
+    /// True if resources have wrappers.
     wraps: bool,
-    /// Whether it believes a client that claims to have the current version.
+    /// True if it believes a client that claims to have the current version.
     trusts: bool,
-    /// Whether it answers a NACK with the same response.
+    /// True if it answers a NACK with the same response.
     repeats: bool,
-    /// Whether it accepts a stream immediately, and not only with its first response.
+    /// True if it accepts a stream immediately, and not only with its first response.
     greets: bool,
 }
 
@@ -108,7 +108,7 @@ pub struct Planes {
     servers: Vec<Server>,
     content: Content,
     random: Random,
-    /// Whether changes follow each other quickly.
+    /// True if changes follow each other quickly.
     lively: bool,
 }
 

@@ -35,11 +35,11 @@ pub struct Played {
     pub reports: u64,
     /// Number of terms of leadership.
     pub terms: u64,
-    /// How often operators were informed of a pause.
+    /// Number of times operators were informed of a pause.
     pub pauses: u64,
-    /// How often operators were informed of a release.
+    /// Number of times operators were informed of a release.
     pub releases: u64,
-    /// How often operators were informed that removals are stopped (G4).
+    /// Number of times operators were informed that removals are stopped (G4).
     pub stops: u64,
     /// Results about draining nodes.
     pub nodes: DrainResults,
@@ -56,13 +56,13 @@ pub struct Played {
 pub struct DrainResults {
     /// Number of true eviction notices.
     pub notices: u64,
-    /// How often our taint was added, and removed.
+    /// Number of times our taint was added, and removed.
     pub marks: (u64, u64),
     /// Number of recorded nodes.
     pub recorded: u64,
     /// Number of entries that were set Down, and restored.
     pub entries: (u64, u64),
-    /// How often operators were informed of waiting nodes (N5).
+    /// Number of times operators were informed of waiting nodes (N5).
     pub waits: u64,
 }
 
@@ -349,7 +349,7 @@ pub fn shrink(failed: Failed, seed: u64) -> Failed {
     smallest
 }
 
-/// How the shared Lease was shared over a period without faults in which every client requested it.
+/// Shares of the shared Lease over a period without faults in which every client requested it.
 #[derive(Clone, Copy, Debug)]
 pub struct Duty {
     /// Length of the period, in seconds.

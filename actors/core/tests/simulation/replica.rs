@@ -26,7 +26,7 @@ use sources::xds_source::XdsSource;
 use sources::{informer, watch, xds_source};
 use writer::Writer;
 
-/// How often a machine may act on its deadline in one turn.
+/// Number of times a machine may act on its deadline in one turn.
 const TICKS_PER_TURN: usize = 32;
 /// Most deliveries of one batch.
 const BATCH: usize = 512;

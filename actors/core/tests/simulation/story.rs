@@ -117,9 +117,9 @@ pub struct Story {
     /// Which pods have an address of one family only, and which nodes are to be deleted.
     others: Random,
     names: u64,
-    /// Whether Services are created, deleted and changed: this keeps the cloud-controller-manager busy.
+    /// True if Services are created, deleted and changed: this keeps the cloud-controller-manager busy.
     changes_services: bool,
-    /// Whether draining nodes continue to drain when everything else is repaired.
+    /// True if draining nodes continue to drain when everything else is repaired.
     keeps_leaving: bool,
     leaving: Leaving,
 }

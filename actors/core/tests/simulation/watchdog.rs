@@ -71,20 +71,20 @@ use tenure::Tenure;
 use traffic::Sender;
 use versions::{Horizon, Versions};
 
-pub use policy::Wish;
+pub use policy::OperatorAct;
 pub use puts::Put;
 pub use served::downs_of;
 pub use tenure::Holds;
 
-/// How long a Service must have had, or lacked, something before the controller must know.
+/// Time for which a Service must have had, or lacked, something before the controller must know.
 const NOTICED_US: u64 = 3_000_000;
-/// How long after a pause the last write may be sent: writes in flight continue.
+/// Time after a pause within which the last write may be sent: writes in flight continue.
 const PAUSE_NOTICED_US: u64 = 45_000_000;
-/// How long a Take may be unanswered: an edge may stall that long, and another one after it.
+/// Time for which a Take may be unanswered: an edge may stall that long, and another one after it.
 const TAKE_US: u64 = 25_000_000;
-/// How long a level may take from the Directory to a pool.
+/// Maximum time of a level from the Directory to a pool.
 const ASSIGNED_US: u64 = 25_000_000;
-/// How long a process may create events after it has lost leadership, or has resumed.
+/// Time for which a process may create events after it has lost leadership, or has resumed.
 const POSTS_US: u64 = 60_000_000;
 /// Retry budget of every process (Q7).
 pub const MAX_RETRIES: u32 = 3;
@@ -109,7 +109,7 @@ struct Known {
 /// Endpoints of a Service in one family.
 #[derive(Clone, Copy, Debug)]
 struct Endpoints {
-    /// Whether there are any, and since when.
+    /// Presence of endpoints, and since when.
     has: (bool, u64),
     /// Last time at which there were some for long enough to be noticed.
     had_until: u64,
@@ -134,7 +134,7 @@ struct Within {
     lease_version: Option<Arc<str>>,
     /// Time of its start, or of its resumption.
     started_at: u64,
-    /// Since when it may miss something, and since when it does not.
+    /// Time since which it may miss something, and since when it does not.
     blind_since: Option<u64>,
     sees_since: u64,
     states: BTreeMap<Actor, PoolState>,
@@ -154,7 +154,7 @@ struct Within {
     given: BTreeMap<PoolId, GivenServices>,
     /// Time before which another try of a pool is useless, by the last output of the writer, with its attempt (Q6).
     eligible: BTreeMap<PoolId, (AttemptId, Now)>,
-    /// What it has read of our Lease (W8).
+    /// Its knowledge of our Lease, by its reads (W8).
     lease_known: LeaseKnown,
     /// Term and Services of the last level of each pool.
     assigned: BTreeMap<PoolId, (Epoch, Vec<ServiceUid>)>,
@@ -166,7 +166,7 @@ struct Within {
     given_up: BTreeSet<PoolId>,
     downs: Downs,
     drains: drains::AdminInputs,
-    /// Whether its configuration disables the admin state (N4).
+    /// True if its configuration disables the admin state (N4).
     is_off: bool,
     /// Its observations of Downs.
     observations: Observations,
@@ -225,22 +225,23 @@ struct GivenServices {
 /// Checks the rules in a world.
 #[derive(Default)]
 pub struct Watchdog {
-    /// Whether chapter 5b's guards are enabled, and how long emptiness must last before a pool is emptied (G2).
+    /// True if chapter 5b's guards are enabled; and the time for which emptiness must last before a pool is emptied
+    /// (G2).
     guarded: bool,
     empty_confirm_us: u64,
     services: BTreeMap<String, Known>,
     within: Vec<Within>,
     calls: Puts,
-    noted: policy::Noted,
+    recorded: policy::RecordedPauses,
     /// True state of the Leases.
     pub tenure: Tenure,
     versions: Versions,
     nodes: Nodes,
     records: Records,
     entries: Entries,
-    /// Whether the configuration disables the admin state in each process that starts from now on (N4).
+    /// True if the configuration disables the admin state in each process that starts from now on (N4).
     pub is_off: bool,
-    /// Whether a Down may be written without the shared Lease (W7).
+    /// True if a Down may be written without the shared Lease (W7).
     bypass: bool,
     /// Time at which ARM last closed each class to any client, and until when.
     throttled: BTreeMap<GateClass, (u64, u64)>,
@@ -250,7 +251,7 @@ pub struct Watchdog {
     pub puts: u64,
     /// Number of events.
     pub reports: u64,
-    /// How often a stop of removals was reported (G4).
+    /// Number of times a stop of removals was reported (G4).
     pub stops: u64,
     left: DrainResults,
     /// PUTs of each pool that change admin states.

@@ -154,17 +154,17 @@ pub struct World {
     /// The cloud-controller-manager.
     pub ccm: Ccm,
     ccm_at: Option<u64>,
-    /// Whether the admin state is disabled permanently in the end (N4).
+    /// True if the admin state is disabled permanently in the end (N4).
     switches_off: bool,
-    /// Whether operators release waiting nodes at the end (N5).
+    /// True if operators release waiting nodes at the end (N5).
     answers_held: bool,
     leaving: Random,
     /// The control planes, in worlds with some.
     pub planes: Option<Planes>,
     planing: Random,
-    /// How often the next process in a slot will crash on startup.
+    /// Number of times the next process in a slot will crash on startup.
     crashes: BTreeMap<usize, u32>,
-    /// Whether our ConfigMap has held another key from the beginning.
+    /// True if our ConfigMap has held another key from the beginning.
     keeps_notes: bool,
     /// Our requests that have reached ARM, as text, if they are wanted.
     pub calls: Option<Vec<String>>,

@@ -57,7 +57,7 @@ struct Stream {
     waiting: Option<Vec<XdsRequest>>,
     /// Number of these that opened the stream.
     first: usize,
-    /// Whether the server has accepted it.
+    /// True if the server has accepted it.
     is_taken: bool,
     leaves: u32,
     inbox: VecDeque<(u64, Sent)>,

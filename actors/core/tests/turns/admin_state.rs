@@ -24,7 +24,7 @@ use pools::directory;
 
 use super::{BATCH, TICKS, world};
 
-/// How long the shell continues with due work in one turn.
+/// Time for which the shell continues with due work in one turn.
 const LONGEST: Duration = Duration::from_millis(2);
 /// The goals: the limit for 99 of 100 turns, and the time after which all pools of 333 tainted nodes are due.
 const MAX_TURN: Duration = Duration::from_millis(5);
@@ -46,7 +46,7 @@ struct Bench {
     sent: BTreeMap<PoolId, Now>,
 }
 
-/// A fraction of `all` in a normal run; `TURNS=all` runs all.
+/// Returns a fraction of `all` in a normal run; `TURNS=all` runs all.
 fn of(all: usize) -> usize {
     if std::env::var_os("TURNS").is_some_and(|turns| turns == "all") { all } else { (all / 20).max(4) }
 }

@@ -149,7 +149,7 @@ fn entry(node: usize) -> Entry {
     }
 }
 
-/// A pool with the members of its Service, and this many unknown ones.
+/// Returns a pool with the members of its Service, and this many unknown ones.
 fn pool(service: usize, strangers: usize) -> PoolFacts {
     let own = (0..ENDPOINTS).map(|n| entry(node_of(service, n, 0)));
     PoolFacts {

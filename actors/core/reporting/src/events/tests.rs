@@ -41,7 +41,7 @@ fn failure(message: &str) -> Arc<Failure> {
     })
 }
 
-/// A write for `shop/web` that adds and removes these addresses of nodes.
+/// Returns a write for `shop/web` that adds and removes these addresses of nodes.
 fn record(added: &[u8], removed: &[u8]) -> WriteRecord {
     let list = |last: &[u8]| {
         let mut list = MemberList::default();
@@ -74,7 +74,7 @@ struct Drive {
 }
 
 impl Drive {
-    /// The emitter of a leader.
+    /// Returns the emitter of a leader.
     fn new(params: Params) -> Drive {
         let mut drive = Drive::standby(params);
         drive.step(leading());
@@ -163,7 +163,7 @@ impl Drive {
 }
 
 #[test]
-fn e1_one_event_for_each_subject_and_identical_waiting_ones_are_merged() {
+fn e1_each_subject_gets_one_event_and_equal_ones_merge() {
     let mut drive = Drive::new(Params { burst: 1, ..params() });
     drive.report(&["web", "api"], updated(3));
     drive.report(&["web", "api"], updated(3));
@@ -177,7 +177,7 @@ fn e1_one_event_for_each_subject_and_identical_waiting_ones_are_merged() {
 }
 
 #[test]
-fn e1_the_rate_is_kept_and_what_does_not_fit_is_dropped_and_counted() {
+fn e1_events_above_the_rate_are_dropped_and_counted() {
     let mut drive = Drive::new(Params { capacity: 5, per_second: 1, burst: 2 });
     let names: Vec<String> = (0..10).map(|n| format!("s{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -202,7 +202,7 @@ fn e1_at_most_eight_posts_are_unanswered() {
 }
 
 #[test]
-fn e1_a_transient_failure_is_tried_three_times_more_and_then_dropped() {
+fn e1_a_transient_failure_is_tried_three_times_more() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     let transient = |after: Option<u64>| Err(PostFailure::Transient(after.map(Duration::from_secs)));
@@ -220,7 +220,7 @@ fn e1_a_transient_failure_is_tried_three_times_more_and_then_dropped() {
 }
 
 #[test]
-fn e1_a_repeated_try_is_for_the_same_event_object_with_the_newest_text() {
+fn e1_a_retry_has_the_same_object_and_the_newest_text() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     let first = drive.answer_next(Err(PostFailure::Transient(None)));
@@ -231,7 +231,7 @@ fn e1_a_repeated_try_is_for_the_same_event_object_with_the_newest_text() {
 }
 
 #[test]
-fn h3_a_posted_event_is_news_once_until_it_occurs_again() {
+fn h3_a_posted_event_is_new_once_until_it_occurs_again() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     assert!(drive.answer_next(Err(PostFailure::Transient(None))).is_new);
@@ -261,7 +261,7 @@ fn e1_a_final_failure_is_dropped_and_an_unknown_answer_counted() {
 }
 
 #[test]
-fn e1_a_post_that_is_never_answered_does_not_block_its_place_forever() {
+fn e1_an_unanswered_post_does_not_block_forever() {
     let mut drive = Drive::new(params());
     for n in 0..9 {
         drive.report(&[&format!("s{n}")], updated(3));
@@ -299,7 +299,7 @@ fn w8_a_standby_reports_nothing_and_counts_nothing_as_dropped() {
 }
 
 #[test]
-fn w8_what_waits_when_leadership_is_lost_is_dropped_and_not_counted() {
+fn w8_waiting_events_are_dropped_when_leadership_is_lost() {
     let mut drive = Drive::new(Params { burst: 2, ..params() });
     drive.report(&["a", "b", "c"], updated(3));
     drive.report(&["a"], updated(3));

@@ -107,7 +107,7 @@ fn at(publisher: &mut SnapshotPublisher, ms: u64, input: In) -> Option<Arc<Snaps
 }
 
 #[test]
-fn a2_the_first_snapshot_comes_immediately_and_the_next_after_250_ms() {
+fn a2_snapshots_after_the_first_come_every_250_ms() {
     let mut publisher = SnapshotPublisher::new();
     assert!(at(&mut publisher, 7, lane("a")).is_some());
     assert_eq!(publisher.deadline(), None, "nothing new");
@@ -141,7 +141,7 @@ fn a2_what_changes_nothing_publishes_nothing() {
 }
 
 #[test]
-fn a2_a_node_is_shown_as_last_reported_and_while_anything_of_it_is_left() {
+fn a2_a_node_is_shown_until_nothing_of_it_is_left() {
     let mut publisher = SnapshotPublisher::new();
     at(&mut publisher, 0, node("n1", NodeState::Recording));
     at(&mut publisher, 1_000, node("n2", NodeState::Held));
@@ -156,7 +156,7 @@ fn a2_a_node_is_shown_as_last_reported_and_while_anything_of_it_is_left() {
 }
 
 #[test]
-fn a2_the_removal_of_a_predecessor_does_not_remove_its_successor() {
+fn a2_removing_a_predecessor_keeps_its_successor() {
     let mut publisher = SnapshotPublisher::new();
     at(&mut publisher, 0, service("web", "old"));
     at(&mut publisher, 1_000, service("web", "new"));

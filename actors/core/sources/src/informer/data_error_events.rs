@@ -42,7 +42,7 @@ impl ServiceEntry {
         self.service.as_ref().is_some_and(|(service, _)| paused(service))
     }
 
-    /// The report of its data errors, unless they were reported already. A pause clears that, so that they are
+    /// Returns the report of its data errors, unless they were reported already. A pause clears that, so that they are
     /// reported when the pause ends.
     fn unreported_data_errors(&mut self, policy: &OperatorPolicy) -> Option<Report> {
         let paused = self.is_paused(policy);
@@ -58,7 +58,7 @@ impl ServiceEntry {
         Some(Report { subjects: vec![subject], what, note: None })
     }
 
-    /// The Service, as the subject of an event.
+    /// Returns the Service, as the subject of an event.
     fn subject(&self) -> Option<Subject> {
         let (service, _) = self.service.as_ref()?;
         Some(Subject::Service(ServiceRef { key: service.key.clone(), uid: service.uid.clone() }))

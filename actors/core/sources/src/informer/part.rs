@@ -56,21 +56,21 @@ pub(super) struct PartInputs<'a> {
     pub(super) now: Now,
 }
 
-/// The families that a slice counts for: its address family, if each family has its own slices (D4).
+/// Returns the families that a slice counts for: its address family, if each family has its own slices (D4).
 pub(super) fn families_of(slice: &SliceObject, per_family: bool) -> &'static [Family] {
     let address_type = if per_family { slice.address_type } else { AddressType::Unset };
     address_type.families()
 }
 
 impl ServiceParts {
-    /// The result for a Service that is not a candidate: it requires nothing.
+    /// Returns the result for a Service that is not a candidate: it requires nothing.
     pub(super) fn nothing() -> ServiceParts {
         let parts = [(Family::V4, Part::default()), (Family::V6, Part::default())].into();
         ServiceParts { parts, ..ServiceParts::default() }
     }
 
-    /// The result for a candidate whose slices may no longer be read, if that ends the use of their last good state. A
-    /// family without any good state so far is unknown (X3).
+    /// Returns the result for a candidate whose slices may no longer be read, if that ends the use of their last good
+    /// state. A family without any good state so far is unknown (X3).
     pub(super) fn withdrawn(inputs: &PartInputs<'_>) -> ServiceParts {
         let mut computed = ServiceParts::nothing();
         for (family, part) in &mut computed.parts {
@@ -117,15 +117,15 @@ impl ServiceParts {
     }
 }
 
-/// How a node hosts endpoints of one family.
+/// Relation of a node to the endpoints of one family.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Hosting {
-    /// It hosts none.
+    /// The node hosts no endpoints.
     #[default]
     Nothing,
-    /// It hosts endpoints, but none that counts.
+    /// The node hosts endpoints, but none that counts.
     Uncounted,
-    /// It hosts an endpoint that counts.
+    /// The node hosts an endpoint that counts.
     Counted,
 }
 
@@ -167,12 +167,12 @@ fn counts(rule: Counts, endpoint: &Endpoint) -> bool {
     }
 }
 
-/// The families of the Service's pools. Missing addresses of another family are not an error.
+/// Returns the families of the Service's pools. Missing addresses of another family are not an error.
 pub(super) fn used_families(service: &ServiceObject) -> &[Family] {
     if service.families.is_empty() { &[Family::V4] } else { &service.families }
 }
 
-/// The name of a family in error descriptions.
+/// Returns the name of a family in error descriptions.
 fn words(family: Family) -> &'static str {
     match family {
         Family::V4 => "IPv4",

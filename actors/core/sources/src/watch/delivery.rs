@@ -1,5 +1,5 @@
-//! Whether the watches that the server accepts deliver anything. A request that repeatedly succeeds without data is a
-//! failure: a proxy may answer in place of the API server, and then no change in the cluster arrives although no
+//! Detects watches that the server accepts and that deliver nothing. A request that repeatedly succeeds without data is
+//! a failure: a proxy may answer in place of the API server, and then no change in the cluster arrives although no
 //! request fails.
 
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use model::sample::{Metric, RelistReason};
 
 /// A watch that ends sooner than this, without a line, has delivered nothing.
 pub(super) const SHORT_WATCH: Duration = Duration::from_secs(10);
-/// How many watches in a row may deliver nothing before a list follows.
+/// Number of watches in a row that may deliver nothing before a list follows.
 const EMPTY_LIMIT: u32 = 2;
-/// For how long watches may fail, one after another, before a list follows.
+/// Time for which watches may fail, one after another, before a list follows.
 const FAILING_LIMIT: Duration = Duration::from_secs(100);
 
 /// A request that was given up although it had not failed, with the reason.
@@ -29,11 +29,11 @@ pub enum GivenUp {
 /// The deliveries of recent watches.
 #[derive(Debug, Default)]
 pub(super) struct Deliveries {
-    /// When the last line or page arrived.
+    /// Time at which the last line or page arrived.
     last: Now,
     /// Watches in a row that delivered nothing.
     empty: u32,
-    /// When the first of several consecutive watches that failed or delivered nothing ended.
+    /// Time at which the first of several consecutive watches that failed or delivered nothing ended.
     failing_since: Option<Now>,
     /// The request that was given up, until it is logged.
     report: Option<GivenUp>,
@@ -52,8 +52,8 @@ impl Deliveries {
         (!self.is_trusted()).then(|| opened.plus(SHORT_WATCH))
     }
 
-    /// When a watch has been silent for too long. Opening it again does not end the silence, but gives it a moment to
-    /// deliver a line.
+    /// Returns the time at which a watch has been silent for too long. Opening it again does not end the silence, but
+    /// gives it a moment to deliver a line.
     pub(super) fn silent_at(&self, opened: Now) -> Now {
         self.last.plus(SILENCE_LIMIT).max(opened.plus(SHORT_WATCH))
     }
@@ -63,7 +63,7 @@ impl Deliveries {
         self.last = now;
     }
 
-    /// The request that was given up before the next one, if that must be logged.
+    /// Returns the request that was given up before the next one, if that must be logged.
     pub(super) fn take_report(&mut self) -> Option<GivenUp> {
         self.report.take()
     }

@@ -54,7 +54,7 @@ impl Run {
         Run { watcher: Watcher::new(Kind::Nodes), now: Now::ZERO, out: Vec::new() }
     }
 
-    /// A watcher whose streaming list ended at version 10, and whose watch delivers.
+    /// Returns a watcher whose streaming list ended at version 10, and whose watch delivers.
     fn watching() -> Run {
         let mut run = Run::new();
         run.step(In::Start);
@@ -98,7 +98,7 @@ impl Run {
         self.watcher.tick(self.now, &mut self.out);
     }
 
-    /// The time to the next deadline, in milliseconds.
+    /// Returns the time to the next deadline, in milliseconds.
     fn waits(&self) -> u128 {
         self.watcher.deadline().expect("something is waited for").since(self.now).as_millis()
     }
@@ -139,7 +139,7 @@ impl Run {
         self.out.iter().filter_map(event).collect()
     }
 
-    /// The contacts in the outputs.
+    /// Returns the contacts in the outputs.
     fn contacts(&self) -> Vec<Contact> {
         let contact = |output: &Out| match output {
             Out::Contact(Kind::Nodes, contact) => Some(contact.clone()),
@@ -156,7 +156,7 @@ impl Run {
         self.out.iter().filter_map(sample).collect()
     }
 
-    /// The requests that were reported as given up, with the reasons.
+    /// Returns the requests that were reported as given up, with the reasons.
     fn reports(&self) -> Vec<&GivenUp> {
         let mut reports = Vec::new();
         for output in &self.out {
@@ -222,7 +222,7 @@ fn a_list_without_objects_is_a_list() {
 }
 
 #[test]
-fn a_refused_streaming_list_falls_back_to_pages_and_a_watch_at_once() {
+fn a_refused_streaming_list_falls_back_to_pages() {
     let mut run = Run::new();
     run.step(In::Start);
     run.ended(Some(WatchFailure::StreamingRefused("sendInitialEvents is forbidden".into())));
@@ -239,7 +239,7 @@ fn a_refused_streaming_list_falls_back_to_pages_and_a_watch_at_once() {
 }
 
 #[test]
-fn an_error_line_that_refuses_a_streaming_list_voids_what_came_of_it() {
+fn a_refusing_error_line_voids_the_streamed_objects() {
     let mut run = Run::new();
     run.step(In::Start);
     let call = run.call();
@@ -326,7 +326,7 @@ fn jitter_spreads_a_wait_over_its_second_half() {
 }
 
 #[test]
-fn d6_an_expired_version_leads_to_a_list_at_once_and_then_more_slowly() {
+fn d6_an_expired_version_relists_at_once_and_then_slower() {
     let mut run = Run::watching();
     run.pass(60_000);
     run.lines(vec![Line::Error(WatchFailure::Expired)]);
@@ -357,7 +357,7 @@ fn an_expired_page_token_starts_the_list_again() {
 }
 
 #[test]
-fn retry_after_is_honoured_within_bounds_and_a_denial_is_a_failure() {
+fn retry_after_is_bounded_and_a_denial_is_a_failure() {
     let throttled = |seconds| WatchFailure::TooManyRequests(Some(Duration::from_secs(seconds)));
     let denied = WatchFailure::Denied("nodes is forbidden".into());
     for (failure, wait) in
@@ -380,7 +380,7 @@ fn retry_after_is_honoured_within_bounds_and_a_denial_is_a_failure() {
 }
 
 #[test]
-fn x5_whether_data_are_current_is_told_on_change_and_why_if_denied() {
+fn x5_the_currency_of_data_is_published_on_change() {
     let denied = |reason: &str| Some(WatchFailure::Denied(reason.into()));
     let denial = |reason: &str| [Contact::Denied(format!("denied: {reason}").into())];
     let mut run = Run::new();
@@ -422,7 +422,7 @@ fn x5_whether_data_are_current_is_told_on_change_and_why_if_denied() {
 }
 
 #[test]
-fn a_watch_that_is_silent_for_100_s_is_opened_again_from_where_it_was() {
+fn a_watch_silent_for_100_s_is_reopened_where_it_was() {
     let mut run = Run::watching();
     run.pass(90_000);
     run.lines(vec![bookmark(11)]);
@@ -452,7 +452,7 @@ fn a_watch_that_is_silent_for_100_s_is_opened_again_from_where_it_was() {
 }
 
 #[test]
-fn a_watch_that_is_opened_again_and_fails_waits_as_after_any_failure() {
+fn a_reopened_watch_that_fails_waits_as_after_any_failure() {
     let mut run = Run::watching();
     run.wait();
     assert_eq!(run.waits(), 60_000, "for an answer");
@@ -468,7 +468,7 @@ fn a_watch_that_is_opened_again_and_fails_waits_as_after_any_failure() {
 }
 
 #[test]
-fn a_silent_watch_is_broken_after_5_and_a_half_minutes_and_listed() {
+fn a_watch_silent_for_330_s_is_broken_and_relisted() {
     let mut run = Run::watching();
     run.pass(80_000);
     run.lines(vec![bookmark(11)]);
@@ -508,7 +508,7 @@ fn a_request_without_an_answer_is_given_up_after_a_minute() {
 }
 
 #[test]
-fn d6_a_list_that_the_informer_refuses_is_made_again_ever_more_slowly() {
+fn d6_a_refused_list_is_repeated_ever_more_slowly() {
     let mut run = Run::watching();
     let mut waits = Vec::new();
     for n in 0..7 {
@@ -616,7 +616,7 @@ fn w8_a_term_has_a_watch_listed_again_at_once() {
 }
 
 #[test]
-fn w8_a_list_that_began_before_the_term_asked_does_not_serve_it() {
+fn w8_a_list_begun_before_the_request_does_not_serve_it() {
     let mut run = Run::new();
     run.step(In::Start);
     run.lines(vec![object(7)]);
@@ -637,7 +637,7 @@ fn w8_a_list_that_began_before_the_term_asked_does_not_serve_it() {
 }
 
 #[test]
-fn g1_a_second_read_is_a_list_that_was_begun_after_it_was_asked_for() {
+fn g1_a_second_read_is_a_list_begun_after_the_request() {
     let mut run = Run::watching();
     run.step(In::Reread(ReadId(1)));
     assert_eq!(run.asks(), [Ask::StreamingList], "at once");
@@ -668,7 +668,7 @@ fn g1_a_second_read_is_a_list_that_was_begun_after_it_was_asked_for() {
 }
 
 #[test]
-fn w8_a_term_that_asks_before_the_start_is_served_by_the_first_list() {
+fn w8_the_first_list_serves_an_earlier_terms_request() {
     let mut run = Run::new();
     run.step(confirm(1, true));
     assert!(run.out.is_empty());
@@ -678,7 +678,7 @@ fn w8_a_term_that_asks_before_the_start_is_served_by_the_first_list() {
 }
 
 #[test]
-fn w8_a_term_does_not_cut_a_wait_short_and_has_a_list_made_after_it() {
+fn w8_a_term_does_not_shorten_a_wait() {
     let throttled = || Some(WatchFailure::TooManyRequests(Some(Duration::from_secs(30))));
     let mut run = Run::watching();
     run.ended(throttled());
@@ -696,7 +696,7 @@ fn w8_a_term_does_not_cut_a_wait_short_and_has_a_list_made_after_it() {
 }
 
 #[test]
-fn w8_where_nobody_has_led_before_any_list_serves_the_term() {
+fn w8_any_list_serves_a_first_term() {
     for started in [false, true] {
         let mut run = Run::new();
         if started {
@@ -777,7 +777,7 @@ proptest! {
     /// have no effect. Liveness: there is always a deadline, and with a server that answers the watcher returns to
     /// watching.
     #[test]
-    fn a_watcher_always_waits_for_something_and_tells_lists_whole(acts in prop::collection::vec(act(), 0..60)) {
+    fn a_watcher_always_waits_and_passes_on_whole_lists(acts in prop::collection::vec(act(), 0..60)) {
         let mut run = Run::new();
         run.step(In::Start);
         let mut newest = run.watcher.current();

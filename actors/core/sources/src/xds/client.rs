@@ -156,7 +156,7 @@ impl Client {
         }
     }
 
-    /// The state of all servers and resources, for operators (CSDS, H3).
+    /// Returns the state of all servers and resources, for operators (CSDS, H3).
     #[must_use]
     pub fn dump(&self) -> Dump {
         let servers = self.channels.iter().enumerate().map(|(index, channel)| ServerDump {
@@ -212,7 +212,7 @@ impl Client {
         }
     }
 
-    /// The time until which messages of the decisive server may be unread, because too many have arrived.
+    /// Returns the time until which messages of the decisive server may be unread, because too many have arrived.
     fn catches_up_until(&self) -> Now {
         let last = self.used.checked_sub(1).and_then(|index| self.channels.get(index));
         last.and_then(Channel::catches_up_until).unwrap_or(Now::ZERO)
@@ -222,7 +222,7 @@ impl Client {
         ResourceKind::ALL.into_iter().all(|kind| self.watched.get(kind).is_empty())
     }
 
-    /// The index of the server of this open stream.
+    /// Returns the index of the server of this open stream.
     fn index_of(&self, id: StreamId) -> Option<usize> {
         let has = |channel: &Channel| channel.stream().is_some_and(|stream| stream.id == id);
         self.channels.iter().position(has)

@@ -83,7 +83,7 @@ impl Bench {
         all.collect()
     }
 
-    /// The open stream.
+    /// Returns the open stream.
     fn opened(&self) -> StreamId {
         let opened = |call: &&DriverCall| match call {
             DriverCall::Open { stream, .. } => Some(*stream),
@@ -125,14 +125,14 @@ impl Bench {
 }
 
 #[test]
-fn x2_without_a_source_no_server_is_asked_and_nothing_is_shown() {
+fn x2_without_a_source_no_server_is_used() {
     let mut bench = Bench::new(&[]);
     bench.wait(Duration::from_secs(600));
     assert!(bench.out.is_empty() && bench.machine.deadline().is_none());
 }
 
 #[test]
-fn x2_all_configured_resources_are_requested_as_one_stream_opens() {
+fn x2_all_configured_resources_are_requested_at_open() {
     let bench = Bench::new(&["eds:shop", "cluster:web", "eds:api"]);
     assert_eq!(bench.facts().len(), 3, "of each source it is said that nothing is known");
     // Some control planes do not answer a request that leaves out a resource that they have.
@@ -152,7 +152,7 @@ fn x2_all_configured_resources_are_requested_as_one_stream_opens() {
 }
 
 #[test]
-fn x1_x2_an_assignment_is_told_immediately_and_reading_goes_on() {
+fn x1_x2_an_assignment_is_published_immediately() {
     let mut bench = Bench::new(&["eds:shop"]);
     let stream = bench.opened();
     bench.send(StreamEvent::Dispatched(stream));
@@ -168,7 +168,7 @@ fn x1_x2_an_assignment_is_told_immediately_and_reading_goes_on() {
 }
 
 #[test]
-fn x3_a_lost_server_changes_no_assignment_and_is_said_beside_it() {
+fn x3_a_lost_server_changes_no_assignment() {
     let mut bench = Bench::new(&["eds:shop"]);
     let stream = bench.opened();
     bench.send(StreamEvent::Dispatched(stream));
@@ -188,7 +188,7 @@ fn x3_a_lost_server_changes_no_assignment_and_is_said_beside_it() {
 }
 
 #[test]
-fn h5_what_is_shown_is_what_pools_get_at_most_four_times_a_second() {
+fn h5_the_dump_is_published_at_most_four_times_a_second() {
     let mut bench = Bench::new(&["eds:shop"]);
     let stream = bench.opened();
     bench.send(StreamEvent::Dispatched(stream));

@@ -67,7 +67,7 @@ pub struct Notice {
     pub at: u64,
     /// Time at which it has passed.
     pub passes: u64,
-    /// Whether it had passed long before it was given: then it counts only for a node that is not Ready (N1).
+    /// True if it had passed long before it was given: then it counts only for a node that is not Ready (N1).
     pub is_expired: bool,
 }
 
@@ -201,7 +201,7 @@ impl Story {
         format!("{name} loses taints: {found}, {gone:?}")
     }
 
-    /// A true notice, which is sent once or several times; mostly the node is evicted then.
+    /// Gives a true notice, which is sent once or several times; mostly the node is evicted then.
     fn give_notice(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let (Some(uid), Some(node)) = (self.cluster.node_uid(name), self.cluster.nodes.get(name)) else {
             return String::new();
@@ -238,7 +238,7 @@ impl Story {
         self.leaving.notices.push(Notice { uid, at: now, passes: now + PASSES_AFTER_US, is_expired: false });
     }
 
-    /// A message that looks like a notice and is not one.
+    /// Gives a message that looks like a notice and is not one.
     fn give_false_notice(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let random = &mut self.leaving.random;
         let forms = [NoticeForm::Event, NoticeForm::EventV1];
@@ -269,7 +269,7 @@ impl Story {
         format!("{name} is said at {at}: {message}")
     }
 
-    /// A notice of an eviction that was due long ago.
+    /// Gives a notice of an eviction that was due long ago.
     fn give_expired_notice(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let Some(uid) = self.cluster.node_uid(name) else { return String::new() };
         let random = &mut self.leaving.random;

@@ -18,8 +18,8 @@ use super::served::is_listed;
 use super::{Put, Watchdog};
 use crate::ccm::EXCLUDED;
 
-/// How long a process may not know that the admin state is disabled: a read each 15 s, some of which fail, and edges
-/// that stall.
+/// Time for which a process may not know that the admin state is disabled: a read each 15 s, some of which fail, and
+/// edges that stall.
 const OFF_NOTICED_US: u64 = 150_000_000;
 
 /// Inputs of the AdminState machine of a process.

@@ -28,7 +28,7 @@ use sources::watch::{self, Ask};
 
 use losses::{Losses, Lost};
 
-/// How much later than the doubt a list must have started to resolve it, in microseconds: 30 s, minus possible clock
+/// Time between a doubt and the start of the list that resolves it, in microseconds: 30 s, minus possible clock
 /// differences.
 const RESOLVED_AFTER_US: u64 = 25_000_000;
 /// Time after which the members that an empty pool is given count as its own: 30 s, plus the delay of the guard,
@@ -41,9 +41,9 @@ const BLURRED_US: u64 = 20_000_000;
 /// Number of pools above the guard's limit that may have been reported while others that have grown were not.
 const CROSSING: usize = 2;
 
-/// How long until a pool is observed again.
+/// Time until a pool is observed again.
 const SEEN_AGAIN_US: u64 = 90_000_000;
-/// How long after a release by the operator pools may receive earlier levels.
+/// Time after a release by the operator within which pools may receive earlier levels.
 const UNDER_WAY_US: u64 = 25_000_000;
 
 /// Inputs of one process.
@@ -54,7 +54,7 @@ pub struct Guards {
     facts: BTreeMap<ServiceUid, Arc<ServiceFact>>,
     /// Addresses that a list has released, and when.
     doubts: BTreeMap<(ServiceUid, IpAddr), u64>,
-    /// Since when a list shows that a Service asks for nothing in a family.
+    /// Time since which a list shows that a Service asks for nothing in a family.
     listed_empty: BTreeMap<(ServiceUid, Family), u64>,
     /// Start of the list in progress of each kind, and of the newest complete one.
     begun: BTreeMap<Kind, u64>,
@@ -63,7 +63,7 @@ pub struct Guards {
     /// Levels that the Directory has assigned to each pool and that the pool has not received, and when.
     assigned: BTreeMap<PoolId, VecDeque<(u64, AssignmentKey)>>,
     pools: BTreeMap<PoolId, PoolInputs>,
-    /// Why Services have released addresses.
+    /// Reason why Services have released addresses.
     losses: Losses,
     /// Time at which the operator last released everything.
     released_at: Option<u64>,
@@ -80,7 +80,7 @@ fn key(assignment: &Assignment) -> AssignmentKey {
 
 /// Inputs of one pool.
 struct PoolInputs {
-    /// Since when each Service has been its owner.
+    /// Time since which each Service has been its owner.
     since: BTreeMap<ServiceUid, u64>,
     /// Number of members, from each time on.
     had: Vec<(u64, usize)>,
@@ -101,9 +101,9 @@ struct PoolInputs {
     size: usize,
     /// Number of members lost for causes that count: certain and possible losses.
     lost: Lost,
-    /// Whether it is paused.
+    /// True if it is paused.
     paused: bool,
-    /// Whether its source leaves it empty: that may be configured for data errors, and is not guarded (X3).
+    /// True if its source leaves it empty: that may be configured for data errors, and is not guarded (X3).
     is_given_up: bool,
     /// Time at which the operator last released its held removals.
     released_at: Option<u64>,
@@ -196,7 +196,7 @@ impl PoolInputs {
 
     /// Records an observation: the required and observed members were members, and those that it must lose were so
     /// until now.
-    fn sees(&mut self, now: u64, observed: &BTreeSet<IpAddr>) {
+    fn observe(&mut self, now: u64, observed: &BTreeSet<IpAddr>) {
         self.last_observed.extend(observed.iter().map(|ip| (*ip, now)));
         let observed = &(observed - &self.strays);
         let (demand, observed_count) = (self.demand.len(), observed.len());
@@ -297,14 +297,14 @@ impl Guards {
                 for pool in observation.facts.iter().flat_map(|facts| &facts.pools) {
                     let members = pool.members();
                     if let Some(inputs) = self.pools.get_mut(&pool.id) {
-                        inputs.sees(now, &members);
+                        inputs.observe(now, &members);
                     }
                     self.observed.insert(pool.id.clone(), members);
                 }
             }
             directory::In::Members(pool, members) => {
                 if let Some(inputs) = self.pools.get_mut(pool) {
-                    inputs.sees(now, &members.members);
+                    inputs.observe(now, &members.members);
                 }
                 self.observed.insert(pool.clone(), members.members.clone());
             }
@@ -444,7 +444,7 @@ impl Guards {
         let is_stray = |ip: &IpAddr| !inputs.ever.contains(ip);
         inputs.strays = of_other_family.into_iter().filter(is_stray).collect();
         inputs.pauses(now, is_paused, &observed, &demand);
-        inputs.sees(now, &observed);
+        inputs.observe(now, &observed);
         inputs.required.retain(|_, at| *at + SEEN_AGAIN_US > now);
         inputs.required.extend(level.required.keys().map(|ip| (*ip, now)));
         let there: BTreeSet<IpAddr> = observed.iter().chain(inputs.required.keys()).copied().collect();

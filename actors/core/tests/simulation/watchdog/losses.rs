@@ -1,4 +1,4 @@
-//! Why Services have released addresses, by the facts of the Informer, whatever the Directory receives (G4).
+//! Reasons why Services have released addresses, by the facts of the Informer, whatever the Directory receives (G4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ pub struct Lost {
     pub possibly: usize,
 }
 
-/// Why an address was released.
+/// Reasons why an address was released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
     /// A list, a reconnect, vanished slices, or a node that is left out.

@@ -38,7 +38,7 @@ struct Window {
     pool: PoolId,
     attempt: AttemptId,
     until: u64,
-    /// Whether it could be sent without the shared Lease (W7).
+    /// True if it could be sent without the shared Lease (W7).
     bypasses: bool,
 }
 

@@ -7,7 +7,7 @@ use model::ids::LbName;
 use super::Watchdog;
 use crate::process::{Settings, used};
 
-/// How long after its start a process may take to request each load balancer that answers. It makes its lists first,
+/// Time after its start within which a process must request each load balancer that answers. It makes its lists first,
 /// and 20 load balancers that do not answer cost 3 s.
 const FIRST_US: u64 = 15_000_000;
 /// The longest time between two reads of a load balancer: an interval, with some room.

@@ -24,7 +24,7 @@ pub(super) struct Record {
     backends: BTreeMap<String, Flag>,
     /// Pools in which a Down is not ours: by name, in lower case.
     foreign: BTreeMap<String, Flag>,
-    /// Whether pools are named by numbers.
+    /// True if pools are named by numbers.
     has_numbers: bool,
     taint_is_ours: Flag,
 }
@@ -111,7 +111,7 @@ impl Observations {
 #[derive(Default)]
 pub(super) struct Records {
     pub(super) all: BTreeMap<String, Record>,
-    /// Whether the operator has disabled the admin state.
+    /// The operator has disabled the admin state.
     pub(super) off: Flag,
 }
 

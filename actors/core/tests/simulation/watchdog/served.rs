@@ -15,8 +15,8 @@ use crate::decode::{items, text};
 use crate::planes::Answer;
 use crate::served::{BALANCER, CLUSTER, Contents, ExpectedMembers, LISTED, Listed};
 
-/// How long a pool may follow an earlier level: a better priority waits for 30 s, as does a member that leaves, edges
-/// stall, and a write takes time.
+/// Time for which a pool may follow an earlier level: a better priority waits for 30 s, as does a member that leaves,
+/// edges stall, and a write takes time.
 const IN_FORCE_US: u64 = 180_000_000;
 
 /// Errors, as far as they drop endpoints (`fail_on_data_errors`).
@@ -31,7 +31,7 @@ struct Failing {
 struct Level {
     from: u64,
     expected: ExpectedMembers,
-    /// Whether no endpoint is assigned.
+    /// True if no endpoint is assigned.
     is_empty: bool,
 }
 

@@ -7,7 +7,7 @@ use model::sample::GateClass;
 
 use crate::process::Settings;
 
-/// How long ARM's answer may take to reach the per-try policy: a slow edge, a slow machine.
+/// Time for which ARM's answer may take to reach the per-try policy: a slow edge, a slow machine.
 const TOLD_US: u64 = 12_000_000;
 /// Clock difference over the longest closing of a gate.
 const CLOCKS_US: u64 = 50_000;

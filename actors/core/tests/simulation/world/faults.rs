@@ -17,7 +17,7 @@ use crate::replica::{Actor, Replica};
 use crate::story::Often;
 use crate::weather::{self, Spell};
 
-/// How long after a fault a process must see everything again.
+/// Time after a fault within which a process must see everything again.
 const SIGHT_US: u64 = 90_000_000;
 /// Grace period of a process that was told to shut down, like a Pod's.
 const GRACE_US: u64 = 30_000_000;

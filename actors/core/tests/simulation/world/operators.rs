@@ -15,7 +15,7 @@ use crate::process::Process;
 /// Assumed duration of another client's hold (W7), plus the time of an observation, plus clock differences.
 const FOREIGN_US: i64 = 900_000_000 + 30_000_000 + 10_000_000;
 
-/// How long after the request for a pause it may still be recorded: the request, its tries, and a late write.
+/// Time after the request for a pause within which it may still be recorded: the request, its tries, and a late write.
 const LAST_WISH_US: u64 = 60_000_000;
 
 impl World {

@@ -161,7 +161,7 @@ fn the_term_s_end_ends_posting_again() {
 }
 
 #[test]
-fn a_failure_reaches_a_service_whose_normal_events_used_up_their_budget() {
+fn a_failure_is_posted_after_normal_events_spent_the_budget() {
     let mut drive = Drive::new(Params { burst: 1_000, ..params() });
     for members in 0..40 {
         drive.report(&["web"], updated(members));
@@ -224,7 +224,7 @@ fn newer_words_that_found_no_budget_are_posted_later() {
 }
 
 #[test]
-fn a_condition_reported_before_the_term_is_known_is_posted_in_it() {
+fn a_condition_reported_before_its_term_is_posted_in_it() {
     let mut drive = Drive { emitter: Emitter::new(params()), ..Drive::standby(params()) };
     drive.report(&["web", "api"], failed("no"));
     drive.step(In::Ended(Ended { condition: Condition::Failed(pool()), subject: Some(subject("api")) }));

@@ -21,7 +21,7 @@ fn e1_a_repeat_raises_the_count_of_the_one_event_object() {
 }
 
 #[test]
-fn e1_a_series_is_written_by_one_post_at_a_time_and_ends_up_to_date() {
+fn e1_a_series_is_written_by_one_post_at_a_time() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     for ms in [100, 200, 300] {
@@ -36,7 +36,7 @@ fn e1_a_series_is_written_by_one_post_at_a_time_and_ends_up_to_date() {
 }
 
 #[test]
-fn e1_an_event_object_that_is_gone_is_created_again_under_another_name() {
+fn e1_a_deleted_event_object_is_created_under_another_name() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     let first = drive.answer_next(Ok(name("one")));
@@ -62,7 +62,7 @@ fn e1_an_object_that_an_earlier_try_created_gets_what_followed() {
 }
 
 #[test]
-fn e1_a_server_that_contradicts_itself_is_not_asked_forever() {
+fn e1_a_server_that_contradicts_itself_is_not_retried_forever() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     for _ in 0..2 {
@@ -75,7 +75,7 @@ fn e1_a_server_that_contradicts_itself_is_not_asked_forever() {
 }
 
 #[test]
-fn e1_the_tenth_message_within_ten_minutes_starts_a_combined_series() {
+fn e1_the_tenth_message_in_ten_minutes_is_combined() {
     let mut drive = Drive::new(params());
     let mut posted = Vec::new();
     for members in (1..=11).chain([2, 12]) {
@@ -114,7 +114,7 @@ fn e1_another_reason_or_object_is_not_similar() {
 }
 
 #[test]
-fn e1_an_object_gets_25_events_at_once_and_one_more_each_five_minutes() {
+fn e1_an_object_gets_25_events_and_one_more_per_five_minutes() {
     let mut drive = Drive::new(Params { burst: 1_000, ..params() });
     for _ in 0..40 {
         drive.report(&["web"], updated(3));
@@ -131,7 +131,7 @@ fn e1_an_object_gets_25_events_at_once_and_one_more_each_five_minutes() {
 }
 
 #[test]
-fn normal_events_have_one_budget_and_each_reason_of_warnings_another() {
+fn normal_events_and_each_warning_reason_have_own_budgets() {
     let mut drive = Drive::new(Params { burst: 1_000, ..params() });
     let retrying =
         |n: usize| EventKind::Retrying { pool: pool(), retry: 1, max: 3, failure: failure(&n.to_string()) };
@@ -191,7 +191,7 @@ fn e1_at_most_4096_of_each_are_remembered() {
 #[derive(Default)]
 struct Server {
     objects: BTreeMap<Arc<str>, (Subject, Arc<str>, u64)>,
-    /// How many writes of Normal events each object got, and how many of Warnings of each reason.
+    /// Number of writes of Normal events per object, and of Warnings per object and reason.
     writes: BTreeMap<(Subject, Option<&'static str>), u64>,
 }
 

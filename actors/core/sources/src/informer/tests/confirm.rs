@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The confirmed terms; no fact may follow a confirmation in the same turn.
+/// Returns the confirmed terms; no fact may follow a confirmation in the same turn.
 fn confirmed(out: &[Out]) -> Vec<u64> {
     let mut terms = Vec::new();
     for output in out {
@@ -42,7 +42,7 @@ fn web(on: &str) -> Vec<SliceObject> {
     vec![slice("web-1", "web", &[on])]
 }
 
-/// The completed second reads; no fact may follow one in the same turn.
+/// Returns the completed second reads; no fact may follow one in the same turn.
 fn reread(out: &[Out]) -> Vec<u64> {
     let mut reads = Vec::new();
     for output in out {
@@ -94,7 +94,7 @@ fn g1_a_second_read_is_complete_with_lists_of_all_its_kinds() {
 }
 
 #[test]
-fn g1_the_end_of_the_5_min_of_a_vanished_node_is_as_doubtful_as_the_list() {
+fn g1_the_end_of_a_vanished_node_is_as_doubtful_as_the_list() {
     for (listed, provenance) in [(true, Provenance::Relist), (false, Provenance::Watch)] {
         let mut run = Run::synced(vec![service("web")], web("n1"));
         if listed {
@@ -133,7 +133,7 @@ fn w8_a_term_is_confirmed_after_the_facts_of_lists_of_all_kinds() {
 }
 
 #[test]
-fn d6_an_older_list_confirms_nothing_and_the_one_in_its_place_does() {
+fn d6_an_older_list_confirms_nothing() {
     let mut run = Run::synced(vec![service("web")], web("n1"));
     run.version = 500;
     run.put(slice("web-1", "web", &["n3"]));
@@ -151,7 +151,7 @@ fn d6_an_older_list_confirms_nothing_and_the_one_in_its_place_does() {
 }
 
 #[test]
-fn d6_a_list_of_restored_storage_confirms_a_term_once_it_is_believed() {
+fn d6_a_list_of_restored_storage_confirms_once_accepted() {
     let mut run = refusing(30);
     run.list_for(Kind::Services, Vec::<ServiceObject>::new(), 600, 3);
     run.list_for(Kind::Nodes, Vec::<NodeObject>::new(), 600, 3);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The published numbers, in order.
+/// Returns the published numbers, in order.
 fn published_numbers(out: &[Out]) -> Vec<Option<u64>> {
     let number = |out: &Out| match out {
         Out::AwaitingIngress(newest) => Some(*newest),
@@ -62,7 +62,7 @@ fn w7_a_service_that_becomes_a_load_balancer_waits_for_ingress() {
 }
 
 #[test]
-fn w7_a_service_is_waited_for_ten_minutes_from_when_it_became_one() {
+fn w7_a_service_is_awaited_for_ten_minutes() {
     let mut run = Run::synced(vec![], vec![]);
     assert_eq!(run.turns(service("web")), [Some(1)]);
     assert_eq!(published_numbers(&run.pass(300)), []);
@@ -77,7 +77,7 @@ fn w7_a_service_is_waited_for_ten_minutes_from_when_it_became_one() {
 }
 
 #[test]
-fn w7_classed_deleted_and_first_list_services_are_not_waited_for() {
+fn w7_classed_deleted_and_first_list_services_are_not_awaited() {
     let mut run = Run::synced(vec![service("web")], vec![]);
     assert_eq!(run.turns(ServiceObject { has_class: true, ..service("classed") }), []);
     assert_eq!(run.turns(ServiceObject { deleting: true, ..service("going") }), []);
@@ -91,7 +91,7 @@ fn w7_classed_deleted_and_first_list_services_are_not_waited_for() {
 }
 
 #[test]
-fn w7_a_service_that_is_served_leaves_the_one_before_it_as_the_newest() {
+fn w7_a_served_service_leaves_the_one_before_as_newest() {
     let mut run = Run::synced(vec![], vec![]);
     assert_eq!(run.turns(service("web")), [Some(1)]);
     assert_eq!(run.turns(service("api")), [Some(2)]);

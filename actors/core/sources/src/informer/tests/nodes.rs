@@ -31,7 +31,7 @@ fn tainted(node: &NodeObject, key: &str) -> NodeObject {
 }
 
 #[test]
-fn n1_a_taint_is_told_in_the_turn_in_which_it_comes() {
+fn n1_a_taint_is_published_in_its_turn() {
     let mut run = Run::synced(Vec::new(), Vec::new());
     let plain = node("n1", &["10.0.0.1", "fd00::1"]);
     run.put(plain.clone());
@@ -47,7 +47,7 @@ fn n1_a_taint_is_told_in_the_turn_in_which_it_comes() {
 }
 
 #[test]
-fn n2_a_node_recreated_between_two_turns_is_told_as_it_is_then() {
+fn n2_a_recreated_node_is_published_as_it_is() {
     let mut run = Run::synced(Vec::new(), Vec::new());
     run.gone(node_key("n2"));
     run.put(NodeObject { uid: NodeUid::new("another"), ..node("n2", &["10.0.0.2"]) });
@@ -56,7 +56,7 @@ fn n2_a_node_recreated_between_two_turns_is_told_as_it_is_then() {
 }
 
 #[test]
-fn w8_nodes_are_told_before_the_lists_that_hold_them_are_said_to_be_in() {
+fn w8_nodes_are_published_before_their_lists_count() {
     let mut run = Run::of(params());
     run.list(Kind::Services, Vec::<ServiceObject>::new());
     run.list(Kind::EndpointSlices, Vec::<SliceObject>::new());
@@ -73,7 +73,7 @@ fn preempted(node: &NodeObject, at: i64, age: u64) -> NodeObject {
 }
 
 #[test]
-fn n1_a_condition_of_an_eviction_is_told_when_it_is_another_newer_one() {
+fn n1_only_a_newer_eviction_condition_is_published() {
     let mut run = Run::synced(Vec::new(), Vec::new());
     let plain = node("n1", &["10.0.0.1"]);
     let facts_after = |run: &mut Run, object: NodeObject| {
@@ -88,7 +88,7 @@ fn n1_a_condition_of_an_eviction_is_told_when_it_is_another_newer_one() {
 }
 
 #[test]
-fn n1_a_newer_version_alone_is_no_news() {
+fn n1_a_newer_version_alone_is_not_published() {
     let plain = node("n1", &["10.0.0.1"]);
     let mut marked = tainted(&plain, DRAINING);
     marked.taints[0].value = SPOT_EVICTION.into();

@@ -46,7 +46,7 @@ enum Act {
     /// means no owner.
     Undecodable(Kind, usize, Option<usize>),
     Reconnect(Kind),
-    /// Whether reports become Events, and in which term.
+    /// The term in which reports become Events, if they do.
     Term(Option<u64>),
     Turn,
     Pass(u64),
@@ -209,7 +209,7 @@ impl World {
         self.behind.extend(bad);
     }
 
-    /// The existing objects of this kind that are undecodable: this one, and those that were before.
+    /// Returns the existing objects of this kind that are undecodable: this one, and those that were before.
     fn bad_ones(&self, kind: Kind, at: Option<usize>, still: bool) -> BTreeMap<ObjectKey, Owner> {
         let before = self.behind.iter().filter(|(key, _)| still && kind_of(key) == kind);
         let before = before.map(|(key, owner)| (key.clone(), owner.clone()));
@@ -451,7 +451,7 @@ impl World {
     }
 }
 
-/// The content of a fact without its history.
+/// Returns the content of a fact without its history.
 fn core(fact: &ServiceFact) -> ServiceFact {
     // The state of the slices' resource depends on the order of changes.
     let resource = None;

@@ -4,7 +4,7 @@ use super::*;
 use model::view::ResourceView;
 use model::xds::cache::{CacheState, Reason, ResourceState};
 
-/// The resource of `web` in its last fact.
+/// Returns the resource of `web` in its last fact.
 fn view_of(run: &Run) -> ResourceView {
     let entry = &run.informer.cache.entries[&service_key_of("web")];
     entry
@@ -28,7 +28,7 @@ fn state(run: &Run) -> (ResourceState, bool) {
     (view.state, view.is_cached)
 }
 
-/// An Informer with `web` on n1 and n2 in two slices; with `failOnDataErrors` or without.
+/// Returns an Informer with `web` on n1 and n2 in two slices; with `failOnDataErrors` or without.
 fn with(fail_on_data_errors: bool) -> Run {
     let mut run = Run::of(Params { fail_on_data_errors, ..params() });
     run.list(Kind::Services, vec![service("web")]);
@@ -46,7 +46,7 @@ fn required(run: &Run) -> Vec<String> {
 }
 
 #[test]
-fn x5_a_candidate_s_slices_are_acked_with_every_good_list_and_change() {
+fn x5_a_candidates_slices_are_acked_with_every_change() {
     let mut run = with(false);
     assert_eq!(view_of(&run), ResourceView { state: ResourceState::Acked, is_cached: true, error: None });
     run.put(slice("web-1", "web", &["n3"]));
@@ -57,7 +57,7 @@ fn x5_a_candidate_s_slices_are_acked_with_every_good_list_and_change() {
 }
 
 #[test]
-fn x5_a_list_that_does_not_come_in_time_is_a_timeout_and_no_opinion() {
+fn x5_a_list_that_does_not_come_in_time_is_a_timeout() {
     let mut run = Run::of(params());
     run.list(Kind::Services, vec![service("web")]);
     let states = |out: &[Out]| {
@@ -90,7 +90,7 @@ fn x5_a_list_that_does_not_come_in_time_is_a_timeout_and_no_opinion() {
 }
 
 #[test]
-fn x5_an_undecodable_slice_is_a_nack_that_keeps_its_last_good_state() {
+fn x5_an_undecodable_slice_is_a_nack() {
     let mut run = with(false);
     run.observe(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     run.turn();
@@ -109,7 +109,7 @@ fn x5_an_undecodable_slice_is_a_nack_that_keeps_its_last_good_state() {
 }
 
 #[test]
-fn x5_with_fail_on_data_errors_only_the_endpoints_of_that_slice_go() {
+fn x5_fail_on_data_errors_drops_only_that_slices_endpoints() {
     let mut run = with(true);
     run.observe(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     run.turn();
@@ -127,7 +127,7 @@ fn x5_with_fail_on_data_errors_only_the_endpoints_of_that_slice_go() {
 }
 
 #[test]
-fn x5_a_slice_that_was_never_decodable_is_a_nack_and_drops_nothing() {
+fn x5_a_slice_that_was_never_decodable_drops_nothing() {
     for fails in [false, true] {
         let mut run = with(fails);
         run.observe(Kind::EndpointSlices, bad_of(Some(slice_key("web-3")), "web"));
@@ -146,7 +146,7 @@ fn x5_a_slice_that_was_never_decodable_is_a_nack_and_drops_nothing() {
 }
 
 #[test]
-fn x5_a_service_that_has_no_slices_for_half_a_minute_is_shown_so() {
+fn x5_a_service_without_slices_for_30_s_is_shown_so() {
     let mut run = Run::synced(vec![service("web")], vec![]);
     assert_eq!(state(&run), (ResourceState::Requested, false));
     run.pass(30);
@@ -154,7 +154,7 @@ fn x5_a_service_that_has_no_slices_for_half_a_minute_is_shown_so() {
 }
 
 #[test]
-fn x5_vanished_slices_are_deleted_and_dropped_only_if_configured() {
+fn x5_vanished_slices_are_dropped_only_if_configured() {
     for fails in [false, true] {
         let mut run = with(fails);
         run.gone(slice_key("web-1"));
@@ -171,7 +171,7 @@ fn x5_vanished_slices_are_deleted_and_dropped_only_if_configured() {
 }
 
 #[test]
-fn x5_a_watch_that_breaks_changes_no_state_and_says_no_service_again() {
+fn x5_a_broken_watch_republishes_no_service() {
     for fails in [false, true] {
         let mut run = with(fails);
         run.contact(Kind::EndpointSlices, false);
@@ -194,7 +194,7 @@ fn denied(run: &mut Run) {
 }
 
 #[test]
-fn x5_a_denial_that_anything_else_follows_within_a_minute_is_no_word() {
+fn x5_a_denial_that_ends_within_a_minute_does_not_count() {
     for fails in [false, true] {
         let mut run = with(fails);
         let is_in_use = |run: &mut Run, seconds: u64| {
@@ -222,7 +222,7 @@ fn x5_a_denial_that_anything_else_follows_within_a_minute_is_no_word() {
 }
 
 #[test]
-fn x3_x5_a_lasting_denial_is_no_opinion_on_a_service_never_known() {
+fn x3_x5_a_lasting_denial_says_nothing_of_unknown_services() {
     let mut run = Run::of(Params { fail_on_data_errors: true, ..params() });
     run.list(Kind::Services, vec![service("web"), service("api")]);
     run.list(Kind::EndpointSlices, vec![slice("api-1", "api", &["n1"])]);
@@ -248,7 +248,7 @@ fn x3_x5_a_lasting_denial_is_no_opinion_on_a_service_never_known() {
 }
 
 #[test]
-fn x5_a_denial_is_transient_for_a_minute_and_then_the_server_s_word() {
+fn x5_a_denial_is_transient_for_a_minute() {
     for fails in [false, true] {
         let mut run = with(fails);
         denied(&mut run);

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// An Informer with the Service web and node n1, whose first lists contained these slices and undecodable lines.
+/// Returns an Informer with the Service web and node n1, whose first lists contained these slices and undecodable
+/// lines.
 fn first_lists(slices: Vec<SliceObject>, bad_slices: Vec<Seen>, bad_nodes: Vec<Seen>) -> Run {
     let mut run = Run::of(params());
     run.list(Kind::Services, vec![service("web"), service("api")]);
@@ -23,7 +24,7 @@ fn first_lists(slices: Vec<SliceObject>, bad_slices: Vec<Seen>, bad_nodes: Vec<S
     run
 }
 
-/// The last fact about a Service: its members, whether removals are disabled, and its errors.
+/// Returns the last fact about a Service: its members, whether removals are disabled, and its errors.
 fn last(run: &Run, name: &str) -> (String, bool, Vec<String>) {
     let entry = &run.informer.cache.entries[&ServiceKey::new("shop", name)];
     let fact = entry.published.as_ref().expect("a fact was said");
@@ -40,7 +41,7 @@ fn incomplete(members: &str, error: &str) -> (String, bool, Vec<String>) {
 }
 
 #[test]
-fn d6_a_slice_that_was_never_decoded_is_not_known_rather_than_absent() {
+fn d6_a_slice_that_was_never_decoded_is_unknown() {
     let bad = bad_of(Some(slice_key("web-1")), "web");
     let mut run = first_lists(vec![slice("api-1", "api", &["n1"])], vec![bad], vec![]);
     let out = run.turn();
@@ -110,7 +111,7 @@ fn d6_it_lasts_through_a_broken_list_or_one_that_has_it_again() {
 }
 
 #[test]
-fn d6_a_slice_with_an_unreadable_service_counts_for_its_namespace() {
+fn d6_a_slice_with_an_unreadable_service_counts_for_all() {
     let mut elsewhere = service("far");
     elsewhere.key = ServiceKey::new("zoo", "far");
     let mut run = Run::synced(vec![service("web"), service("api"), elsewhere], vec![]);
@@ -127,23 +128,23 @@ fn d6_a_slice_with_an_unreadable_service_counts_for_its_namespace() {
 }
 
 #[test]
-fn d6_a_slice_that_cannot_be_decoded_and_names_no_service_concerns_nobody() {
-    let nobodys = || bad_line(Some(slice_key("some")), Owner::Nobody);
-    let mut run = first_lists(vec![slice("web-1", "web", &["n1"])], vec![nobodys()], vec![]);
+fn d6_an_undecodable_slice_without_a_service_concerns_none() {
+    let without_owner = || bad_line(Some(slice_key("some")), Owner::Nobody);
+    let mut run = first_lists(vec![slice("web-1", "web", &["n1"])], vec![without_owner()], vec![]);
     run.turn();
     assert_eq!((last(&run, "web"), last(&run, "api")), (right("1 | "), right(" | ")));
-    run.observe(Kind::EndpointSlices, nobodys());
+    run.observe(Kind::EndpointSlices, without_owner());
     assert!(facts(&run.turn()).is_empty());
     run.observe(Kind::EndpointSlices, bad(Some(slice_key("some"))));
     run.turn();
     assert_eq!(last(&run, "web"), incomplete("1 | ", "EndpointSlice shop/some cannot be read"));
-    run.observe(Kind::EndpointSlices, nobodys());
+    run.observe(Kind::EndpointSlices, without_owner());
     run.turn();
     assert_eq!((last(&run, "web"), last(&run, "api")), (right("1 | "), right(" | ")), "it says so now");
 }
 
 #[test]
-fn d6_a_node_that_was_never_decoded_leaves_its_services_incomplete() {
+fn d6_a_node_that_was_never_decoded_leaves_parts_incomplete() {
     let slices = vec![slice("web-1", "web", &["n1", "n2"]), slice("api-1", "api", &["n1"])];
     let mut run = first_lists(slices, vec![], vec![bad(Some(node_key("n2")))]);
     run.turn();
@@ -168,7 +169,7 @@ fn d6_a_node_that_was_never_decoded_leaves_its_services_incomplete() {
 }
 
 #[test]
-fn d6_an_incomplete_first_list_of_nodes_leaves_endpoints_unknown() {
+fn d6_an_incomplete_first_list_leaves_endpoints_unknown() {
     let slices = vec![slice("web-1", "web", &["n1", "n2"]), slice("api-1", "api", &["n1"])];
     let mut run = first_lists(slices, vec![], vec![bad(None)]);
     run.turn();
@@ -199,7 +200,7 @@ fn d6_nothing_is_managed_for_a_service_that_was_never_decoded() {
 }
 
 #[test]
-fn g2_while_nothing_is_heard_of_slices_having_none_is_not_authoritative() {
+fn g2_having_no_slices_counts_only_while_they_are_watched() {
     let mut run = first_lists(vec![slice("api-1", "api", &["n1"])], vec![], vec![]);
     run.turn();
     assert_eq!(last(&run, "web"), right(" | "));

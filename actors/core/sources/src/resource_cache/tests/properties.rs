@@ -136,7 +136,7 @@ struct View {
     error: Option<Error>,
 }
 
-/// The error as watchers see it.
+/// Returns the error as watchers see it.
 fn in_words(error: &Error) -> Error {
     Error { rejected: None, ..error.clone() }
 }
@@ -160,7 +160,7 @@ struct Account {
     error: Option<Error>,
     /// The newest of its own error and the connectivity error.
     newest: Option<Error>,
-    /// When its timer fires, and the state and error that follow.
+    /// Time at which its timer fires, and the state and error that follow.
     timer: Option<(Now, ResourceState, Error)>,
     watchers: BTreeSet<u8>,
 }
@@ -510,7 +510,7 @@ fn play((policy, ops): (Policy, Vec<Op>), plant: Option<Plant>) -> TestCaseResul
 
 proptest! {
     #[test]
-    fn x1_a88_watchers_hold_what_the_cache_holds_and_no_wait_is_endless(
+    fn x1_a88_watchers_agree_with_the_cache_and_no_wait_is_endless(
         history in histories(),
     ) {
         play(history, None)?;

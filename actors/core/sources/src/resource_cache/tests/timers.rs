@@ -11,7 +11,7 @@ fn two(policy: Policy) -> Bench {
 }
 
 #[test]
-fn x1_a57_no_timer_runs_before_the_request_went_out_on_a_live_stream() {
+fn x1_a57_no_timer_runs_before_the_request_was_sent() {
     let mut bench = Bench::new(KEEP);
     bench.watch(WEB, 1);
     bench.tick(3_600_000);
@@ -80,7 +80,7 @@ fn x1_a88_a_reported_error_stops_the_timer() {
 }
 
 #[test]
-fn x1_a88_absence_of_a_resource_that_has_not_come_is_left_to_the_timer() {
+fn x1_a88_absence_before_the_first_response_is_the_timers() {
     for policy in ALL_POLICIES {
         let mut bench = Bench::requested(policy);
         bench.delete();
@@ -172,7 +172,7 @@ fn x1_a57_each_resource_has_a_timer_of_its_own() {
 }
 
 #[test]
-fn x1_timers_that_are_due_fire_together_however_late_somebody_looks() {
+fn x1_due_timers_fire_together_however_late_the_tick() {
     let mut bench = two(KEEP);
     bench.send(1_000, &["shop"]);
     bench.send(2_000, &[WEB]);
@@ -184,7 +184,7 @@ fn x1_timers_that_are_due_fire_together_however_late_somebody_looks() {
 }
 
 #[test]
-fn x1_a_resource_that_nobody_watches_any_more_is_not_late() {
+fn x1_an_unwatched_resource_is_not_late() {
     let mut bench = Bench::requested(KEEP);
     assert!(bench.cache.unwatch(&WEB, &1));
     assert_eq!(bench.cache.deadline(), None);
@@ -195,14 +195,14 @@ fn x1_a_resource_that_nobody_watches_any_more_is_not_late() {
 }
 
 #[test]
-fn x1_a_request_for_what_nobody_watches_starts_no_timer() {
+fn x1_a_request_without_watchers_starts_no_timer() {
     let mut bench = Bench::new(KEEP);
     bench.send(0, &[WEB]);
     assert_eq!(bench.cache.deadline(), None);
 }
 
 #[test]
-fn x1_a71_a_timer_means_what_it_meant_for_the_server_that_was_asked() {
+fn x1_a71_a_timer_counts_for_the_server_it_was_set_for() {
     let mut bench = two(KEEP);
     bench.send(0, &[WEB]);
     bench.cache.set_policy(SLOW);

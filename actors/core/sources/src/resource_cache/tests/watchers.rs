@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The notices to a watcher that starts to watch `web` now.
+/// Returns the notices to a watcher that starts to watch `web` now.
 fn notices_to_late_watcher(bench: &mut Bench) -> Vec<String> {
     bench.out.clear();
     bench.watch(WEB, 9);
@@ -12,7 +12,7 @@ fn notices_to_late_watcher(bench: &mut Bench) -> Vec<String> {
 }
 
 #[test]
-fn x1_a88_a_late_watcher_sees_the_resource_and_then_the_ambient_error() {
+fn x1_a88_a_late_watcher_gets_resource_and_ambient_error() {
     let mut bench = Bench::cached(KEEP);
     bench.nack("no address");
     assert_eq!(
@@ -27,7 +27,7 @@ fn x1_a88_a_late_watcher_of_a_good_resource_sees_just_that() {
 }
 
 #[test]
-fn x1_a88_a_late_watcher_of_a_resource_without_a_value_sees_the_error() {
+fn x1_a88_a_late_watcher_without_a_resource_gets_the_error() {
     let mut bench = Bench::requested(KEEP);
     bench.nack("no address");
     assert_eq!(notices_to_late_watcher(&mut bench), ["web 9: error INVALID_ARGUMENT no address"]);
@@ -41,7 +41,7 @@ fn x1_a88_a_late_watcher_of_a_resource_without_a_value_sees_the_error() {
 }
 
 #[test]
-fn x1_a88_a_late_watcher_of_a_resource_that_has_not_come_sees_nothing() {
+fn x1_a88_a_late_watcher_of_a_pending_resource_gets_nothing() {
     assert_eq!(notices_to_late_watcher(&mut Bench::requested(KEEP)), NOTHING);
 }
 
@@ -70,7 +70,7 @@ fn x1_a88_the_first_watcher_of_an_unreachable_source_sees_that() {
 }
 
 #[test]
-fn x1_a_late_watcher_sees_the_newest_of_two_errors_like_the_earlier_ones() {
+fn x1_a_late_watcher_gets_the_newest_of_two_errors() {
     let mut bench = Bench::cached(KEEP);
     bench.nack("no address");
     bench.lose("connection refused");
@@ -100,7 +100,7 @@ fn x1_a_late_watcher_sees_the_received_and_the_rejected_version() {
 }
 
 #[test]
-fn x1_a88_every_watcher_is_told_in_the_order_of_the_watchers() {
+fn x1_a88_watchers_are_notified_in_their_order() {
     let mut bench = Bench::requested(KEEP);
     bench.watch(WEB, 3);
     bench.watch(WEB, 2);
@@ -112,7 +112,7 @@ fn x1_a88_every_watcher_is_told_in_the_order_of_the_watchers() {
 }
 
 #[test]
-fn x1_a88_news_of_one_resource_are_not_told_to_watchers_of_another() {
+fn x1_a88_watchers_get_no_changes_of_other_resources() {
     let mut bench = Bench::requested(KEEP);
     bench.watch("shop", 1);
     bench.cache.received("shop", good(5, "1", 0), &mut bench.out);
@@ -125,7 +125,7 @@ fn x1_a88_news_of_one_resource_are_not_told_to_watchers_of_another() {
 }
 
 #[test]
-fn x1_one_who_watches_already_is_not_told_again() {
+fn x1_a_present_watcher_is_not_notified_again() {
     let mut bench = Bench::cached(KEEP);
     bench.nack("no address");
     bench.out.clear();
@@ -134,7 +134,7 @@ fn x1_one_who_watches_already_is_not_told_again() {
 }
 
 #[test]
-fn x1_the_entry_goes_with_its_last_watcher_and_with_it_all_that_was_known() {
+fn x1_an_entry_goes_with_its_last_watcher() {
     let mut bench = Bench::cached(KEEP);
     bench.watch(WEB, 2);
     bench.out.clear();
@@ -149,7 +149,7 @@ fn x1_the_entry_goes_with_its_last_watcher_and_with_it_all_that_was_known() {
 }
 
 #[test]
-fn x1_one_who_watches_no_longer_is_told_nothing() {
+fn x1_a_former_watcher_is_not_notified() {
     let mut bench = Bench::cached(KEEP);
     bench.watch(WEB, 2);
     bench.out.clear();
@@ -159,7 +159,7 @@ fn x1_one_who_watches_no_longer_is_told_nothing() {
 }
 
 #[test]
-fn x1_whatever_comes_of_a_resource_that_nobody_watches_is_passed_over() {
+fn x1_a_response_without_watchers_is_ignored() {
     let mut bench = Bench::new(KEEP);
     bench.receive(7, "1");
     bench.nack("no address");

@@ -144,7 +144,7 @@ fn after_empty_watches_one_that_lasts_counts_as_current() {
 }
 
 #[test]
-fn the_measured_silence_survives_reopening_however_the_watch_ends() {
+fn the_measured_silence_survives_reopening() {
     for failure in [None, Some(other())] {
         let mut run = Run::watching();
         while run.waits() > 60_000 {

@@ -22,7 +22,7 @@ impl Client {
         turn.measure(XdsMetric::Connected { server: ServerId(index), connected: Some(true) });
     }
 
-    /// The last server in use, which is the decisive one.
+    /// Returns the last server in use, which is the decisive one.
     pub(super) fn last(&self) -> Option<&Channel> {
         self.channels.get(self.used.checked_sub(1)?)
     }
@@ -96,7 +96,7 @@ impl Client {
         turn.out.push(Out::Call(DriverCall::Open { stream, server: ServerId(index), first }));
     }
 
-    /// The request of this kind to send to this server now.
+    /// Returns the request of this kind to send to this server now.
     pub(super) fn request(&mut self, now: Now, index: usize, kind: ResourceKind) -> Option<XdsRequest> {
         let channel = self.channels.get_mut(index)?;
         let watched = self.watched.get(kind);

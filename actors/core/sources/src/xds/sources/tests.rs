@@ -37,7 +37,7 @@ fn names(texts: &[&str]) -> BTreeSet<Name> {
     texts.iter().map(|text| name(text)).collect()
 }
 
-/// An assignment of one address.
+/// Returns an assignment of one address.
 fn assignment(n: u8) -> LoadAssignment {
     let addresses = [(IpAddr::from([10, 0, 0, n]), Standing::Healthy)].into_iter().collect();
     LoadAssignment { priorities: vec![Priority { addresses, weighted: false }], ..LoadAssignment::default() }
@@ -67,7 +67,7 @@ fn invalid() -> Error {
     error(Reason::Nack, Code::InvalidArgument, "invalid resource: type: is not supported")
 }
 
-/// The assignment of a fact, in short.
+/// Returns the assignment of a fact, in short.
 fn short(assigned: &Assigned) -> String {
     match assigned {
         Assigned::Unknown(None) => "unknown".to_owned(),
@@ -175,7 +175,7 @@ impl Run {
         self.update_cache(|cache, notices| cache.deleted(key, deleted(), notices));
     }
 
-    /// The watched resources.
+    /// Returns the watched resources.
     fn watched(&self) -> Vec<String> {
         self.cache.entries().map(|entry| entry.key.name.to_string()).collect()
     }
@@ -193,7 +193,7 @@ impl Run {
         self.fact(text).note.to_string()
     }
 
-    /// The published facts, in short.
+    /// Returns the published facts, in short.
     fn facts(&self) -> Vec<String> {
         let fact = |output: &Out| match output {
             Out::Fact(name, fact) => Some(format!("{name} {}", short(&fact.assigned))),
@@ -223,7 +223,7 @@ fn x2_sources_are_named_by_what_they_ask_for() {
 }
 
 #[test]
-fn x2_endpoints_are_watched_by_their_name_and_the_pool_waits_for_them() {
+fn x2_endpoints_are_watched_by_their_name() {
     let mut run = Run::new(&["eds:e"]);
     assert_eq!((run.watched(), run.facts()), (vec!["e".to_owned()], vec!["eds:e unknown".to_owned()]));
     run.assign("e", 1);
@@ -248,7 +248,7 @@ fn x2_a_cluster_is_watched_and_then_the_endpoints_that_it_names() {
 }
 
 #[test]
-fn x2_each_resource_is_watched_once_and_released_with_the_last_source() {
+fn x2_a_resource_is_released_with_its_last_source() {
     let mut run = Run::new(&["cluster:c", "eds:e"]);
     run.name("c", "e");
     run.assign("e", 1);
@@ -266,7 +266,7 @@ fn x2_each_resource_is_watched_once_and_released_with_the_last_source() {
 }
 
 #[test]
-fn x2_what_is_watched_newly_is_watched_before_the_rest_is_let_go_of() {
+fn x2_new_watches_come_before_releases() {
     let mut run = Run::new(&["eds:a"]);
     run.want(&["eds:b"]);
     let position = |wanted: fn(&Out) -> bool| run.out.iter().position(wanted);
@@ -279,7 +279,7 @@ fn x2_what_is_watched_newly_is_watched_before_the_rest_is_let_go_of() {
 }
 
 #[test]
-fn x2_an_update_is_processed_when_all_that_follows_from_it_is_said() {
+fn x2_an_update_is_processed_after_its_consequences() {
     let mut run = Run::new(&["cluster:c", "eds:e"]);
     run.assign("e", 1);
     run.name("c", "e");
@@ -290,7 +290,7 @@ fn x2_an_update_is_processed_when_all_that_follows_from_it_is_said() {
 }
 
 #[test]
-fn x2_news_for_an_earlier_watcher_are_passed_over() {
+fn x2_notices_for_a_former_watcher_are_ignored() {
     let mut run = Run::new(&["eds:e", "eds:f"]);
     run.assign("e", 1);
     let change =
@@ -325,7 +325,7 @@ fn x2_former_endpoints_stay_in_use_until_the_new_ones_are_there() {
 }
 
 #[test]
-fn x2_endpoints_that_never_came_are_released_when_no_longer_named() {
+fn x2_endpoints_that_never_came_are_released() {
     let mut run = Run::new(&["cluster:c"]);
     run.name("c", "e");
     run.assign("e", 1);
@@ -343,7 +343,7 @@ fn x2_endpoints_that_never_came_are_released_when_no_longer_named() {
 }
 
 #[test]
-fn x2_where_nothing_is_in_use_only_the_named_endpoints_are_requested() {
+fn x2_without_use_only_the_named_endpoints_are_requested() {
     let mut run = Run::new(&["cluster:c"]);
     run.name("c", "e");
     run.name("c", "f");
@@ -375,7 +375,7 @@ fn x3_what_is_waited_for_again_has_no_error() {
 }
 
 #[test]
-fn x3_errors_leave_in_use_what_is_known_without_fail_on_data_errors() {
+fn x3_errors_keep_known_data_without_fail_on_data_errors() {
     let mut run = Run::new(&["cluster:c"]);
     run.name("c", "e");
     run.assign("e", 1);
@@ -387,7 +387,7 @@ fn x3_errors_leave_in_use_what_is_known_without_fail_on_data_errors() {
 }
 
 #[test]
-fn x3_endpoints_that_are_dropped_are_told_from_those_that_never_came() {
+fn x3_dropped_endpoints_differ_from_those_that_never_came() {
     let mut run = Run::with(FAILS, &["eds:e", "cluster:c"]);
     run.assign("e", 1);
     run.reject(endpoints("e"));
@@ -432,7 +432,7 @@ fn x3_dropped_former_endpoints_are_not_used_until_new_ones_come() {
 }
 
 #[test]
-fn x3_new_endpoints_that_come_with_the_end_of_former_ones_drop_nothing() {
+fn x3_new_endpoints_with_the_end_of_old_ones_drop_nothing() {
     let mut run = Run::with(FAILS, &["cluster:c"]);
     run.name("c", "e");
     run.assign("e", 1);
@@ -445,7 +445,7 @@ fn x3_new_endpoints_that_come_with_the_end_of_former_ones_drop_nothing() {
 }
 
 #[test]
-fn x3_what_was_dropped_stays_so_while_the_server_is_not_reached_and_after() {
+fn x3_dropped_endpoints_stay_dropped_when_unreachable() {
     let mut run = Run::with(FAILS, &["cluster:c"]);
     run.name("c", "e");
     run.assign("e", 1);
@@ -460,7 +460,7 @@ fn x3_what_was_dropped_stays_so_while_the_server_is_not_reached_and_after() {
 }
 
 #[test]
-fn x3_a_source_that_is_configured_anew_has_never_known_anything() {
+fn x3_a_source_configured_again_starts_without_data() {
     let mut run = Run::with(FAILS, &["eds:e"]);
     run.assign("e", 1);
     run.reject(endpoints("e"));
@@ -502,7 +502,7 @@ fn x4_a_note_goes_with_an_error_too() {
 }
 
 #[test]
-fn x4_that_the_server_is_not_reached_is_told_once() {
+fn x4_an_unreachable_server_is_named_once() {
     let mut run = Run::new(&["cluster:c"]);
     run.name("c", "e");
     run.assign("e", 1);
@@ -513,7 +513,7 @@ fn x4_that_the_server_is_not_reached_is_told_once() {
 }
 
 #[test]
-fn x4_a_status_code_is_not_passed_on_even_where_nothing_else_is_said() {
+fn x4_a_status_code_is_not_passed_on() {
     for code in Code::ALL.into_iter().filter(|code| *code != Code::Ok) {
         let mut run = Run::new(&["eds:e"]);
         run.report(endpoints("e"), code, code.as_str());

@@ -29,7 +29,7 @@ const ROUNDS: usize = 40;
 const WINDOW: Duration = Duration::from_secs(10);
 const REJECTIONS: usize = 3 + 10 + 10;
 
-/// The resource with this number.
+/// Returns the resource with this number.
 fn key(n: usize) -> ResourceKey {
     if n < 2 { cluster(&format!("c{n}")) } else { endpoints(&format!("e{n}")) }
 }
@@ -148,7 +148,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The features of the servers, and the operations.
+/// Returns the features of the servers, and the operations.
 fn history() -> impl Strategy<Value = ([Policy; SERVERS], Vec<Op>)> {
     let policy = prop_oneof![2 => Just(PLAIN), 1 => Just(FAILS), 1 => Just(PATIENT)];
     (prop::array::uniform2(policy), prop::collection::vec(op(), 1..=LENGTH))
@@ -706,7 +706,7 @@ fn play(policies: [Policy; SERVERS], ops: Vec<Op>, plant: Option<Plant>) -> Test
 
 proptest! {
     #[test]
-    fn x2_all_that_is_watched_is_accepted_in_bounded_time_and_in_order(
+    fn x2_everything_watched_is_accepted_in_bounded_time(
         (policies, ops) in history(),
     ) {
         play(policies, ops, None)?;

@@ -149,7 +149,7 @@ impl View {
 struct Account {
     /// The endpoints that were last in use.
     used: Option<Arc<str>>,
-    /// Whether they are in use now, and whether any ever were.
+    /// True if they are in use now, and whether any ever were.
     in_use: bool,
     ever: bool,
 }
@@ -376,7 +376,7 @@ impl World {
         self.views.get(key).map(|(_, view)| view.clone()).unwrap_or_default()
     }
 
-    /// The endpoints that a source names, by the notices delivered so far.
+    /// Returns the endpoints that a source names, by the notices delivered so far.
     fn named(&self, name: &Name) -> Option<Arc<str>> {
         match name {
             Name::Endpoints(endpoints) => Some(Arc::clone(endpoints)),
@@ -403,7 +403,7 @@ impl World {
         Ok(())
     }
 
-    /// The resources that a source needs.
+    /// Returns the resources that a source needs.
     fn check_source(
         &self,
         name: &Name,
@@ -546,7 +546,7 @@ fn play((policy, ops): (Policy, Vec<Op>), plant: Option<Plant>) -> TestCaseResul
 
 proptest! {
     #[test]
-    fn x3_each_source_has_its_resources_and_is_dropped_only_by_its_policy(
+    fn x3_a_source_is_dropped_only_by_its_own_policy(
         history in histories(),
     ) {
         play(history, None)?;

@@ -22,7 +22,7 @@ pub(super) enum Data {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mood {
     Serves,
-    /// It accepts requests and answers none.
+    /// The server accepts requests and answers none.
     Silent,
     /// No stream to it can be opened.
     Refuses,
