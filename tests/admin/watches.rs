@@ -11,7 +11,7 @@ const GIVEN_UP: &str = "the API server accepts watches but sends nothing";
 /// The log message for a streaming list that is given up for a list in pages.
 const IN_PAGES: &str = "the API server does not complete a streaming list; listing in pages";
 
-/// Whether a line of the log says that this kind is not followed.
+/// Returns whether a line of the log says that this kind is not followed.
 fn is_given_up(line: &Value, kind: &str) -> bool {
     line["message"] == GIVEN_UP && line["kind"] == kind
 }
@@ -36,9 +36,9 @@ async fn empty_watches_are_followed_by_lists() {
     stage.verdict("later", "right: ").await;
     let unfollowed = |status: &Value| {
         let sources = status["sources"].as_array().into_iter().flatten();
-        let said =
+        let has_line =
             |source: &Value| source["lastError"].is_string() && source["notFollowedSeconds"].is_number();
-        sources.filter(|source| said(source)).count() == 4
+        sources.filter(|source| has_line(source)).count() == 4
     };
     stage.shown("/api/v1/status", unfollowed).await;
     for kind in ["services", "endpointslices", "nodes", "events"] {
@@ -50,8 +50,8 @@ async fn empty_watches_are_followed_by_lists() {
         let is_in_pages = |line: &Value| line["message"] == IN_PAGES && line["kind"] == kind;
         let log = stage.logged("the list in pages", is_in_pages).await;
         let line = log.iter().find(|line| is_in_pages(line)).expect("it was logged");
-        let why = "the streaming list ended before all was sent";
-        assert_eq!((&line["level"], &line["why"]), (&json!("WARN"), &json!(why)), "{line}");
+        let reason = "the streaming list ended before all was sent";
+        assert_eq!((&line["level"], &line["why"]), (&json!("WARN"), &json!(reason)), "{line}");
     }
 
     stage.fakes.plant(|cluster| cluster.cut_watches(None)).await;
