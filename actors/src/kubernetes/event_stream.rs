@@ -85,7 +85,7 @@ mod tests {
 
     use model::machine::Now;
     use model::report::Subject;
-    use reporting::events::{EventObject, Severity};
+    use reporting::events::{EventTarget, Severity};
     use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
     use super::*;
@@ -105,7 +105,7 @@ mod tests {
             count,
             first,
             last: first.plus(Duration::from_secs(count)),
-            object: EventObject::New(count),
+            object: EventTarget::New(count),
             is_new,
         })
     }

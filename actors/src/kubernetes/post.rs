@@ -9,7 +9,7 @@ use kube::Client;
 use kube::client::Body;
 use model::redact::Printable;
 use model::report::Subject;
-use reporting::events::{COMPONENT, Event, EventObject, PostFailure, Severity};
+use reporting::events::{COMPONENT, Event, EventTarget, PostFailure, Severity};
 use serde_json::{Value, json};
 
 use super::event_stream::Object;
@@ -165,7 +165,7 @@ pub(super) async fn write(
     let involved = involved(&event.subject, reporter);
     let events = format!("/api/v1/namespaces/{}/events", escaped(&involved.namespace));
     match &event.object {
-        EventObject::New(serial) => {
+        EventTarget::New(serial) => {
             let name: Arc<str> = name_of(&involved.name, reporter.start, *serial).into();
             let body = manifest(event, involved, &name, reporter, clock);
             match send(client, Method::POST, &events, "application/json", &body).await {
@@ -174,7 +174,7 @@ pub(super) async fn write(
                 Err(refused) => Err(failure(refused)),
             }
         }
-        EventObject::Existing(name) => {
+        EventTarget::Existing(name) => {
             let path = format!("{events}/{}", escaped(name));
             let body = change(event, clock);
             match send(client, Method::PATCH, &path, "application/merge-patch+json", &body).await {

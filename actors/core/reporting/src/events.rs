@@ -26,7 +26,7 @@ use model::policy::OperatorPolicy;
 use model::report::{Report, Subject};
 use model::sample::Metric;
 
-pub use protocol::{DropReason, Dropped, Event, EventObject, In, Out, Params, PostFailure, Severity};
+pub use protocol::{DropReason, Dropped, Event, EventTarget, In, Out, Params, PostFailure, Severity};
 
 /// The source component of every event.
 pub const COMPONENT: &str = "azure-backend-pool-controller";

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::correlator::{EventClass, SeriesKey};
 use super::{
-    AGAIN_AFTER, DropReason, Emitter, Event, EventObject, IN_FLIGHT, MAX_RETRY_AFTER, Out, PostFailure,
+    AGAIN_AFTER, DropReason, Emitter, Event, EventTarget, IN_FLIGHT, MAX_RETRY_AFTER, Out, PostFailure,
     PostStage, RETRY_AFTER, drop_event, overdue_at,
 };
 use model::ids::CallId;
@@ -169,8 +169,8 @@ impl Emitter {
         post.stage = PostStage::Sent { again: false };
         let series = &mut post.series;
         let object = match &series.name {
-            Some(name) => EventObject::Existing(Arc::clone(name)),
-            None => EventObject::New(*series.serial.get_or_insert(self.next)),
+            Some(name) => EventTarget::Existing(Arc::clone(name)),
+            None => EventTarget::New(*series.serial.get_or_insert(self.next)),
         };
         let EventClass { subject, severity, reason, condition: _ } = key.class.clone();
         let (message, count) = (Arc::clone(&series.message), series.count);

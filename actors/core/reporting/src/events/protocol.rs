@@ -143,14 +143,14 @@ pub struct Event {
     /// Time of the last occurrence.
     pub last: Now,
     /// The Event object to write.
-    pub object: EventObject,
+    pub object: EventTarget,
     /// True if it occurred since the last post; `false`: this is another try of the same content.
     pub is_new: bool,
 }
 
 /// The Event object of an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum EventObject {
+pub enum EventTarget {
     /// A new one. Its name contains this unique number; a repeated try has the same number.
     New(u64),
     /// The one with this name: count, time of the last occurrence and message are to be changed.

@@ -126,8 +126,8 @@ impl Drive {
     fn take_next(&mut self) -> Arc<Event> {
         let (_, event) = self.posts.front().expect("posted");
         let name = match &event.object {
-            EventObject::New(serial) => format!("event-{serial}").into(),
-            EventObject::Existing(name) => Arc::clone(name),
+            EventTarget::New(serial) => format!("event-{serial}").into(),
+            EventTarget::Existing(name) => Arc::clone(name),
         };
         self.answer_next(Ok(name))
     }
@@ -280,7 +280,7 @@ fn c4_what_is_only_shown_is_counted_as_such_and_never_changed() {
     let shown = drive.answer_next(Err(PostFailure::Withheld));
     drive.report(&["web"], updated(3));
     let again = drive.answer_next(Err(PostFailure::Withheld));
-    assert!(matches!((&shown.object, &again.object), (EventObject::New(_), EventObject::New(_))));
+    assert!(matches!((&shown.object, &again.object), (EventTarget::New(_), EventTarget::New(_))));
     assert_eq!(drive.samples, [Metric::EventWithheld, Metric::EventWithheld]);
 }
 
@@ -323,5 +323,5 @@ fn w8_a_post_on_its_way_when_leadership_is_lost_is_remembered() {
     drive.step(leading());
     drive.report(&["web"], updated(3));
     let next = drive.take_next();
-    assert_eq!((next.object.clone(), next.count), (EventObject::Existing(name("one")), 3));
+    assert_eq!((next.object.clone(), next.count), (EventTarget::Existing(name("one")), 3));
 }

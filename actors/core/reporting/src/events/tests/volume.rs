@@ -16,7 +16,7 @@ fn e1_a_repeat_raises_the_count_of_the_one_event_object() {
     drive.answer_next(Ok(name("one")));
     drive.at(5_000).report(&["web"], updated(3));
     let repeat = drive.take_next();
-    assert_eq!((repeat.object.clone(), repeat.count), (EventObject::Existing(name("one")), 2));
+    assert_eq!((repeat.object.clone(), repeat.count), (EventTarget::Existing(name("one")), 2));
     assert_eq!((repeat.first, repeat.last), (Now::from_millis(1_000), Now::from_millis(5_000)));
 }
 
@@ -30,7 +30,7 @@ fn e1_a_series_is_written_by_one_post_at_a_time() {
     }
     drive.answer_next(Ok(name("one")));
     let newest = drive.take_next();
-    assert_eq!((newest.object.clone(), newest.count), (EventObject::Existing(name("one")), 4));
+    assert_eq!((newest.object.clone(), newest.count), (EventTarget::Existing(name("one")), 4));
     assert_eq!(newest.last, Now::from_millis(300));
     assert!(drive.posts.is_empty());
 }
@@ -43,10 +43,10 @@ fn e1_a_deleted_event_object_is_created_under_another_name() {
     drive.report(&["web"], updated(3));
     drive.answer_next(Err(PostFailure::Gone));
     let second = drive.answer_next(Ok(name("two")));
-    assert!(matches!(second.object, EventObject::New(_)) && second.object != first.object, "{second:?}");
+    assert!(matches!(second.object, EventTarget::New(_)) && second.object != first.object, "{second:?}");
     assert_eq!(second.count, 2);
     drive.report(&["web"], updated(3));
-    assert_eq!(drive.take_next().object, EventObject::Existing(name("two")));
+    assert_eq!(drive.take_next().object, EventTarget::Existing(name("two")));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn e1_an_object_that_an_earlier_try_created_gets_what_followed() {
     drive.at(1_000);
     drive.answer_next(Err(PostFailure::Exists(name("one"))));
     let change = drive.take_next();
-    assert_eq!((change.object.clone(), change.count), (EventObject::Existing(name("one")), 2));
+    assert_eq!((change.object.clone(), change.count), (EventTarget::Existing(name("one")), 2));
 }
 
 #[test]
@@ -183,8 +183,8 @@ fn e1_at_most_4096_of_each_are_remembered() {
     assert_eq!(drive.emitter.correlator.remembered(), [REMEMBERED; 3]);
     drive.report(&["s00000", "s00101"], updated(3));
     let posted = drive.take_all();
-    assert!(matches!(posted[0].object, EventObject::New(_)) && posted[0].count == 1);
-    assert!(matches!(posted[1].object, EventObject::Existing(_)) && posted[1].count == 2);
+    assert!(matches!(posted[0].object, EventTarget::New(_)) && posted[0].count == 1);
+    assert!(matches!(posted[1].object, EventTarget::Existing(_)) && posted[1].count == 2);
 }
 
 /// The content of an API server: each Event object's subject, message and count.
@@ -200,7 +200,7 @@ impl Server {
     fn take(&mut self, event: &Event) -> Result<Arc<str>, PostFailure> {
         let content = (event.subject.clone(), Arc::clone(&event.message), event.count);
         let name = match &event.object {
-            EventObject::New(serial) => {
+            EventTarget::New(serial) => {
                 let name: Arc<str> = format!("event-{serial}").into();
                 if self.objects.contains_key(&name) {
                     return Err(PostFailure::Exists(name));
@@ -208,7 +208,7 @@ impl Server {
                 self.objects.insert(Arc::clone(&name), content);
                 name
             }
-            EventObject::Existing(name) => {
+            EventTarget::Existing(name) => {
                 let object = self.objects.get_mut(name).ok_or(PostFailure::Gone)?;
                 assert_eq!(object.0, content.0, "an event of another object is changed");
                 assert!(object.2 < content.2, "an older count is written over a newer one");
