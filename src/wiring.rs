@@ -34,7 +34,7 @@ use pool_core::route::{Delivery, Output};
 use pools::directory::Directory;
 use pools::discovery::Discovery;
 use reporting::events::Emitter;
-use reporting::snapshot::Board;
+use reporting::snapshot::SnapshotPublisher;
 use sources::informer::Informer;
 use sources::watch;
 use sources::watch::Watcher;
@@ -372,7 +372,13 @@ impl Stage {
         let pauses = (Pauses::new(params.pauses), vec![pauses::In::Start]);
         self.run(shells.pauses.0, pauses.0, Delivery::for_pauses, Output::Pauses, pauses.1);
         self.run(shells.events.0, Emitter::new(params.events), Delivery::for_events, Output::Events, vec![]);
-        self.run(shells.board.0, Board::new(), Delivery::for_board, Output::Board, vec![]);
+        self.run(
+            shells.snapshot.0,
+            SnapshotPublisher::new(),
+            Delivery::for_snapshot,
+            Output::Snapshot,
+            vec![],
+        );
         self.run_watchers(shells.watchers.map(|(kind, (ctx, _))| (kind, ctx)), role);
     }
 

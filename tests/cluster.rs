@@ -43,13 +43,13 @@ const LOAD_BALANCERS: [&str; 3] = ["kubernetes", "lb-1", "lb-2"];
 /// The finalizer of a Pod whose process has not ended.
 const RUNS: &str = "example.com/runs";
 
-/// How many stories are played at the same time. Their control plane needs CPU time, and most other tests wait.
+/// Number of stories that are played at the same time. Their control plane needs CPU time, and most other tests wait.
 static PLACES: Semaphore = Semaphore::const_new(6);
 
 /// A namespace with nodes in a control plane, and a fake Azure for its Services.
 struct Story<C: Deref<Target = Cluster>> {
     /// One of [`PLACES`], free for the next story when this one ends.
-    _place: SemaphorePermit<'static>,
+    _permit: SemaphorePermit<'static>,
     cluster: C,
     api: Api,
     namespace: &'static str,
@@ -57,7 +57,7 @@ struct Story<C: Deref<Target = Cluster>> {
 }
 
 impl<C: Deref<Target = Cluster>> Story<C> {
-    /// A story with this many nodes, `<namespace>-1` with the address 10.1.0.1 and so on.
+    /// Returns a story with this many nodes, `<namespace>-1` with the address 10.1.0.1 and so on.
     async fn begin(cluster: C, namespace: &'static str, nodes: u8) -> Self {
         Self::begin_on(cluster, namespace, nodes, &LOAD_BALANCERS).await
     }
@@ -65,11 +65,11 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     /// The same with these load balancers; which Service is on which is for the story to say, when it has them
     /// provisioned.
     async fn begin_on(cluster: C, namespace: &'static str, nodes: u8, load_balancers: &[&str]) -> Self {
-        let place = PLACES.acquire().await.expect("it is never closed");
+        let permit = PLACES.acquire().await.expect("it is never closed");
         let api = cluster.api();
         api.create("/api/v1/namespaces", &objects::namespace(namespace)).await;
         let azure = Azure::start(load_balancers).await;
-        let story = Self { _place: place, cluster, api, namespace, azure };
+        let story = Self { _permit: permit, cluster, api, namespace, azure };
         for number in 1..=nodes {
             story.add_node(number, &format!("10.1.0.{number}")).await;
         }
@@ -122,7 +122,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     }
 
     /// Creates a Service without selector, and its EndpointSlice with these addresses and nodes.
-    async fn place_by_hand(&self, name: &str, endpoints: &[(&str, Option<&str>)]) {
+    async fn set_endpoints_by_hand(&self, name: &str, endpoints: &[(&str, Option<&str>)]) {
         self.create_service(&objects::service_without_selector(self.namespace, name)).await;
         self.create("endpointslices", &objects::endpoint_slice(self.namespace, name, endpoints)).await;
     }
@@ -164,12 +164,12 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     }
 
     /// Waits until a Pod was told to end.
-    async fn is_told_to_end(&self, pod: &str) {
+    async fn is_being_deleted(&self, pod: &str) {
         let path = self.path("pods", pod);
         eventually(&format!("Pod {pod} is being deleted"), PATIENCE, || async {
             let pod = self.api.get(&path).await?;
-            let is_kept = pod["metadata"]["deletionTimestamp"].is_null();
-            if is_kept { Err(pod["metadata"].to_string()) } else { Ok(()) }
+            let stays = pod["metadata"]["deletionTimestamp"].is_null();
+            if stays { Err(pod["metadata"].to_string()) } else { Ok(()) }
         })
         .await;
     }
@@ -197,11 +197,11 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         self.provision_on(namespace, |name| load_balancer(name).to_owned()).await
     }
 
-    /// The same, each on the load balancer that `place` names.
-    async fn provision_on(&self, namespace: &str, place: impl Fn(&str) -> String) -> Vec<Value> {
+    /// The same, each on the load balancer that `load_balancer_of` names.
+    async fn provision_on(&self, namespace: &str, load_balancer_of: impl Fn(&str) -> String) -> Vec<Value> {
         let services = self.api.items(&format!("/api/v1/namespaces/{namespace}/services")).await;
         let services = services.expect("the API server lists Services");
-        self.azure.provision(&services, place).await;
+        self.azure.provision(&services, load_balancer_of).await;
         services
     }
 
@@ -211,7 +211,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         Controller::start(&self.cluster, self.namespace, &self.azure, flags).await
     }
 
-    /// What all pools must hold, as the API server has it at this moment.
+    /// Returns the members that all pools must have, by the API server at this moment.
     async fn wanted(&self) -> BTreeMap<String, BTreeSet<IpAddr>> {
         eventually("the API server says what is wanted", PATIENCE, || {
             truth::wanted(&self.api, self.namespace)
@@ -269,7 +269,7 @@ impl<C: Deref<Target = Cluster>> Drop for Story<C> {
     }
 }
 
-/// The load balancer of a Service of this name.
+/// Returns the load balancer of a Service of this name.
 fn load_balancer(service: &str) -> &'static str {
     let digits: String = service.chars().filter(char::is_ascii_digit).collect();
     LOAD_BALANCERS[digits.parse::<usize>().unwrap_or(0) % LOAD_BALANCERS.len()]

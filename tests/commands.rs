@@ -25,7 +25,7 @@ use crate::admin::stage::{PROGRAM, Stage};
 /// The most lines of a clear error.
 const ONE_SCREEN: usize = 25;
 
-/// How long a controller without writes in flight may take to end, on a busy machine.
+/// Maximum time in which a controller without writes in flight ends, on a busy machine.
 const ENDED_WITHIN: Duration = Duration::from_secs(15);
 
 /// A folder with files for a command.
@@ -43,7 +43,7 @@ impl Folder {
     }
 }
 
-/// The binary with these arguments, untouched by the environment of the tests.
+/// Returns the binary with these arguments, untouched by the environment of the tests.
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(arguments).stdin(Stdio::null());
@@ -74,18 +74,18 @@ fn path(path: &Path) -> &str {
 /// Requires a clear error: exit code 1, nothing on standard output, one screen, no panic, and these words.
 fn refused(arguments: &[&str], words: &[&str]) -> String {
     let Output { status, stdout, stderr } = run(arguments);
-    let told = text(&stderr);
-    assert_eq!((status.code(), text(&stdout).as_str()), (Some(1), ""), "{arguments:?}: {told}");
-    assert!(!told.contains("panicked") && !told.contains("RUST_BACKTRACE"), "{told}");
-    assert!(told.lines().count() <= ONE_SCREEN, "{told}");
-    assert!(told.contains("error: "), "{told}");
+    let output = text(&stderr);
+    assert_eq!((status.code(), text(&stdout).as_str()), (Some(1), ""), "{arguments:?}: {output}");
+    assert!(!output.contains("panicked") && !output.contains("RUST_BACKTRACE"), "{output}");
+    assert!(output.lines().count() <= ONE_SCREEN, "{output}");
+    assert!(output.contains("error: "), "{output}");
     for word in words {
-        assert!(told.contains(word), "{arguments:?} says nothing of {word:?}: {told}");
+        assert!(output.contains(word), "{arguments:?} says nothing of {word:?}: {output}");
     }
-    told
+    output
 }
 
-/// A cloud configuration for ARM on a loopback port without a listener.
+/// Returns a cloud configuration for ARM on a loopback port without a listener.
 fn cloud() -> Value {
     json!({
         "cloud": "AzurePublicCloud", "resourceManagerEndpoint": "http://127.0.0.1:9",
@@ -125,16 +125,16 @@ fn c1_check_config_prints_what_is_in_force_and_no_secret() {
     let cloud = folder.write("azure.json", &cloud.to_string());
     let controller = folder.write("controller.yaml", "batching: {quietPeriod: 250ms}\n");
     let output = run(&["check-config", "--cloud-config", path(&cloud), "--config", path(&controller)]);
-    let (shown, told) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{told}");
+    let (shown, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{stderr}");
     assert!(shown.contains("quietPeriod") && shown.contains("250ms"), "{shown}");
     assert!(shown.contains("minInterval"), "defaults are in force too: {shown}");
-    assert!(!shown.contains("swordfish") && !told.contains("swordfish"), "{shown}{told}");
+    assert!(!shown.contains("swordfish") && !stderr.contains("swordfish"), "{shown}{stderr}");
     assert!(shown.contains(config::REDACTED), "{shown}");
 }
 
 #[test]
-fn c2_check_config_tells_what_compatibility_changes() {
+fn c2_check_config_lists_the_changes_by_compatibility() {
     let folder = Folder::new();
     let mut cloud = cloud();
     signs_in(&mut cloud);
@@ -143,35 +143,35 @@ fn c2_check_config_tells_what_compatibility_changes() {
     let controller =
         folder.write("controller.yaml", "compatibility: upstream\nbatching: {quietPeriod: 250ms}\n");
     let output = run(&["check-config", "--cloud-config", path(&cloud), "--config", path(&controller)]);
-    let (shown, told) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{told}");
+    let (shown, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{stderr}");
     for line in
         ["quietPeriod: 250ms  # file", "maxDelay: 30s  # compatibility", "etagRounds: 1  # compatibility"]
     {
         assert!(shown.contains(line), "{line}: {shown}");
     }
-    let warnings: Vec<&str> = told.lines().filter(|line| line.starts_with("warning: ")).collect();
-    assert_eq!(warnings.len(), 2, "{told}");
+    let warnings: Vec<&str> = stderr.lines().filter(|line| line.starts_with("warning: ")).collect();
+    assert_eq!(warnings.len(), 2, "{stderr}");
     assert!(
         warnings
             .iter()
             .any(|line| line.contains("batching.quietPeriod: deviates from compatibility: upstream")),
-        "{told}"
+        "{stderr}"
     );
     assert!(
         warnings.iter().any(|line| line.contains("cloudProviderRateLimit: 1 reads per second are too few")),
-        "{told}"
+        "{stderr}"
     );
 }
 
 #[test]
 fn restore_looks_at_the_file_before_the_terminal() {
     let folder = Folder::new();
-    let told = refused(&["restore", "/nowhere/snapshot.json"], &["failed to read /nowhere/snapshot.json"]);
-    assert!(!told.contains("terminal"), "{told}");
+    let output = refused(&["restore", "/nowhere/snapshot.json"], &["failed to read /nowhere/snapshot.json"]);
+    assert!(!output.contains("terminal"), "{output}");
     let broken = folder.write("snapshot.json", "{");
-    let told = refused(&["restore", path(&broken)], &["snapshot.json cannot be used"]);
-    assert!(!told.contains("terminal"), "{told}");
+    let output = refused(&["restore", path(&broken)], &["snapshot.json cannot be used"]);
+    assert!(!output.contains("terminal"), "{output}");
 }
 
 #[test]
@@ -181,16 +181,16 @@ fn c1_check_config_refuses_the_identity_that_run_would_refuse() {
     signs_in(&mut cloud);
     cloud["useFederatedWorkloadIdentityExtension"] = json!(false);
     let cloud = folder.write("azure.json", &cloud.to_string());
-    let told = ["identity: found no credentials", "useManagedIdentityExtension"];
-    refused(&["check-config", "--cloud-config", path(&cloud)], &told);
-    let told = ["write NAMESPACE/NAME, such as kube-system/azure-cloud-provider"];
+    let words = ["identity: found no credentials", "useManagedIdentityExtension"];
+    refused(&["check-config", "--cloud-config", path(&cloud)], &words);
+    let words = ["write NAMESPACE/NAME, such as kube-system/azure-cloud-provider"];
     let arguments = ["check-config", "--cloud-config-secret=azure-cloud-provider"];
     let output = run(&arguments);
-    assert!(told.iter().all(|word| text(&output.stderr).contains(word)), "{}", text(&output.stderr));
+    assert!(words.iter().all(|word| text(&output.stderr).contains(word)), "{}", text(&output.stderr));
 }
 
 #[test]
-fn c1_check_config_tells_all_problems_with_their_remedies() {
+fn c1_check_config_lists_all_problems_with_remedies() {
     let folder = Folder::new();
     let mut cloud = cloud();
     cloud["subscriptionId"] = Value::Null;
@@ -198,7 +198,7 @@ fn c1_check_config_tells_all_problems_with_their_remedies() {
     let cloud = folder.write("azure.json", &cloud.to_string());
     let yaml = "batching:\n  quietPeriod: fast\n  quietPeriods: 1s\ndiscovery: {interval: 1s}\n";
     let controller = folder.write("controller.yaml", yaml);
-    let told = refused(
+    let output = refused(
         &["check-config", "--cloud-config", path(&cloud), "--config", path(&controller)],
         &[
             "subscriptionId",
@@ -208,9 +208,9 @@ fn c1_check_config_tells_all_problems_with_their_remedies() {
             "discovery.interval",
         ],
     );
-    assert!(told.contains("controller.yaml:2"), "lines are named: {told}");
-    let problems: Vec<&str> = told.lines().filter(|line| line.starts_with("- ")).collect();
-    assert!(problems.len() >= 5, "{told}");
+    assert!(output.contains("controller.yaml:2"), "lines are named: {output}");
+    let problems: Vec<&str> = output.lines().filter(|line| line.starts_with("- ")).collect();
+    assert!(problems.len() >= 5, "{output}");
     for problem in problems {
         assert!(
             problem.contains("found ") && problem.contains("expected ") && problem.contains("; "),
@@ -220,7 +220,7 @@ fn c1_check_config_tells_all_problems_with_their_remedies() {
 }
 
 #[test]
-fn run_refuses_what_it_cannot_start_with_and_says_what_to_do() {
+fn run_refuses_unusable_arguments_with_a_remedy() {
     let folder = Folder::new();
     let good = folder.write("azure.json", &cloud().to_string());
     let anonymous = "identity: anonymous\nhttp: {healthListen: '127.0.0.1:0', adminListen: '127.0.0.1:0'}\n";
@@ -313,8 +313,8 @@ async fn run_ends_with_code_0_after_sigterm_and_after_sigint() {
         assert_eq!(stage.ended().await.code(), Some(0), "{name}: {:?}", stage.log());
         assert!(signalled.elapsed() < ENDED_WITHIN, "{name}: {:?}", signalled.elapsed());
         let log = stage.log();
-        let said = |message: &str| log.iter().any(|line| line["message"] == message);
-        assert!(said(&format!("{name}: shutting down")) && said("stopped"), "{name}: {log:?}");
+        let is_logged = |message: &str| log.iter().any(|line| line["message"] == message);
+        assert!(is_logged(&format!("{name}: shutting down")) && is_logged("stopped"), "{name}: {log:?}");
         assert!(
             log.iter().all(|line| line["level"] != "ERROR" && line["level"] != "WARN"),
             "{name}: {log:?}"

@@ -1,5 +1,5 @@
-//! What the development guide promises (docs/development): its tables of variables, its make targets, and the manifests of
-//! workload clusters.
+//! Promises of the development guide (docs/development): its tables of variables, its make targets, and the manifests
+//! of workload clusters.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The rows of a page's table of variables: `| NAME | required | description | default |`.
+/// Returns the rows of a page's table of variables: `| NAME | required | description | default |`.
 fn documented(page: &str) -> BTreeMap<String, Row> {
     let text = read(page);
     let table = text.lines().skip_while(|line| *line != "| variable | required | description | default |");
@@ -81,7 +81,7 @@ fn documented(page: &str) -> BTreeMap<String, Row> {
     rows.collect()
 }
 
-/// The rows of the table in the script.
+/// Returns the rows of the table in the script.
 fn in_script() -> BTreeMap<String, Row> {
     let text = read(SCRIPT);
     let table = text.split("\nvariables='\n").nth(1).and_then(|rest| rest.split("\n'\n").next());
@@ -168,14 +168,14 @@ const REQUIRED: [(&str, &str); 6] = [
     ("MANAGEMENT_CLUSTER_NAME", "management"),
 ];
 
-/// The manifests as they are applied.
+/// Returns the manifests as they are applied.
 fn rendered() -> String {
     let output = run(SCRIPT, &["render"], &REQUIRED);
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout)
 }
 
-/// What the schema of its kind says against a manifest.
+/// Returns the violations of the schema of its kind by a manifest.
 fn offences(manifest: &Value) -> Vec<String> {
     let word = |value: &Value| value.as_str().unwrap_or_default().to_lowercase();
     let version = word(&manifest["apiVersion"]);
@@ -222,8 +222,8 @@ fn workload_cluster_manifests_pass_kubeconform() {
             .expect("kubeconform runs");
         (output.status.success(), text(&output.stdout))
     };
-    let (passed, told) = judged(&file);
-    assert!(passed && told.contains("Valid: 11, Invalid: 0, Errors: 0, Skipped: 0"), "{told}");
+    let (passed, output) = judged(&file);
+    assert!(passed && output.contains("Valid: 11, Invalid: 0, Errors: 0, Skipped: 0"), "{output}");
     std::fs::write(&file, rendered().replace("vmSize:", "size:")).expect("it can be written");
     assert!(!judged(&file).0, "kubeconform refuses nothing");
 }
@@ -238,7 +238,7 @@ fn workload_clusters_are_deployed_and_deleted_dry() {
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout)
     };
-    let told = dry(
+    let output = dry(
         "deploy-workload-cluster",
         &[("IMAGE_REGISTRY", "registry.example/team"), ("LB_BACKEND_POOL_CONFIG_TYPE", "nodeIP")],
     );
@@ -247,20 +247,20 @@ fn workload_clusters_are_deployed_and_deleted_dry() {
         "cloudControllerManager.imageTag=v1.28.4",
         "image.repository=registry.example/team/azure-backend-pool-controller",
     ] {
-        assert!(told.contains(step), "{step} is not in:\n{told}");
+        assert!(output.contains(step), "{step} is not in:\n{output}");
     }
     let config = read("target/workload-cluster/guide-test/azure.json");
     let cloud: Value = serde_json::from_str(&config).expect("the cloud configuration is JSON");
     assert_eq!(cloud["multipleStandardLoadBalancerConfigurations"][1]["primaryVMSet"], "guide-test-mp-1");
     assert!(!config.contains("secret-of"), "a dry run has written the secret");
     std::fs::remove_dir_all(root().join("target/workload-cluster/guide-test")).expect("it was written");
-    let told = dry("delete-workload-cluster", &[("KIND", "false")]);
-    assert!(told.contains("--context=management delete cluster guide-test --wait"), "{told}");
+    let output = dry("delete-workload-cluster", &[("KIND", "false")]);
+    assert!(output.contains("--context=management delete cluster guide-test --wait"), "{output}");
 
     let missing = run(SCRIPT, &["deploy"], &REQUIRED[..4]);
-    let why = text(&missing.stderr);
-    assert_eq!(missing.status.code(), Some(64), "{why}");
-    assert!(why.contains("not set: AZURE_RESOURCE_GROUP MANAGEMENT_CLUSTER_NAME;"), "{why}");
+    let message = text(&missing.stderr);
+    assert_eq!(missing.status.code(), Some(64), "{message}");
+    assert!(message.contains("not set: AZURE_RESOURCE_GROUP MANAGEMENT_CLUSTER_NAME;"), "{message}");
     let basic = run(SCRIPT, &["render"], &[&REQUIRED[..], &[("AZURE_LOADBALANCER_SKU", "Basic")]].concat());
     assert!(text(&basic.stderr).contains("set Standard"), "{}", text(&basic.stderr));
 }
@@ -278,7 +278,7 @@ fn targets_that_need_a_registry_or_the_network_run_dry() {
         ("update-dependencies", "+ cargo update"),
         ("update-fixtures", "+ tests/k8s-azure-manifest/update-schemas"),
     ] {
-        let (success, told) = make(&[target, "DRY_RUN=true"]);
-        assert!(success && told.contains(step), "{target}: {told}");
+        let (success, output) = make(&[target, "DRY_RUN=true"]);
+        assert!(success && output.contains(step), "{target}: {output}");
     }
 }

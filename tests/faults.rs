@@ -1,6 +1,6 @@
 //! Every story that has a name (`simulate --scenario NAME`), told to the real binary by itself: `simulate` plays it, and
 //! is judged by its exit code, by its report, and by the log that the controller leaves behind. `STORY_SPEED=N` plays them
-//! N times as fast as told, whatever the tables below say.
+//! N times as fast as written, whatever the tables below say.
 //!
 //! No story may end with a pool out of sync, an error in the log that the story does not expect, or work that waits.
 
@@ -18,7 +18,7 @@ use crate::support::reaper::Reaper;
 /// The binary under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
 
-/// How many times as fast as told a story runs, where the table below says nothing.
+/// Speed of a story as a multiple of that of its file, where the table below has no other.
 const SPEED: u32 = 4;
 
 /// Stories that depend on times that the speed does not change, such as those of the Leases.
@@ -41,12 +41,12 @@ const TOO_LONG: [&str; 1] = ["realistic"];
 /// Stories in which another client empties pools.
 const EMPTIED_BY_OTHERS: [&str; 1] = ["ccm-removes-needed"];
 
-/// How guards say that they have stopped all removals (G4).
+/// Reason of the event with which guards report that they have stopped all removals (G4).
 const STOPPED: &str = "BackendPoolRemovalsStopped";
 
-/// What guards may hold back at all where organic changes alone happen, and for how long by their rules in seconds, which
-/// run as fast as the story (G2, D6). Nodes and slices, and slices and Services, are heard of in any order, and what is
-/// known of the one alone is held until the other is known.
+/// Reasons for which guards may hold back removals where organic changes alone happen, and for how long by their rules,
+/// in seconds that run as fast as the story (G2, D6). Nodes and slices, and slices and Services, arrive in any order,
+/// and a fact about the one alone is held until the other is known.
 const ORGANIC: [(&str, &[(&str, u32)]); 6] = [
     ("scale-to-zero", &[("empty_confirm", 60)]),
     ("recreate", &[("empty_confirm", 60)]),
@@ -56,25 +56,25 @@ const ORGANIC: [(&str, &[(&str, u32)]); 6] = [
     ("blue-green", &[("no_usable_node", 0)]),
 ];
 
-/// How much longer than its rule says something may be seen held, in seconds: for turns, looks and a slow machine.
+/// Additional time for which something may be shown as held, in seconds: for turns, polls and a slow machine.
 const SLACK: f64 = 5.0;
 
-/// What may wait at once for each Service: its pool, that pool's place in a lane, and a message or two on their way. Pods
-/// change more often than that, so a queue that only grows is longer in the end.
+/// Number of items that may wait at once for each Service: its pool, that pool's place in a lane, and a message or two
+/// in flight. Pods change more often than that, so a queue that only grows is longer in the end.
 const MAX_PER_SERVICE: u64 = 4;
 
-/// How long a story may take on a slow and shared machine before it is given up.
+/// Maximum time of a story on a slow and shared machine.
 const PATIENCE: Duration = Duration::from_secs(1200);
 
-/// How often a story is looked at.
+/// Interval between polls of a story.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What a played story has left.
+/// Results of a played story.
 struct Played {
     status: ExitStatus,
     report: Value,
-    /// What `simulate` said.
-    said: String,
+    /// Output of `simulate`.
+    output: String,
     /// The controller's log, from its start to its end.
     log: String,
 }
@@ -99,7 +99,7 @@ async fn play(name: &str, text: Option<&str>, speed: u32) -> Result<Played, Stri
     let status = ended(&mut child).await?;
     let read = |name: &str| std::fs::read_to_string(file(name)).unwrap_or_default();
     let report = serde_json::from_str(&read("report.json")).unwrap_or_default();
-    Ok(Played { status, report, said: read("simulate.log"), log: read("run/service.log") })
+    Ok(Played { status, report, output: read("simulate.log"), log: read("run/service.log") })
 }
 
 async fn ended(child: &mut Child) -> Result<ExitStatus, String> {
@@ -116,13 +116,13 @@ async fn ended(child: &mut Child) -> Result<ExitStatus, String> {
     }
 }
 
-/// What is wrong with a story that was played, if anything.
-fn judge(name: &str, story: &Story, played: &Played) -> Result<(), String> {
-    let Played { status, report, said, log } = played;
+/// Returns the first defect of a story that was played, if any.
+fn check(name: &str, story: &Story, played: &Played) -> Result<(), String> {
+    let Played { status, report, output, log } = played;
     let end = |text: &str| text.lines().rev().take(4).collect::<Vec<_>>().join(" | ");
     if !status.success() {
-        let (said, log) = (end(said), end(log));
-        return Err(format!("{name}: {status}: {said}\n  {}\n  the log's end: {log}", summary(report)));
+        let (output, log) = (end(output), end(log));
+        return Err(format!("{name}: {status}: {output}\n  {}\n  the log's end: {log}", summary(report)));
     }
     let in_sync = report["converged"] == true && report["wrong_pools"] == 0;
     if !in_sync || report["max_concurrent_puts_per_lb"].as_u64().is_none_or(|most| most > 1) {
@@ -138,7 +138,7 @@ fn judge(name: &str, story: &Story, played: &Played) -> Result<(), String> {
     if report["emptied_pools"] != 0 && !EMPTIED_BY_OTHERS.contains(&name) {
         return Err(format!("{name}: pools lost their last members: {}", summary(report)));
     }
-    judge_guards(name, story, report)?;
+    check_guards(name, story, report)?;
     if story.log_full {
         return Ok(());
     }
@@ -149,11 +149,12 @@ fn judge(name: &str, story: &Story, played: &Played) -> Result<(), String> {
     }
 }
 
-/// What guards have done wrong, if anything: `simulate` sees twice a second what is held, and events tell all the rest.
-fn judge_guards(name: &str, story: &Story, report: &Value) -> Result<(), String> {
-    let told = report["events"][STOPPED].as_u64().unwrap_or(0);
-    if told != u64::from(story.guarded.stopped) {
-        return Err(format!("{name}: {told} events say that removals are stopped: {}", summary(report)));
+/// Returns the first wrong action of guards, if any: `simulate` polls held removals twice a second, and events tell all
+/// the rest.
+fn check_guards(name: &str, story: &Story, report: &Value) -> Result<(), String> {
+    let expected = report["events"][STOPPED].as_u64().unwrap_or(0);
+    if expected != u64::from(story.guarded.stopped) {
+        return Err(format!("{name}: {expected} events say that removals are stopped: {}", summary(report)));
     }
     let Some((_, may)) = ORGANIC.iter().find(|(organic, _)| *organic == name) else { return Ok(()) };
     let speed = report["speed"].as_f64().unwrap_or(1.0);
@@ -166,7 +167,7 @@ fn judge_guards(name: &str, story: &Story, report: &Value) -> Result<(), String>
     Ok(())
 }
 
-/// What a report says in short.
+/// Returns a summary of a report.
 fn summary(report: &Value) -> String {
     let keys = [
         "converged",
@@ -190,10 +191,10 @@ fn summary(report: &Value) -> String {
 }
 
 fn speed_of(name: &str) -> u32 {
-    let asked =
+    let patience =
         std::env::var("STORY_SPEED").ok().map(|speed| speed.parse().expect("STORY_SPEED is a number"));
     let slower = || SLOWER.iter().find(|(slow, _)| *slow == name).map_or(SPEED, |(_, speed)| *speed);
-    asked.unwrap_or_else(slower)
+    patience.unwrap_or_else(slower)
 }
 
 #[test]
@@ -223,7 +224,7 @@ async fn ends_in_sync(name: &str) {
     let name = name.replace('_', "-");
     let story = Story::named(&name).expect("it has this name").expect("it can be read");
     let played = play(&name, None, speed_of(&name)).await.unwrap_or_else(|error| panic!("{name}: {error}"));
-    judge(&name, &story, &played).unwrap_or_else(|error| panic!("{error}"));
+    check(&name, &story, &played).unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Every named story ends with the required pools, without unexpected errors and without waiting work.
@@ -277,7 +278,7 @@ mod z2_stories {
     }
 }
 
-/// What makes `simulate` itself fail is said: one story for each.
+/// A story that makes `simulate` itself fail reports that: one story for each cause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn z2_a_story_that_ends_wrong_or_without_its_error_fails() {
     let world = "services 4\nload-balancers 2\nnodes 6\npods burst\n";
@@ -302,7 +303,7 @@ async fn z2_a_story_that_ends_wrong_or_without_its_error_fails() {
             "settle 30s\nat 0s arm silent-loss 0.000000001\n",
             "`arm silent-loss 0.000000001` had no effect",
         ),
-        ("no error", world, "settle 30s\nexpect log ERROR of no kind\n", "no error in the log says"),
+        ("no error", world, "settle 30s\nexpect log ERROR of no kind\n", "the log lacks the expected error"),
         ("busy", busy, "", "FAILED: the queue depth is still 4."),
         (
             "silent",
@@ -312,15 +313,15 @@ async fn z2_a_story_that_ends_wrong_or_without_its_error_fails() {
         ),
     ];
     let mut playing = JoinSet::new();
-    for (name, world, lines, told) in stories {
+    for (name, world, lines, expected) in stories {
         let text = format!("{world}{lines}");
         playing.spawn(async move {
             let story = Story::read(&text).expect("a story");
             let played = play(name, Some(&text), 1).await.expect("it ends");
-            assert_eq!(played.status.code(), Some(1), "{name}: {}", played.said);
-            let wrong = judge(name, &story, &played).expect_err(name);
-            let verdict = format!("{wrong} {}", played.said);
-            assert!(verdict.contains(told), "{name}: {told:?} is not said: {verdict}");
+            assert_eq!(played.status.code(), Some(1), "{name}: {}", played.output);
+            let wrong = check(name, &story, &played).expect_err(name);
+            let verdict = format!("{wrong} {}", played.output);
+            assert!(verdict.contains(expected), "{name}: {expected:?} is not said: {verdict}");
         });
     }
     playing.join_all().await;

@@ -35,7 +35,7 @@ const VARIABLES: [&str; 8] = [
     "no_proxy",
 ];
 
-/// The API server's port in the bench.
+/// Returns the API server's port in the bench.
 fn port(bench: &Bench) -> &str {
     bench.fakes.kubernetes_url.rsplit(':').next().expect("it has a port")
 }
@@ -49,7 +49,7 @@ fn cluster(bench: &Bench, cluster: &Value) {
     std::fs::write(path, file.to_string()).expect("the folder can be written");
 }
 
-/// A command with these proxy variables and no others.
+/// Returns a command with these proxy variables and no others.
 fn command(bench: &Bench, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Command {
     let mut command = bench.command(name, arguments);
     for name in VARIABLES {
@@ -166,10 +166,11 @@ async fn run_is_ready_through_a_proxy_with_tls_that_it_trusts() {
     // The certificate authority of the cluster is not that of the proxy.
     let environment = [("HTTPS_PROXY", url.as_str()), ("SSL_CERT_FILE", other.as_str())];
     let ended = ended(&bench, "check", &["--within", "20s"], &environment).await;
-    let said = "the system's certificate store or SSL_CERT_FILE must trust the proxy";
+    let expected = "the system's certificate store or SSL_CERT_FILE must trust the proxy";
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(
-        ended.stdout.contains("failed to reach the proxy https://127.0.0.1") && ended.stdout.contains(said)
+        ended.stdout.contains("failed to reach the proxy https://127.0.0.1")
+            && ended.stdout.contains(expected)
     );
     assert!(!format!("{ended:?}").contains("planted-for-proxies"), "{ended:?}");
 }
@@ -222,7 +223,7 @@ async fn a_proxy_that_cannot_be_used_is_named_with_the_remedy() {
     let through = |scheme: &str| json!({ "server": format!("{scheme}://{NAME}:{}", port(&bench)) });
     let named = |url: &str| json!({ "server": bench.fakes.kubernetes_url, "proxy-url": url });
     let field = "proxy-url of the kubeconfig's cluster";
-    for (config, environment, said) in [
+    for (config, environment, expected) in [
         (
             through("https"),
             vec![("HTTPS_PROXY", "ftp://u:hidden@p")],
@@ -248,7 +249,7 @@ async fn a_proxy_that_cannot_be_used_is_named_with_the_remedy() {
             let text = format!("{}{}", ended.stdout, ended.stderr);
             assert_eq!(ended.code, Some(1), "{name}: {text}");
             assert!(
-                text.contains(&said) && text.contains("such as http://proxy.example:3128"),
+                text.contains(&expected) && text.contains("such as http://proxy.example:3128"),
                 "{name}: {text}"
             );
             assert!(!text.contains("hidden"), "{name}: {text}");
@@ -257,7 +258,7 @@ async fn a_proxy_that_cannot_be_used_is_named_with_the_remedy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proxy_that_cannot_be_used_is_no_fault_where_nothing_uses_it() {
+async fn an_unused_broken_proxy_is_no_fault() {
     let bench = Bench::new(1).await;
     cluster(&bench, &json!({ "server": format!("http://{HERE}:{}", port(&bench)) }));
     ready(&bench, &[("HTTPS_PROXY", "ftp://p")]).await;
@@ -269,14 +270,17 @@ async fn a_proxy_that_refuses_is_named_with_the_remedy() {
     let (bench, gateway) = (Bench::new(1).await, Gateway::start(Speaks::HttpWithLogin).await);
     cluster(&bench, &json!({ "server": format!("http://{NAME}:{}", port(&bench)) }));
     let url = format!("http://operator:planted-and-wrong@{}", gateway.address);
-    for (url, said) in [
+    for (url, expected) in [
         (url.as_str(), "refuses the user and password"),
         (&format!("http://{}", gateway.address), "requires a user and password"),
         (DEAD, "failed to reach the proxy http://127.0.0.1:9 (HTTP_PROXY)"),
     ] {
         let ended = ended(&bench, "check", &["--within", "20s"], &[("HTTP_PROXY", url)]).await;
         assert_eq!(ended.code, Some(1), "{ended:?}");
-        assert!(ended.stdout.contains(said) && ended.stdout.contains("HTTP_PROXY"), "{said}: {ended:?}");
+        assert!(
+            ended.stdout.contains(expected) && ended.stdout.contains("HTTP_PROXY"),
+            "{expected}: {ended:?}"
+        );
         assert!(!format!("{ended:?}").contains("planted-and-wrong"), "{ended:?}");
     }
     assert_eq!(gateway.targets(), Vec::<String>::new());
@@ -303,7 +307,7 @@ async fn control_planes_are_reached_through_the_proxy_as_with_grpc() {
     let controller = start(HERE);
     let log = || std::fs::read_to_string(bench.folder.path().join("log")).expect("the log");
     let edge =
-        plane.wait_until(|asked| asked.iter().any(|it| it.names.iter().any(|name| name == "edge"))).await;
+        plane.wait_until(|journal| journal.iter().any(|it| it.names.iter().any(|name| name == "edge"))).await;
     assert!(edge.is_ok(), "{edge:?}: {}", log());
     assert_eq!(gateway.targets(), Vec::<String>::new());
     drop(controller);

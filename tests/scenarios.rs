@@ -40,7 +40,7 @@
 //! apiserver lists empty <kinds>|full              apiserver restart (watches end, and all clients list again)
 //! apiserver down|up              apiserver raw services|endpointslices|nodes <line>
 //! apiserver streaming refused-as-invalid|refused-as-bad-request|refused-by-error-event
-//! person releases|pauses|resumes everything|<pool>                person releases node node-1
+//! operator releases|pauses|resumes everything|<pool>              operator releases node node-1
 //! controller killed|stopped|started               cloud <key of azure.json> <value>, from the next start on
 //!
 //! expect PUT <pool> <members> [down <nodes>] [-> <status>|lost]       the next write of this pool, in which no node
@@ -92,7 +92,7 @@ use tokio::task::JoinSet;
 use stage::Stage;
 use story::{Story, When};
 
-/// How many of the failing stories are played at the same time.
+/// Number of the failing stories that are played at the same time.
 const AT_ONCE: usize = 10;
 
 /// Plays a story; what is wrong with it, if anything.
@@ -136,7 +136,7 @@ fn us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The folder of the stories.
+/// Returns the folder of the stories.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios")
 }
@@ -148,14 +148,14 @@ macro_rules! stories {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                super::goes_as_told(stringify!($name)).await;
+                super::plays(stringify!($name)).await;
             }
         )*
     };
 }
 
 /// Plays the story with this name.
-async fn goes_as_told(name: &str) {
+async fn plays(name: &str) {
     let text = std::fs::read_to_string(folder().join(format!("{name}.txt"))).expect("a story can be read");
     let story = Story::parse(name, &text).unwrap_or_else(|error| panic!("{error}"));
     play(&story).await.unwrap_or_else(|error| panic!("{error}"));
@@ -164,7 +164,7 @@ async fn goes_as_told(name: &str) {
 /// Every story goes as told.
 mod stories {
     stories! {
-        c4_a_dry_run_sets_nothing_down_and_shows_who_leaves
+        c4_a_dry_run_sets_nothing_down_and_shows_leaving_nodes
         c4_a_dry_run_writes_nothing_under_churn
         c4_dry_run
         d1_let_go
@@ -186,7 +186,7 @@ mod stories {
         d5_a_node_that_is_about_to_be_deleted_serves_to_the_end
         d5_nodes_that_are_left_out_are_named
         d6_a_list_that_lacks_nodes_costs_no_member
-        d6_a_person_releases_one_pool
+        d6_the_operator_releases_one_pool
         d6_endpoint_without_node
         d6_expired_by_an_error_event
         d6_garbage_in_the_watch
@@ -195,7 +195,7 @@ mod stories {
         d6_streaming_lists_refused
         d6_streaming_lists_refused_by_an_error_event
         d6_undecodable_objects_are_isolated
-        e1_a_failure_is_told_after_many_updates
+        e1_a_failure_is_posted_after_many_updates
         e2_an_absent_load_balancer_is_no_error
         e2_metrics_of_one_drain
         e2_metrics_of_one_write
@@ -208,11 +208,11 @@ mod stories {
         g3_a_list_counts_only_what_is_in_the_pool
         g3_a_list_that_lacks_most_of_a_pool_is_read_twice
         g3_half_of_a_pool_and_what_a_watch_takes_goes_at_once
-        g4_a_mass_change_is_held_until_a_person_releases_it
+        g4_a_mass_change_is_held_until_released
         g4_a_mass_change_that_is_taken_back_has_not_happened
         g4_few_pools_and_replaced_nodes_are_not_held
         g4_services_that_scale_to_zero_stop_no_removals
-        g6_a_pause_of_everything_holds_downs_and_taints_until_it_ends
+        g6_a_pause_of_everything_holds_downs_and_taints
         g6_a_pause_of_everything_writes_nothing_until_it_ends
         g6_add_only_adds_and_removes_nothing
         g6_add_only_sets_down_as_enforce_does
@@ -224,21 +224,21 @@ mod stories {
         n1_notices_come_in_either_group_of_events_and_as_conditions
         n1_only_notices_that_are_less_than_60_s_overdue_count
         n2_a_member_that_is_down_is_seen_from_its_service
-        n2_a_service_that_is_deleted_while_its_pool_waits_is_no_failure
+        n2_a_deletion_while_the_pool_waits_is_no_failure
         n2_a_single_load_balancer_that_network_interfaces_fill
         n2_a_taint_that_goes_halfway_turns_the_rest_round
         n2_every_load_balancer_family_and_kind_of_pool
-        n2_one_put_has_all_nodes_that_leave_and_the_members_that_are_due
-        n2_what_azure_refuses_for_network_interfaces_is_told_and_tried_again
+        n2_one_put_has_all_leaving_nodes_and_due_members
+        n2_refusals_for_network_interfaces_are_reported_and_retried
         n3_a_404_of_an_admin_write_is_no_failure
         n3_a_parked_pool_delays_no_down
         n3_a_paused_pool_or_service_delays_no_down
         n3_the_window_of_members_delays_no_down
-        n4_a_foreign_down_or_up_is_told_and_left
+        n4_a_foreign_down_or_up_is_reported_and_left
         n4_a_killed_process_leaves_what_its_successor_takes_back
         n4_a_lost_down_is_set_again_and_a_new_entry_is_born_down
-        n4_a_node_made_anew_under_its_name_is_not_down
-        n4_switched_off_ours_come_back_and_then_nothing_is_asked
+        n4_a_recreated_node_is_not_down
+        n4_disabled_our_downs_are_restored_and_calls_end
         n5_half_of_the_nodes_go_down_and_the_others_wait
         q2_change_that_returns_vanishes
         q2_rolling_update_costs_one_put
@@ -257,8 +257,8 @@ mod stories {
         s1_a_node_that_is_deleted_while_it_is_down_costs_no_call
         s1_a_service_with_one_pod_is_cut_off_until_the_pod_moves
         s1_a_throttled_down_is_tried_again_when_the_gate_opens
-        s1_an_eviction_event_taints_its_node_once_and_keeps_foreign_taints
-        s1_pools_that_fail_are_told_on_the_node_while_the_others_go_down
+        s1_an_eviction_event_taints_its_node_once
+        s1_failed_pools_are_reported_on_the_node
         w1_lanes_are_parallel
         w2_a_load_balancer_created_again_loses_no_write
         w2_asynchronous_operation
@@ -277,8 +277,8 @@ mod stories {
         w5_success_that_nobody_can_read
         w6_lock_closes_one_lane
         w6_quota_closes_the_gate
-        x5_what_cannot_be_read_and_what_vanishes_goes_with_fail_on_data_errors
-        x5_what_cannot_be_read_and_what_vanishes_stays_in_use
+        x5_unreadable_and_vanished_slices_go_if_configured
+        x5_unreadable_and_vanished_slices_stay_in_use
     }
 
     #[test]
@@ -299,7 +299,7 @@ async fn play_all(stories: Vec<Story>) -> Vec<(String, Result<(), String>)> {
     for story in stories {
         let places = Arc::clone(&places);
         playing.spawn(async move {
-            let _place = places.acquire_owned().await.expect("it is never closed");
+            let _permit = places.acquire_owned().await.expect("it is never closed");
             let played = play(&story).await;
             (story.name, played)
         });
@@ -311,7 +311,7 @@ async fn play_all(stories: Vec<Story>) -> Vec<(String, Result<(), String>)> {
 
 /// A story that goes wrong, and what is said of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_story_that_does_not_go_as_told_fails() {
+async fn a_story_with_another_outcome_fails() {
     let world = "given patience 2s\ngiven nodes 2\ngiven service web on kubernetes hosted node-1\n";
     let wrong = [
         ("other members", "at 0s slice web hosted node-2\nexpect PUT shop-web node-1", "the next PUT has"),
@@ -320,7 +320,7 @@ async fn a_story_that_does_not_go_as_told_fails() {
         ("too early", "at 0s slice web hosted node-2\nexpect no PUT for 1.5s", "was written at"),
         ("no event", "at 0s slice web hosted node-1\nexpect event Nothing web", "not in time"),
         ("wrong end", "at 0s slice web hosted node-1\nfinally shop-web node-2", "out of sync at the end"),
-        ("no error", "expect log ERROR of no kind", "no error in the log"),
+        ("no error", "expect log ERROR of no kind", "the log lacks the expected error"),
         (
             "lease",
             "at 0s slice web hosted node-2\nexpect PUT shop-web node-2\nexpect shared lease never ours",
@@ -349,15 +349,18 @@ async fn a_story_that_does_not_go_as_told_fails() {
     let stories = wrong.iter().map(|(name, lines, _)| Story::parse(name, &format!("{world}{lines}")));
     let played = play_all(stories.collect::<Result<_, _>>().expect("stories")).await;
     for (name, played) in played {
-        let said =
-            wrong.iter().find(|(known, ..)| *known == name).map(|(_, _, said)| *said).expect("its own name");
+        let expected = wrong
+            .iter()
+            .find(|(known, ..)| *known == name)
+            .map(|(_, _, expected)| *expected)
+            .expect("its own name");
         let error = played.expect_err(&name);
-        assert!(error.contains(said), "{name}: {error}");
+        assert!(error.contains(expected), "{name}: {error}");
     }
 }
 
 /// Plays a story; what was asked of ARM from the first look at a pool on, and what was written.
-async fn asked_of_arm(text: &str) -> (Vec<String>, Vec<String>) {
+async fn requests_to_arm(text: &str) -> (Vec<String>, Vec<String>) {
     let story = Story::parse("the same", text).expect("a story");
     let mut stage = Stage::set_up().await;
     if let Err(error) = scenes(&story, &mut stage).await {
@@ -366,10 +369,10 @@ async fn asked_of_arm(text: &str) -> (Vec<String>, Vec<String>) {
     let log = stage.fakes.log().await;
     // When a term begins, how often load balancers are read hangs on which of two messages comes first.
     let from_first = log.iter().skip_while(|call| call.kind != Kind::PoolGet);
-    let asked = from_first
+    let requests = from_first
         .map(|call| format!("{:?} {:?} {:?} -> {}", call.kind, call.load_balancer, call.pool, call.status));
     let written = stage.puts.iter().map(|put| format!("{} {:?}", put.pool, put.entries));
-    (asked.collect(), written.collect())
+    (requests.collect(), written.collect())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -391,13 +394,13 @@ async fn s1_while_no_node_leaves_the_same_requests_reach_arm() {
                  expect PUT shop-mail node-3\n\
                  expect quiet 5s\n";
     let off = format!("given cloud enableLoadBalancerAdminState false\n{story}");
-    let (on, off) = tokio::join!(asked_of_arm(story), asked_of_arm(&off));
+    let (on, off) = tokio::join!(requests_to_arm(story), requests_to_arm(&off));
     assert_eq!(on, off);
     assert!(on.0.len() > 4 && on.1.len() == 2, "{on:?}");
 }
 
 #[test]
-fn a_line_that_says_nothing_is_refused_with_its_number() {
+fn a_line_without_meaning_is_refused_with_its_number() {
     let error = |text: &str| Story::parse("tale", text).err().unwrap_or_default();
     assert!(error("# words\n\nonce there was").starts_with("tale:3: a line begins with"));
     assert!(error("at noon slice web empty").starts_with("tale:1: \"noon\""));

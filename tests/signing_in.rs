@@ -16,11 +16,11 @@ use simulator::{Fakes, FileOptions, Files, Settings, Size, World};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use self::peer::{Authority, Peer, Seen};
+use self::peer::{Authority, Peer, ReceivedRequest};
 use crate::admin::stage::PROGRAM;
 use crate::support::{PATIENCE, eventually, log_lines};
 
-/// What must never be seen. Each is planted where the real thing would be.
+/// Secrets that must never appear. Each is planted where the real one would be.
 const SECRET: &str = "planted/client+secret";
 const SECRET_ENCODED: &str = "planted%2Fclient%2Bsecret";
 const PASSWORD: &str = "planted-certificate-password";
@@ -36,10 +36,10 @@ const MARKERS: [&str; 8] =
 const FINEST: &str =
     "trace,kube_client=trace,actix_server=trace,typespec_client_core=trace,hyper=trace,rustls=trace";
 
-/// Where the controller says whether it is ready, which it is not while ARM refuses it.
+/// Path of the controller's readiness; it is not ready while ARM refuses it.
 const READY: &str = "/readyz?verbose";
 
-/// What a process may take to end.
+/// Time within which a process must end.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Files, a cluster without Services, and a server that gives tokens and answers as ARM.
@@ -102,7 +102,7 @@ impl Scene {
         std::fs::write(path, value.to_string()).expect("the folder can be written");
     }
 
-    /// The binary with this environment and nothing from the environment of the tests.
+    /// Returns the binary with this environment and nothing from the environment of the tests.
     fn command(&self, name: &str, environment: &[(&str, &str)]) -> Command {
         let mut command = Command::new(PROGRAM);
         command.arg(name).arg("--cloud-config").arg(&self.files.cloud_config);
@@ -171,7 +171,7 @@ impl Scene {
 struct Case {
     keys: fn(&Path) -> Value,
     environment: &'static [(&'static str, &'static str)],
-    asked: fn(&Seen) -> bool,
+    is_expected: fn(&ReceivedRequest) -> bool,
     kind: &'static str,
 }
 
@@ -179,9 +179,9 @@ const CASES: [Case; 4] = [
     Case {
         keys: |_| json!({ "aadClientId": "client", "aadClientSecret": SECRET }),
         environment: &[],
-        asked: |seen| {
-            seen.body.contains(SECRET_ENCODED)
-                && seen.body.contains("scope=https%3A%2F%2Faudience.test%2F.default")
+        is_expected: |request| {
+            request.body.contains(SECRET_ENCODED)
+                && request.body.contains("scope=https%3A%2F%2Faudience.test%2F.default")
         },
         kind: "clientSecret",
     },
@@ -192,22 +192,22 @@ const CASES: [Case; 4] = [
             })
         },
         environment: &[("AZURE_AUTHORITY_HOST", "AZURE/")],
-        asked: |seen| seen.body.contains("client_assertion=eyJ"),
+        is_expected: |request| request.body.contains("client_assertion=eyJ"),
         kind: "clientCertificate",
     },
     Case {
         keys: |_| json!({ "useManagedIdentityExtension": false, "aadClientSecret": SECRET }),
         environment: &[("AZURE_FEDERATED_TOKEN_FILE", "assertion"), ("AZURE_CLIENT_ID", "client")],
-        asked: |seen| seen.body.contains(ASSERTION),
+        is_expected: |request| request.body.contains(ASSERTION),
         kind: "workloadIdentity",
     },
     Case {
         keys: |_| json!({ "useManagedIdentityExtension": true, "userAssignedIdentityID": "user-1" }),
         // What tells the SDK of another metadata service than the virtual machine's.
         environment: &[("IDENTITY_ENDPOINT", "http://127.0.0.1:PORT/msi"), ("IDENTITY_HEADER", HEADER)],
-        asked: |seen| {
-            seen.line.contains("client_id=user-1")
-                && seen.line.contains("resource=https%3A%2F%2Faudience.test")
+        is_expected: |request| {
+            request.line.contains("client_id=user-1")
+                && request.line.contains("resource=https%3A%2F%2Faudience.test")
         },
         kind: "managedIdentity",
     },
@@ -230,11 +230,11 @@ async fn c3_each_identity_gets_a_token_without_showing_a_secret() {
         scene.configure(&(case.keys)(scene.folder.path()));
         let child = scene.start(case.environment).await;
         let asks = if case.kind == "managedIdentity" { &mut scene.near } else { &mut scene.azure };
-        asks.until(case.kind, case.asked).await;
+        asks.until(case.kind, case.is_expected).await;
         scene
             .azure
-            .until(case.kind, |seen| {
-                seen.line.contains("/loadBalancers/") && seen.head.contains(&format!("Bearer {TOKEN}"))
+            .until(case.kind, |request| {
+                request.line.contains("/loadBalancers/") && request.head.contains(&format!("Bearer {TOKEN}"))
             })
             .await;
         eventually("the refusal is logged", PATIENCE, || async {
@@ -259,10 +259,10 @@ async fn c3_a_token_is_renewed_early_with_the_current_account_token() {
     let [_, _, case, _] = &CASES;
     scene.configure(&(case.keys)(scene.folder.path()));
     let child = scene.start(case.environment).await;
-    scene.azure.until("the first token", case.asked).await;
+    scene.azure.until("the first token", case.is_expected).await;
     let renewed = format!("{ASSERTION}-as-the-kubelet-has-renewed-it");
     std::fs::write(scene.path("assertion"), &renewed).expect("the folder can be written");
-    scene.azure.until("the second token", |seen| seen.body.contains(&renewed)).await;
+    scene.azure.until("the second token", |request| request.body.contains(&renewed)).await;
     scene.end(child).await;
     assert!(!scene.logged().contains("no token"), "no call was without one: {}", scene.logged());
 }

@@ -1,5 +1,5 @@
-//! What the tests of the real binary share: real Kubernetes processes, a fake Azure, the controller's process, and
-//! the one function that waits.
+//! Shared support of the tests of the real binary: real Kubernetes processes, a fake Azure, the controller's process,
+//! and the one function that waits.
 
 pub mod azure;
 pub mod browser;
@@ -22,18 +22,19 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// How often a condition is looked at.
+/// Interval between checks of a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long the things of these tests may take on a slow and shared machine. What goes well is over much sooner.
+/// Maximum time of a step of these tests on a slow and shared machine. A successful step is much faster.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A time limit: the goal if `QUIET_MACHINE` is set, because nothing else runs on the machine, and `shared` otherwise.
+/// Returns a time limit: the goal if `QUIET_MACHINE` is set, because nothing else runs on the machine, and `shared`
+/// otherwise.
 pub fn limit(goal: Duration, shared: Duration) -> Duration {
     if std::env::var_os("QUIET_MACHINE").is_some() { goal } else { shared }
 }
 
-/// Looks at real processes until `condition` gives a value, and gives that value.
+/// Checks real processes until `condition` gives a value, and returns that value.
 ///
 /// # Panics
 /// The deadline has passed; the panic says what was seen last.
@@ -45,13 +46,13 @@ where
     loop {
         match condition().await {
             Ok(value) => return value,
-            Err(seen) => assert!(Instant::now() < end, "{what}: not within {deadline:?}; seen last: {seen}"),
+            Err(last) => assert!(Instant::now() < end, "{what}: not within {deadline:?}; seen last: {last}"),
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
-/// The whole lines of a JSON log so far; what is no JSON is kept as text.
+/// Returns the whole lines of a JSON log so far; what is no JSON is kept as text.
 pub fn log_lines(log: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     // A line that is being written at this moment has no end yet.
@@ -60,7 +61,7 @@ pub fn log_lines(log: &Path) -> Vec<Value> {
 }
 
 /// Writes a line to the standard error of the process, past the test harness, so that it is seen in any case.
-pub fn tell(line: &str) {
+pub fn log_line(line: &str) {
     // A failure of that cannot be reported.
     drop(std::io::stderr().write_all(format!("{line}\n").as_bytes()));
 }

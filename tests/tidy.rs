@@ -16,7 +16,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every file of the workspace with one of these endings, by its path from the root.
+/// Returns every file of the workspace with one of these endings, by its path from the root.
 pub fn files(endings: &[&str]) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root()];
@@ -37,12 +37,12 @@ pub fn files(endings: &[&str]) -> BTreeMap<String, String> {
     found
 }
 
-/// Whether a file holds nothing but tests.
+/// Returns whether a file holds nothing but tests.
 pub fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part == "tests") || path.ends_with("/tests.rs")
 }
 
-/// A source file up to its unit tests. Those in a file of their own are named anywhere, and end nothing.
+/// Returns a source file up to its unit tests. Those in a file of their own are named anywhere, and end nothing.
 pub fn before_tests(text: &str) -> &str {
     const MODULE: &str = "\n#[cfg(test)]\nmod ";
     let opens = |at: &usize| text[at + MODULE.len()..].lines().next().is_some_and(|line| line.ends_with('{'));
@@ -104,8 +104,8 @@ fn output_is_escaped_in_one_place() {
     for (path, text) in files(&[".rs"]) {
         let is_ours =
             path.starts_with("src/") || path.starts_with("actors/") || path.starts_with("config/src/");
-        for (way, place) in ways {
-            if is_ours && !is_test(&path) && path != place && before_tests(&text).contains(way) {
+        for (way, folder) in ways {
+            if is_ours && !is_test(&path) && path != folder && before_tests(&text).contains(way) {
                 offences.push(format!("{path}: {way}"));
             }
         }
@@ -123,12 +123,12 @@ fn only_the_conformance_suite_sends_raw_requests() {
     let places = ["actors/arm/src/", "tests/e2e/src/"];
     let named = files(&[".rs"]).into_iter().filter(|(_, text)| text.contains(&word)).map(|(path, _)| path);
     let (allowed, offences): (Vec<String>, Vec<String>) =
-        named.partition(|path| places.iter().any(|place| path.starts_with(place)));
+        named.partition(|path| places.iter().any(|folder| path.starts_with(folder)));
     assert!(!allowed.is_empty(), "no file names {word}: this test looks for the wrong name");
     fail_if_any("the product has no raw client", &offences);
 }
 
-/// Whether a line has a word by itself, not as a part of a longer name.
+/// Returns whether a line has a word by itself, not as a part of a longer name.
 fn mentions(line: &str, word: &str) -> bool {
     let named = |end: Option<char>, letter: Option<char>| {
         let of_a_name = |c: char| c.is_alphanumeric() || c == '_';
@@ -196,7 +196,7 @@ fn worlds_are_played_by_optimised_machines() {
     fail_if_any("a crate of the core that .config/worlds.toml does not optimise", &missing);
 }
 
-/// The names in one section of a manifest.
+/// Returns the names in one section of a manifest.
 fn section(manifest: &str, head: &str) -> Vec<String> {
     let lines = manifest.lines().skip_while(|line| line.trim() != head).skip(1);
     lines
@@ -207,7 +207,7 @@ fn section(manifest: &str, head: &str) -> Vec<String> {
 }
 
 #[test]
-fn files_are_small_or_say_why_not() {
+fn files_are_small_or_have_a_reason() {
     let mut offences = Vec::new();
     for (path, text) in files(&[".rs"]) {
         let lines = before_tests(&text).lines().map(str::trim);
@@ -235,7 +235,7 @@ fn files_are_named_for_what_they_own() {
 }
 
 #[test]
-fn every_module_says_what_it_owns() {
+fn every_module_has_a_description() {
     let offences: Vec<String> = files(&[".rs"])
         .into_iter()
         .filter(|(_, text)| !text.starts_with("//!"))

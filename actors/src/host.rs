@@ -105,7 +105,7 @@ fn log_set_back(lease: &NamespacedName, SetBack { known, read }: &SetBack) {
 
 /// Logs the text of an event that is not created (E1).
 fn log_dropped(dropped: Dropped) {
-    let Dropped { subject, severity, reason, message, why: cause } = dropped;
+    let Dropped { subject, severity, reason, message, cause } = dropped;
     let about = match &subject {
         Subject::Service(service) => format!("Service {}", service.key),
         Subject::Node { name, .. } => format!("Node {name}"),

@@ -128,7 +128,7 @@ impl Handler<Deliver> for Pools {
                 | Delivery::Leader(_)
                 | Delivery::Pauses(_)
                 | Delivery::Events(_)
-                | Delivery::Board(_)
+                | Delivery::Snapshot(_)
                 | Delivery::XdsSource(_)
                 | Delivery::Xds(_)
                 | Delivery::Arm(_)

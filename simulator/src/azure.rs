@@ -13,30 +13,30 @@ use crate::story::Reach;
 use crate::truth::{self, States, Wanted, WrongEntry};
 use crate::wire::Wire;
 
-/// How requests of another client call themselves.
+/// User agent of requests of another client.
 pub(crate) const FOREIGN_AGENT: &str = "kubernetes-cloudprovider";
 
 /// The state of the simulated Azure.
 pub struct Azure {
     /// The model. Writes that go past [`Azure::handle`] and [`Azure::foreign_put`] are not seen by the convergence tracker.
     pub model: ArmModel,
-    /// What the pools must hold, and since when they do.
+    /// Required members of the pools, and since when they are required.
     pub convergence: ConvergenceTracker,
-    /// For how long pools had no serving member.
+    /// Time for which pools had no serving member.
     pub outages: Outages,
     /// The writes of each load balancer.
     pub lanes: Lanes,
-    /// Which entries are Down, and who has set them so.
+    /// The entries that are Down, and the clients that have set them so.
     pub(crate) downs: Downs,
     /// While set, every connection is cut.
     pub down: bool,
-    /// What its listener records, and who decides about requests before the model does.
+    /// The requests that its listener records, and the hook that decides about requests before the model does.
     pub wire: Wire,
     /// Requests that met that.
     pub(crate) cut: u64,
-    /// How many seconds its wall clock is ahead of ours.
+    /// Seconds by which its wall clock is ahead of ours.
     pub(crate) ahead_s: i64,
-    /// What had been done before each thing that happened in the story.
+    /// Counts of the models at the time of each act of the story.
     pub(crate) reach: Reach,
     /// The last pool written on each load balancer, while its content may still be taken back.
     unsettled: BTreeMap<String, PoolName>,
@@ -81,7 +81,7 @@ impl Azure {
         self.downs.sent_if(put, taken);
         if !matches!(request.method, Method::Get | Method::Head) {
             let answered_us = now_us.saturating_add(latency_us);
-            self.note(request, status, now_us, answered_us);
+            self.record(request, status, now_us, answered_us);
             match pool_of(&request.path_and_query) {
                 Some(pool) => {
                     if taken {
@@ -89,22 +89,22 @@ impl Azure {
                     }
                     self.written(pool, answered_us);
                 }
-                None => self.look_at_all(answered_us),
+                None => self.observe_all(answered_us),
             }
         }
         reply
     }
 
-    /// What a request asks for, if it is a PUT of the service that changes admin states.
+    /// Returns the changes of admin states that a request asks for, if it is a PUT of the service with any.
     fn admin_put(&self, request: &Request, now_us: u64) -> Option<AdminPut> {
         if request.method != Method::Put || is_foreign(request) {
             return None;
         }
-        self.downs.asked(pool_of(&request.path_and_query)?, &request.body, now_us)
+        self.downs.admin_put(pool_of(&request.path_and_query)?, &request.body, now_us)
     }
 
     /// Keeps a write of a load balancer on its lane.
-    fn note(&mut self, request: &Request, status: u16, started_us: u64, answered_us: u64) {
+    fn record(&mut self, request: &Request, status: u16, started_us: u64, answered_us: u64) {
         let Some(load_balancer) = balancer_of(&request.path_and_query) else { return };
         let pool = pool_of(&request.path_and_query);
         let runs = self.model.is_updating(&load_balancer);
@@ -121,24 +121,24 @@ impl Azure {
         self.lanes.wrote(write, runs);
     }
 
-    /// Tells the convergence tracker what pools want since `changed_us`.
+    /// Sets the required members of pools since `changed_us` in the convergence tracker.
     pub(crate) fn want(&mut self, wanted: Vec<(PoolName, Wanted)>, changed_us: u64) {
         for (pool, wanted) in wanted {
             let members = truth::members(&self.model, &pool.load_balancer, &pool.pool);
-            self.outages.look(&self.model, &pool, &wanted.required, changed_us);
+            self.outages.observe(&self.model, &pool, &wanted.required, changed_us);
             self.convergence.want(pool, wanted, &members, changed_us);
         }
     }
 
-    /// Looks at every pool, after something that may have changed any of them.
-    pub(crate) fn look_at_all(&mut self, at_us: u64) {
+    /// Observes every pool, after an act that may have changed any of them.
+    pub(crate) fn observe_all(&mut self, at_us: u64) {
         let pools: BTreeSet<PoolName> = self.convergence.names().chain(self.downs.names()).cloned().collect();
         for pool in pools {
             self.observe(&pool, at_us);
         }
     }
 
-    /// A write of another client; answers with its status.
+    /// Returns a write of another client; answers with its status.
     pub fn foreign_put(
         &mut self,
         load_balancer: &str,
@@ -172,11 +172,11 @@ impl Azure {
         let of = |lb| model.pools(lb).map(move |pool| PoolName::new(lb, pool));
         let pools: Vec<PoolName> = model.load_balancers().flat_map(of).collect();
         for pool in pools {
-            self.downs.look(&self.model, &pool, 0);
+            self.downs.observe(&self.model, &pool, 0);
         }
     }
 
-    /// The entries whose admin states are not as they must be by the taints of the nodes.
+    /// Returns the entries whose admin states are not as they must be by the taints of the nodes.
     #[must_use]
     pub fn wrong_entries(&self, states: &States) -> Vec<WrongEntry> {
         truth::wrong_entries(&self.model, states, &self.downs)
@@ -193,9 +193,9 @@ impl Azure {
     fn observe(&mut self, pool: &PoolName, at_us: u64) {
         let members = truth::members(&self.model, &pool.load_balancer, &pool.pool);
         self.convergence.observe(pool, &members, at_us);
-        self.downs.look(&self.model, pool, at_us);
+        self.downs.observe(&self.model, pool, at_us);
         if let Some(required) = self.convergence.required(pool) {
-            self.outages.look(&self.model, pool, required, at_us);
+            self.outages.observe(&self.model, pool, required, at_us);
         }
     }
 }
@@ -211,7 +211,7 @@ impl Model for Azure {
 
     fn tick(&mut self, now_us: u64) {
         self.model.tick(now_us);
-        self.lanes.settle(now_us, |lb| self.model.is_updating(lb));
+        self.lanes.finish(now_us, |lb| self.model.is_updating(lb));
         let settled: Vec<String> =
             self.unsettled.keys().filter(|lb| !self.model.is_updating(lb)).cloned().collect();
         for load_balancer in settled {
@@ -222,13 +222,13 @@ impl Model for Azure {
     }
 }
 
-/// Whether the cloud-controller-manager sent a request, or another client under its name.
+/// Returns whether the cloud-controller-manager sent a request, or another client under its name.
 fn is_foreign(request: &Request) -> bool {
     let agent = request.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("user-agent"));
     agent.is_some_and(|(_, agent)| agent.starts_with(FOREIGN_AGENT))
 }
 
-/// What a status says of a write; 0 stands for a lost answer.
+/// Returns the fate of a write by its status; 0 stands for a lost answer.
 fn fate_of(status: u16) -> Fate {
     match status {
         0 => Fate::Lost,
@@ -237,14 +237,14 @@ fn fate_of(status: u16) -> Fate {
     }
 }
 
-/// The load balancer that a path names, as a whole or by something below it.
+/// Returns the load balancer that a path names, as a whole or by something below it.
 fn balancer_of(path_and_query: &str) -> Option<String> {
     let path = path_and_query.split('?').next()?;
     let mut words = path.split('/').skip_while(|word| !word.eq_ignore_ascii_case("loadBalancers"));
     words.nth(1).map(str::to_lowercase)
 }
 
-/// The pool that a path names: `…/loadBalancers/<name>/backendAddressPools/<pool>`.
+/// Returns the pool that a path names: `…/loadBalancers/<name>/backendAddressPools/<pool>`.
 pub(crate) fn pool_of(path_and_query: &str) -> Option<PoolName> {
     let path = path_and_query.split('?').next()?;
     let mut last = path.rsplit('/');

@@ -1,24 +1,24 @@
-//! What happens to the pods of a world, and when. The n-th change follows from the seed alone.
+//! The changes of the pods of a world, and their times. The n-th change follows from the seed alone.
 
 use std::collections::BTreeMap;
 
 use crate::random::Random;
 use crate::world::{Phase, Pod, World};
 
-/// Of a hundred changes, how many carry a rollout on that has begun.
+/// Percentage of changes that continue a rollout that has begun.
 const CARRIED_ON: usize = 66;
-/// Of a hundred new rollouts, how many replace a pod; the others scale up or down in equal parts.
+/// Percentage of new rollouts that replace a pod; the others scale up or down in equal parts.
 const REPLACING: usize = 70;
-/// How often each Service changes in a burst.
+/// Number of times each Service changes in a burst.
 const BURST_CHANGES: u64 = 5;
-/// How often a Service changes while one of its pods is replaced.
+/// Number of times a Service changes while one of its pods is replaced.
 const STEPS_PER_POD: u64 = 3;
-/// How often a Service changes while all of its pods are replaced at once.
+/// Number of times a Service changes while all of its pods are replaced at once.
 const STEPS_OF_ALL: u64 = 4;
-/// How long a burst takes, in microseconds.
+/// Duration of a burst, in microseconds.
 const BURST_US: u64 = 1_000_000;
 
-/// How pods change.
+/// Pattern of changes of pods.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pattern {
     /// Rolling updates and scaling, one slice write at a time, evenly.
@@ -62,7 +62,7 @@ impl Pattern {
         }
     }
 
-    /// The same changes in one `speed`-th of the time.
+    /// Returns the same changes in one `speed`-th of the time.
     #[must_use]
     pub fn faster(self, speed: u32) -> Self {
         let divided = |us: u64| us / u64::from(speed.max(1));
@@ -88,9 +88,9 @@ pub struct Churn {
     random: Random,
     made: u64,
     rolling: Vec<usize>,
-    /// Of a rollout: when which Service takes which of its steps, in the order of time.
+    /// The steps of a rollout with their Services, in the order of time.
     steps: Vec<(u64, usize, u64)>,
-    /// How many pods a Service has had that has none for the moment.
+    /// Number of pods of each Service that has none for the moment.
     coming: BTreeMap<usize, usize>,
 }
 
@@ -104,7 +104,7 @@ pub struct Change {
 }
 
 impl Churn {
-    /// The changes of this pattern and seed.
+    /// Returns the changes of this pattern and seed.
     #[must_use]
     pub fn new(pattern: Pattern, seed: u64) -> Self {
         // Not the stream that planned the world.
@@ -118,7 +118,7 @@ impl Churn {
         }
     }
 
-    /// The same, fit for a world; a rollout makes no change before that.
+    /// Returns the same, fit for a world; a rollout makes no change before that.
     #[must_use]
     pub fn planned(mut self, world: &World) -> Self {
         match self.pattern {
@@ -149,7 +149,7 @@ impl Churn {
         self
     }
 
-    /// How many changes there will be in a world.
+    /// Returns the number of changes that a world will have.
     #[must_use]
     pub fn total(&self, world: &World) -> u64 {
         let services = world.services().len() as u64;
@@ -162,13 +162,13 @@ impl Churn {
         }
     }
 
-    /// How many have been made.
+    /// Returns the number of changes so far.
     #[must_use]
     pub fn made(&self) -> u64 {
         self.made
     }
 
-    /// When the next change is due, in microseconds since the first could be; `None` when all are made.
+    /// Time at which the next change is due, in microseconds since the first could be; `None` when all are made.
     #[must_use]
     pub fn next_due_us(&self, world: &World) -> Option<u64> {
         let total = self.total(world);
@@ -205,7 +205,7 @@ impl Churn {
         self.steps.get(usize::try_from(self.made).ok()?).copied()
     }
 
-    /// The next step of a rolling restart; the pods that have been there longest are replaced first.
+    /// Returns the next step of a rolling restart; the pods that have been there longest are replaced first.
     fn restart(&mut self, world: &mut World) -> Option<Change> {
         let (_, service, _) = self.next_step()?;
         if let Some(slice) = world.service_mut(service).advance() {
@@ -222,7 +222,8 @@ impl Churn {
         Some(Change { service, slice })
     }
 
-    /// The next change of a Service whose pods are all replaced; the first of a step does it, the others only tell of it.
+    /// Returns the next change of a Service whose pods are all replaced; the first of a step does it, the others only
+    /// tell of it.
     fn recreate(&mut self, world: &mut World) -> Option<Change> {
         let (_, service, change) = self.next_step()?;
         let slices = world.services()[service].slices as u64;

@@ -10,7 +10,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that shows 0 at the moment of the call.
+    /// Returns a clock that shows 0 at the moment of the call.
     #[must_use]
     pub fn start() -> Self {
         Self { start: Instant::now(), wall_start: jiff::Timestamp::now() }
@@ -22,13 +22,13 @@ impl Clock {
         u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// The moment `at_us` on tokio's clock, for timers.
+    /// Returns the moment `at_us` on tokio's clock, for timers.
     #[must_use]
     pub fn instant(&self, at_us: u64) -> Instant {
         self.start + std::time::Duration::from_micros(at_us)
     }
 
-    /// The same clock with another wall time: so many seconds ahead of this one.
+    /// Returns the same clock with another wall time: so many seconds ahead of this one.
     #[must_use]
     pub(crate) fn ahead(mut self, seconds: i64) -> Self {
         let shifted = self.wall_start.checked_add(jiff::SignedDuration::from_secs(seconds));
@@ -36,7 +36,7 @@ impl Clock {
         self
     }
 
-    /// The wall time of `at_us` as HTTP writes it into headers.
+    /// Returns the wall time of `at_us` as HTTP writes it into headers.
     pub(crate) fn http_date(&self, at_us: u64) -> String {
         let span = jiff::SignedDuration::from_micros(i64::try_from(at_us).unwrap_or(i64::MAX));
         let time = self.wall_start.checked_add(span).unwrap_or(jiff::Timestamp::MAX);
@@ -50,7 +50,7 @@ impl Clock {
         u64::try_from(self.wall_start.as_second()).unwrap_or(0)
     }
 
-    /// The wall time of `at_us` as Kubernetes writes it into annotations (RFC 3339, UTC).
+    /// Returns the wall time of `at_us` as Kubernetes writes it into annotations (RFC 3339, UTC).
     #[must_use]
     pub fn rfc3339(&self, at_us: u64) -> String {
         let span = jiff::SignedDuration::from_micros(i64::try_from(at_us).unwrap_or(i64::MAX));

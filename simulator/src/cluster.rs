@@ -17,22 +17,22 @@ const LEASE: [&str; 2] = ["kube-system", "aks-managed-resource-locker"];
 pub struct Cluster {
     /// The model; scenarios write through its direct API.
     pub model: KubeModel,
-    /// Who held the shared Lease.
+    /// Holders of the shared Lease.
     pub holds: Holds,
     /// The resourceVersion of the backup that a scenario has made.
     pub(crate) backup: Option<u64>,
     /// The objects of nodes that a scenario has deleted and means to bring back.
     pub(crate) hidden_nodes: Vec<Value>,
-    /// How many seconds its wall clock is ahead of ours.
+    /// Seconds by which its wall clock is ahead of ours.
     pub(crate) ahead_s: i64,
-    /// Which nodes leave service.
+    /// Nodes that leave service.
     pub(crate) signals: Signals,
     /// The nodes whose machines a scenario has stopped.
     pub(crate) stopped: BTreeSet<String>,
 }
 
 impl Cluster {
-    /// The cluster as this model has it.
+    /// Returns the cluster as this model has it.
     #[must_use]
     pub fn new(model: KubeModel) -> Self {
         Self {
@@ -50,21 +50,21 @@ impl Cluster {
     pub fn handle(&mut self, request: &Request, now_us: u64) -> Reply {
         let reply = self.model.handle(request, now_us);
         if request.method != "GET" && request.path_and_query.contains("/leases") {
-            self.note_holder(now_us);
+            self.record_holder(now_us);
         }
         if request.method != "GET"
             && let Some(node) = node_of(&request.path_and_query)
         {
-            self.signals.look_at(&self.model, node, now_us);
+            self.signals.observe(&self.model, node, now_us);
         }
         reply
     }
 
-    /// Looks at the shared Lease after something that went past [`Cluster::handle`].
-    pub(crate) fn note_holder(&mut self, now_us: u64) {
+    /// Observes the shared Lease after a change that went past [`Cluster::handle`].
+    pub(crate) fn record_holder(&mut self, now_us: u64) {
         let [namespace, name] = LEASE;
         let lease = self.model.get(Resource::Leases, namespace, name).unwrap_or_default();
-        self.holds.note(lease["spec"]["holderIdentity"].as_str().unwrap_or_default(), now_us);
+        self.holds.record(lease["spec"]["holderIdentity"].as_str().unwrap_or_default(), now_us);
     }
 }
 

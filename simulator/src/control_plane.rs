@@ -39,16 +39,16 @@ use crate::clock::Clock;
 use crate::owner::Owner;
 pub use envoy_types::pb::envoy::config::core::v3::HealthStatus;
 pub use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
-pub use journal::{Asked, Client, NeverCame, Refusal, Streams};
+pub use journal::{Client, NeverCame, RecordedRequest, Refusal, Streams};
 use plane::Plane;
 use port::Port;
 pub use resources::{Bad, Endpoint, Kind, Locality, cluster, endpoints, packed};
 pub use stream_behaviour::{Ending, StreamBehaviour};
 pub use tls::Identity;
 
-/// How long [`ControlPlane::wait_until`] and its like wait.
+/// Time for which [`ControlPlane::wait_until`] and its like wait.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How many bytes a connection in memory holds in each direction.
+/// Number of bytes that a connection in memory holds in each direction.
 const PIPE: usize = 1 << 16;
 
 /// The handle of a running control plane; the listener and all streams end with the last clone of it.
@@ -57,7 +57,7 @@ pub struct ControlPlane {
     host: Arc<Host>,
 }
 
-/// What all clones of a handle share.
+/// The state that all clones of a handle share.
 struct Host {
     plane: Owner<Plane>,
     port: Port,
@@ -66,7 +66,7 @@ struct Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        self.plane.tell(|plane, _| plane.close());
+        self.plane.send(|plane, _| plane.close());
     }
 }
 
@@ -102,7 +102,7 @@ impl ControlPlane {
         self.host.plane.ask(move |plane, _| plane.listen(tokio::spawn(accepting))).await;
     }
 
-    /// Where it listens, and will again after [`ControlPlane::restart`].
+    /// Returns the address at which the control plane listens, also after [`ControlPlane::restart`].
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.host.port.address
@@ -145,7 +145,7 @@ impl ControlPlane {
     }
 }
 
-/// What it says: resources and errors. Each change is pushed at once to the streams that have subscribed to its name.
+/// The served resources and errors. Each change is pushed at once to the streams that have subscribed to its name.
 impl ControlPlane {
     /// Configures a resource, in place of an earlier one or an error.
     pub async fn set(&self, kind: Kind, name: &str, resource: Any) {
@@ -169,7 +169,7 @@ impl ControlPlane {
         self.change(kind, move |plane| plane.catalogue.remove(kind, &name)).await;
     }
 
-    /// Says in `resource_errors` that a resource is not available (TP3), in place of the resource, once per stream.
+    /// Reports in `resource_errors` that a resource is not available (TP3), in place of the resource, once per stream.
     pub async fn fail(&self, kind: Kind, name: &str, code: Code, message: &str) {
         let (name, refusal) = (name.to_owned(), Refusal { code, message: message.to_owned() });
         self.change(kind, move |plane| plane.catalogue.fail(kind, name, refusal)).await;
@@ -197,7 +197,7 @@ impl ControlPlane {
     }
 }
 
-/// How it says it: manners that last, and single misdeeds.
+/// The behaviour of streams: lasting behaviour, and single faults.
 impl ControlPlane {
     /// Deals with streams in this manner from now on. What a silent one owes is sent when it answers again.
     pub async fn behave(&self, behaviour: StreamBehaviour) {
@@ -214,7 +214,7 @@ impl ControlPlane {
         self.host.plane.ask(move |plane, _| plane.repeats = repeats).await;
     }
 
-    /// Whether each ACK is answered at once with the accepted resources under a new nonce.
+    /// Sets whether each ACK is answered at once with the accepted resources under a new nonce.
     pub async fn repeat_on_ack(&self, repeats: bool) {
         self.host.plane.ask(move |plane, _| plane.repeats_accepted = repeats).await;
     }
@@ -253,34 +253,37 @@ impl ControlPlane {
     }
 }
 
-/// What it heard.
+/// The recorded requests.
 impl ControlPlane {
-    /// The time on the clock of the journal, in microseconds since it was first started.
+    /// Returns the time on the clock of the journal, in microseconds since it was first started.
     pub async fn now_us(&self) -> u64 {
         self.host.plane.ask(|_, now_us| now_us).await
     }
 
-    /// All requests so far, over restarts too, oldest first.
-    pub async fn journal(&self) -> Vec<Asked> {
+    /// Returns all requests so far, over restarts too, oldest first.
+    pub async fn journal(&self) -> Vec<RecordedRequest> {
         self.host.plane.ask(|plane, _| plane.journal.clone()).await
     }
 
-    /// How many requests of a kind came so far.
+    /// Returns the number of requests of a kind so far.
     pub async fn requests(&self, kind: Kind) -> usize {
-        let of_kind = move |asked: &&Asked| asked.kind() == Some(kind);
+        let of_kind = move |request: &&RecordedRequest| request.kind() == Some(kind);
         self.host.plane.ask(move |plane, _| plane.journal.iter().filter(of_kind).count()).await
     }
 
-    /// What is known of connections and streams.
+    /// Returns the counts of connections and streams.
     pub async fn streams(&self) -> Streams {
-        self.host.plane.ask(|plane, _| plane.seen()).await
+        self.host.plane.ask(|plane, _| plane.stream_counts()).await
     }
 
     /// Waits until the journal is as asked, and gives it; never longer than 20 s.
     ///
     /// # Errors
     /// It never was; the error tells the journal in words.
-    pub async fn wait_until(&self, awaited: impl Fn(&[Asked]) -> bool) -> Result<Vec<Asked>, NeverCame> {
+    pub async fn wait_until(
+        &self,
+        awaited: impl Fn(&[RecordedRequest]) -> bool,
+    ) -> Result<Vec<RecordedRequest>, NeverCame> {
         self.wait(async || {
             let journal = self.journal().await;
             awaited(&journal).then_some(journal)
@@ -300,12 +303,12 @@ impl ControlPlane {
         .await
     }
 
-    async fn wait<T>(&self, look: impl AsyncFn() -> Option<T>) -> Result<T, NeverCame> {
+    async fn wait<T>(&self, probe: impl AsyncFn() -> Option<T>) -> Result<T, NeverCame> {
         let mut moved = self.host.plane.revision();
         let came = async {
             loop {
                 moved.mark_unchanged();
-                if let Some(found) = look().await {
+                if let Some(found) = probe().await {
                     return found;
                 }
                 moved.changed().await.expect("the owner lives as long as its handle");

@@ -15,26 +15,26 @@ pub struct PoolName {
 }
 
 impl PoolName {
-    /// The pool of these names (case-insensitive).
+    /// Returns the pool of these names (case-insensitive).
     #[must_use]
     pub fn new(load_balancer: &str, pool: &str) -> Self {
         Self { load_balancer: load_balancer.to_lowercase(), pool: pool.to_lowercase() }
     }
 }
 
-/// What is wanted of each pool since when, and how long it took.
+/// Required members of each pool since when, and the times until pools had them.
 #[derive(Clone, Debug, Default)]
 pub struct ConvergenceTracker {
     pools: BTreeMap<PoolName, Entry>,
     out_of_sync: usize,
     first_change_us: Option<u64>,
     all_converged_since_us: Option<u64>,
-    /// When members came, and how long they had been waited for.
+    /// Time at which members came, and how long they had been waited for.
     waits: Vec<(u64, u64)>,
     moves: u64,
     history: Vec<(u64, usize)>,
     emptied: usize,
-    /// How long members stayed that no Service wants any more.
+    /// Time for which members stayed that no Service wants any more.
     removals_us: Vec<u64>,
 }
 
@@ -42,22 +42,22 @@ pub struct ConvergenceTracker {
 struct Entry {
     wanted: Wanted,
     converged: bool,
-    /// When it last got in sync.
+    /// Time at which it last got in sync.
     converged_since_us: u64,
-    /// When the changes were made whose new members are not all there yet.
+    /// Time at which the changes were made whose new members are not all there yet.
     waiting: Vec<u64>,
-    /// Whether it held no member when it was last seen.
+    /// True if it held no member when it was last seen.
     empty: bool,
-    /// Whether it held all required members when it was last seen.
+    /// True if it held all required members when it was last seen.
     held: bool,
     /// The members that it held then and may not hold.
     surplus: BTreeSet<IpAddr>,
-    /// Since when those of them that were wanted before are not.
+    /// Time since which those of them that were wanted before are not.
     leaving: BTreeMap<IpAddr, u64>,
 }
 
 impl Entry {
-    /// Whether the pool is in sync: it holds all required members, and other members only as long as
+    /// Returns whether the pool is in sync: it holds all required members, and other members only as long as
     /// `members.removalDelay` keeps those that were wanted before.
     fn is_in_sync(&self, now_us: u64, removal_delay_us: u64) -> bool {
         let may_stay = |ip: &IpAddr| {
@@ -68,7 +68,7 @@ impl Entry {
     }
 }
 
-/// How many pools are in sync at one moment.
+/// Number of pools in sync at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InSync {
     /// Pools that are in sync.
@@ -81,7 +81,7 @@ pub struct InSync {
 const MAX_HISTORY: usize = 200_000;
 
 impl ConvergenceTracker {
-    /// Notes that a pool wants something else since `changed_us`; `members` is what it holds.
+    /// Sets other requirements of a pool since `changed_us`; `members` are its present members.
     ///
     /// A change is waited for when it requires a member that the pool has not got.
     pub fn want(&mut self, pool: PoolName, wanted: Wanted, members: &BTreeSet<IpAddr>, changed_us: u64) {
@@ -101,7 +101,7 @@ impl ConvergenceTracker {
         self.observe(&pool, members, changed_us);
     }
 
-    /// Notes what a pool is there to begin with; that is not waited for.
+    /// Sets the initial members of a pool; these are not waited for.
     pub fn begin(&mut self, pool: PoolName, wanted: Wanted, members: &BTreeSet<IpAddr>) {
         self.out_of_sync += 1;
         let entry = Entry { wanted, ..Entry::default() };
@@ -111,7 +111,7 @@ impl ConvergenceTracker {
         self.observe(&pool, members, 0);
     }
 
-    /// Notes what a pool holds at `at_us`. An unknown pool is ignored.
+    /// Records the members of a pool at `at_us`. An unknown pool is ignored.
     pub fn observe(&mut self, pool: &PoolName, members: &BTreeSet<IpAddr>, at_us: u64) {
         let Some(entry) = self.pools.get_mut(pool) else { return };
         entry.held = entry.wanted.is_held_by(members);
@@ -161,12 +161,12 @@ impl ConvergenceTracker {
         }
     }
 
-    /// What a pool must hold; nothing of an unknown one.
+    /// Returns the required members of a pool; `None` for an unknown one.
     pub(crate) fn required(&self, pool: &PoolName) -> Option<&BTreeSet<IpAddr>> {
         self.pools.get(pool).map(|entry| &entry.wanted.required)
     }
 
-    /// How many pools are known.
+    /// Returns the number of known pools.
     #[must_use]
     pub fn pools(&self) -> usize {
         self.pools.len()
@@ -177,13 +177,13 @@ impl ConvergenceTracker {
         self.pools.keys()
     }
 
-    /// How many of them are out of sync.
+    /// Returns the number of pools that are out of sync.
     #[must_use]
     pub fn out_of_sync(&self) -> usize {
         self.out_of_sync
     }
 
-    /// How many pools are in sync now.
+    /// Returns the number of pools in sync now.
     #[must_use]
     pub fn in_sync(&self, now_us: u64, removal_delay_us: u64) -> InSync {
         let in_sync = self.pools.values().filter(|entry| entry.is_in_sync(now_us, removal_delay_us));
@@ -199,25 +199,25 @@ impl ConvergenceTracker {
         self.moves
     }
 
-    /// How often a pool lost its last member while its Service required some.
+    /// Returns the number of times a pool lost its last member while its Service required some.
     #[must_use]
     pub fn emptied(&self) -> usize {
         self.emptied
     }
 
-    /// How many pools were out of sync from each moment on, in microseconds; nearly in the order of time.
+    /// Returns the number of pools out out of sync from each moment on, in microseconds; nearly in the order of time.
     #[must_use]
     pub fn history(&self) -> &[(u64, usize)] {
         &self.history
     }
 
-    /// When each change that was waited for found its members, and how long it had waited, in microseconds.
+    /// Time at which each change that was waited for found its members, and how long it had waited, in microseconds.
     #[must_use]
     pub fn arrivals_us(&self) -> &[(u64, u64)] {
         &self.waits
     }
 
-    /// Since when all pools are in sync, if they are; up to one answer's latency ahead of the clock.
+    /// Time since which all pools are in sync, if they are; up to one answer's latency ahead of the clock.
     #[must_use]
     pub fn all_converged_since_us(&self) -> Option<u64> {
         self.all_converged_since_us
@@ -243,7 +243,8 @@ impl ConvergenceTracker {
         all
     }
 
-    /// How long each change waited for its members, in microseconds, sorted; without those that still wait.
+    /// Returns the time for which each change waited for its members, in microseconds, sorted; without those that still
+    /// wait.
     #[must_use]
     pub fn waits_us(&self) -> Vec<u64> {
         let mut waits: Vec<u64> = self.waits.iter().map(|(_, waited)| *waited).collect();
@@ -251,8 +252,8 @@ impl ConvergenceTracker {
         waits
     }
 
-    /// How long each member stayed after the change that no longer wants it, in microseconds, sorted; without those that
-    /// are still there.
+    /// Returns the time for which each member stayed after the change that no longer wants it, in microseconds, sorted;
+    /// without those that are still there.
     #[must_use]
     pub fn removals_us(&self) -> Vec<u64> {
         let mut removals = self.removals_us.clone();
@@ -260,13 +261,13 @@ impl ConvergenceTracker {
         removals
     }
 
-    /// How many members are still there that are no longer wanted.
+    /// Returns the number of members that are no longer wanted and still present.
     #[must_use]
     pub fn leaving(&self) -> usize {
         self.pools.values().map(|entry| entry.leaving.len()).sum()
     }
 
-    /// How many changes still wait.
+    /// Returns the number of changes that still wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.pools.values().map(|entry| entry.waiting.len()).sum()
@@ -337,27 +338,27 @@ mod tests {
     fn a_pool_is_in_sync_while_removal_delay_keeps_its_old_members() {
         let mut convergence = ConvergenceTracker::default();
         let pool = PoolName::new("lb", "pool");
-        let look = |convergence: &ConvergenceTracker, now_us| {
+        let counts = |convergence: &ConvergenceTracker, now_us| {
             let InSync { pools, keeping } = convergence.in_sync(now_us, 30_000);
             (pools, keeping)
         };
         convergence.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
-        assert_eq!(look(&convergence, 0), (1, 0));
+        assert_eq!(counts(&convergence, 0), (1, 0));
         convergence.want(pool.clone(), wanted(&[2], &[2]), &ips(&[1]), 1_000);
-        assert_eq!(look(&convergence, 1_000), (0, 0), "a required member is missing");
+        assert_eq!(counts(&convergence, 1_000), (0, 0), "a required member is missing");
         convergence.observe(&pool, &ips(&[1, 2]), 2_000);
         assert_eq!(
-            (look(&convergence, 31_000), convergence.out_of_sync(), convergence.leaving()),
+            (counts(&convergence, 31_000), convergence.out_of_sync(), convergence.leaving()),
             ((1, 1), 1, 1)
         );
-        assert_eq!(look(&convergence, 31_001), (0, 0), "the delay has passed");
+        assert_eq!(counts(&convergence, 31_001), (0, 0), "the delay has passed");
         convergence.observe(&pool, &ips(&[2]), 32_000);
         assert_eq!(
-            (look(&convergence, 32_000), convergence.removals_us(), convergence.leaving()),
+            (counts(&convergence, 32_000), convergence.removals_us(), convergence.leaving()),
             ((1, 0), vec![31_000], 0)
         );
         convergence.observe(&pool, &ips(&[2, 9]), 33_000);
-        assert_eq!(look(&convergence, 33_000), (0, 0), "nothing keeps a member that was never wanted");
+        assert_eq!(counts(&convergence, 33_000), (0, 0), "nothing keeps a member that was never wanted");
     }
 
     #[test]

@@ -14,10 +14,10 @@ use crate::convergence::PoolName;
 /// Changes and PUTs that are kept; later ones are left out.
 const MOST: usize = 500_000;
 
-/// What is known of a Down that another client has set, while its entry stays.
+/// State of a Down that another client has set, while its entry stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Others {
-    /// It is there.
+    /// The Down is present.
     Set,
     /// A write of the service took it back.
     TakenBack,
@@ -29,28 +29,28 @@ pub(crate) type PoolNumber = usize;
 /// An entry that came, went, or changed its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// When, in microseconds.
+    /// Time, in microseconds.
     pub(crate) at_us: u64,
-    /// Where.
+    /// Its pool.
     pub(crate) pool: PoolNumber,
     /// Its address.
     pub(crate) ip: IpAddr,
-    /// Whether it is Down from then on; nothing where it is no longer a member.
+    /// True if it is Down from then on; `None` if it is no longer a member.
     pub(crate) down: Option<bool>,
 }
 
 /// A PUT of the service that changes admin states, or lets entries be born Down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdminPut {
-    /// When it arrived, in microseconds.
+    /// Time at which it arrived, in microseconds.
     pub(crate) sent_us: u64,
-    /// Where.
+    /// Its pool.
     pub(crate) pool: PoolName,
     /// The addresses that are Down by it and were not.
     pub(crate) downs: Vec<IpAddr>,
     /// Those that were Down and are not by it.
     pub(crate) restores: Vec<IpAddr>,
-    /// Whether ARM carried it out, or began to.
+    /// True if ARM carried it out, or began to.
     pub(crate) taken: bool,
 }
 
@@ -68,32 +68,32 @@ pub(crate) struct Downs {
 /// A pool as it was seen last.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// Whether each entry is Down.
+    /// Each entry, and true if it is Down.
     entries: BTreeMap<IpAddr, bool>,
-    /// Whether another client wrote it last.
+    /// True if another client wrote it last.
     by_others: bool,
     /// The Downs of another client.
     others: BTreeMap<IpAddr, Others>,
 }
 
 impl Downs {
-    /// Notes who writes a pool; what changes there from now on is of theirs.
+    /// Records the writer of a pool; later changes there belong to that writer.
     pub(crate) fn wrote(&mut self, pool: &PoolName, by_others: bool) {
         let number = self.number(pool);
         self.pools[number].by_others = by_others;
     }
 
-    /// Looks at a pool as it is at `at_us`.
-    pub(crate) fn look(&mut self, azure: &ArmModel, pool: &PoolName, at_us: u64) {
+    /// Observes a pool as it is at `at_us`.
+    pub(crate) fn observe(&mut self, azure: &ArmModel, pool: &PoolName, at_us: u64) {
         let members = azure.members(&pool.load_balancer, &pool.pool).unwrap_or_default();
         let entries = members.iter().filter_map(|member| {
             let ip: IpAddr = member.ip.parse().ok()?;
             Some((ip, member.admin_state.eq_ignore_ascii_case("Down")))
         });
-        self.note(pool, entries.collect(), at_us);
+        self.record(pool, entries.collect(), at_us);
     }
 
-    fn note(&mut self, pool: &PoolName, entries: BTreeMap<IpAddr, bool>, at_us: u64) {
+    fn record(&mut self, pool: &PoolName, entries: BTreeMap<IpAddr, bool>, at_us: u64) {
         let number = self.number(pool);
         let known = &mut self.pools[number];
         if known.entries == entries {
@@ -129,9 +129,8 @@ impl Downs {
         self.moves += 1;
     }
 
-    /// What a PUT of the service that arrives now asks for, as far as it is about admin states; nothing where it changes
-    /// none.
-    pub(crate) fn asked(&self, pool: PoolName, body: &[u8], sent_us: u64) -> Option<AdminPut> {
+    /// Returns the changes of admin states in a PUT of the service that arrives now; `None` if it has none.
+    pub(crate) fn admin_put(&self, pool: PoolName, body: &[u8], sent_us: u64) -> Option<AdminPut> {
         let body: Value = serde_json::from_slice(body).ok()?;
         let wanted = body.pointer("/properties/loadBalancerBackendAddresses")?.as_array()?;
         let known = self.numbers.get(&pool).map(|number| &self.pools[*number].entries);
@@ -167,18 +166,18 @@ impl Downs {
         number
     }
 
-    /// What is known of another client's Down of an entry.
+    /// Returns the state of another client's Down of an entry.
     pub(crate) fn of_others(&self, pool: &PoolName, ip: IpAddr) -> Option<Others> {
         let number = self.numbers.get(pool)?;
         self.pools[*number].others.get(&ip).copied()
     }
 
-    /// The pools, in the order of their names.
+    /// Returns the pools, in the order of their names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &PoolName> {
         self.numbers.keys()
     }
 
-    /// The pools, each at the place of its number.
+    /// Returns the pools, each at the place of its number.
     pub(crate) fn by_number(&self) -> Vec<&PoolName> {
         let mut all: Vec<(&PoolName, PoolNumber)> =
             self.numbers.iter().map(|(pool, number)| (pool, *number)).collect();
@@ -186,17 +185,17 @@ impl Downs {
         all.into_iter().map(|(pool, _)| pool).collect()
     }
 
-    /// What changed, nearly in the order of time: a write counts from its answer on.
+    /// Returns the changes, nearly in the order of time: a write counts from its answer on.
     pub(crate) fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// The service's PUTs that are about admin states, in the order of their arrival.
+    /// Returns the service's PUTs that are about admin states, in the order of their arrival.
     pub(crate) fn puts(&self) -> &[AdminPut] {
         &self.puts
     }
 
-    /// How often another client set an entry Down.
+    /// Returns the number of times another client set an entry Down.
     pub(crate) fn set_by_others(&self) -> u64 {
         self.set_by_others
     }
@@ -219,10 +218,10 @@ mod tests {
         PoolName::new("LB", "Shop-Web")
     }
 
-    /// Lets a client write entries, each by its last byte and whether it is Down.
+    /// Writes entries as a client, each by its last byte and whether it is Down.
     fn write(downs: &mut Downs, by_others: bool, entries: &[(u8, bool)], at_us: u64) {
         downs.wrote(&pool(), by_others);
-        downs.note(&pool(), entries.iter().map(|(last, down)| (ip(*last), *down)).collect(), at_us);
+        downs.record(&pool(), entries.iter().map(|(last, down)| (ip(*last), *down)).collect(), at_us);
     }
 
     #[test]
@@ -256,20 +255,20 @@ mod tests {
     fn n2_a_put_is_about_admin_states_where_it_changes_a_down() {
         let mut downs = Downs::default();
         write(&mut downs, true, &[(1, false), (2, true), (3, true)], 0);
-        let asked = |entries: &[(u8, &str)]| {
+        let put_of = |entries: &[(u8, &str)]| {
             let entry = |(last, state): &(u8, &str)| {
                 let properties = serde_json::json!({"ipAddress": ip(*last), "adminState": state});
                 serde_json::json!({"name": "n", "properties": properties})
             };
             let listed: Vec<Value> = entries.iter().map(entry).collect();
             let body = serde_json::json!({"properties": {"loadBalancerBackendAddresses": listed}});
-            let put = downs.asked(pool(), body.to_string().as_bytes(), 7)?;
+            let put = downs.admin_put(pool(), body.to_string().as_bytes(), 7)?;
             assert_eq!((put.sent_us, put.taken), (7, false));
             Some((put.downs, put.restores))
         };
-        assert_eq!(asked(&[(1, "None"), (2, "Down"), (4, "None")]), None, "membership alone");
-        assert_eq!(asked(&[(1, "Down"), (2, "Down"), (3, "None")]), Some((vec![ip(1)], vec![ip(3)])));
-        assert_eq!(asked(&[(9, "Down")]), Some((vec![ip(9)], vec![])), "at birth");
-        assert_eq!(downs.asked(pool(), b"<html>", 7), None);
+        assert_eq!(put_of(&[(1, "None"), (2, "Down"), (4, "None")]), None, "membership alone");
+        assert_eq!(put_of(&[(1, "Down"), (2, "Down"), (3, "None")]), Some((vec![ip(1)], vec![ip(3)])));
+        assert_eq!(put_of(&[(9, "Down")]), Some((vec![ip(9)], vec![])), "at birth");
+        assert_eq!(downs.admin_put(pool(), b"<html>", 7), None);
     }
 }

@@ -10,7 +10,7 @@ use crate::cluster::Cluster;
 use crate::http::Listener;
 use crate::owner::Owner;
 
-/// What the fakes start with.
+/// Initial settings of the fakes.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// ARM's knobs; its endpoint is filled in.
@@ -21,7 +21,7 @@ pub struct Settings {
 
 /// ARM alone, running. It ends with this value.
 pub struct Arm {
-    /// Where it listens, `http://127.0.0.1:port`.
+    /// Base URL, `http://127.0.0.1:port`.
     pub url: String,
     /// Its model; ask it.
     pub azure: Owner<Azure>,
@@ -46,9 +46,9 @@ impl Arm {
 
 /// The running fakes. They end with [`Fakes::stop`], or with this value.
 pub struct Fakes {
-    /// Where ARM listens, `http://127.0.0.1:port`.
+    /// Base URL of ARM, `http://127.0.0.1:port`.
     pub arm_url: String,
-    /// Where the API server listens, `http://127.0.0.1:port`.
+    /// Base URL of the API server, `http://127.0.0.1:port`.
     pub kubernetes_url: String,
     /// ARM's model; ask it.
     pub azure: Owner<Azure>,
@@ -72,7 +72,7 @@ impl Fakes {
         Ok(Self { arm_url, kubernetes_url, azure, cluster, listeners: [listener, kubernetes] })
     }
 
-    /// The clock that both models read.
+    /// Returns the clock that both models read.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.azure.clock()
@@ -97,7 +97,7 @@ impl Fakes {
             .await
     }
 
-    /// The members of a pool; `None` when there is no such pool.
+    /// Returns the members of a pool; `None` when there is no such pool.
     pub async fn members(&self, load_balancer: &str, pool: &str) -> Option<Vec<Member>> {
         let (load_balancer, pool) = (load_balancer.to_owned(), pool.to_owned());
         self.azure.ask(move |azure, _| azure.model.members(&load_balancer, &pool)).await
@@ -108,7 +108,7 @@ impl Fakes {
         self.azure.ask(|azure, _| azure.model.counters()).await
     }
 
-    /// The requests that ARM has answered, oldest first.
+    /// Returns the requests that ARM has answered, oldest first.
     pub async fn log(&self) -> Vec<LogEntry> {
         self.azure.ask(|azure, _| azure.model.log().to_vec()).await
     }

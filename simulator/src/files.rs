@@ -11,12 +11,12 @@ use thiserror::Error;
 use crate::fakes::Fakes;
 use crate::world::World;
 
-/// What the files say besides the fakes' addresses.
+/// Contents of the files besides the fakes' addresses.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the service's health and metrics listen.
+    /// Address of the service's health and metrics.
     pub health: SocketAddr,
-    /// Where the service's admin API listens.
+    /// Address of the service's admin API.
     pub admin: SocketAddr,
     /// Keys of controller.yaml that are laid over ours, except listeners; null removes one.
     pub overlay: Option<Value>,
@@ -25,7 +25,7 @@ pub struct Options {
 /// An overlay that cannot be used.
 #[derive(Debug, Error)]
 pub enum BadOverlay {
-    /// It is not YAML.
+    /// The text is not YAML.
     #[error("not yaml")]
     NotYaml(#[source] serde_saphyr::Error),
     /// Its top is not a map.
@@ -74,7 +74,7 @@ impl Files {
     }
 }
 
-/// The virtual network that the cloud configuration names.
+/// Returns the virtual network that the cloud configuration names.
 #[must_use]
 pub fn vnet_id() -> String {
     let defaults = simulator_models::arm::Settings::default();
@@ -92,7 +92,7 @@ const PORTS: Range<u32> = 10_240..32_768;
 pub struct Reserved {
     /// The address, with a port.
     pub address: SocketAddr,
-    /// Who else reserves addresses this way is refused the same port here, and leaves TCP's alone.
+    /// Holds the port against others that reserve addresses in the same way, and leaves TCP's alone.
     _held: Option<UdpSocket>,
 }
 
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_overlay_wins_key_by_key_except_over_the_listeners_and_null_removes() {
+    fn an_overlay_wins_by_key_and_null_removes() {
         let overlay =
             "identity: null\nbatching: {quietPeriod: 100ms}\nhttp: {healthListen: '[::]:1', more: 1}\n";
         let options = Options {

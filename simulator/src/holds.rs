@@ -1,4 +1,4 @@
-//! Who held the shared Lease, and when.
+//! The holders of the shared Lease over time.
 
 /// Holds that are kept; later ones are left out.
 const MOST: usize = 100_000;
@@ -10,14 +10,14 @@ pub const OURS: &str = "azure-backend-pool-controller";
 pub struct Hold {
     /// The holder's identity.
     pub holder: String,
-    /// When it was taken, in microseconds.
+    /// Time at which it was taken, in microseconds.
     pub from_us: u64,
-    /// When it was given back or taken over, in microseconds; nothing while it lasts.
+    /// Time at which it was given back or taken over, in microseconds; nothing while it lasts.
     pub until_us: Option<u64>,
 }
 
 impl Hold {
-    /// Whether the service under test held it.
+    /// Returns whether the service under test held it.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.holder.starts_with(OURS)
@@ -29,8 +29,8 @@ impl Hold {
 pub struct Holds(Vec<Hold>);
 
 impl Holds {
-    /// Notes who holds the Lease at `now_us`; an empty name means no holder.
-    pub(crate) fn note(&mut self, holder: &str, now_us: u64) {
+    /// Records the holder of the Lease at `now_us`; an empty name means no holder.
+    pub(crate) fn record(&mut self, holder: &str, now_us: u64) {
         match self.0.last_mut().filter(|hold| hold.until_us.is_none()) {
             Some(hold) if hold.holder == holder => return,
             Some(hold) => hold.until_us = Some(now_us),
@@ -41,13 +41,14 @@ impl Holds {
         }
     }
 
-    /// The holds.
+    /// Returns the holds.
     #[must_use]
     pub fn all(&self) -> &[Hold] {
         &self.0
     }
 
-    /// How long those that `count` were within these moments, in sum and at the longest, in microseconds.
+    /// Returns the time for which those that `count` were within these moments, in sum and at the longest, in
+    /// microseconds.
     #[must_use]
     pub fn within(&self, begin_us: u64, end_us: u64, count: impl Fn(&Hold) -> bool) -> (u64, u64) {
         let lasted = |hold: &Hold| {
@@ -68,10 +69,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn w7_holds_are_told_apart_and_measured_within_a_run() {
+    fn w7_holds_are_measured_one_by_one() {
         let mut holds = Holds::default();
         for (holder, at) in [(OURS, 100), (OURS, 150), ("", 300), ("ccm", 400), (OURS, 500)] {
-            holds.note(holder, at);
+            holds.record(holder, at);
         }
         assert_eq!(holds.all().len(), 3);
         assert_eq!(holds.within(200, 1_000, Hold::is_ours), (600, 500));

@@ -16,7 +16,7 @@ use crate::azure::Azure;
 use crate::cluster::Cluster;
 use crate::owner::Owner;
 
-/// How long an unused connection stays open.
+/// Time for which an unused connection stays open.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// The largest body that a request may have; a pool of 5000 members has about 2 MiB.
 const LARGEST_BODY: usize = 32 << 20;

@@ -1,22 +1,22 @@
-//! What happened on each load balancer: its writes, whose they were, and until when their operations ran.
+//! The writes of each load balancer, their clients, and the ends of their operations.
 //!
-//! Owns the record alone; who may write, and what a write does, is the model's business.
+//! It only records; the model decides about writes.
 
 use std::collections::BTreeMap;
 
 /// Writes that are kept; later ones are left out.
 const MOST: usize = 200_000;
 
-/// What became of a write.
+/// Fate of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Its operation still runs, or its answer is still on its way.
     Running,
-    /// It went through.
+    /// The write succeeded.
     Done,
     /// A later write took its place.
     Superseded,
-    /// It was answered with an error.
+    /// The write was answered with an error.
     Refused,
     /// Its answer was lost.
     Lost,
@@ -29,17 +29,17 @@ pub struct Write {
     pub load_balancer: String,
     /// The pool, in lower case; nothing for a write of the load balancer itself.
     pub pool: Option<String>,
-    /// Whether the cloud-controller-manager sent it.
+    /// True if the cloud-controller-manager sent it.
     pub foreign: bool,
-    /// When it arrived, in microseconds.
+    /// Time at which it arrived, in microseconds.
     pub started_us: u64,
-    /// When its answer was due, in microseconds.
+    /// Time at which its answer was due, in microseconds.
     pub answered_us: u64,
     /// When its operation ended, or that of the answer where there was none; the answer's while it runs.
     pub ended_us: u64,
     /// Status of the answer; 0 when there was none.
     pub status: u16,
-    /// What became of it.
+    /// Fate of the write.
     pub fate: Fate,
 }
 
@@ -51,7 +51,7 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Notes a write; `runs` says whether an operation of its load balancer runs now.
+    /// Records a write; `runs` is true if an operation of its load balancer runs now.
     pub(crate) fn wrote(&mut self, write: Write, runs: bool) {
         let took_place = matches!(write.fate, Fate::Done | Fate::Lost);
         if took_place {
@@ -67,8 +67,8 @@ impl Lanes {
         self.writes.push(Write { fate, ..write });
     }
 
-    /// Ends what runs on the load balancers of which `still_runs` is false.
-    pub(crate) fn settle(&mut self, now_us: u64, still_runs: impl Fn(&str) -> bool) {
+    /// Ends the running writes of the load balancers for which `still_runs` is false.
+    pub(crate) fn finish(&mut self, now_us: u64, still_runs: impl Fn(&str) -> bool) {
         let over: Vec<String> = self.running.keys().filter(|lb| !still_runs(lb)).cloned().collect();
         for load_balancer in over {
             self.end(&load_balancer, now_us, Fate::Done);
@@ -76,8 +76,8 @@ impl Lanes {
     }
 
     fn end(&mut self, load_balancer: &str, at_us: u64, fate: Fate) {
-        let Some(place) = self.running.remove(load_balancer) else { return };
-        if let Some(write) = self.writes.get_mut(place) {
+        let Some(index) = self.running.remove(load_balancer) else { return };
+        if let Some(write) = self.writes.get_mut(index) {
             write.ended_us = at_us.max(write.answered_us);
             if write.fate == Fate::Running {
                 write.fate = fate;
@@ -85,7 +85,7 @@ impl Lanes {
         }
     }
 
-    /// The writes so far.
+    /// Returns the writes so far.
     #[must_use]
     pub fn writes(&self) -> &[Write] {
         &self.writes
@@ -113,14 +113,14 @@ mod tests {
     fn a_write_lasts_until_its_operation_ends_or_a_later_write() {
         let mut lanes = Lanes::default();
         lanes.wrote(write(0, 200, Fate::Done), true);
-        lanes.settle(50, |_| true);
+        lanes.finish(50, |_| true);
         lanes.wrote(write(60, 429, Fate::Refused), true);
         lanes.wrote(write(100, 201, Fate::Done), true);
-        lanes.settle(400, |_| false);
+        lanes.finish(400, |_| false);
         lanes.wrote(write(500, 200, Fate::Done), false);
-        let seen: Vec<(u64, Fate)> =
+        let fates: Vec<(u64, Fate)> =
             lanes.writes().iter().map(|write| (write.ended_us, write.fate)).collect();
         let expected = [(100, Fate::Superseded), (70, Fate::Refused), (400, Fate::Done), (510, Fate::Done)];
-        assert_eq!(seen, expected);
+        assert_eq!(fates, expected);
     }
 }

@@ -49,18 +49,18 @@ pub use outages::Outages;
 pub use owner::{Model, Owner};
 pub use pace::TIMES;
 pub use play::{Outcome, Play, Progress, Stage};
-pub use post_run_checks::{Held, PostRunChecks, Seen, Watcher, log_errors};
+pub use post_run_checks::{Held, PostRunChecks, StatusSample, Watcher, log_errors};
 pub use process::{Ended, Process, Usage};
 pub use process_control::ProcessControl;
 pub use random::Random;
-pub use report::{AdminState, Convergence, Drained, Lease, Manager, Report, Times, Told};
+pub use report::{AdminState, Convergence, Drained, Lease, Manager, Report, RunInfo, Times};
 pub use simulator_models as models;
 pub use story::{
     Act, BadLine, Beside, Disruption, Form, Guarded, Happening, Knob, Leaving, NAMED, Preemption, Scene,
     Step, Story,
 };
 pub use truth::{
-    Addresses, OutOfSyncPool, States, Wanted, WrongEntry, members, wrong_pools, pool_name, wanted_pools,
+    Addresses, OutOfSyncPool, States, Wanted, WrongEntry, members, pool_name, wanted_pools, wrong_pools,
 };
 pub use wire::{Exchange, Fate, Journal, Wire};
 pub use world::{CLUSTER_NAME, Phase, Pod, Scope, Service, Size, World};

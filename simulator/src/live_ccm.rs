@@ -19,18 +19,18 @@ use crate::story::{Beside, Story};
 use crate::world::World;
 use crate::{Azure, Cluster};
 
-/// How long the cluster is left alone at least after it was looked at.
+/// Time for which the cluster is left alone at least after it was looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Looking takes at most this part of the time: it grows with the cluster.
 const LOOK_SHARE: u32 = 20;
 
-/// Which load balancer each Service has, by namespace and name.
+/// The load balancer of each Service, by namespace and name.
 pub(crate) type Places = BTreeMap<(String, String), String>;
 
 /// A running cloud-controller-manager. It stops with this value.
 pub struct LiveCcm {
     sums: watch::Receiver<Sums>,
-    /// What is not reported.
+    /// Counts that are not reported.
     base: Counters,
     _running: Running,
 }
@@ -42,7 +42,7 @@ impl LiveCcm {
     /// Service once while ARM answers at once, and that is not reported.
     pub async fn beside(fakes: &Fakes, world: &World, story: &Story, seed: u64, speed: u32) -> Option<Self> {
         let updater = match story.beside {
-            Beside::Nobody => return None,
+            Beside::Off => return None,
             Beside::Manager => false,
             Beside::ManagerAndUpdater => true,
         };
@@ -66,15 +66,15 @@ impl LiveCcm {
         let clock = fakes.clock();
         let settings = starting(Settings { epoch_s: clock.epoch_s(), ..settings });
         let (rests, mut resting) = watch::channel(false);
-        let (told, sums) = watch::channel(Sums::default());
+        let (published, sums) = watch::channel(Sums::default());
         let driver = Driver {
             ccm: Ccm::new(settings),
             clock,
             speed: speed.max(1),
             azure: fakes.azure.clone(),
             cluster: fakes.cluster.clone(),
-            sight: Sight::new(world.places()),
-            told,
+            observer: ClusterObserver::new(world.places()),
+            published,
             rests,
             services: world.services().len() as u64,
             waits_since_us: None,
@@ -85,8 +85,8 @@ impl LiveCcm {
         Self { sums, base: Counters::default(), _running: running }
     }
 
-    /// Its sums so far, and the longest time, in microseconds, from the first of several failures to take the lock until
-    /// it was got.
+    /// Returns its sums so far, and the longest time, in microseconds, from the first of several failures to take the
+    /// lock until it was got.
     #[must_use]
     pub fn sums(&self) -> (Counters, u64) {
         let (sums, longest_us) = *self.sums.borrow();
@@ -100,7 +100,7 @@ impl Drop for Running {
     }
 }
 
-/// The sums without those of before.
+/// Returns the sums without those of before.
 pub(crate) fn since(sums: Counters, before: Counters) -> Counters {
     Counters {
         holds: sums.holds - before.holds,
@@ -142,10 +142,10 @@ type Sums = (Counters, u64);
 /// Until a manager has carried all nodes into all pools once, it does so soon; from then on as often as upstream.
 const FIRST_NODE_SYNC_US: u64 = 1_000_000;
 
-/// How often upstream looks which nodes' machines are stopped (`--node-monitor-period`).
+/// Period with which upstream checks for nodes with stopped machines (`--node-monitor-period`).
 const NODE_MONITOR_US: u64 = 5_000_000;
 
-/// The settings of one that is just starting; a caller that has waited until it rests calls [`settled`].
+/// Returns the settings of one that is just starting; a caller that has waited until it rests calls [`settled`].
 pub(crate) fn starting(settings: Settings) -> Settings {
     Settings { node_sync_us: FIRST_NODE_SYNC_US, lifecycle_us: Some(NODE_MONITOR_US), ..settings }
 }
@@ -155,18 +155,18 @@ pub(crate) fn settled(settings: &mut Settings) {
     settings.node_sync_us = Settings::default().node_sync_us;
 }
 
-/// What an observer of the cluster has seen.
+/// An observer of the cluster: it finds changed objects.
 #[derive(Clone, Debug)]
-pub(crate) struct Sight {
+pub(crate) struct ClusterObserver {
     places: Places,
     /// The resourceVersion of each object, by kind, namespace and name.
-    seen: BTreeMap<(Kind, String, String), String>,
+    versions: BTreeMap<(Kind, String, String), String>,
     /// The nodes whose machines are stopped.
     stopped: BTreeSet<String>,
     revision: u64,
 }
 
-/// What a cloud-controller-manager watches.
+/// Kind of object that a cloud-controller-manager watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Node,
@@ -180,14 +180,14 @@ const KINDS: [(Kind, Resource); 3] = [
     (Kind::Service, Resource::Services),
 ];
 
-impl Sight {
+impl ClusterObserver {
     pub(crate) fn new(places: Places) -> Self {
-        Self { places, seen: BTreeMap::new(), stopped: BTreeSet::new(), revision: 0 }
+        Self { places, versions: BTreeMap::new(), stopped: BTreeSet::new(), revision: 0 }
     }
 
-    /// What is new in the cluster. Nothing while its API server is down; what becomes of machines is told with it, which
-    /// never happens without a change of their nodes.
-    pub(crate) fn look(&mut self, cluster: &Cluster) -> Vec<In> {
+    /// Returns the changes in the cluster since the last call. Nothing while its API server is down; changes of
+    /// machines come with those of their nodes.
+    pub(crate) fn observe(&mut self, cluster: &Cluster) -> Vec<In> {
         let Cluster { model, stopped, .. } = cluster;
         if model.is_down() || self.revision == model.revision() {
             return Vec::new();
@@ -196,7 +196,7 @@ impl Sight {
         let machine = |node: &String| In::Machine { node: node.clone(), stopped: stopped.contains(node) };
         let mut inputs: Vec<In> = stopped.symmetric_difference(&self.stopped).map(machine).collect();
         self.stopped.clone_from(stopped);
-        let mut gone = std::mem::take(&mut self.seen);
+        let mut gone = std::mem::take(&mut self.versions);
         for (kind, resource) in KINDS {
             for object in model.list(resource) {
                 let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
@@ -207,12 +207,12 @@ impl Sight {
                         Kind::Node => In::Node(object),
                         Kind::Slice => In::Slice(object),
                         Kind::Service => {
-                            let place = self.places.get(&(namespace, name));
-                            In::Service { object, load_balancer: place.cloned().unwrap_or_default() }
+                            let load_balancer = self.places.get(&(namespace, name));
+                            In::Service { object, load_balancer: load_balancer.cloned().unwrap_or_default() }
                         }
                     });
                 }
-                self.seen.insert(key, version);
+                self.versions.insert(key, version);
             }
         }
         inputs.extend(gone.into_keys().map(|(kind, namespace, name)| match kind {
@@ -230,12 +230,12 @@ struct Driver {
     speed: u32,
     azure: Owner<Azure>,
     cluster: Owner<Cluster>,
-    sight: Sight,
-    told: watch::Sender<Sums>,
-    /// Whether it has done its first round.
+    observer: ClusterObserver,
+    published: watch::Sender<Sums>,
+    /// True if it has done its first round.
     rests: watch::Sender<bool>,
     services: u64,
-    /// Since when it waits for the lock, in microseconds.
+    /// Time since which it waits for the lock, in microseconds.
     waits_since_us: Option<u64>,
 }
 
@@ -244,7 +244,7 @@ impl Driver {
         let (answered, mut answers) = mpsc::unbounded_channel::<In>();
         let mut moved = self.cluster.revision();
         moved.mark_changed();
-        let mut look_at = Instant::now();
+        let mut observe_at = Instant::now();
         loop {
             let due = self.ccm.deadline().map(|at| self.clock.instant(at / u64::from(self.speed) + 1));
             let due = due.unwrap_or_else(|| Instant::now() + Duration::from_secs(1));
@@ -253,13 +253,13 @@ impl Driver {
                 Some(answer) = answers.recv() => inputs.push(answer),
                 () = tokio::time::sleep_until(due) => {}
                 () = async {
-                    tokio::time::sleep_until(look_at).await;
+                    tokio::time::sleep_until(observe_at).await;
                     // The owner outlives this task, or the runtime ends with both.
                     drop(moved.changed().await);
                 } => {
                     let began = Instant::now();
-                    inputs = self.look().await;
-                    look_at = Instant::now() + LOOK_EVERY.max(began.elapsed() * LOOK_SHARE);
+                    inputs = self.observe().await;
+                    observe_at = Instant::now() + LOOK_EVERY.max(began.elapsed() * LOOK_SHARE);
                 }
             }
             let now_us = self.now_us();
@@ -271,12 +271,12 @@ impl Driver {
             for call in calls {
                 self.make(call, answered.clone());
             }
-            self.tell();
+            self.publish();
         }
     }
 
-    fn tell(&mut self) {
-        let (before, mut longest_us) = *self.told.borrow();
+    fn publish(&mut self) {
+        let (before, mut longest_us) = *self.published.borrow();
         let (sums, real_us) = (self.ccm.counters(), self.clock.now_us());
         if sums.holds > before.holds {
             let waited_us = self.waits_since_us.take().map_or(0, |since| real_us - since);
@@ -285,7 +285,7 @@ impl Driver {
         if sums.lock_failures > before.lock_failures {
             self.waits_since_us.get_or_insert(real_us);
         }
-        self.told.send_replace((sums, longest_us));
+        self.published.send_replace((sums, longest_us));
         let first = !*self.rests.borrow();
         if first && sums.reconciled >= self.services && self.ccm.is_idle() {
             self.ccm.reconfigure(settled);
@@ -293,7 +293,7 @@ impl Driver {
         }
     }
 
-    /// Its own time. Its wall clock is that of all, because it writes it into the Lease.
+    /// Returns its own time. Its wall clock is that of all, because it writes it into the Lease.
     fn now_us(&mut self) -> u64 {
         let real_us = self.clock.now_us();
         let own_us = real_us.saturating_mul(u64::from(self.speed));
@@ -302,16 +302,16 @@ impl Driver {
         own_us
     }
 
-    async fn look(&mut self) -> Vec<In> {
-        let mut sight = self.sight.clone();
-        let (sight, inputs) = self
+    async fn observe(&mut self) -> Vec<In> {
+        let mut observer = self.observer.clone();
+        let (observer, inputs) = self
             .cluster
             .ask(move |cluster, _| {
-                let inputs = sight.look(cluster);
-                (sight, inputs)
+                let inputs = observer.observe(cluster);
+                (observer, inputs)
             })
             .await;
-        self.sight = sight;
+        self.observer = observer;
         inputs
     }
 
@@ -333,7 +333,7 @@ impl Driver {
     }
 }
 
-/// The API server's answer, and when it is due.
+/// Returns the API server's answer, and when it is due.
 pub(crate) fn serve_cluster(cluster: &mut Cluster, call: &Call, now_us: u64) -> (Answer, u64) {
     match cluster.handle(&call.for_kubernetes(), now_us) {
         kube::Reply::Answer { status, headers, body, after_us } => {

@@ -13,7 +13,7 @@ pub struct BadNotation {
     expected: &'static str,
 }
 
-/// A duration as in the configuration, such as `1m30s`; `0` needs no unit.
+/// Returns a duration as in the configuration, such as `1m30s`; `0` needs no unit.
 ///
 /// # Errors
 /// Anything else.
@@ -26,7 +26,7 @@ pub fn duration(text: &str) -> Result<Duration, BadNotation> {
     }
 }
 
-/// A waiting time: a duration, or `median..p95` of a lognormal distribution, such as `5s..20s`.
+/// Returns a waiting time: a duration, or `median..p95` of a lognormal distribution, such as `5s..20s`.
 ///
 /// # Errors
 /// Anything else.
@@ -38,11 +38,11 @@ pub fn latency(text: &str) -> Result<Latency, BadNotation> {
     }
 }
 
-/// A fault of pool PUTs: `every:N:STATUS`, `every:N:STATUS:RETRY-AFTER`, `every:N:lock:RETRY-AFTER` (429 because
-/// another operation holds the load balancer), `every:N:lost` (applied, and the connection dropped without an
+/// Returns a fault of pool PUTs: `every:N:STATUS`, `every:N:STATUS:RETRY-AFTER`, `every:N:lock:RETRY-AFTER` (429
+/// because another operation holds the load balancer), `every:N:lost` (applied, and the connection dropped without an
 /// answer), `every:N:cut` (the connection dropped at once), `every:N:hang` (applied, and answered after an hour),
-/// `every:N:gateway-error` (429 with a body in PascalCase), `every:N:html` (502 with a web page), `every:N:no-group`
-/// or `every:N:no-role` (404 or 403 of the gateway, as for a resource group or a role assignment that has not reached
+/// `every:N:gateway-error` (429 with a body in PascalCase), `every:N:html` (502 with a web page), `every:N:no-group` or
+/// `every:N:no-role` (404 or 403 of the gateway, as for a resource group or a role assignment that has not reached
 /// every region yet), `every:N:failed` or `every:N:canceled` (the operation ends so); with `@LOAD-BALANCER` behind it,
 /// of that one alone. Before it, `put/`, `delete/`, `get/`, `lb-get/`, `poll/` or `any/` names other requests.
 ///
@@ -89,10 +89,10 @@ pub fn fault(text: &str) -> Result<Fault, BadNotation> {
     Ok(Fault::every_nth_put(every, status, code_of(status), retry_after))
 }
 
-/// How long a hanging request takes until it is answered: an hour.
+/// Time until a hanging request is answered: an hour.
 const HANGS_US: u64 = 3_600_000_000;
 
-/// The effects that have a name and take no Retry-After.
+/// Returns the effects that have a name and take no Retry-After.
 fn effect(name: &str) -> Option<FaultEffect> {
     let answer = |status, code: &str, body| {
         let (code, message) = (code.to_owned(), "A planned fault.".to_owned());
@@ -116,7 +116,7 @@ fn effect(name: &str) -> Option<FaultEffect> {
     }
 }
 
-/// The code that Azure gives with a status most often.
+/// Returns the code that Azure gives with a status most often.
 fn code_of(status: u16) -> &'static str {
     match status {
         403 => "AuthorizationFailed",

@@ -19,9 +19,9 @@ pub struct Outages {
 
 #[derive(Clone, Debug, Default)]
 struct Served {
-    /// Since when it has had no serving member, while that is so.
+    /// Time since which it has had no serving member, while that is so.
     since_us: Option<u64>,
-    /// How long it had none before.
+    /// Time for which it had none before.
     past_us: u64,
     /// Members whose flows are reset.
     reset: BTreeSet<IpAddr>,
@@ -30,9 +30,9 @@ struct Served {
 }
 
 impl Outages {
-    /// Looks at a pool at `at_us`, whose Service has endpoints on these nodes. A member serves that gets new connections
-    /// and is one of them; where nothing is required no member could serve, and nothing is missed.
-    pub(crate) fn look(
+    /// Observes a pool at `at_us`, whose Service has endpoints on these nodes. A member serves that gets new
+    /// connections and is one of them; where nothing is required no member could serve, and nothing is missed.
+    pub(crate) fn observe(
         &mut self,
         azure: &ArmModel,
         pool: &PoolName,
@@ -44,13 +44,13 @@ impl Outages {
         let serves = required.is_empty()
             || traffic.iter().any(|(ip, traffic)| traffic.new_connections && is_required(ip));
         let reset = traffic.iter().filter(|(_, traffic)| traffic.existing == Flows::Reset);
-        self.note(pool, serves, reset.filter_map(|(ip, _)| ip.parse().ok()).collect(), at_us);
-        self.note_taken(azure, pool, required);
+        self.record(pool, serves, reset.filter_map(|(ip, _)| ip.parse().ok()).collect(), at_us);
+        self.record_taken(azure, pool, required);
     }
 
     /// Counts the members that have gone since the last look although they are needed, where another client's write took
     /// them out.
-    fn note_taken(&mut self, azure: &ArmModel, pool: &PoolName, required: &BTreeSet<IpAddr>) {
+    fn record_taken(&mut self, azure: &ArmModel, pool: &PoolName, required: &BTreeSet<IpAddr>) {
         let mut held = truth::members(azure, &pool.load_balancer, &pool.pool);
         held.retain(|ip| required.contains(ip));
         let served = self.pools.entry(pool.clone()).or_default();
@@ -60,7 +60,7 @@ impl Outages {
         self.taken += taken.filter_map(|ip| ip.parse::<IpAddr>().ok()).filter(gone).count() as u64;
     }
 
-    fn note(&mut self, pool: &PoolName, serves: bool, reset: BTreeSet<IpAddr>, at_us: u64) {
+    fn record(&mut self, pool: &PoolName, serves: bool, reset: BTreeSet<IpAddr>, at_us: u64) {
         let served = self.pools.entry(pool.clone()).or_default();
         self.flows_reset += reset.difference(&served.reset).count() as u64;
         served.reset = reset;
@@ -77,12 +77,12 @@ impl Outages {
     /// Forgets what a pool lacks, because it is not wanted any more.
     pub(crate) fn forget(&mut self, pool: &PoolName, at_us: u64) {
         if self.pools.contains_key(pool) {
-            self.note(pool, true, BTreeSet::new(), at_us);
+            self.record(pool, true, BTreeSet::new(), at_us);
         }
     }
 
-    /// The pools that had no serving member for a while, with that time until `end_us` in microseconds, the longest
-    /// first.
+    /// Returns the pools that had no serving member for a while, with that time until `end_us` in microseconds, the
+    /// longest first.
     #[must_use]
     pub fn all(&self, end_us: u64) -> Vec<(&PoolName, u64)> {
         let lacked = |served: &Served| {
@@ -94,12 +94,12 @@ impl Outages {
         all
     }
 
-    /// How often another client took a member out of a pool that needed it.
+    /// Returns the number of times another client took a member out of a pool that needed it.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// How often a member's flows were reset.
+    /// Returns the number of times a member's flows were reset.
     #[must_use]
     pub fn flows_reset(&self) -> u64 {
         self.flows_reset
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn z2_a_pool_is_unserved_while_no_member_with_an_endpoint_serves() {
+    fn z2_a_pool_without_a_serving_member_is_unserved() {
         let mut azure = ArmModel::new(Settings {
             down_resets_flows: true,
             put_latency: Latency::Fixed { us: 0 },
@@ -151,19 +151,19 @@ mod tests {
         azure.add_rule("lb", "rule", "a", true);
         let (pool, mut outages) = (PoolName::new("lb", "a"), Outages::default());
 
-        outages.look(&azure, &pool, &ips(&[]), 1_000);
-        outages.look(&azure, &pool, &ips(&[1]), 2_000);
+        outages.observe(&azure, &pool, &ips(&[]), 1_000);
+        outages.observe(&azure, &pool, &ips(&[1]), 2_000);
         assert_eq!(outages.all(5_000), [(&pool, 3_000)], "it lasts, and nothing was missed before");
         put(&mut azure, &[(2, "Up")]);
-        outages.look(&azure, &pool, &ips(&[1]), 6_000);
+        outages.observe(&azure, &pool, &ips(&[1]), 6_000);
         assert_eq!(outages.all(7_000), [(&pool, 5_000)], "a member without an endpoint serves no traffic");
         put(&mut azure, &[(1, "None"), (2, "None")]);
-        outages.look(&azure, &pool, &ips(&[1]), 8_000);
+        outages.observe(&azure, &pool, &ips(&[1]), 8_000);
         assert_eq!((outages.all(20_000), outages.flows_reset()), (vec![(&pool, 6_000)], 0));
 
         put(&mut azure, &[(1, "Down"), (2, "None")]);
-        outages.look(&azure, &pool, &ips(&[1]), 30_000);
-        outages.look(&azure, &pool, &ips(&[1]), 31_000);
+        outages.observe(&azure, &pool, &ips(&[1]), 30_000);
+        outages.observe(&azure, &pool, &ips(&[1]), 31_000);
         assert_eq!((outages.all(32_000), outages.flows_reset()), (vec![(&pool, 8_000)], 1));
         outages.forget(&pool, 33_000);
         assert_eq!(outages.all(90_000), [(&pool, 9_000)]);
@@ -176,20 +176,24 @@ mod tests {
         let network = VirtualNetwork::Pool(crate::vnet_id());
         azure.add_pool("lb", "a", &PoolSpec { virtual_network: network, ..PoolSpec::default() });
         let (pool, mut outages) = (PoolName::new("lb", "a"), Outages::default());
-        let mut look = |azure: &ArmModel, required: &[u8]| {
-            outages.look(azure, &pool, &ips(required), 0);
+        let mut observe = |azure: &ArmModel, required: &[u8]| {
+            outages.observe(azure, &pool, &ips(required), 0);
             outages.taken()
         };
         put(&mut azure, &[(1, "None"), (2, "None"), (3, "None")]);
-        assert_eq!(look(&azure, &[1, 2]), 0);
+        assert_eq!(observe(&azure, &[1, 2]), 0);
         azure.foreign_put("lb", "a", &[("n1", "10.0.0.1"), ("n2", "10.0.0.2")], 1);
-        assert_eq!(look(&azure, &[1, 2]), 0, "the third was not needed");
-        assert_eq!((look(&azure, &[1, 2, 3]), look(&azure, &[1, 2, 3])), (0, 0), "not when it was taken");
+        assert_eq!(observe(&azure, &[1, 2]), 0, "the third was not needed");
+        assert_eq!(
+            (observe(&azure, &[1, 2, 3]), observe(&azure, &[1, 2, 3])),
+            (0, 0),
+            "not when it was taken"
+        );
         azure.foreign_put("LB", "A", &[("n1", "10.0.0.1")], 2);
-        assert_eq!((look(&azure, &[1, 2]), look(&azure, &[1, 2])), (1, 1), "it is counted once");
+        assert_eq!((observe(&azure, &[1, 2]), observe(&azure, &[1, 2])), (1, 1), "it is counted once");
         put(&mut azure, &[(1, "None"), (2, "None")]);
-        assert_eq!(look(&azure, &[1, 2]), 1);
+        assert_eq!(observe(&azure, &[1, 2]), 1);
         put(&mut azure, &[(1, "None")]);
-        assert_eq!(look(&azure, &[1, 2]), 1, "no other client took that one");
+        assert_eq!(observe(&azure, &[1, 2]), 1, "no other client took that one");
     }
 }

@@ -10,13 +10,13 @@ use crate::clock::Clock;
 /// Questions that are answered before revision and deadline are looked at again.
 const BATCH: usize = 64;
 
-/// What an owner task can own.
+/// A model that an owner task can own.
 pub trait Model: Send + 'static {
     /// Increases whenever a waiting caller may find something new.
     fn revision(&self) -> u64;
-    /// The next moment at which time alone changes something, in microseconds.
+    /// Returns the next moment at which time alone changes something, in microseconds.
     fn deadline(&self) -> Option<u64>;
-    /// Lets time pass.
+    /// Advances the model to the present time.
     fn tick(&mut self, now_us: u64);
 }
 
@@ -38,9 +38,9 @@ impl<M> Clone for Owner<M> {
 impl<M: Model> Owner<M> {
     /// Starts the owner's task on the current runtime.
     pub fn start(model: M, clock: Clock) -> Self {
-        let (questions, asked) = mpsc::unbounded_channel();
+        let (questions, received) = mpsc::unbounded_channel();
         let (published, revision) = watch::channel(model.revision());
-        tokio::spawn(own(model, clock, asked, published));
+        tokio::spawn(own(model, clock, received, published));
         Self { questions, revision, clock }
     }
 
@@ -50,26 +50,26 @@ impl<M: Model> Owner<M> {
         question: impl FnOnce(&mut M, u64) -> T + Send + 'static,
     ) -> T {
         let (answer, answered) = oneshot::channel();
-        self.tell(move |model, now_us| {
+        self.send(move |model, now_us| {
             // An asker that has stopped waiting needs no answer.
             drop(answer.send(question(model, now_us)));
         });
         answered.await.expect("the owner lives as long as one of its addresses")
     }
 
-    /// Says something without waiting.
-    pub fn tell(&self, question: impl FnOnce(&mut M, u64) + Send + 'static) {
+    /// Sends a closure without waiting for its result.
+    pub fn send(&self, question: impl FnOnce(&mut M, u64) + Send + 'static) {
         // The owner is gone only when its runtime is, and then no receiver is left.
         drop(self.questions.send(Box::new(question)));
     }
 
-    /// The revision, to wait for its next move.
+    /// Returns the revision, to wait for its next move.
     #[must_use]
     pub fn revision(&self) -> watch::Receiver<u64> {
         self.revision.clone()
     }
 
-    /// The clock that the owner reads.
+    /// Returns the clock that the owner reads.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
@@ -79,7 +79,7 @@ impl<M: Model> Owner<M> {
 async fn own<M: Model>(
     mut model: M,
     clock: Clock,
-    mut asked: mpsc::UnboundedReceiver<Question<M>>,
+    mut received: mpsc::UnboundedReceiver<Question<M>>,
     published: watch::Sender<u64>,
 ) {
     let mut questions = Vec::with_capacity(BATCH);
@@ -92,7 +92,7 @@ async fn own<M: Model>(
             }
         };
         tokio::select! {
-            count = asked.recv_many(&mut questions, BATCH) => {
+            count = received.recv_many(&mut questions, BATCH) => {
                 if count == 0 {
                     return;
                 }

@@ -28,10 +28,10 @@ pub(crate) fn set(controller: &mut Value, key: &str, value: &str) {
         (Err(_), Ok(truth)) => json!(truth),
         (Err(_), Err(_)) => json!(value),
     };
-    *place(controller, key) = value;
+    *setting(controller, key) = value;
 }
 
-fn place<'a>(controller: &'a mut Value, key: &str) -> &'a mut Value {
+fn setting<'a>(controller: &'a mut Value, key: &str) -> &'a mut Value {
     let mut at = controller;
     for part in key.split('.') {
         if !at.is_object() {
@@ -58,7 +58,7 @@ pub(crate) fn removal_delay(controller: &Value) -> Duration {
 /// Divides every time, whether it is set or has its default.
 pub(crate) fn faster(controller: &mut Value, speed: u32) {
     for (key, default_ms, least_ms) in TIMES {
-        let at = place(controller, key);
+        let at = setting(controller, key);
         let set = at.as_str().and_then(|text| notation::duration(text).ok());
         let ms = set.map_or(default_ms, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         *at = format!("{}ms", (ms / u64::from(speed.max(1))).max(least_ms.min(ms))).into();

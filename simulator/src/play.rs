@@ -15,30 +15,30 @@ use crate::story::{Act, Happening};
 use crate::truth::{self, Addresses, OutOfSyncPool, States, WrongEntry};
 use crate::world::{Scope, World};
 
-/// How often progress is shown.
+/// Interval between updates of the progress.
 const SHOW_EVERY: Duration = Duration::from_millis(200);
 /// Changes that are written together when they are due together.
 const BATCH: usize = 256;
 
-/// What a run is made of.
+/// The parts of a run.
 pub struct Play<'a> {
     fakes: &'a Fakes,
     world: World,
     churn: Churn,
     addresses: Arc<Addresses>,
-    /// Of each Service, what a change of it concerns.
+    /// Scope of changes of each Service.
     scopes: Vec<Arc<Scope>>,
-    /// What else happens, in the order of time.
+    /// The other events of the story, in the order of time.
     happenings: VecDeque<Happening>,
     /// The controller's process.
     control: Option<ProcessControl>,
-    /// How many seconds the cluster's wall clock is ahead of ours.
+    /// Seconds by which the cluster's wall clock is ahead of ours.
     ahead_s: i64,
     /// `members.removalDelay`.
     removal_delay_us: u64,
 }
 
-/// Where a run is.
+/// Stage of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Changes are being made.
@@ -47,10 +47,10 @@ pub enum Stage {
     Settling,
 }
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Where it is.
+    /// Its stage.
     pub stage: Stage,
     /// Changes made.
     pub changes: u64,
@@ -64,12 +64,12 @@ pub struct Progress {
     pub arm: Counters,
 }
 
-/// How a run ended.
+/// Outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Changes made.
     pub changes: u64,
-    /// How long it took to make them, in microseconds.
+    /// Time that it took to make them, in microseconds.
     pub changing_us: u64,
     /// Pools out of sync at the end, by the truth computed again from all objects.
     pub wrong_pools: Vec<OutOfSyncPool>,
@@ -78,7 +78,7 @@ pub struct Outcome {
 }
 
 impl<'a> Play<'a> {
-    /// A run in a world that has been written into these fakes.
+    /// Returns a run in a world that has been written into these fakes.
     pub async fn new(fakes: &'a Fakes, world: World, churn: Churn) -> Self {
         let addresses = fakes.cluster.ask(|cluster, _| Arc::new(Addresses::of(&cluster.model))).await;
         let scopes = (0..world.services().len()).map(|service| Arc::new(world.scope(service))).collect();
@@ -96,7 +96,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// The same run with these things happening in it, in the order of time.
+    /// Returns the same run with these things happening in it, in the order of time.
     #[must_use]
     pub fn with(mut self, happenings: &[Happening]) -> Self {
         self.happenings = happenings.iter().cloned().collect();
@@ -110,7 +110,7 @@ impl<'a> Play<'a> {
         self
     }
 
-    /// The same run, which may do things to the service's process too.
+    /// Returns the same run, which may do things to the service's process too.
     #[must_use]
     pub fn holding(mut self, control: Option<ProcessControl>) -> Self {
         self.control = control;
@@ -123,15 +123,15 @@ impl<'a> Play<'a> {
         let begin_us = clock.now_us();
         self.change(begin_us, &mut show).await;
         let changing_us = clock.now_us().saturating_sub(begin_us);
-        self.settle(Instant::now() + settle, &mut show).await;
+        self.wait_until_in_sync(Instant::now() + settle, &mut show).await;
         let wanted = self.fakes.cluster.ask(|cluster, _| truth::wanted_pools(&cluster.model)).await;
         let gone = self.world.gone_pools();
-        let judge = move |azure: &mut crate::azure::Azure, _| {
+        let query = move |azure: &mut crate::azure::Azure, _| {
             let mut all = truth::wrong_pools(&azure.model, &wanted);
             all.extend(truth::pools_again(&azure.model, &gone));
             all
         };
-        let wrong_pools = self.fakes.azure.ask(judge).await;
+        let wrong_pools = self.fakes.azure.ask(query).await;
         let wrong_entries = self.wrong_entries().await;
         Outcome { changes: self.churn.made(), changing_us, wrong_pools, wrong_entries }
     }
@@ -157,7 +157,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Lets the next thing happen, and tells the convergence tracker what pools want afterwards.
+    /// Carries out the next act, and updates the requirements in the convergence tracker.
     async fn happen(&mut self) {
         let Some(happening) = self.happenings.pop_front() else { return };
         if let Act::ClocksJump(seconds) = happening.act {
@@ -232,15 +232,15 @@ impl<'a> Play<'a> {
         clock.ahead(self.ahead_s).rfc3339(clock.now_us())
     }
 
-    async fn settle(&self, until: Instant, show: &mut impl FnMut(&Progress)) {
+    async fn wait_until_in_sync(&self, until: Instant, show: &mut impl FnMut(&Progress)) {
         let mut moved = self.fakes.azure.revision();
         let mut shown = ticks();
         loop {
             moved.borrow_and_update();
-            let told = |azure: &mut crate::azure::Azure, _| {
+            let query = |azure: &mut crate::azure::Azure, _| {
                 (azure.convergence.out_of_sync(), azure.convergence.all_converged_since_us())
             };
-            let (out_of_sync, converged_since_us) = self.fakes.azure.ask(told).await;
+            let (out_of_sync, converged_since_us) = self.fakes.azure.ask(query).await;
             if out_of_sync == 0 && self.wrong_entries().await.is_empty() {
                 let at_us = converged_since_us.unwrap_or(0);
                 // The last write has been answered only then.
@@ -256,7 +256,7 @@ impl<'a> Play<'a> {
         show(&self.progress(Stage::Settling).await);
     }
 
-    /// The entries whose admin states are not as they must be now.
+    /// Returns the entries whose admin states are not as they must be now.
     async fn wrong_entries(&self) -> Vec<WrongEntry> {
         let states = self.fakes.cluster.ask(|cluster, _| States::of(&cluster.model)).await;
         self.fakes.azure.ask(move |azure, _| azure.wrong_entries(&states)).await
@@ -265,11 +265,11 @@ impl<'a> Play<'a> {
     async fn progress(&self, stage: Stage) -> Progress {
         let (changes, changes_total) = (self.churn.made(), self.churn.total(&self.world));
         let delay_us = self.removal_delay_us;
-        let told = move |azure: &mut crate::azure::Azure, now_us| {
+        let query = move |azure: &mut crate::azure::Azure, now_us| {
             let convergence = &azure.convergence;
             (convergence.in_sync(now_us, delay_us), convergence.pools(), azure.model.counters())
         };
-        let (in_sync, pools, arm) = self.fakes.azure.ask(told).await;
+        let (in_sync, pools, arm) = self.fakes.azure.ask(query).await;
         Progress { stage, changes, changes_total, in_sync, pools, arm }
     }
 }

@@ -1,5 +1,5 @@
-//! What a service leaves behind when its story is over: unexpected errors in its log, and work that waits; and
-//! what its guards held back meanwhile.
+//! Checks of a service when its story is over: unexpected errors in its log, work that still waits, and removals that
+//! its guards held back.
 //!
 //! Asks the service's own listeners, which its operators watch too, from time to time and once more at the end.
 
@@ -18,16 +18,16 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::story::Guarded;
 
-/// How often the service is asked what waits.
+/// Interval between samples of the service.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// How long one answer may take; a service that stands still gives none.
+/// Maximum time of one answer; a suspended service gives none.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// States of pools that have something to do. A failed one rests: it is compared again by itself.
 const BUSY: [&str; 4] = ["waiting", "due", "attempting", "parked"];
 /// Error lines that a report names.
 const NAMED: usize = 20;
 
-/// What a service that was started has left.
+/// Results of the checks of a service that was started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PostRunChecks {
     /// Lines of the service's log of level ERROR, or that are not log lines, which the story does not expect; nothing
@@ -35,36 +35,36 @@ pub struct PostRunChecks {
     pub log_errors: Option<Vec<String>>,
     /// Errors that the story expects and that are not in the log.
     pub log_missing: Vec<String>,
-    /// What waited at the end: pools with changes, writes in lanes, messages in mailboxes; nothing where the service did
-    /// not say, which is a failure.
+    /// Work that waited at the end: pools with changes, writes in lanes, messages in mailboxes; nothing where the
+    /// service did not say, which is a failure.
     pub queue_depth_end: Option<u64>,
     /// The most that waited at once.
     pub queue_depth_max: u64,
-    /// What guards held back while the story lasted, by reason.
+    /// Removals that guards held back during the story, by reason.
     pub held: BTreeMap<String, Held>,
     /// The longest time in seconds for which all removals were stopped; nothing where that was never seen.
     pub removals_stopped_seconds: Option<f64>,
-    /// What guards did or did not do though the story says otherwise.
+    /// Deviations of the guards from the expectations of the story.
     pub guards_wrong: Vec<String>,
-    /// What the service said from time to time, in the order of time.
+    /// Samples of the service's status, in the order of time.
     #[serde(skip)]
-    pub seen: Vec<Seen>,
+    pub samples: Vec<StatusSample>,
 }
 
-/// What a service said at one moment.
+/// Status of a service at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
-    /// When, in seconds since it was ready.
+pub struct StatusSample {
+    /// Time, in seconds since it was ready.
     pub at: f64,
-    /// What waited.
+    /// Amount of waiting work.
     pub depth: u64,
     /// Pools of which guards held something back.
     pub held: usize,
-    /// Whether all removals were stopped.
+    /// True if all removals were stopped.
     pub stopped: bool,
 }
 
-/// What was held back for one reason.
+/// Removals that were held back for one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Held {
     /// The most pools at once.
@@ -74,8 +74,8 @@ pub struct Held {
 }
 
 impl PostRunChecks {
-    /// Whether nothing is left that should not be. A service that does not say what waits is not clean: it is not
-    /// known.
+    /// Returns whether nothing is left that should not be. A service that does not say what waits is not clean: it is
+    /// not known.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.log_errors.as_ref().is_none_or(Vec::is_empty)
@@ -84,16 +84,16 @@ impl PostRunChecks {
             && self.queue_depth_end == Some(0)
     }
 
-    /// Judges a log by what the story expects of it.
-    pub fn judge_log(&mut self, log: &str, expected: &[String]) {
+    /// Compares a log with the expectations of the story.
+    pub fn check_log(&mut self, log: &str, expected: &[String]) {
         let (mut unexpected, missing) = log_errors(log, expected);
         unexpected.truncate(NAMED);
         self.log_errors = Some(unexpected);
         self.log_missing = missing;
     }
 
-    /// Judges what guards did by what the story says of them.
-    pub fn judge_guards(&mut self, expected: &Guarded) {
+    /// Compares the actions of guards with the expectations of the story.
+    pub fn check_guards(&mut self, expected: &Guarded) {
         let mut wrong = Vec::new();
         match (expected.stopped, self.removals_stopped_seconds) {
             (true, None) => wrong.push("removals were never stopped".to_owned()),
@@ -109,19 +109,19 @@ impl PostRunChecks {
         self.guards_wrong = wrong;
     }
 
-    /// Takes in what the service says at one moment.
-    fn note(&mut self, at: f64, status: &Value, depth: u64) {
-        self.note_guards(status);
+    /// Records the status of the service at one moment.
+    fn record(&mut self, at: f64, status: &Value, depth: u64) {
+        self.record_guards(status);
         self.queue_depth_max = self.queue_depth_max.max(depth);
         let held = status["held"].as_array().into_iter().flatten().map(|line| &line["pool"]);
         // A pool has a line for each reason.
         let held: BTreeSet<String> = held.map(ToString::to_string).collect();
         let stopped = status["guards"]["removalsStopped"]["seconds"].is_number();
-        self.seen.push(Seen { at, depth, held: held.len(), stopped });
+        self.samples.push(StatusSample { at, depth, held: held.len(), stopped });
     }
 
-    /// Takes in what the service says of its guards at one moment.
-    fn note_guards(&mut self, status: &Value) {
+    /// Records the guards in the status of the service at one moment.
+    fn record_guards(&mut self, status: &Value) {
         let stopped = status["guards"]["removalsStopped"]["seconds"].as_f64();
         self.removals_stopped_seconds = match (self.removals_stopped_seconds, stopped) {
             (Some(longest), Some(now)) => Some(longest.max(now)),
@@ -141,8 +141,8 @@ impl PostRunChecks {
     }
 }
 
-/// The lines of a log of level ERROR, or that are not log lines, such as a panic prints, which no expected text explains;
-/// and the expected texts that no such line has.
+/// Returns the lines of a log of level ERROR, or that are not log lines, such as a panic prints, which no expected text
+/// explains; and the expected texts that no such line has.
 #[must_use]
 pub fn log_errors(log: &str, expected: &[String]) -> (Vec<String>, Vec<String>) {
     let is_error = |line: &&str| {
@@ -155,7 +155,7 @@ pub fn log_errors(log: &str, expected: &[String]) -> (Vec<String>, Vec<String>) 
     (unexplained.map(ToString::to_string).collect(), missing.cloned().collect())
 }
 
-/// Asks a service what waits, from its start until it is let go.
+/// Samples the status of a service from its start until it is released.
 #[derive(Debug)]
 pub struct Watcher {
     ending: oneshot::Sender<Duration>,
@@ -190,10 +190,10 @@ async fn ask(admin: SocketAddr, health: SocketAddr, mut ended: oneshot::Receiver
                 Err(_) => return PostRunChecks::default(),
             },
             _ = again.tick() => {
-                let now = look(admin, health).await;
+                let now = read_status(admin, health).await;
                 let depth = now.as_ref().map(|(status, metrics)| depth_of(status, metrics));
                 if let (Some((status, _)), Some(depth)) = (&now, depth) {
-                    all.note(began.elapsed().as_secs_f64(), status, depth);
+                    all.record(began.elapsed().as_secs_f64(), status, depth);
                 }
                 if until.is_some_and(|until| depth == Some(0) || Instant::now() >= until) {
                     all.queue_depth_end = depth;
@@ -204,8 +204,8 @@ async fn ask(admin: SocketAddr, health: SocketAddr, mut ended: oneshot::Receiver
     }
 }
 
-/// Its status and its metrics now; `None` when the service does not say.
-async fn look(admin: SocketAddr, health: SocketAddr) -> Option<(Value, String)> {
+/// Returns its status and its metrics now; `None` when the service does not say.
+async fn read_status(admin: SocketAddr, health: SocketAddr) -> Option<(Value, String)> {
     let status: Value = serde_json::from_str(&get(admin, "/api/v1/status").await?).ok()?;
     let metrics = get(health, "/metrics").await?;
     Some((status, metrics))
@@ -227,7 +227,7 @@ fn depth_of(status: &Value, metrics: &str) -> u64 {
     pools + lanes as u64 + mailboxes.sum::<f64>() as u64
 }
 
-/// The body of a page that is answered 200 in time.
+/// Returns the body of a page that is answered 200 in time.
 async fn get(address: SocketAddr, path: &str) -> Option<String> {
     let answer = tokio::time::timeout(ANSWER_WITHIN, fetch(address, path)).await;
     let answer = answer.ok()?.ok()?;
@@ -255,18 +255,18 @@ thread 'main' panicked at somewhere
 "#;
 
     #[test]
-    fn z2_an_error_that_nobody_expects_and_one_that_does_not_come_are_told() {
+    fn z2_unexpected_and_missing_errors_are_reported() {
         let (unexpected, missing) = log_errors(LOG, &["the disk".to_owned()]);
         assert_eq!((unexpected, missing), (vec!["thread 'main' panicked at somewhere".to_owned()], vec![]));
         let expected = ["the disk", "panicked", "the sea rises"].map(str::to_owned);
         assert_eq!(log_errors(LOG, &expected), (vec![], vec!["the sea rises".to_owned()]));
         let mut checks = PostRunChecks { queue_depth_end: Some(0), ..PostRunChecks::default() };
         assert!(checks.is_clean());
-        checks.judge_log(LOG, &expected[..2]);
+        checks.check_log(LOG, &expected[..2]);
         assert!(checks.is_clean());
-        checks.judge_log(LOG, &expected);
+        checks.check_log(LOG, &expected);
         assert!(!checks.is_clean(), "an expected error is missing");
-        checks.judge_log(LOG, &[]);
+        checks.check_log(LOG, &[]);
         assert_eq!((checks.is_clean(), checks.log_errors.map(|lines| lines.len())), (false, Some(2)));
     }
 
@@ -288,43 +288,43 @@ thread 'main' panicked at somewhere
     }
 
     #[test]
-    fn g5_each_look_is_kept_with_the_pools_that_are_held_and_what_waits() {
+    fn g5_each_sample_has_held_pools_and_waiting_work() {
         let line =
             |pool: &str, reason: &str| json!({"pool": pool, "held": {"reason": reason, "seconds": 1.0}});
-        let mut seen = PostRunChecks::default();
+        let mut checks = PostRunChecks::default();
         let held = [line("lb/a", "fraction"), line("lb/a", "breaker"), line("lb/b", "breaker")];
-        seen.note(0.5, &json!({"guards": {"removalsStopped": {"seconds": 2.0}}, "held": held}), 7);
-        seen.note(1.0, &json!({"guards": {"removalsStopped": null}, "held": []}), 3);
-        let first = Seen { at: 0.5, depth: 7, held: 2, stopped: true };
-        assert_eq!(seen.seen, [first, Seen { at: 1.0, depth: 3, held: 0, stopped: false }]);
-        assert_eq!((seen.queue_depth_max, seen.removals_stopped_seconds), (7, Some(2.0)));
+        checks.record(0.5, &json!({"guards": {"removalsStopped": {"seconds": 2.0}}, "held": held}), 7);
+        checks.record(1.0, &json!({"guards": {"removalsStopped": null}, "held": []}), 3);
+        let first = StatusSample { at: 0.5, depth: 7, held: 2, stopped: true };
+        assert_eq!(checks.samples, [first, StatusSample { at: 1.0, depth: 3, held: 0, stopped: false }]);
+        assert_eq!((checks.queue_depth_max, checks.removals_stopped_seconds), (7, Some(2.0)));
     }
 
     #[test]
-    fn g5_what_guards_hold_back_is_summed_up_and_must_be_what_the_story_says() {
+    fn g5_held_removals_must_match_the_story() {
         let held = |reason: &str, seconds: f64| json!({"pool": "lb/a", "held": {"reason": reason, "seconds": seconds}});
         let idle = || PostRunChecks { queue_depth_end: Some(0), ..PostRunChecks::default() };
-        let mut seen = idle();
-        seen.note_guards(
+        let mut checks = idle();
+        checks.record_guards(
             &json!({"guards": {"removalsStopped": null}, "held": [held("fraction", 1.0), held("fraction", 4.5)]}),
         );
-        seen.judge_guards(&Guarded::default());
-        assert_eq!((seen.held["fraction"], seen.is_clean()), (Held { pools: 2, seconds: 4.5 }, true));
-        seen.note_guards(
+        checks.check_guards(&Guarded::default());
+        assert_eq!((checks.held["fraction"], checks.is_clean()), (Held { pools: 2, seconds: 4.5 }, true));
+        checks.record_guards(
             &json!({"guards": {"removalsStopped": {"seconds": 3.0}}, "held": [held("breaker", 3.0)]}),
         );
-        seen.note_guards(&json!({"guards": {"removalsStopped": {"seconds": 2.0}}, "held": []}));
-        assert_eq!((seen.removals_stopped_seconds, seen.held["breaker"].pools), (Some(3.0), 1));
-        assert!(seen.is_clean(), "it was not judged");
-        seen.judge_guards(&Guarded::default());
-        assert!(!seen.is_clean() && seen.guards_wrong[0].contains("stopped for 3.0 s"));
+        checks.record_guards(&json!({"guards": {"removalsStopped": {"seconds": 2.0}}, "held": []}));
+        assert_eq!((checks.removals_stopped_seconds, checks.held["breaker"].pools), (Some(3.0), 1));
+        assert!(checks.is_clean(), "it was not judged");
+        checks.check_guards(&Guarded::default());
+        assert!(!checks.is_clean() && checks.guards_wrong[0].contains("stopped for 3.0 s"));
         let expected = |least| Guarded { stopped: true, held: vec![("breaker".to_owned(), least)] };
-        seen.judge_guards(&expected(1));
-        assert!(seen.is_clean());
-        seen.judge_guards(&expected(2));
-        assert_eq!(seen.guards_wrong, ["1 pools were held for breaker, not 2"]);
+        checks.check_guards(&expected(1));
+        assert!(checks.is_clean());
+        checks.check_guards(&expected(2));
+        assert_eq!(checks.guards_wrong, ["1 pools were held for breaker, not 2"]);
         let mut never = idle();
-        never.judge_guards(&expected(1));
+        never.check_guards(&expected(1));
         assert_eq!(never.guards_wrong.len(), 2);
     }
 }

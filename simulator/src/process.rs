@@ -15,28 +15,28 @@ use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, watch};
 
 use crate::files::Files;
-use crate::process_control::{Asked, ProcessControl};
+use crate::process_control::{ControlRequest, ProcessControl};
 
-/// How often a service that starts is asked whether it is ready.
+/// Interval between probes of a starting service.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// A running service. It is killed when this value goes.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// How it is started again.
+    /// Its start parameters.
     begin: Begin,
     /// Its number, for process control.
     pid: watch::Sender<Option<Pid>>,
     /// They ask here; the other end is kept, so that there is always one.
-    asked: (mpsc::UnboundedSender<Asked>, mpsc::UnboundedReceiver<Asked>),
-    /// How often it may still end with exit code 1 and is started again.
+    requests: (mpsc::UnboundedSender<ControlRequest>, mpsc::UnboundedReceiver<ControlRequest>),
+    /// Number of restarts left after an end with exit code 1.
     restarts: u32,
-    /// What it had cost before it was last started again.
+    /// Its usage before the last restart.
     spent: Usage,
 }
 
-/// What a service is started with.
+/// Start parameters of a service.
 #[derive(Clone, Debug)]
 struct Begin {
     program: PathBuf,
@@ -44,13 +44,13 @@ struct Begin {
     log: Option<PathBuf>,
 }
 
-/// Why a service is not there.
+/// Reasons why a service is not there.
 #[derive(Debug, Error)]
 pub enum Ended {
-    /// It has ended by itself.
+    /// The process has ended by itself.
     #[error("the controller ended with {0}")]
     Exited(ExitStatus),
-    /// It did not become ready in time.
+    /// The process did not become ready in time.
     #[error("the controller was not ready after {0:?}")]
     NotReady(Duration),
     /// The operating system refused something.
@@ -58,7 +58,7 @@ pub enum Ended {
     Io(#[source] io::Error),
 }
 
-/// What a process has cost so far.
+/// Resource usage of a process so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// User and system time in seconds.
@@ -80,7 +80,7 @@ impl Process {
 
     fn of(child: Child, begin: Begin) -> Self {
         let (pid, _) = watch::channel(pid_of(&child));
-        Self { child, begin, pid, asked: mpsc::unbounded_channel(), restarts: 0, spent: Usage::default() }
+        Self { child, begin, pid, requests: mpsc::unbounded_channel(), restarts: 0, spent: Usage::default() }
     }
 
     /// Waits until `/readyz` at this address answers 200.
@@ -103,10 +103,10 @@ impl Process {
         }
     }
 
-    /// What a story needs to let it stand still and the like; `None` once it has ended.
+    /// Returns the control that a story needs to suspend it and the like; `None` once it has ended.
     #[must_use]
     pub fn control(&self) -> Option<ProcessControl> {
-        pid_of(&self.child).map(|_| ProcessControl::of(self.pid.subscribe(), self.asked.0.clone()))
+        pid_of(&self.child).map(|_| ProcessControl::of(self.pid.subscribe(), self.requests.0.clone()))
     }
 
     /// Waits until the controller ends by itself, and says how. Meanwhile it is killed and started again whenever a
@@ -115,7 +115,7 @@ impl Process {
         loop {
             let done = tokio::select! {
                 biased;
-                Some(asked) = self.asked.1.recv() => self.on_asked(asked).await,
+                Some(request) = self.requests.1.recv() => self.on_request(request).await,
                 status = self.child.wait() => match status {
                     Ok(status) if status.code() == Some(1) && self.restarts > 0 => {
                         self.restarts -= 1;
@@ -130,14 +130,14 @@ impl Process {
         }
     }
 
-    async fn on_asked(&mut self, asked: Asked) -> io::Result<()> {
-        match asked {
-            Asked::Restart(done) => {
+    async fn on_request(&mut self, request: ControlRequest) -> io::Result<()> {
+        match request {
+            ControlRequest::Restart(done) => {
                 self.again().await?;
                 // The caller may have gone.
                 let _alone = done.send(true).is_err();
             }
-            Asked::RestartOnFailure => self.restarts += 1,
+            ControlRequest::RestartOnFailure => self.restarts += 1,
         }
         Ok(())
     }
@@ -158,8 +158,8 @@ impl Process {
         Ok(())
     }
 
-    /// What it has cost, with its former lives except those that ended by themselves; `None` once it has ended, or where
-    /// the system does not tell.
+    /// Returns its usage, with its former lives except those that ended by themselves; `None` once it has ended, or
+    /// where the system does not provide it.
     #[must_use]
     pub fn usage(&self) -> Option<Usage> {
         let folder = format!("/proc/{}", self.child.id()?);
@@ -225,7 +225,7 @@ impl Begin {
     }
 }
 
-/// The log of a service that was killed, for its successor: a line that it had not finished is none, and goes.
+/// Returns the log of a service that was killed, for its successor: a line that it had not finished is none, and goes.
 fn go_on_with(log: &Path) -> io::Result<File> {
     if std::fs::metadata(log)?.is_file() {
         let text = std::fs::read(log)?;
@@ -247,7 +247,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// The high-water mark of resident memory in `/proc/<pid>/status`, in bytes.
+/// Returns the high-water mark of resident memory in `/proc/<pid>/status`, in bytes.
 fn peak_bytes(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
@@ -289,8 +289,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn z2_a_process_is_started_again_after_a_failure_once_if_asked() {
-        for (asked, codes) in [(false, "1"), (true, "1 0"), (true, "0")] {
+    async fn z2_a_process_restarts_once_after_a_failure_on_request() {
+        for (request, codes) in [(false, "1"), (true, "1 0"), (true, "0")] {
             let folder = tempfile::tempdir().expect("a folder");
             let log = folder.path().join("log");
             let first = codes.split(' ').next().unwrap_or_default();
@@ -298,11 +298,11 @@ mod tests {
             let child = child.args(["-c", &format!("exit {first}")]).spawn().expect("sh is everywhere");
             std::fs::write(&log, "").expect("a log");
             let mut process = Process::of(child, Begin { log: Some(log.clone()), ..nothing("echo") });
-            assert!(!asked || process.control().is_none_or(|control| control.restart_on_failure()));
+            assert!(!request || process.control().is_none_or(|control| control.restart_on_failure()));
             let ended = process.ended().await;
             let Ended::Exited(status) = ended else { panic!("{ended:?}") };
             let again = !std::fs::read_to_string(&log).expect("a log").is_empty();
-            assert_eq!((status.success(), again), (codes != "1", codes == "1 0"), "{asked}, {codes}");
+            assert_eq!((status.success(), again), (codes != "1", codes == "1 0"), "{request}, {codes}");
         }
     }
 
@@ -332,22 +332,22 @@ mod tests {
         assert_eq!((files()[0].as_str(), &files()[1]), ("7", &before[1]), "and it may be given back");
         control.limit_files(None);
         assert_eq!(files(), before);
-        control.stand_still(true);
+        control.set_suspended(true);
         while !read("stat").contains(") T ") {
             tokio::task::yield_now().await;
         }
         let status = process.stop(Duration::from_secs(60)).await.expect("it ends");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::TERM.as_raw()));
         // Control of a process that has ended has no effect.
-        control.stand_still(true);
+        control.set_suspended(true);
     }
 
     #[tokio::test]
     async fn a_service_that_ends_at_once_is_not_waited_for() {
         let Begin { program, files, .. } = nothing("false");
         let mut process = Process::start(&program, &files, None).expect("false is everywhere");
-        let nobody: SocketAddr = ([127, 0, 0, 1], 9).into();
-        let ended = process.ready(nobody, Duration::from_secs(60)).await;
+        let closed_port: SocketAddr = ([127, 0, 0, 1], 9).into();
+        let ended = process.ready(closed_port, Duration::from_secs(60)).await;
         assert!(matches!(ended, Err(Ended::Exited(status)) if !status.success()), "{ended:?}");
     }
 }

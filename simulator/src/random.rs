@@ -5,13 +5,13 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The stream of this seed.
+    /// Returns the stream of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -20,7 +20,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 when the bound is 0.
+    /// Returns a number below `bound`; 0 when the bound is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = bound.max(1) as u64;
         // The high bits of the product: even enough for scenarios, and without a loop.
@@ -28,7 +28,7 @@ impl Random {
         usize::try_from(wide >> 64).expect("the high half is below the bound, which was a usize")
     }
 
-    /// Whether something that happens `percent` times in a hundred happens now.
+    /// Returns whether something that happens `percent` times in a hundred happens now.
     pub fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -48,13 +48,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bounded_number_stays_below_its_bound_and_reaches_every_value() {
+    fn a_bounded_number_reaches_every_value() {
         let mut random = Random::new(7);
-        let mut seen = [0_u32; 5];
+        let mut counts = [0_u32; 5];
         for _ in 0..500 {
-            seen[random.below(5)] += 1;
+            counts[random.below(5)] += 1;
         }
-        assert!(seen.iter().all(|count| *count > 50), "{seen:?}");
+        assert!(counts.iter().all(|count| *count > 50), "{counts:?}");
         assert_eq!(random.below(0), 0);
     }
 }

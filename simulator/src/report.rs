@@ -1,4 +1,4 @@
-//! What a run showed: numbers for programs (JSON), a table and a verdict for operators, and a page with pictures.
+//! The results of a run: numbers for programs (JSON), a table and a verdict for operators, and a page with pictures.
 
 mod drain;
 mod html;
@@ -16,20 +16,20 @@ use crate::post_run_checks::PostRunChecks;
 use crate::truth::OutOfSyncPool;
 
 pub use drain::{AdminState, Drained, Times};
-pub use measure::Told;
+pub use measure::RunInfo;
 
 use measure::Picture;
 
 /// Wrong pools and warnings that a report names.
 const NAMED: usize = 20;
-/// Whose verdict is meant where a report has two.
+/// Names of the verdicts where a report has two.
 const SERVICE: &str = "The controller";
 const UPSTREAM: &str = "Upstream's updater";
 
 /// The numbers of a run. Times are seconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Whether every pool, and the admin state of every entry, was in sync at the end.
+    /// True if every pool, and the admin state of every entry, was in sync at the end.
     pub converged: bool,
     /// Pools that were not.
     pub wrong_pools: usize,
@@ -37,7 +37,7 @@ pub struct Report {
     pub pools: usize,
     /// The name of the scenario; nothing where the command line alone made it.
     pub scenario: Option<String>,
-    /// How many times as fast as told the story ran. All times are those of the clock on the wall.
+    /// Speed of the story, as a multiple of that of its file. All times are those of the clock on the wall.
     pub speed: u32,
     /// Services.
     pub services: usize,
@@ -47,7 +47,7 @@ pub struct Report {
     pub nodes: usize,
     /// Changes of pods, each one slice write per family.
     pub changes: u64,
-    /// How long it took to make them.
+    /// Time that it took to make them.
     pub changing_seconds: f64,
     /// GETs of load balancers and pools.
     pub arm_gets: u64,
@@ -65,16 +65,16 @@ pub struct Report {
     pub arm_superseded: u64,
     /// Most PUTs that waited for their answer on one load balancer at the same time; must not exceed 1.
     pub max_concurrent_puts_per_lb: u64,
-    /// How often a pool lost its last member while its Service required some.
+    /// Number of times a pool lost its last member while its Service required some.
     pub emptied_pools: usize,
-    /// For how long pools had no member that could serve though their Services had endpoints.
+    /// Time for which pools had no member that could serve though their Services had endpoints.
     pub unserved: Unserved,
-    /// What became of the nodes that left service.
+    /// Results for the nodes that left service.
     pub admin_state: AdminState,
-    /// How often ARM reset a member's flows because its admin state became `Down`.
+    /// Number of times ARM reset a member's flows because its admin state became `Down`.
     pub flows_reset: u64,
-    /// What one write takes of a lane at the median: its read, its answer, and its operation as polls at Retry-After
-    /// see its end. Worked out from ARM's knobs, not measured.
+    /// Time that one write takes of a lane at the median: its read, its answer, and its operation as polls at
+    /// Retry-After see its end. Computed from ARM's knobs, not measured.
     pub lane_turn_seconds: f64,
     /// The shared Lease.
     pub lease: Lease,
@@ -100,29 +100,30 @@ pub struct Report {
     pub max_rss_bytes: Option<u64>,
     /// The seed of world and changes.
     pub seed: u64,
-    /// How long the run took.
+    /// Duration of the run.
     pub duration_seconds: f64,
     /// The first of the pools out of sync.
     pub wrong_pool_details: Vec<OutOfSyncPool>,
-    /// What the first Warning events say, each text once.
+    /// Texts of the first Warning events, each once.
     pub warnings: Vec<String>,
-    /// What happened in the story without an effect on any client, so that the run shows nothing of it: a failure.
+    /// Acts of the story without an effect on any client, so that the run shows nothing of them: a failure.
     pub unreached: Vec<String>,
-    /// What the controller has left behind; nothing where none was started here.
+    /// Results of the checks of the controller; nothing where none was started here.
     #[serde(flatten)]
     pub checks: Option<PostRunChecks>,
     /// The same story with upstream's updater in the controller's place; nothing where it was not asked for.
     pub upstream: Option<Box<Report>>,
-    /// What is drawn.
+    /// Data of the pictures.
     #[serde(skip)]
     picture: Picture,
 }
 
-/// How long pools had no serving member: none that gets new connections on a node with an endpoint that is not
-/// terminating. It lasts from the change to the write, and so every Service that comes back from nothing has some of it.
+/// Time for which pools had no serving member: none that gets new connections on a node with an endpoint that is not
+/// terminating. It lasts from the change to the write, and so every Service that comes back from nothing has some of
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Unserved {
-    /// How many pools that were.
+    /// Number of pools.
     pub pools: usize,
     /// The longest sum of one of them, in seconds.
     pub longest_seconds: f64,
@@ -132,20 +133,20 @@ pub struct Unserved {
     pub worst: Vec<(String, f64)>,
 }
 
-/// Who held the shared Lease, from the start until all pools were in sync.
+/// Holders of the shared Lease, from the start until all pools were in sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Lease {
     /// The part of the time in which the controller held it, from 0 to 1.
     pub duty: f64,
     /// The part of the time in which another client held it.
     pub others: f64,
-    /// How often the controller took it.
+    /// Number of times the controller took it.
     pub holds: usize,
     /// The longest of these holds in seconds: for so long at most no other client could have it because of the controller.
     pub longest_hold_seconds: f64,
 }
 
-/// What the model of the cloud-controller-manager did.
+/// Counts of the model of the cloud-controller-manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Manager {
     /// Locks taken.
@@ -164,12 +165,12 @@ pub struct Manager {
     pub writes: u64,
 }
 
-/// How long changes took, in seconds.
+/// Times of changes, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Convergence {
-    /// How many were measured.
+    /// Number of measured values.
     pub count: usize,
-    /// How many were still not there in the end.
+    /// Number that still waited in the end.
     pub waiting: usize,
     /// Half of them took no longer.
     pub p50: Option<f64>,
@@ -192,8 +193,8 @@ impl Convergence {
 }
 
 impl Report {
-    /// Whether the controller did its job: everything in sync, no two PUTs of one load balancer at a time, as many nodes
-    /// cut off in time as the story expects, and nothing left behind that should not be.
+    /// Returns whether the controller did its job: everything in sync, no two PUTs of one load balancer at a time, as
+    /// many nodes cut off in time as the story expects, and nothing left behind that should not be.
     #[must_use]
     pub fn passed(&self) -> bool {
         let converged = self.converged && self.wrong_pools == 0;
@@ -204,26 +205,26 @@ impl Report {
             && self.checks.as_ref().is_none_or(PostRunChecks::is_clean)
     }
 
-    /// The report as JSON.
+    /// Returns the report as JSON.
     #[must_use]
     pub fn json(&self) -> String {
         let text = serde_json::to_string_pretty(self).expect("a report holds only text, numbers and lists");
         text + "\n"
     }
 
-    /// The report as a table with a verdict; upstream's above it, where it was played.
+    /// Returns the report as a table with a verdict; upstream's above it, where it was played.
     #[must_use]
     pub fn text(&self) -> String {
         table::text(self)
     }
 
-    /// The report as a page that needs nothing else.
+    /// Returns the report as a page that needs nothing else.
     #[must_use]
     pub fn html(&self) -> String {
         html::page(self)
     }
 
-    /// What the controller has left behind, in words.
+    /// Returns the problems that the controller has left, in words.
     fn leftovers(&self) -> Vec<String> {
         let Some(checks) = &self.checks else { return Vec::new() };
         let PostRunChecks { log_errors, log_missing, queue_depth_end, guards_wrong, .. } = checks;
@@ -232,7 +233,7 @@ impl Report {
             left.push(format!("the log has unexpected errors, such as {}", errors[0]));
         }
         if let Some(text) = log_missing.first() {
-            left.push(format!("no error in the log says {text:?}"));
+            left.push(format!("the log lacks the expected error {text:?}"));
         }
         match queue_depth_end {
             Some(0) => {}
@@ -242,7 +243,7 @@ impl Report {
         left
     }
 
-    /// Whether the controller did its job, and if not why, in one sentence.
+    /// Returns one sentence: whether the controller did its job, and if not why.
     #[must_use]
     pub fn verdict(&self) -> String {
         if self.passed() {

@@ -1,5 +1,5 @@
-//! Which nodes leave service, from when until when, as the API server took what says so: taints, and notices of an
-//! eviction that a story has given.
+//! Nodes that leave service, with their times, as the API server took the signals: taints, and notices of an eviction
+//! that a story has given.
 //!
 //! Goes by the node's object and its UID, so that a node that comes back under the same name is another one.
 
@@ -32,40 +32,40 @@ pub(crate) struct Signals {
     all: Vec<Signal>,
     /// Those that stand, by the node's name: its UID, and the place in the list.
     standing: BTreeMap<String, (String, usize)>,
-    /// By the node's UID.
+    /// Notices by the node's UID.
     notices: BTreeMap<String, Notice>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Notice {
     due_us: u64,
-    /// Whether a taint has taken its place. When that goes, the notice is over too.
+    /// True if a taint has taken its place. When that goes, the notice is over too.
     tainted: bool,
 }
 
 impl Signals {
-    /// Notes that a node is to be evicted at `due_us`.
+    /// Records that a node is to be evicted at `due_us`.
     pub(crate) fn notice(&mut self, model: &KubeModel, node: &str, due_us: u64, now_us: u64) {
         let Some(object) = model.get(Resource::Nodes, "", node) else { return };
         self.notices.insert(uid_of(&object), Notice { due_us, tainted: false });
-        self.look_at(model, node, now_us);
+        self.observe(model, node, now_us);
     }
 
-    /// Looks at a node that was written or deleted.
-    pub(crate) fn look_at(&mut self, model: &KubeModel, node: &str, now_us: u64) {
+    /// Observes a node that was written or deleted.
+    pub(crate) fn observe(&mut self, model: &KubeModel, node: &str, now_us: u64) {
         let object = model.get(Resource::Nodes, "", node);
         let uid = object.as_ref().map(uid_of);
         let due_us =
             uid.as_ref().and_then(|uid| self.due_of(uid, object.as_ref().is_some_and(truth::leaves)));
-        if let Some((known, place)) = self.standing.get(node)
+        if let Some((known, index)) = self.standing.get(node)
             && (uid.as_ref() != Some(known) || due_us.is_none())
         {
-            self.all[*place].until_us = Some(now_us);
+            self.all[*index].until_us = Some(now_us);
             self.standing.remove(node);
         }
         let (Some(object), Some(uid), Some(due_us)) = (object, uid, due_us) else { return };
-        if let Some((_, place)) = self.standing.get(node) {
-            let signal = &mut self.all[*place];
+        if let Some((_, index)) = self.standing.get(node) {
+            let signal = &mut self.all[*index];
             signal.due_us = due_us.or(signal.due_us);
             return;
         }
@@ -74,17 +74,17 @@ impl Signals {
         self.all.push(Signal { node, ips, from_us: now_us, due_us, until_us: None });
     }
 
-    /// Looks at all nodes, after something that may have changed any of them.
-    pub(crate) fn look_at_all(&mut self, model: &KubeModel, now_us: u64) {
+    /// Observes all nodes, after an act that may have changed any of them.
+    pub(crate) fn observe_all(&mut self, model: &KubeModel, now_us: u64) {
         let name = |node: Value| node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let mut names: BTreeSet<String> = model.list(Resource::Nodes).map(name).collect();
         names.extend(self.standing.keys().cloned());
         for name in names {
-            self.look_at(model, &name, now_us);
+            self.observe(model, &name, now_us);
         }
     }
 
-    /// Whether a node leaves service, and then until when it has time, as far as that is known.
+    /// Returns `Some` if a node leaves service, with its deadline as far as that is known.
     fn due_of(&mut self, uid: &str, tainted: bool) -> Option<Option<u64>> {
         if tainted {
             let notice = self.notices.get_mut(uid);
@@ -99,7 +99,7 @@ impl Signals {
         self.notices.get(uid).map(|notice| Some(notice.due_us))
     }
 
-    /// All of them.
+    /// Returns all of them.
     pub(crate) fn all(&self) -> &[Signal] {
         &self.all
     }
@@ -109,7 +109,7 @@ fn uid_of(node: &Value) -> String {
     node["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The node that a request path names: `/api/v1/nodes/<name>`, whatever stands behind it.
+/// Returns the node that a request path names: `/api/v1/nodes/<name>`, whatever stands behind it.
 pub(crate) fn node_of(path_and_query: &str) -> Option<&str> {
     let rest = path_and_query.split('?').next()?.strip_prefix("/api/v1/nodes/")?;
     rest.split('/').next().filter(|name| !name.is_empty())
@@ -148,34 +148,34 @@ mod tests {
         ];
         for (at, (uid, taints)) in steps.into_iter().enumerate() {
             apply(&mut model, uid, taints, at as u64);
-            signals.look_at_all(&model, at as u64);
+            signals.observe_all(&model, at as u64);
         }
         assert_eq!(times(&signals), [(1, None, Some(4)), (4, None, Some(5))]);
         assert_eq!(signals.all()[0].ips, BTreeSet::from([IpAddr::from([10, 0, 0, 1])]));
     }
 
     #[test]
-    fn n1_a_notice_has_a_deadline_and_is_over_when_its_taint_or_its_node_goes() {
+    fn n1_a_notice_ends_with_its_taint_or_its_node() {
         let (mut model, mut signals) = (KubeModel::new(kube::Settings::default()), Signals::default());
         apply(&mut model, "first", &[], 0);
         signals.notice(&model, "nobody", 30, 0);
         signals.notice(&model, "n1", 30, 1);
-        signals.look_at(&model, "n1", 2);
+        signals.observe(&model, "n1", 2);
         assert_eq!(times(&signals), [(1, Some(30), None)]);
         let later: [(u64, &[&str]); 2] = [(3, &[KEY]), (4, &[])];
         for (now_us, taints) in later {
             apply(&mut model, "first", taints, now_us);
-            signals.look_at(&model, "n1", now_us);
+            signals.observe(&model, "n1", now_us);
         }
         assert_eq!(times(&signals), [(1, Some(30), Some(4))], "another client has cleared it");
         signals.notice(&model, "n1", 90, 5);
         model.delete(Resource::Nodes, "", "n1", 6);
-        signals.look_at_all(&model, 6);
+        signals.observe_all(&model, 6);
         assert_eq!(times(&signals)[1], (5, Some(90), Some(6)));
     }
 
     #[test]
-    fn n1_a_request_about_a_node_is_told_by_its_path() {
+    fn n1_a_request_about_a_node_is_recognised_by_its_path() {
         assert_eq!(node_of("/api/v1/nodes/n1?fieldManager=x"), Some("n1"));
         assert_eq!(node_of("/api/v1/nodes/n1/status"), Some("n1"));
         for other in ["/api/v1/nodes", "/api/v1/nodes/", "/api/v1/namespaces/a/events/nodes/n1"] {

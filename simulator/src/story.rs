@@ -1,5 +1,5 @@
-//! What a run consists of: a world, how ARM and the cloud-controller-manager behave, how pods change, and what happens
-//! when. Owns the language of scenario files (docs/simulator.md) and the scenarios that have names.
+//! Stories: a world, the behaviour of ARM and of the cloud-controller-manager, changes of pods, and acts with their
+//! times. Owns the language of scenario files (docs/simulator.md) and the scenarios that have names.
 
 mod act;
 mod disruption;
@@ -62,13 +62,13 @@ pub const NAMED: [(&str, &str); 36] = [
     ("realistic", include_str!("../scenarios/realistic.txt")),
 ];
 
-/// Whether the model of the cloud-controller-manager runs beside the service.
+/// Presence of the model of the cloud-controller-manager beside the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Beside {
-    /// It does not.
+    /// It does not run.
     #[default]
-    Nobody,
-    /// It locks, reconciles and writes as upstream does, its updater of local Services switched off.
+    Off,
+    /// It runs: it locks, reconciles and writes as upstream does, its updater of local Services switched off.
     Manager,
     /// The same with its updater, which writes what the service writes.
     ManagerAndUpdater,
@@ -81,7 +81,7 @@ impl Beside {
     /// Another word.
     pub fn parse(word: &str) -> Result<Self, String> {
         match word {
-            "off" => Ok(Self::Nobody),
+            "off" => Ok(Self::Off),
             "on" => Ok(Self::Manager),
             "updater" => Ok(Self::ManagerAndUpdater),
             _ => Err("one of off, on, updater".to_owned()),
@@ -92,16 +92,17 @@ impl Beside {
 /// Something that happens at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Happening {
-    /// When, in microseconds from the start.
+    /// Time, in microseconds from the start.
     pub at_us: u64,
     /// As the scenario has it.
     pub words: String,
-    /// What.
+    /// The act.
     pub act: Act,
 }
 
 impl Happening {
-    /// The steps of what takes its time, each at its own; `number` counts those that were there. All else is as it is.
+    /// Returns the steps of what takes its time, each at its own; `number` counts those that were there. All else is as
+    /// it is.
     fn steps(self, number: &mut usize) -> Vec<Self> {
         let Act::Disruption(Disruption::Leaving(Leaving::Preempt(preemption))) = &self.act else {
             return vec![self];
@@ -117,10 +118,10 @@ impl Happening {
     }
 }
 
-/// What a story says of the guards that hold back removals.
+/// Expectations of a story about the guards that hold back removals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guarded {
-    /// Whether all removals are stopped at some time. A story that does not say so fails when they are.
+    /// True if all removals are stopped at some time. A story that does not say so fails when they are.
     pub stopped: bool,
     /// Reasons for which pools are held, each with the number that must be so at once at least.
     pub held: Vec<(String, usize)>,
@@ -135,25 +136,25 @@ pub struct Story {
     pub size: Size,
     /// ARM's knobs at the start.
     pub arm: arm::Settings,
-    /// How pods change.
+    /// Pattern of changes of pods.
     pub pattern: Pattern,
-    /// Who else writes.
+    /// Other writers.
     pub beside: Beside,
     /// Keys of controller.yaml.
     pub controller: Value,
-    /// Whether nothing can be written to the controller's log, as on a full disk.
+    /// True if nothing can be written to the controller's log, as on a full disk.
     pub log_full: bool,
     /// Texts of the ERROR lines that the controller's log must hold; any other is a failure.
     pub errors: Vec<String>,
-    /// What the controller's guards must do.
+    /// Expectations about the controller's guards.
     pub guarded: Guarded,
-    /// How many nodes that leave service must be taken out of traffic in time; nothing where it is not counted.
+    /// Number of nodes leaving service that must be taken out of traffic in time; `None` if it is not counted.
     pub reached: Option<usize>,
-    /// How long pools may take to get in sync after the last change, and the last happening.
+    /// Time for which pools may take to get in sync after the last change, and the last happening.
     pub settle: Duration,
-    /// What happens once, in the order of time.
+    /// Acts that happen once, in the order of time.
     pub happenings: Vec<Happening>,
-    /// What happens again and again while pods change; the time is from one occurrence to the next.
+    /// Acts that are repeated while pods change; the time is from one occurrence to the next.
     pub repeats: Vec<Happening>,
 }
 
@@ -164,7 +165,7 @@ impl Default for Story {
             size: Size::default(),
             arm: arm::Settings::default(),
             pattern: Pattern::Churn { rate: 5.0, duration_us: 60_000_000 },
-            beside: Beside::Nobody,
+            beside: Beside::Off,
             controller: json!({}),
             log_full: false,
             errors: Vec::new(),
@@ -187,7 +188,7 @@ pub struct BadLine {
 }
 
 impl Story {
-    /// The scenario of this name.
+    /// Returns the scenario of this name.
     ///
     /// # Errors
     /// A text that ships with the program has a bad line, which a test excludes.
@@ -251,7 +252,7 @@ impl Story {
             _ => {
                 let known = "services, load-balancers, nodes, endpoints, dual-stack, pods, arm, ccm, \
                              controller, log, expect, settle, at or every";
-                return Err(format!("{known}, each with its words"));
+                return Err(format!("{known}, each with its arguments"));
             }
         }
         Ok(())
@@ -299,8 +300,8 @@ impl Story {
         all
     }
 
-    /// The sum of times of ARM's side of one write without waiting in microseconds: what a lane needs for it at the
-    /// median, its operation seen by polls at Retry-After.
+    /// Returns the sum of times of ARM's side of one write without waiting in microseconds: what a lane needs for it at
+    /// the median, its operation seen by polls at Retry-After.
     #[must_use]
     pub fn lane_turn_us(&self) -> u64 {
         let operation_us = self.arm.operation.map_or(0, |operation| {
@@ -310,7 +311,7 @@ impl Story {
         self.read_us() + median(self.arm.put_latency) + operation_us
     }
 
-    /// What a read takes at the median, in microseconds.
+    /// Returns the time of a read at the median, in microseconds.
     pub(crate) fn read_us(&self) -> u64 {
         median(self.arm.get_latency)
     }

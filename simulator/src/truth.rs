@@ -1,5 +1,5 @@
-//! What the pools must hold, computed from the cluster's objects alone and in the simplest way, so that it can
-//! judge the service: a pool is in sync when required ⊆ members ⊆ allowed.
+//! The required and allowed members of pools, computed from the cluster's objects alone and in the simplest way, so
+//! that it can judge the service: a pool is in sync when required ⊆ members ⊆ allowed.
 //!
 //! Required are the first InternalIPs of nodes with an endpoint that is not terminating, by the EndpointSlices of the pool's
 //! address family (D4); allowed are all of nodes with any endpoint there. Nodes that are left out by label (D5) do not count, unless a Service has no others: then its pool
@@ -21,7 +21,7 @@ use simulator_models::kube::{KubeModel, Resource};
 use crate::convergence::PoolName;
 use crate::downs::{Downs, Others};
 
-/// What one pool must and may hold.
+/// Required and allowed members of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Must be members.
@@ -31,13 +31,13 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Whether every required member is there.
+    /// Returns whether every required member is there.
     #[must_use]
     pub fn is_held_by(&self, members: &BTreeSet<IpAddr>) -> bool {
         self.required.is_subset(members)
     }
 
-    /// Whether the members are in sync: required ⊆ members ⊆ allowed.
+    /// Returns whether the members are in sync: required ⊆ members ⊆ allowed.
     #[must_use]
     pub fn is_met_by(&self, members: &BTreeSet<IpAddr>) -> bool {
         self.is_held_by(members) && members.is_subset(&self.allowed)
@@ -79,7 +79,7 @@ const LEAVING_OUT: [(&str, Option<&str>); 3] = [
 ];
 
 impl Addresses {
-    /// Those of the cluster's nodes.
+    /// Returns those of the cluster's nodes.
     #[must_use]
     pub fn of(cluster: &KubeModel) -> Self {
         let nodes = cluster.list(Resource::Nodes).map(|node| {
@@ -94,7 +94,7 @@ impl Addresses {
         Self(nodes.collect())
     }
 
-    /// What a Service with these slices wants in its pool of this family.
+    /// Returns the required and allowed members that a Service with these slices has in its pool of this family.
     pub fn wanted<'a>(&self, slices: impl IntoIterator<Item = &'a Value>, family: Family) -> Wanted {
         let (mut wanted, mut left_out, mut doomed) = (Wanted::default(), BTreeSet::new(), BTreeSet::new());
         let own = slices.into_iter().filter(|slice| slice["addressType"] == family.word());
@@ -121,7 +121,7 @@ impl Addresses {
     }
 }
 
-/// What every pool of the cluster's Services wants, by the pool's name.
+/// Returns the required and allowed members of every pool of the cluster's Services, by the pool's name.
 #[must_use]
 pub fn wanted_pools(cluster: &KubeModel) -> BTreeMap<String, Wanted> {
     let addresses = Addresses::of(cluster);
@@ -148,7 +148,7 @@ pub fn wanted_pools(cluster: &KubeModel) -> BTreeMap<String, Wanted> {
     pools
 }
 
-/// The name that the cloud-controller-manager gives to a Service's own pool.
+/// Returns the name that the cloud-controller-manager gives to a Service's own pool.
 #[must_use]
 pub fn pool_name(namespace: &str, service: &str, family: Family) -> String {
     let base = format!("{namespace}-{service}").to_lowercase();
@@ -158,14 +158,14 @@ pub fn pool_name(namespace: &str, service: &str, family: Family) -> String {
     }
 }
 
-/// The members of a pool; nothing when there is no such pool.
+/// Returns the members of a pool; nothing when there is no such pool.
 #[must_use]
 pub fn members(azure: &ArmModel, load_balancer: &str, pool: &str) -> BTreeSet<IpAddr> {
     let ips = azure.member_ips(load_balancer, pool).unwrap_or_default();
     ips.into_iter().filter_map(|ip| ip.parse().ok()).collect()
 }
 
-/// The pools that are not as they must be, in a stable order; one that is nowhere is wrong too.
+/// Returns the pools that are not as they must be, in a stable order; one that is nowhere is wrong too.
 #[must_use]
 pub fn wrong_pools(azure: &ArmModel, wanted: &BTreeMap<String, Wanted>) -> Vec<OutOfSyncPool> {
     let mut nowhere: BTreeSet<&str> = wanted.keys().map(String::as_str).collect();
@@ -194,8 +194,8 @@ pub fn wrong_pools(azure: &ArmModel, wanted: &BTreeMap<String, Wanted>) -> Vec<O
     wrong
 }
 
-/// Those of these pools that exist, though their Services were deleted and they were removed: another client wrote them
-/// again.
+/// Returns those of these pools that exist, though their Services were deleted and they were removed: another client
+/// wrote them again.
 pub(crate) fn pools_again(azure: &ArmModel, gone: &[PoolName]) -> Vec<OutOfSyncPool> {
     let again = gone.iter().filter(|pool| azure.member_ips(&pool.load_balancer, &pool.pool).is_some());
     let wrong = again.map(|pool| OutOfSyncPool {
@@ -217,7 +217,7 @@ const LEAVING: [(&str, Option<&str>); 3] = [
 /// The pool whose entries keep the admin states that they have (`adminState.excludePools`).
 const LEFT_ALONE: &str = "aksOutboundBackendPool";
 
-/// Whether a node has a taint that says that it leaves service.
+/// Returns whether a node has a taint that says that it leaves service.
 pub(crate) fn leaves(node: &Value) -> bool {
     let says_so = |taint: &Value| {
         let is = |(key, value): &(&str, Option<&str>)| {
@@ -228,14 +228,14 @@ pub(crate) fn leaves(node: &Value) -> bool {
     items(&node["spec"]["taints"]).any(says_so)
 }
 
-/// The InternalIPs of a node.
+/// Returns the InternalIPs of a node.
 pub(crate) fn internal_ips(node: &Value) -> impl Iterator<Item = IpAddr> {
     let internal = items(&node["status"]["addresses"]).filter(|address| address["type"] == "InternalIP");
     internal.filter_map(|address| text(&address["address"]).parse().ok())
 }
 
-/// Which InternalIPs must be Down, and which must not, by the taints of the nodes that there are. Of others nothing is
-/// said.
+/// The InternalIPs that must be Down, and those that must not, by the taints of the existing nodes. Of others nothing
+/// is said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct States {
     down: BTreeSet<IpAddr>,
@@ -243,7 +243,7 @@ pub struct States {
 }
 
 impl States {
-    /// Those of the cluster's nodes.
+    /// Returns those of the cluster's nodes.
     #[must_use]
     pub fn of(cluster: &KubeModel) -> Self {
         let mut states = Self::default();
@@ -271,11 +271,11 @@ pub struct WrongEntry {
     pub ip: IpAddr,
     /// The state that it has.
     pub state: String,
-    /// What is wrong with that.
+    /// Its mismatch.
     pub why: &'static str,
 }
 
-/// The entries whose admin states are not as they must be, in a stable order.
+/// Returns the entries whose admin states are not as they must be, in a stable order.
 pub(crate) fn wrong_entries(azure: &ArmModel, states: &States, downs: &Downs) -> Vec<WrongEntry> {
     let mut wrong = Vec::new();
     for load_balancer in azure.load_balancers() {
@@ -285,24 +285,24 @@ pub(crate) fn wrong_entries(azure: &ArmModel, states: &States, downs: &Downs) ->
             for member in azure.members(load_balancer, pool).unwrap_or_default() {
                 let Ok(ip) = member.ip.parse::<IpAddr>() else { continue };
                 let is_down = member.admin_state.eq_ignore_ascii_case("Down");
-                let why = if states.down.contains(&ip) {
+                let mismatch = if states.down.contains(&ip) {
                     (!is_down).then_some("its node leaves service")
                 } else if states.open.contains(&ip) {
-                    why_wrong(is_down, downs.of_others(&name, ip))
+                    mismatch_of(is_down, downs.of_others(&name, ip))
                 } else {
                     None
                 };
-                let Some(why) = why else { continue };
+                let Some(mismatch) = mismatch else { continue };
                 let (load_balancer, pool) = (load_balancer.to_owned(), pool.to_owned());
-                wrong.push(WrongEntry { load_balancer, pool, ip, state: member.admin_state, why });
+                wrong.push(WrongEntry { load_balancer, pool, ip, state: member.admin_state, why: mismatch });
             }
         }
     }
     wrong
 }
 
-/// What is wrong with the state of an entry whose node stays in service.
-fn why_wrong(is_down: bool, others: Option<Others>) -> Option<&'static str> {
+/// Returns the mismatch of the state of an entry whose node stays in service.
+fn mismatch_of(is_down: bool, others: Option<Others>) -> Option<&'static str> {
     match (is_down, others) {
         (true, None | Some(Others::TakenBack)) => {
             Some("its node stays in service, and no other client has set it")

@@ -12,7 +12,7 @@ use crate::churn::Churn;
 use crate::cluster::Cluster;
 use crate::files;
 use crate::live_ccm::{
-    Sight, answer_at_once, forget_events, serve_azure, serve_cluster, settled, since, starting,
+    ClusterObserver, answer_at_once, forget_events, serve_azure, serve_cluster, settled, since, starting,
 };
 use crate::owner::Model as _;
 use crate::play::Outcome;
@@ -20,12 +20,12 @@ use crate::story::{Happening, Story};
 use crate::truth::{self, Addresses, States};
 use crate::world::{Scope, World};
 
-/// How long it may take at most after the last change, in microseconds of its own time.
+/// Maximum time after the last change, in microseconds of its own time.
 const MAX_US: u64 = 24 * 3_600 * 1_000_000;
 /// The steps in which an idle stretch is gone through, in microseconds.
 const STEP_US: u64 = 1_000_000;
 
-/// How it ended.
+/// Its end.
 pub struct Ended {
     /// Azure with its convergence tracker and lanes.
     pub azure: Azure,
@@ -35,9 +35,9 @@ pub struct Ended {
     pub counters: Counters,
     /// The changes made, and what is wrong.
     pub outcome: Outcome,
-    /// When the first change could be, in microseconds.
+    /// Time at which the first change could be, in microseconds.
     pub began_us: u64,
-    /// When it ended.
+    /// Time at which it ended.
     pub ended_us: u64,
 }
 
@@ -79,7 +79,7 @@ struct Stage {
     azure: Azure,
     cluster: Cluster,
     ccm: Ccm,
-    sight: Sight,
+    observer: ClusterObserver,
     world: World,
     churn: Churn,
     happenings: VecDeque<Happening>,
@@ -91,7 +91,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// The world, not yet reconciled; ARM answers at once.
+    /// Returns the world, not yet reconciled; ARM answers at once.
     fn new(story: &Story, world: &World, seed: u64) -> Self {
         let mut arm = story.arm.clone();
         answer_at_once(&mut arm);
@@ -106,7 +106,7 @@ impl Stage {
             begin_us: 0,
             azure,
             ccm: Ccm::new(starting(Settings { seed, epoch_s, updater: true, ..Settings::default() })),
-            sight: Sight::new(world.places()),
+            observer: ClusterObserver::new(world.places()),
             scopes: (0..world.services().len()).map(|service| world.scope(service)).collect(),
             world: world.clone(),
             churn: Churn::new(crate::churn::Pattern::Still, seed),
@@ -119,7 +119,7 @@ impl Stage {
     }
 
     fn run_until(&mut self, over: impl Fn(&Self) -> bool) {
-        let mut inputs = self.sight.look(&self.cluster);
+        let mut inputs = self.observer.observe(&self.cluster);
         loop {
             let mut calls = Vec::new();
             for input in inputs.drain(..) {
@@ -129,7 +129,7 @@ impl Stage {
             for call in &calls {
                 self.send(call);
             }
-            inputs = self.sight.look(&self.cluster);
+            inputs = self.observer.observe(&self.cluster);
             if !inputs.is_empty() {
                 continue;
             }
@@ -142,11 +142,11 @@ impl Stage {
             while let Some(entry) = self.arriving.first_entry().filter(|entry| entry.key().0 <= self.now) {
                 inputs.push(entry.remove());
             }
-            inputs.extend(self.sight.look(&self.cluster));
+            inputs.extend(self.observer.observe(&self.cluster));
         }
     }
 
-    /// The next moment at which something happens.
+    /// Returns the next moment at which something happens.
     fn next_us(&self) -> u64 {
         let arrives = self.arriving.keys().next().map(|(at, _)| *at);
         let due = [arrives, self.ccm.deadline(), self.azure.deadline(), self.next_story_us()];
@@ -160,7 +160,7 @@ impl Stage {
         Some(due.saturating_add(self.begin_us))
     }
 
-    /// Lets the story go on until now.
+    /// Continues the story until now.
     fn go_on(&mut self) {
         let time = rfc3339(kube::Settings::default().epoch_s + self.now / 1_000_000);
         let elapsed_us = self.now.saturating_sub(self.begin_us);

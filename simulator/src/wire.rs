@@ -1,5 +1,5 @@
-//! What goes over ARM's wire, for tests: a journal of the requests with what became of each, and a hook that sees each
-//! request before the model does. Both are off until they are asked for, and the server around them is the same.
+//! ARM's wire, for tests: a journal of the requests with their fates, and a hook that sees each request before the
+//! model does. Both are off until they are enabled, and the server around them is the same.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ type Hook = Box<dyn FnMut(&mut Azure, &Request, u64) -> Fate + Send>;
 pub struct Exchange {
     /// The request as it came.
     pub request: Request,
-    /// When it arrived, in microseconds of the owner's clock.
+    /// Time at which it arrived, in microseconds of the owner's clock.
     pub arrived_us: u64,
     /// When its answer was due, or its connection was to be cut; `None` while that is held back. What is held back when
     /// its client gives up stays so.
@@ -31,21 +31,21 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// The value of a header of the request; names compare without case.
+    /// Returns the value of a header of the request; names compare without case.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.request.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The pool that the request names; `None` when it is about something else.
+    /// Returns the pool that the request names; `None` when it is about something else.
     #[must_use]
     pub fn pool(&self) -> Option<PoolName> {
         pool_of(&self.request.path_and_query)
     }
 
-    /// The addresses that the body puts into a pool, as they are written; `None` when it has no array of them. An entry
-    /// without an address is left out.
+    /// Returns the addresses that the body puts into a pool, as they are written; `None` when it has no array of them.
+    /// An entry without an address is left out.
     #[must_use]
     pub fn addresses(&self) -> Option<Vec<String>> {
         let body: Value = serde_json::from_slice(&self.request.body).ok()?;
@@ -55,7 +55,7 @@ impl Exchange {
     }
 }
 
-/// What a hook lets become of a request.
+/// Fate of a request, as a hook decides it.
 #[derive(Debug)]
 pub enum Fate {
     /// The model answers it.
@@ -82,45 +82,45 @@ impl Wire {
         self.journal.get_or_insert_default().subscribe()
     }
 
-    /// Has a hook decide about every request from now on, in place of the one before. It gets Azure, to act on it before
-    /// the request does, the request, and the time.
+    /// Lets a hook decide about every request from now on, in place of the one before. It gets Azure, to act on it
+    /// before the request does, the request, and the time.
     pub fn intercept(&mut self, hook: impl FnMut(&mut Azure, &Request, u64) -> Fate + Send + 'static) {
         self.hook = Some(Box::new(hook));
     }
 
-    /// Notes a request; gives its place in the journal, if there is one.
-    fn note(&self, exchange: Exchange) -> Option<usize> {
+    /// Appends a request to the journal; returns its index, if there is a journal.
+    fn append(&self, exchange: Exchange) -> Option<usize> {
         let journal = self.journal.as_ref()?;
-        let place = journal.borrow().len();
+        let index = journal.borrow().len();
         journal.send_modify(|exchanges| exchanges.push(Arc::new(exchange)));
-        Some(place)
+        Some(index)
     }
 
-    /// Notes that what was held back has ended.
-    fn ended(&self, place: usize, now_us: u64) {
+    /// Records that a held response was sent.
+    fn ended(&self, index: usize, now_us: u64) {
         let Some(journal) = &self.journal else { return };
         journal.send_modify(|exchanges| {
-            if let Some(exchange) = exchanges.get_mut(place) {
+            if let Some(exchange) = exchanges.get_mut(index) {
                 Arc::make_mut(exchange).ended_us = Some(now_us);
             }
         });
     }
 }
 
-/// How a request is to be answered.
+/// Answer to a request.
 pub(crate) struct Verdict {
-    /// What the client gets to see.
+    /// The reply to the client.
     pub(crate) reply: Reply,
-    /// When the request arrived.
+    /// Time at which the request arrived.
     pub(crate) arrived_us: u64,
-    /// What holds that back.
+    /// The hold on that reply.
     pub(crate) held: Option<Held>,
 }
 
-/// What holds an answer back.
+/// A hold on an answer.
 pub(crate) struct Held {
     release: oneshot::Receiver<()>,
-    place: Option<usize>,
+    index: Option<usize>,
 }
 
 impl Held {
@@ -128,8 +128,8 @@ impl Held {
     pub(crate) async fn over(self, azure: &Owner<Azure>) {
         // The holder releases it also by being dropped.
         drop(self.release.await);
-        if let Some(place) = self.place {
-            azure.ask(move |azure, now_us| azure.wire.ended(place, now_us)).await;
+        if let Some(index) = self.index {
+            azure.ask(move |azure, now_us| azure.wire.ended(index, now_us)).await;
         }
     }
 }
@@ -149,8 +149,8 @@ impl Azure {
             Reply::Refused => (None, 0),
         };
         let ended_us = release.is_none().then(|| now_us.saturating_add(latency_us));
-        let place = self.wire.note(Exchange { request, arrived_us: now_us, ended_us, status });
-        Verdict { reply, arrived_us: now_us, held: release.map(|release| Held { release, place }) }
+        let index = self.wire.append(Exchange { request, arrived_us: now_us, ended_us, status });
+        Verdict { reply, arrived_us: now_us, held: release.map(|release| Held { release, index }) }
     }
 
     fn fate(&mut self, request: &Request, now_us: u64) -> Fate {

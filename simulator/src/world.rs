@@ -1,8 +1,7 @@
 //! A cluster of many Services with the load balancers that the cloud-controller-manager has made for them: every
 //! pool is in sync when it begins.
 //!
-//! Owns what the scenario knows of pods and their places; what the service under test has to make of it is
-//! computed from the cluster's objects by `truth`.
+//! It owns the pods and their nodes; `truth` computes the expected pools from the cluster's objects.
 
 mod disruption;
 mod eviction;
@@ -32,7 +31,7 @@ pub const CLUSTER_NAME: &str = "kubernetes";
 /// Services in one namespace.
 const SERVICES_PER_NAMESPACE: usize = 20;
 
-/// How large a world is.
+/// Size of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     /// Services; each has a pool of its own per family.
@@ -43,7 +42,7 @@ pub struct Size {
     pub nodes: usize,
     /// Pods per Service at the beginning, at least 1.
     pub endpoints: usize,
-    /// Whether nodes and Services have both IP families.
+    /// True if nodes and Services have both IP families.
     pub dual_stack: bool,
 }
 
@@ -65,7 +64,7 @@ pub struct World {
     evictions: Evictions,
     /// The numbers of the addresses of nodes that have others than those of their own numbers.
     moved: BTreeMap<usize, usize>,
-    /// How many nodes were made again under their names.
+    /// Number of nodes that were recreated under their names.
     renewed: usize,
     /// The pods that Services have lost for good, until they are scaled back; by the number of the Service.
     asleep: BTreeMap<usize, Vec<Pod>>,
@@ -120,30 +119,30 @@ impl World {
         world
     }
 
-    /// How large it was planned.
+    /// Returns its planned size.
     #[must_use]
     pub fn size(&self) -> Size {
         self.size
     }
 
-    /// Its Services.
+    /// Returns its Services.
     #[must_use]
     pub fn services(&self) -> &[Service] {
         &self.services
     }
 
-    /// The numbers of the nodes that there are.
+    /// Returns the numbers of the nodes that there are.
     #[must_use]
     pub fn nodes(&self) -> &Range<usize> {
         &self.nodes
     }
 
-    /// A node for a new pod of the Service of this number: one that has none of it, and is not evicted.
+    /// Returns a node for a new pod of the Service of this number: one that has none of it, and is not evicted.
     pub(crate) fn free_node(&self, service: usize, random: &mut Random) -> usize {
         self.services[service].free_node(&self.nodes, self.evictions.closed(), random)
     }
 
-    /// Whether the Service of this number was deleted.
+    /// Returns whether the Service of this number was deleted.
     #[must_use]
     pub fn is_gone(&self, service: usize) -> bool {
         self.gone.contains(&service)
@@ -153,25 +152,25 @@ impl World {
         &mut self.services[index]
     }
 
-    /// A number that no pod has had.
+    /// Returns a number that no pod has had.
     pub(crate) fn next_serial(&mut self) -> u64 {
         self.next_pod += 1;
         self.next_pod
     }
 
-    /// The IP families in use.
+    /// Returns the IP families in use.
     #[must_use]
     pub fn families(&self) -> &'static [Family] {
         if self.size.dual_stack { &[Family::V4, Family::V6] } else { &[Family::V4] }
     }
 
-    /// The names of the load balancers; the first is the cluster's.
+    /// Returns the names of the load balancers; the first is the cluster's.
     #[must_use]
     pub fn load_balancers(&self) -> Vec<String> {
         (0..self.size.load_balancers).map(load_balancer_name).collect()
     }
 
-    /// The pools of a Service, one per family.
+    /// Returns the pools of a Service, one per family.
     pub fn pools(&self, service: usize) -> impl Iterator<Item = (Family, PoolName)> {
         let service = &self.services[service];
         let load_balancer = load_balancer_name(service.load_balancer);
@@ -181,8 +180,8 @@ impl World {
         })
     }
 
-    /// The slices with this number of a Service, one per family, changed at `trigger_time` (RFC 3339); nothing when the
-    /// Service was deleted.
+    /// Returns the slices with this number of a Service, one per family, changed at `trigger_time` (RFC 3339); nothing
+    /// when the Service was deleted.
     #[must_use]
     pub fn slices(&self, service: usize, slice: usize, trigger_time: &str) -> Vec<Value> {
         if self.is_gone(service) {
@@ -235,19 +234,19 @@ impl World {
         }
     }
 
-    /// The object of a node that is Ready, with nothing but what it has from the beginning.
+    /// Returns the object of a node that is Ready, with nothing but what it has from the beginning.
     fn node_object(&self, node: usize) -> Value {
         let address = self.moved.get(&node).copied().unwrap_or(node);
         objects::node(node, address, self.families())
     }
 
-    /// The name of the load balancer of each Service, by namespace and name.
+    /// Returns the name of the load balancer of each Service, by namespace and name.
     pub(crate) fn places(&self) -> BTreeMap<(String, String), String> {
-        let place = |service: &Service| {
+        let node_of = |service: &Service| {
             let name = (service.namespace.clone(), service.name.clone());
             (name, load_balancer_name(service.load_balancer))
         };
-        self.services.iter().map(place).collect()
+        self.services.iter().map(node_of).collect()
     }
 
     /// Load balancers, the cluster's own pools, and a pool with its rules and probe for each Service.
@@ -278,7 +277,7 @@ impl World {
         }
     }
 
-    /// Which objects and pools belong to a Service.
+    /// Returns the objects and pools of a Service.
     #[must_use]
     pub fn scope(&self, service: usize) -> Scope {
         let known = &self.services[service];
@@ -303,7 +302,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// What the Service wants now in each of its pools, from the cluster's objects.
+    /// Returns the present requirements of the Service in each of its pools, from the cluster's objects.
     #[must_use]
     pub fn wanted(&self, cluster: &KubeModel, addresses: &Addresses) -> Vec<(PoolName, Wanted)> {
         let slices = self.slices.iter();
@@ -318,7 +317,7 @@ fn load_balancer_name(number: usize) -> String {
     if number == 0 { CLUSTER_NAME.to_owned() } else { format!("lb-{}", number + 1) }
 }
 
-/// The name of a node by its number.
+/// Returns the name of a node by its number.
 pub(crate) fn node_name(node: usize) -> String {
     format!("node-{node:04}")
 }

@@ -106,7 +106,7 @@ pub(super) fn run(options: Options, args: &ExportArgs) -> anyhow::Result<ExitCod
 /// Feeds the published snapshot to the comparison.
 fn observe_snapshot(service: &ServiceHandle, comparison: &mut Comparison) {
     // The comparison was not started, so it has no output.
-    comparison.step(service.clock.now(), In::Seen(service.published.load_full()), &mut Vec::new());
+    comparison.step(service.clock.now(), In::Snapshot(service.published.load_full()), &mut Vec::new());
 }
 
 impl Export<'_> {

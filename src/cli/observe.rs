@@ -29,7 +29,7 @@ pub(super) async fn until_compared(service: &ServiceHandle, comparison: &mut Com
     comparison.step(service.clock.now(), In::Start, &mut out);
     loop {
         let now = service.clock.now();
-        comparison.step(now, In::Seen(service.published.load_full()), &mut out);
+        comparison.step(now, In::Snapshot(service.published.load_full()), &mut out);
         if let Some(Out::Ended(end)) = out.pop() {
             return end;
         }

@@ -243,7 +243,8 @@ impl Task<'_> {
         outcomes: &BTreeMap<PoolId, Outcome>,
     ) -> anyhow::Result<bool> {
         let (documents, snapshot) = (self.documents(azure).await?, service.published.load_full());
-        let in_sync = self.images.iter().filter(|image| outcomes.get(&image.id).is_some_and(Outcome::is_in_sync));
+        let in_sync =
+            self.images.iter().filter(|image| outcomes.get(&image.id).is_some_and(Outcome::is_in_sync));
         let evidence = Evidence { documents: &documents, snapshot: &snapshot, named: self.has_named() };
         Ok(in_sync.into_iter().all(|image| Finding::of(image, &evidence).is_in_sync()))
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use model::redact::Printable;
 use simulator::{
-    Churn, Fakes, FileOptions, Files, LiveCcm, Pattern, Play, Process, Report, Reserved, Settings, Story,
-    Told, Watcher, World,
+    Churn, Fakes, FileOptions, Files, LiveCcm, Pattern, Play, Process, Report, Reserved, RunInfo, Settings,
+    Story, Watcher, World,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -206,7 +206,7 @@ impl Simulation {
             ended = process.ended() => return Err(ended.into()),
         };
         display.finish();
-        let run = Told {
+        let run = RunInfo {
             story: &self.story,
             speed: args.speed,
             seed: args.seed,
@@ -219,11 +219,11 @@ impl Simulation {
             checks = watcher.rest(IDLE_WITHIN) => checks,
             ended = process.ended() => return Err(ended.into()),
         };
-        checks.judge_guards(&self.story.guarded);
+        checks.check_guards(&self.story.guarded);
         if let Some(log) = self.log(args).filter(|_| !self.story.log_full) {
             let text =
                 std::fs::read_to_string(&log).with_context(|| format!("failed to read {}", log.display()))?;
-            checks.judge_log(&text, &self.story.errors);
+            checks.check_log(&text, &self.story.errors);
         }
         report.checks = Some(checks);
         if args.compare_upstream {

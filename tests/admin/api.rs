@@ -4,7 +4,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use simulator::models::kube::build::{self, Endpoint, Family};
 
-use super::stage::{NAMESPACE, Prepared, Stage, add_pool, add_service, node_ip, node_name, place, pool_of};
+use super::stage::{
+    NAMESPACE, Prepared, Stage, add_pool, add_service, node_ip, node_name, pool_of, set_endpoints,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h3_status_shows_everything_at_a_glance() {
@@ -50,13 +52,13 @@ pub(super) fn explained(section: &str, object: &Value, elsewhere: &[&str]) {
     let document = include_str!("../../docs/admin-api.md");
     let section = document.split("\n## ").find(|text| text.starts_with(section)).expect("the section");
     for field in object.as_object().unwrap_or_else(|| panic!("no object: {object}")).keys() {
-        let told = elsewhere.contains(&field.as_str()) || section.contains(&format!("`{field}`"));
-        assert!(told, "docs/admin-api.md does not explain {field}");
+        let is_documented = elsewhere.contains(&field.as_str()) || section.contains(&format!("`{field}`"));
+        assert!(is_documented, "docs/admin-api.md does not explain {field}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_a_pool_is_found_whatever_its_case_and_shows_level_and_observation() {
+async fn h3_a_pool_is_found_in_any_case() {
     let stage = Stage::ready(1).await;
     stage.shown("/api/v1/queues?state=in_sync", |page| items(&page["items"]).count() == 1).await;
     for path in
@@ -76,14 +78,17 @@ async fn h3_a_pool_is_found_whatever_its_case_and_shows_level_and_observation() 
         let members = &pool["members"];
         let required: Vec<&Value> = items(&members["required"]).map(|member| &member["ip"]).collect();
         assert_eq!(required.len(), 2, "{pool}");
-        assert!(required.iter().all(|ip| items(&members["observed"]).any(|seen| seen == *ip)), "{pool}");
+        assert!(
+            required.iter().all(|ip| items(&members["observed"]).any(|address| address == *ip)),
+            "{pool}"
+        );
         assert_eq!((&members["missing"], &members["mustGo"]), (&json!([]), &json!([])));
         assert!(pool["observedAt"].as_str().is_some_and(|at| at.ends_with('Z')), "{pool}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_each_service_says_why_it_is_or_is_not_in_its_pool() {
+async fn h3_each_service_has_a_verdict_about_its_pool() {
     let prepared = Prepared::new(1).await;
     let fakes = &prepared.fakes;
     for name in ["plain", "paused", "foreign", "held"] {
@@ -125,7 +130,7 @@ async fn h3_each_service_says_why_it_is_or_is_not_in_its_pool() {
         Some(1.0)
     );
 
-    place(&stage.fakes, "held", &[]).await;
+    set_endpoints(&stage.fakes, "held", &[]).await;
     let held = stage.verdict("held", "a removal is held back (empty_confirm)").await;
     assert_eq!(held["pools"][0]["held"]["members"], json!([node_ip(0)]));
     let status = stage.get("/api/v1/status").await;
@@ -150,7 +155,7 @@ async fn h3_each_service_says_why_it_is_or_is_not_in_its_pool() {
     // What the operator sees next: the pause ends, the endpoint comes back, the rules are made.
     stage.fakes.apply(vec![service("paused")]).await.expect("a good object");
     stage.verdict("paused", "in sync: ").await;
-    place(&stage.fakes, "held", &[Endpoint::ready(&node_name(0))]).await;
+    set_endpoints(&stage.fakes, "held", &[Endpoint::ready(&node_name(0))]).await;
     stage.verdict("held", "in sync: ").await;
     add_pool(&stage.fakes, "ruleless", &[]).await;
     stage.verdict("ruleless", "in sync: ").await;
@@ -192,17 +197,17 @@ async fn h3_problems_are_rfc_9457_documents_that_name_what_is_wrong() {
     ];
     for (method, path, status, detail) in cases {
         let answer = stage.admin(method.clone(), path).await;
-        let told = format!("{method} {path}: {answer:?}");
-        assert_eq!((answer.status, answer.kind.as_str()), (status, "application/problem+json"), "{told}");
+        let request = format!("{method} {path}: {answer:?}");
+        assert_eq!((answer.status, answer.kind.as_str()), (status, "application/problem+json"), "{request}");
         let document = answer.json();
         assert_eq!(
             (&document["type"], &document["status"]),
             (&json!("about:blank"), &json!(status)),
-            "{told}"
+            "{request}"
         );
-        assert!(document["title"].as_str().is_some_and(|title| !title.is_empty()), "{told}");
-        assert!(document["detail"].as_str().is_some_and(|text| text.contains(detail)), "{told}");
-        assert_eq!(answer.allow, if status == 405 { "GET, HEAD" } else { "" }, "{told}");
+        assert!(document["title"].as_str().is_some_and(|title| !title.is_empty()), "{request}");
+        assert!(document["detail"].as_str().is_some_and(|text| text.contains(detail)), "{request}");
+        assert_eq!(answer.allow, if status == 405 { "GET, HEAD" } else { "" }, "{request}");
     }
     let head = stage.admin(Method::HEAD, "/api/v1/status").await;
     assert_eq!((head.status, head.kind.as_str(), head.text.as_str()), (200, "application/json", ""));

@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::stage::Stage;
 use crate::support::browser::{Browser, PICTURES, Screen};
 
-/// How many browsers there may be at a time: each needs a CPU.
+/// Number of browsers at a time: each needs a CPU.
 static PLACES: Semaphore = Semaphore::const_new(2);
 
 /// Every view of the page.
@@ -27,7 +27,7 @@ const LOADED: &str = "!document.body.classList.contains('old') \
     && !document.getElementById('alarm').innerText.trim() \
     && ![...document.querySelectorAll('#who, #rows, #one')].some((part) => part.innerText.includes('reading …'))";
 
-/// What is wrong with what is seen.
+/// A script that returns the visual defects of the page.
 const WRONG: &str = r"(() => {
     const wrong = [];
     for (const id of ['alarm', 'missed']) if (document.getElementById(id).innerText.trim()) wrong.push(document.getElementById(id).innerText);
@@ -46,14 +46,14 @@ const LINKS: &str =
 /// A browser, one of [`PLACES`].
 struct Reader {
     browser: Browser,
-    _place: SemaphorePermit<'static>,
+    _permit: SemaphorePermit<'static>,
 }
 
 impl Reader {
     /// `None` where there is no Chromium.
     async fn start() -> Option<Reader> {
-        let place = PLACES.acquire().await.expect("it is never closed");
-        Some(Reader { browser: Browser::start().await?, _place: place })
+        let permit = PLACES.acquire().await.expect("it is never closed");
+        Some(Reader { browser: Browser::start().await?, _permit: permit })
     }
 
     /// Opens a view of this controller's page.
@@ -97,15 +97,15 @@ impl Reader {
                 self.open(stage, &format!("view={view}")).await;
                 self.is_right(&at).await;
                 self.picture(&at, true).await;
-                let mut seen = BTreeSet::new();
+                let mut links = BTreeSet::new();
                 let mut next = self.links().await;
                 while let Some(link) = next.pop() {
-                    if seen.insert(link.clone()) {
+                    if links.insert(link.clone()) {
                         self.follow(&link, &at).await;
                         next.extend(self.links().await);
                     }
                 }
-                opened.extend(seen);
+                opened.extend(links);
             }
         }
         // The controller may end before the page asks again.
@@ -121,14 +121,14 @@ impl Reader {
         }
     }
 
-    /// The text of a part of the page.
+    /// Returns the text of a part of the page.
     async fn text(&mut self, id: &str) -> String {
         let text = self.browser.value(&format!("document.getElementById('{id}').innerText")).await;
         text.as_str().unwrap_or_default().to_owned()
     }
 }
 
-/// A value of the address's fragment.
+/// Returns a value of the address's fragment.
 fn encoded(text: &str) -> String {
     text.replace('%', "%25").replace(':', "%3A").replace('/', "%2F")
 }

@@ -9,9 +9,9 @@ use simulator::Fate;
 use simulator::models::arm::Request;
 use simulator::models::kube::build::Endpoint;
 
-use super::stage::{Prepared, add_service, node_name, place};
+use super::stage::{Prepared, add_service, node_name, set_endpoints};
 
-/// What must never be seen. Each is planted where the real thing would be.
+/// Secrets that must never appear. Each is planted where the real one would be.
 const SECRET: &str = "planted-client-secret";
 const PASSWORD: &str = "planted-certificate-password";
 const MARKERS: [&str; 2] = [SECRET, PASSWORD];
@@ -76,9 +76,9 @@ async fn h3_the_configuration_is_that_of_check_config_without_secrets() {
             item["variable"].as_str().map_or_else(|| origin.to_owned(), |name| format!("{origin} {name}"))
         }));
     }
-    let told: Vec<&str> =
+    let documented: Vec<&str> =
         printed.lines().filter_map(|line| line.rsplit_once("  # ")).map(|(_, origin)| origin).collect();
-    assert_eq!(origins, told, "where each value comes from, in the same order");
+    assert_eq!(origins, documented, "where each value comes from, in the same order");
     let value = |section: &str, key: &str| {
         let mut all = shown[section].as_array().into_iter().flatten();
         all.find(|item| item["key"] == key).cloned().unwrap_or_else(|| panic!("{section} has no {key}"))
@@ -95,18 +95,18 @@ async fn h3_the_configuration_is_that_of_check_config_without_secrets() {
 async fn c1_every_call_of_the_network_api_has_the_configured_version() {
     let prepared = Prepared::new(0).await;
     add_service(&prepared.fakes, "web", &[0]).await;
-    let (note, notes) = channel();
+    let (report, notes) = channel();
     let hook = move |_: &mut simulator::Azure, request: &Request, _| {
         let (path, query) = request.path_and_query.split_once('?').unwrap_or((&request.path_and_query, ""));
         if path.contains("/providers/Microsoft.Network/loadBalancers/") {
-            note.send(format!("{:?} {query}", request.method)).expect("the test reads them");
+            report.send(format!("{:?} {query}", request.method)).expect("the test reads them");
         }
         Fate::Answered
     };
     prepared.fakes.azure.ask(move |azure, _| azure.wire.intercept(hook)).await;
     let stage = prepared.start(&json!({ "client": { "apiVersion": "2024-05-01" } })).await;
     stage.wait_until_ready().await;
-    place(&stage.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
+    set_endpoints(&stage.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
     stage.logged("a write", |line| line["message"] == "wrote backend pool").await;
     let expected = ["Get api-version=2024-05-01", "Put api-version=2024-05-01"].map(str::to_owned);
     assert_eq!(notes.try_iter().collect::<BTreeSet<_>>(), BTreeSet::from(expected));

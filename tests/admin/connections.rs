@@ -46,10 +46,10 @@ async fn h1_every_request_is_answered_once_with_close() {
     for (address, request, status) in cases {
         for behind in ["", "\r\n", "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"] {
             let answer = answer_to(address, format!("{request}{behind}").as_bytes()).await;
-            let told = format!("{request:?} and then {behind:?}: {answer}");
-            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{told}");
-            assert!(answer.contains(CLOSES), "{told}");
-            assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{told}");
+            let case = format!("{request:?} and then {behind:?}: {answer}");
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{case}");
+            assert!(answer.contains(CLOSES), "{case}");
+            assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{case}");
         }
     }
 }

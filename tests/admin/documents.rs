@@ -22,12 +22,12 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What stands between quotation marks in a text.
+/// Returns the texts between quotation marks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('"').skip(1).step_by(2)
 }
 
-/// The first cells of a document's table rows, without their back-ticks: the section with this heading alone.
+/// Returns the first cells of a document's table rows, without their back-ticks: the section with this heading alone.
 fn first_cells(document: &str, heading: &str) -> BTreeSet<String> {
     let section = document.split("\n## ").find(|section| section.starts_with(heading));
     let section = section.unwrap_or_else(|| panic!("there is no section {heading:?}"));
@@ -40,9 +40,9 @@ fn every_event_reason_is_explained_and_no_other() {
     let words = read("actors/core/reporting/src/events/messages.rs");
     let body = words.split_once("fn reason(").and_then(|(_, rest)| rest.split_once("\n}\n"));
     let (body, _) = body.expect("messages.rs has the function reason");
-    let said: BTreeSet<String> = quoted(body).map(str::to_owned).collect();
-    assert!(said.len() >= 8, "{said:?}");
-    assert_eq!(said, first_cells(&read("docs/errors.md"), "Events"));
+    let values: BTreeSet<String> = quoted(body).map(str::to_owned).collect();
+    assert!(values.len() >= 8, "{values:?}");
+    assert_eq!(values, first_cells(&read("docs/errors.md"), "Events"));
 }
 
 #[test]
@@ -60,16 +60,19 @@ fn every_metric_is_explained_and_no_other() {
     assert!(declared.len() >= 20, "{declared:?}");
     let metrics = read("docs/metrics.md");
     assert_eq!(declared, first_cells(&metrics, "Metrics"));
-    let told = |word: &&str| metrics.contains(&format!("`{word}`"));
-    assert!(MAILBOXES.iter().all(told), "docs/metrics.md names each mailbox: {MAILBOXES:?}");
+    let is_documented = |word: &&str| metrics.contains(&format!("`{word}`"));
+    assert!(MAILBOXES.iter().all(is_documented), "docs/metrics.md names each mailbox: {MAILBOXES:?}");
     let states = CacheState::ALL.map(CacheState::as_str);
-    assert!(states.iter().all(told), "docs/metrics.md names each state of the cache: {states:?}");
+    assert!(states.iter().all(is_documented), "docs/metrics.md names each state of the cache: {states:?}");
     let source = read("actors/core/model/src/error.rs");
     let reasons = source.split_once("ReasonLabel(match self {").and_then(|(_, rest)| rest.split_once("})"));
     let (reasons, _) = reasons.expect("error.rs has the labels of reasons");
     let reasons: BTreeSet<String> = quoted(reasons).map(str::to_owned).collect();
     assert!(reasons.len() >= 9, "{reasons:?}");
-    assert!(reasons.iter().all(|reason| told(&reason.as_str())), "docs/metrics.md names each: {reasons:?}");
+    assert!(
+        reasons.iter().all(|reason| is_documented(&reason.as_str())),
+        "docs/metrics.md names each: {reasons:?}"
+    );
     assert_eq!(reasons, enumerated(&api(), &["OneService", "service", "notManageable", "reason"]));
 }
 
@@ -80,8 +83,8 @@ fn every_held_reason_and_every_state_is_explained_and_no_other() {
     let states: BTreeSet<String> = PoolState::ALL.iter().map(|state| state.as_str().to_owned()).collect();
     assert_eq!(states, first_cells(&read("docs/admin-api.md"), "Fields of a pool"));
     let metrics = read("docs/metrics.md");
-    let told = |word: &String| metrics.contains(&format!("`{word}`"));
-    assert!(reasons.iter().chain(&states).all(told), "docs/metrics.md names each of them");
+    let is_documented = |word: &String| metrics.contains(&format!("`{word}`"));
+    assert!(reasons.iter().chain(&states).all(is_documented), "docs/metrics.md names each of them");
     let api = api();
     assert_eq!(reasons, enumerated(&api, &["HeldReason"]));
     assert_eq!(states, enumerated(&api, &["PoolState"]));
@@ -96,14 +99,14 @@ fn every_role_and_shared_lease_state_is_explained_and_no_other() {
         let (body, _) = body.unwrap_or_else(|| panic!("{file} has {head:?}"));
         quoted(body).map(str::to_owned).collect()
     };
-    let mut said = words("actors/core/coordination/src/leader.rs", "let role = match");
-    said.extend(words("actors/core/writer/src/lease/status.rs", "fn state("));
-    assert_eq!(said, first_cells(&read("docs/admin-api.md"), "Fields of `status`"));
+    let mut values = words("actors/core/coordination/src/leader.rs", "let role = match");
+    values.extend(words("actors/core/writer/src/lease/status.rs", "fn state("));
+    assert_eq!(values, first_cells(&read("docs/admin-api.md"), "Fields of `status`"));
     let api = api();
     let of = |part: &str, field: &str| enumerated(&api, &["Status", part, field]);
     let described: BTreeSet<String> =
         of("leadership", "role").into_iter().chain(of("sharedLease", "state")).collect();
-    assert_eq!(said, described);
+    assert_eq!(values, described);
     let whose: BTreeSet<String> = Whose::ALL.iter().map(|whose| whose.as_str().to_owned()).collect();
     assert_eq!(whose, of("sharedLease", "whose"));
 }
@@ -128,7 +131,7 @@ fn every_trigger_of_an_attempt_is_explained_and_no_other() {
 }
 
 #[test]
-fn every_state_and_every_reason_of_a_node_is_explained_and_no_other() {
+fn every_state_and_reason_of_a_node_is_explained() {
     let words = |all: &[&str]| -> BTreeSet<String> { all.iter().map(|&word| word.to_owned()).collect() };
     let document = read("docs/admin-api.md");
     let states = words(&NodeState::ALL.map(NodeState::as_str));
@@ -140,7 +143,7 @@ fn every_state_and_every_reason_of_a_node_is_explained_and_no_other() {
 
     let section = document.split("\n## ").find(|section| section.starts_with("Nodes that leave service"));
     let section = section.expect("the section");
-    let told = |word: &String| section.contains(&format!("`{word}`"));
+    let is_documented = |word: &String| section.contains(&format!("`{word}`"));
     let reasons = words(&Signal::ALL.map(Signal::as_str));
     assert_eq!(reasons, enumerated(&api, &["Node", "reasons"]));
     let pools = words(&NodePoolState::ALL.map(NodePoolState::as_str));
@@ -149,7 +152,7 @@ fn every_state_and_every_reason_of_a_node_is_explained_and_no_other() {
     assert_eq!(all, enumerated(&api, &["Node", "inPools", "state"]));
     let counted = fields(&api, &["Node", "pools"]);
     assert!(pools.is_subset(&counted), "{counted:?}");
-    assert!(reasons.iter().chain(&all).all(told), "the document names each of them");
+    assert!(reasons.iter().chain(&all).all(is_documented), "the document names each of them");
 }
 
 #[test]
@@ -168,8 +171,11 @@ fn every_resource_state_and_pool_remark_is_explained() {
     let section = section.expect("the section");
     let reasons = enumerated(&api, &["ResourceReason"]);
     let assigned = enumerated(&api, &["Assigned"]);
-    let told = |word: &String| section.contains(&format!("`{word}`"));
-    assert!(cached.iter().chain(&types).chain(&reasons).chain(&assigned).all(told), "it names each of them");
+    let is_documented = |word: &String| section.contains(&format!("`{word}`"));
+    assert!(
+        cached.iter().chain(&types).chain(&reasons).chain(&assigned).all(is_documented),
+        "it names each of them"
+    );
     let xds = read("docs/xds.md");
     assert!(states.iter().all(|state| xds.contains(&format!("`{state}`"))), "docs/xds.md names each state");
 
@@ -214,7 +220,7 @@ fn the_examples_of_a_control_plane_can_be_used_as_they_stand() {
     assert!(loaded.config.controller.xds.bootstrap.is_some());
 }
 
-/// The paths of the routes in a source with this method.
+/// Returns the paths of the routes in a source with this method.
 fn routes(source: &str, method: &str) -> BTreeSet<String> {
     let source = read(source);
     let routes = source
@@ -237,12 +243,12 @@ fn every_route_is_explained_and_no_other() {
     }
 }
 
-/// What the admin API is in the words of OpenAPI.
+/// Returns the OpenAPI document.
 fn api() -> Value {
     azure_backend_pool_controller::http::openapi_document()
 }
 
-/// The schema at a path of fields below the one with this name, behind references, lists and what may be null.
+/// Returns the schema at a path of fields below the one with this name, behind references, lists and what may be null.
 fn schema<'a>(api: &'a Value, path: &[&str]) -> &'a Value {
     let behind = |mut schema: &'a Value| loop {
         let reference = schema["$ref"].as_str().and_then(|at| at.strip_prefix('#'));
@@ -258,13 +264,13 @@ fn schema<'a>(api: &'a Value, path: &[&str]) -> &'a Value {
     fields.iter().fold(named, |schema, field| behind(&schema["properties"][*field]))
 }
 
-/// The words that the schema at this path lists.
+/// Returns the words that the schema at this path lists.
 fn enumerated(api: &Value, path: &[&str]) -> BTreeSet<String> {
     let words = schema(api, path)["enum"].as_array().unwrap_or_else(|| panic!("no list of words: {path:?}"));
     words.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The fields of the schema at this path.
+/// Returns the fields of the schema at this path.
 fn fields(api: &Value, path: &[&str]) -> BTreeSet<String> {
     let fields = schema(api, path)["properties"].as_object().unwrap_or_else(|| panic!("no fields: {path:?}"));
     fields.keys().cloned().collect()
@@ -282,7 +288,7 @@ fn references(value: &Value, all: &mut BTreeSet<String>) {
     }
 }
 
-/// The names of an operation's parameters that are in this part of a request.
+/// Returns the names of an operation's parameters that are in this part of a request.
 fn parameters(api: &Value, operation: &Value, part: &str) -> BTreeSet<String> {
     let all = operation["parameters"].as_array().into_iter().flatten();
     let all = all.map(|parameter| {
@@ -326,9 +332,9 @@ fn every_route_is_in_the_openapi_document_and_no_other() {
     for row in section.lines().filter(|line| line.starts_with("| `/")) {
         let mut cells = row.split('|').map(str::trim).skip(1);
         let path = cells.next().expect("a path").trim_matches('`');
-        let told: BTreeSet<String> =
+        let documented: BTreeSet<String> =
             cells.next().expect("parameters").split('`').skip(1).step_by(2).map(str::to_owned).collect();
-        assert_eq!(parameters(&api, &api["paths"][path]["get"], "query"), told, "{path}");
+        assert_eq!(parameters(&api, &api["paths"][path]["get"], "query"), documented, "{path}");
     }
     let mut all = BTreeSet::new();
     references(&api, &mut all);
@@ -340,19 +346,19 @@ fn every_route_is_in_the_openapi_document_and_no_other() {
 #[test]
 fn every_log_line_of_a_warning_or_an_error_is_explained() {
     let explained = first_cells(&read("docs/errors.md"), "Log");
-    let mut told = BTreeSet::new();
+    let mut documented = BTreeSet::new();
     for file in sources(&["src/", "actors/src/", "actors/arm/src/", "actors/xds/src/"]) {
         for call in ["tracing::warn!(", "tracing::error!(", "log_write!(warn,"] {
             for (at, _) in file.match_indices(call) {
-                told.insert(message(&file[at + call.len()..]));
+                documented.insert(message(&file[at + call.len()..]));
             }
         }
     }
-    assert!(told.len() >= 10, "{told:?}");
-    assert_eq!(told, explained);
+    assert!(documented.len() >= 10, "{documented:?}");
+    assert_eq!(documented, explained);
 }
 
-/// The message of a logging macro: the last quoted text before its closing parenthesis.
+/// Returns the message of a logging macro: the last quoted text before its closing parenthesis.
 fn message(call: &str) -> String {
     let (mut depth, mut inside, mut end) = (0, false, call.len());
     for (at, letter) in call.char_indices() {
@@ -370,7 +376,7 @@ fn message(call: &str) -> String {
     quoted(&call[..end]).last().unwrap_or_default().to_owned()
 }
 
-/// The texts of all sources below these folders, unit tests left out.
+/// Returns the texts of all sources below these folders, unit tests left out.
 fn sources(folders: &[&str]) -> Vec<String> {
     let below = |path: &str| folders.iter().any(|folder| path.starts_with(folder));
     let all = tidy::files(&[".rs"]).into_iter().filter(|(path, _)| below(path) && !tidy::is_test(path));

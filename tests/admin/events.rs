@@ -10,12 +10,12 @@ use simulator::models::kube::build::Endpoint;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::stage::{Prepared, Stage, add_service, node_name, place};
+use super::stage::{Prepared, Stage, add_service, node_name, set_endpoints};
 use super::tls::answer_to;
 use crate::support::{PATIENCE, eventually};
 
 const UPDATED: &str = "LoadBalancerBackendPoolUpdated";
-/// How many streams there may be at a time.
+/// Number of streams at a time.
 const STREAMS: usize = 16;
 
 /// A stream that is read.
@@ -34,7 +34,7 @@ async fn ask(stage: &Stage, query: &str) -> Response {
 }
 
 impl Listening {
-    /// A stream that is open: what is told from now on is sent.
+    /// Returns a stream that is open: what is told from now on is sent.
     pub(super) async fn to(stage: &Stage, query: &str) -> Self {
         let answer = ask(stage, query).await;
         assert_eq!(answer.status(), 200);
@@ -48,7 +48,7 @@ impl Listening {
         listening
     }
 
-    /// What is sent next; `None`: the stream has ended in good order.
+    /// Returns the next part; `None`: the stream has ended in good order.
     async fn next(&mut self) -> Option<String> {
         loop {
             if let Some((block, rest)) = self.text.split_once("\n\n") {
@@ -62,7 +62,7 @@ impl Listening {
         }
     }
 
-    /// The next event, with its number; signs of life are left out.
+    /// Returns the next event, with its number; signs of life are left out.
     pub(super) async fn event(&mut self) -> (u64, Value) {
         let read = async {
             loop {
@@ -94,11 +94,11 @@ async fn leading(flags: &[&str], role: &str) -> Stage {
 }
 
 async fn move_to(stage: &Stage, name: &str, node: usize) {
-    place(&stage.fakes, name, &[Endpoint::ready(&node_name(node))]).await;
+    set_endpoints(&stage.fakes, name, &[Endpoint::ready(&node_name(node))]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_each_event_is_sent_to_its_readers_and_a_standby_sends_none() {
+async fn h3_each_event_reaches_its_readers() {
     let stage = leading(&[], "leader").await;
     let standby = stage.another("standby").await;
     standby.wait_until_ready().await;
@@ -107,19 +107,19 @@ async fn h3_each_event_is_sent_to_its_readers_and_a_standby_sends_none() {
     let mut of_web = Listening::to(&stage, &format!("?namespace=shop&name=web&reason={UPDATED}")).await;
 
     move_to(&stage, "web", 1).await;
-    let (first, told) = all.event().await;
+    let (first, event) = all.event().await;
     let posted = stage.event("web", UPDATED).await;
     assert_eq!(
-        (&told["reason"], &told["type"], &told["count"]),
+        (&event["reason"], &event["type"], &event["count"]),
         (&json!(UPDATED), &json!("Normal"), &json!(1))
     );
-    assert_eq!(told["message"], posted["message"], "{told}");
+    assert_eq!(event["message"], posted["message"], "{event}");
     let involved = &posted["involvedObject"];
     for key in ["apiVersion", "kind", "namespace", "name", "uid"] {
-        assert_eq!(told["object"][key], involved[key], "{key}: {told}");
+        assert_eq!(event["object"][key], involved[key], "{key}: {event}");
     }
-    assert!(told["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{told}");
-    assert_eq!(of_web.event().await, (first, told));
+    assert!(event["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{event}");
+    assert_eq!(of_web.event().await, (first, event));
 
     move_to(&stage, "mail", 1).await;
     let (second, of_mail) = all.event().await;
@@ -135,12 +135,12 @@ async fn h3_each_event_is_sent_to_its_readers_and_a_standby_sends_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_a_dry_run_sends_what_it_tells_nobody() {
+async fn h3_a_dry_run_streams_events_that_it_does_not_post() {
     let stage = leading(&["--dry-run"], "alone").await;
     let mut all = Listening::to(&stage, "?reason=BackendPoolRemovalHeld").await;
-    place(&stage.fakes, "web", &[]).await;
-    let (_, told) = all.event().await;
-    assert_eq!((&told["object"]["name"], &told["type"]), (&json!("web"), &json!("Warning")), "{told}");
+    set_endpoints(&stage.fakes, "web", &[]).await;
+    let (_, event) = all.event().await;
+    assert_eq!((&event["object"]["name"], &event["type"]), (&json!("web"), &json!("Warning")), "{event}");
     let withheld = "backend_pool_controller_events_total{result=\"withheld\"}";
     eventually("it is not posted", PATIENCE, || async {
         let count = stage.series(withheld).await;
@@ -150,7 +150,7 @@ async fn h3_a_dry_run_sends_what_it_tells_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_there_are_16_streams_and_none_delays_the_end_of_the_process() {
+async fn h3_there_are_16_streams_and_none_delays_the_end() {
     let mut stage = leading(&[], "leader").await;
     let mut streams = Vec::new();
     for _ in 0..STREAMS {
@@ -203,11 +203,11 @@ async fn h2_bytes_behind_a_stream_request_are_not_read() {
     let many = b"GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(100);
     let sends = async { while to.write_all(&many).await.is_ok() {} };
     let hears_of_its_beginning = async {
-        let (mut heard, mut piece) = (Vec::new(), [0; 1024]);
-        while !String::from_utf8_lossy(&heard).contains(": open") {
+        let (mut received, mut piece) = (Vec::new(), [0; 1024]);
+        while !String::from_utf8_lossy(&received).contains(": open") {
             let count = from.read(&mut piece).await.expect("the stream");
-            assert_ne!(count, 0, "the stream has ended: {heard:?}");
-            heard.extend_from_slice(&piece[..count]);
+            assert_ne!(count, 0, "the stream has ended: {received:?}");
+            received.extend_from_slice(&piece[..count]);
         }
     };
     let opened = async {

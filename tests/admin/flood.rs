@@ -21,11 +21,11 @@ use super::tls::secured_by;
 use crate::support::certificates::Authority;
 use crate::support::{PATIENCE, eventually, limit};
 
-/// How many clients send at once, on a listener with 512 places.
+/// Number of clients that send at once, on a listener with 512 places.
 const ATTACKERS: usize = 500;
-/// How many bytes each of them sends at once.
+/// Number of bytes that each of them sends at once.
 const EACH: usize = 128 << 10;
-/// How much memory all of them may take, in bytes.
+/// Maximum memory of all of them, in bytes.
 const COST: u64 = 64 << 20;
 /// Within which time other clients get a response meanwhile: on an idle machine, and while other tests run.
 const ANSWERED_WITHIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -57,7 +57,7 @@ async fn send_many(connection: impl AsyncRead + AsyncWrite) -> usize {
     String::from_utf8_lossy(&answers).matches("HTTP/1.1 ").count()
 }
 
-/// What trusts this authority.
+/// Returns a connector that trusts this authority.
 fn connector(authority: &Authority) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     let pem = CertificateDer::from_pem_slice(authority.pem().as_bytes()).expect("a certificate");
@@ -68,7 +68,7 @@ fn connector(authority: &Authority) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-/// How many clients hold connections open that send nothing: what a listener takes at a time, and what waits for it.
+/// Number of clients that hold connections open and send nothing: the listener's limit, and those that wait for it.
 const IDLE: usize = 2_500;
 /// In what time probes are answered meanwhile: a second, and more on a machine that other tests keep busy.
 const PROBED_WITHIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
@@ -96,7 +96,7 @@ async fn ask(listener: &str, path: &str) -> TcpStream {
     connection
 }
 
-/// Lets this process and those that it starts have many connections.
+/// Raises the limit of connections of this process and its children.
 fn with_many_connections() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
@@ -158,13 +158,13 @@ async fn h1_idle_connections_do_not_delay_probes() {
     attackers.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// How many Services make a list of them large.
+/// Number of Services that make a list of them large.
 const SERVICES: usize = 600;
-/// How many clients ask for it and read nothing.
+/// Number of clients that ask for it and read nothing.
 const READERS: usize = 60;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h1_large_responses_that_nobody_reads_cost_little_memory() {
+async fn h1_unread_large_responses_cost_little_memory() {
     if std::env::var_os("QUIET_MACHINE").is_none() {
         println!("skipped: this needs an idle machine (QUIET_MACHINE), and the nightly tier runs it");
         return;

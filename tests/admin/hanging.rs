@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use simulator::{Fakes, PoolName, Size, World, wrong_pools, wanted_pools};
+use simulator::{Fakes, PoolName, Size, World, wanted_pools, wrong_pools};
 use tokio::time::Instant;
 
 use super::stage::Prepared;
@@ -13,13 +13,14 @@ use crate::support::{PATIENCE, eventually, limit};
 /// One Service on each load balancer.
 const SIZE: Size = Size { services: 50, load_balancers: 50, nodes: 6, endpoints: 2, dual_stack: false };
 
-/// How many load balancers hang: those that are read first.
+/// Number of load balancers that hang: those that are read first.
 const HANGING: usize = 20;
 
-/// How long the others may take: on an idle machine, and while other tests run (a third of the time of a hanging read).
+/// Maximum time of the others: on an idle machine, and while other tests run (a third of the time of a hanging
+/// read).
 const WITHIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(20));
 
-/// How often each load balancer is read in these tests, where nothing else is configured.
+/// Interval between reads of each load balancer in these tests, where nothing else is configured.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// From now on, no request about the first load balancers is answered.
@@ -33,7 +34,7 @@ fn hanging() -> BTreeSet<String> {
     World::new(SIZE, 1).load_balancers().into_iter().take(HANGING).collect()
 }
 
-/// The pools of the load balancers that answer.
+/// Returns the pools of the load balancers that answer.
 fn healthy() -> Vec<PoolName> {
     let (world, hanging) = (World::new(SIZE, 1), hanging());
     let pools = (0..SIZE.services).flat_map(|service| world.pools(service).map(|(_, pool)| pool));

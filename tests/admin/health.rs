@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use simulator::models::arm::Latency;
 use simulator::models::kube::build::Endpoint;
 
-use super::stage::{Prepared, Stage, add_service, node_name, place, pool_of};
+use super::stage::{Prepared, Stage, add_service, node_name, pool_of, set_endpoints};
 use crate::support::{PATIENCE, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h1_readyz_names_what_it_waits_for_until_lists_and_discovery_are_in() {
+async fn h1_readyz_names_the_missing_lists_and_discovery() {
     let prepared = Prepared::new(2).await;
     prepared.fakes.plant(|cluster| cluster.down(true)).await;
     prepared.fakes.arm_down(true).await;
@@ -56,11 +56,11 @@ async fn h1_readyz_names_what_it_waits_for_until_lists_and_discovery_are_in() {
     );
 
     // A separate thread writes the log. Which load balancers have been read again by then is arbitrary.
-    let is_synced = |line: &Value| line["message"].as_str().is_some_and(|said| said.starts_with("synced"));
+    let is_synced = |line: &Value| line["message"].as_str().is_some_and(|text| text.starts_with("synced"));
     let log = eventually("it is logged", PATIENCE, || async {
         let log = stage.log();
-        let said = log.iter().any(is_synced);
-        if said { Ok(log) } else { Err(format!("{log:?}")) }
+        let is_found = log.iter().any(is_synced);
+        if is_found { Ok(log) } else { Err(format!("{log:?}")) }
     })
     .await;
     let lines = |message: &str| log.iter().filter(|line| line["message"] == message).collect::<Vec<_>>();
@@ -79,7 +79,7 @@ async fn h1_livez_and_healthz_ask_every_machine() {
     for path in ["/livez", "/healthz"] {
         let answer = stage.health(&format!("{path}?verbose")).await;
         assert_eq!(answer.status, 200);
-        let asked: BTreeSet<&str> =
+        let checked: BTreeSet<&str> =
             answer.text.lines().filter_map(|line| line.strip_prefix("[+]")?.strip_suffix(" ok")).collect();
         let machines = [
             "services_watcher",
@@ -95,10 +95,10 @@ async fn h1_livez_and_healthz_ask_every_machine() {
             "leader",
             "pauses",
             "events",
-            "board",
+            "snapshot",
             "xds_source",
         ];
-        assert_eq!(asked, machines.into(), "{path}");
+        assert_eq!(checked, machines.into(), "{path}");
         assert!(answer.text.ends_with("check passed\n"));
         let refused = stage.health_with(Method::POST, path).await;
         assert_eq!((refused.status, refused.allow.as_str()), (405, "GET, HEAD"));
@@ -114,13 +114,14 @@ async fn h1_livez_and_healthz_ask_every_machine() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h1_readyz_refuses_while_a_shutdown_waits_for_a_write_that_was_sent() {
+async fn h1_readyz_refuses_while_a_shutdown_waits_for_a_write() {
     let prepared = Prepared::new(1).await;
     add_service(&prepared.fakes, "web", &[0]).await;
     let mut stage = prepared.start(&json!({})).await;
     stage.wait_until_ready().await;
     stage.fakes.tune_arm(|arm| arm.put_latency = Latency::Fixed { us: 4_000_000 }).await;
-    place(&stage.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(1))]).await;
+    set_endpoints(&stage.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(1))])
+        .await;
     let is_putting = |status: &serde_json::Value| {
         let mut lanes = status["lanes"].as_array().into_iter().flatten();
         lanes.any(|lane| lane["writing"]["phase"] == "putting")

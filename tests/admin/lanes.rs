@@ -12,7 +12,7 @@ use super::web;
 const TOKEN: Option<&str> = Some("a-secret-token");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_a_lane_shows_what_is_written_and_what_waits_as_status_does() {
+async fn h3_a_lane_shows_its_write_and_its_queue() {
     let names = ["quiet", "slow", "waits", "held", "paused", "foreign"];
     let (stage, release) = web::in_the_middle(&names).await;
     let all = stage.get("/api/v1/lanes?lb=KUBERNETES").await;
@@ -26,11 +26,11 @@ async fn h3_a_lane_shows_what_is_written_and_what_waits_as_status_does() {
     );
     assert!(lane["waiting"][0]["class"].is_string() && lane["waiting"][0]["seconds"].is_number(), "{lane}");
     let status = stage.get("/api/v1/status").await;
-    let mut told = status["lanes"].as_array().into_iter().flatten();
-    let told = told.find(|lane| lane["loadBalancer"] == "kubernetes").expect("status has it");
-    assert_eq!(told["writing"]["pool"], lane["writing"]["pool"]);
+    let mut shown = status["lanes"].as_array().into_iter().flatten();
+    let shown = shown.find(|lane| lane["loadBalancer"] == "kubernetes").expect("status has it");
+    assert_eq!(shown["writing"]["pool"], lane["writing"]["pool"]);
     let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
-    assert_eq!(keys(told), keys(lane));
+    assert_eq!(keys(shown), keys(lane));
     assert_eq!(stage.get("/api/v1/lanes?lb=nosuch").await["items"], json!([]));
     drop(release);
     let at_rest =
@@ -54,7 +54,7 @@ async fn walk(stage: &Stage) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_lanes_have_pages_by_load_balancer_and_refuse_wrong_parameters() {
+async fn h3_lanes_have_pages_by_load_balancer() {
     let size = Size { services: 9, load_balancers: 3, nodes: 6, endpoints: 2, dual_stack: false };
     let stage = Prepared::sized(size).await.start(&json!({})).await;
     stage.wait_until_ready().await;

@@ -8,7 +8,7 @@ use simulator::models::arm::Fault;
 use simulator::models::kube::Resource;
 use simulator::models::kube::build::Endpoint;
 
-use super::stage::{Prepared, Stage, add_service, node_ip, node_name, place, pool_of};
+use super::stage::{Prepared, Stage, add_service, node_ip, node_name, pool_of, set_endpoints};
 use crate::support::{PATIENCE, eventually};
 
 const OWN: &str = "azure-backend-pool-controller";
@@ -45,7 +45,7 @@ async fn with_service() -> Stage {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_a_second_replica_stands_by_ready_and_takes_over_when_the_first_ends() {
+async fn w8_a_second_replica_takes_over_when_the_first_ends() {
     let mut first = with_service().await;
     let second = first.another("second.log").await;
     second.wait_until_ready().await;
@@ -53,12 +53,12 @@ async fn w8_a_second_replica_stands_by_ready_and_takes_over_when_the_first_ends(
     let leader = role(&first, "leader").await;
     assert_ne!(standby["identity"], leader["identity"]);
     eventually("the standby knows who leads", PATIENCE, || async {
-        let seen = role(&second, "standby").await;
-        if seen["holder"] == leader["identity"] { Ok(()) } else { Err(seen.to_string()) }
+        let status = role(&second, "standby").await;
+        if status["holder"] == leader["identity"] { Ok(()) } else { Err(status.to_string()) }
     })
     .await;
 
-    place(&first.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
+    set_endpoints(&first.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
     holds(&first, "web", &[1]).await;
     let wrote =
         |stage: &Stage| stage.log().iter().filter(|line| line["message"] == "wrote backend pool").count();
@@ -73,16 +73,16 @@ async fn w8_a_second_replica_stands_by_ready_and_takes_over_when_the_first_ends(
     let follower = role(&second, "leader").await;
     assert!(follower["term"].as_u64() > leader["term"].as_u64(), "{follower} after {leader}");
     assert!(first.log().iter().any(|line| line["message"] == "released the Lease"), "{:?}", first.log());
-    place(&second.fakes, "web", &[Endpoint::ready(&node_name(2))]).await;
+    set_endpoints(&second.fakes, "web", &[Endpoint::ready(&node_name(2))]).await;
     holds(&second, "web", &[2]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn q8_a_pool_is_out_of_sync_since_the_same_time_after_a_change_of_leader() {
+async fn q8_out_of_sync_times_survive_a_change_of_leader() {
     let mut first = with_service().await;
     let forbidden = Fault::every_nth_put(1, 403, "AuthorizationFailed", None);
     first.fakes.tune_arm(|arm| arm.faults = vec![forbidden]).await;
-    place(&first.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
+    set_endpoints(&first.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
     let queue = format!("/api/v1/queues/{}/{}", simulator::CLUSTER_NAME, pool_of("web"));
     let is_late = |answer: &Value| answer["pool"]["outOfSyncSeconds"].as_f64() > Some(3.0);
     let since = |answer: &Value| -> Timestamp {
@@ -111,9 +111,9 @@ async fn q8_a_pool_is_out_of_sync_since_the_same_time_after_a_change_of_leader()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w7_w8_both_leases_are_let_go_of_when_the_controller_ends() {
+async fn w7_w8_both_leases_are_released_at_the_end() {
     let mut stage = with_service().await;
-    place(&stage.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
+    set_endpoints(&stage.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
     holds(&stage, "web", &[1]).await;
     stage.signal(Signal::TERM);
     assert_eq!(stage.ended().await.code(), Some(0), "{:?}", stage.log());
@@ -127,7 +127,7 @@ async fn w7_w8_both_leases_are_let_go_of_when_the_controller_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_an_unreadable_lease_is_told_in_log_and_status() {
+async fn w8_an_unreadable_lease_is_in_log_and_status() {
     let prepared = Prepared::new(1).await;
     add_service(&prepared.fakes, "web", &[0]).await;
     prepared.fakes.plant(|model| model.forbid(Resource::Leases)).await;
@@ -140,14 +140,14 @@ async fn w8_an_unreadable_lease_is_told_in_log_and_status() {
     let status = stage.shown("/api/v1/status", denied).await;
     assert_eq!(status["leadership"]["role"], "standby", "{status}");
     let is_refused = |line: &Value| line["message"] == "the API server refuses a Lease";
-    let told = stage.logged("that a Lease is refused", is_refused).await;
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(told[0]["level"], "WARN");
+    let warnings = stage.logged("that a Lease is refused", is_refused).await;
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert_eq!(warnings[0]["level"], "WARN");
     assert!(
-        told[0]["remedy"].as_str().is_some_and(|remedy| remedy.contains("get, create, update and watch"))
+        warnings[0]["remedy"].as_str().is_some_and(|remedy| remedy.contains("get, create, update and watch"))
     );
 
-    place(&stage.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
+    set_endpoints(&stage.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
     stage.fakes.plant(|model| model.permit(Resource::Leases)).await;
     role(&stage, "leader").await;
     holds(&stage, "web", &[1]).await;
@@ -161,7 +161,7 @@ async fn c4_a_dry_run_leads_alone_and_touches_no_lease() {
     let stage = prepared.start_with(&json!({}), &["--dry-run"]).await;
     stage.wait_until_ready().await;
     role(&stage, "alone").await;
-    place(&stage.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
+    set_endpoints(&stage.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
     let path = format!("/api/v1/queues/kubernetes/{}", pool_of("web"));
     stage.shown(&path, |answer| !answer["pool"]["wouldChange"].is_null()).await;
     assert_eq!((lease(&stage, OWN).await, lease(&stage, SHARED).await), (None, None));

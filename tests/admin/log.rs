@@ -7,7 +7,7 @@ use simulator::models::kube::build::Endpoint;
 
 use super::metrics::busy;
 use super::nodes::{OUT_OF_SERVICE, taint};
-use super::stage::{Prepared, Stage, add_service, node_name, place};
+use super::stage::{Prepared, Stage, add_service, node_name, set_endpoints};
 
 /// No load balancer can be read.
 fn unreadable() -> Fault {
@@ -28,7 +28,7 @@ async fn line(stage: &Stage, message: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_log_tells_each_written_pool_and_each_failure() {
+async fn the_log_has_each_written_pool_and_each_failure() {
     let stage = busy().await;
     let written = line(&stage, "wrote backend pool").await;
     assert_eq!((&written["level"], &written["pool"]), (&json!("INFO"), &json!("kubernetes/shop-good")));
@@ -79,7 +79,7 @@ async fn the_log_tells_each_written_pool_and_each_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_asynchronous_write_is_told_when_its_operation_has_ended() {
+async fn an_asynchronous_write_is_logged_at_its_end() {
     let prepared = Prepared::new(1).await;
     add_service(&prepared.fakes, "web", &[0]).await;
     let operation = |arm: &mut simulator::models::arm::Settings| {
@@ -89,7 +89,8 @@ async fn an_asynchronous_write_is_told_when_its_operation_has_ended() {
     prepared.fakes.tune_arm(operation).await;
     let stage = prepared.start(&json!({})).await;
     stage.wait_until_ready().await;
-    place(&stage.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(1))]).await;
+    set_endpoints(&stage.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(1))])
+        .await;
     let written = line(&stage, "wrote backend pool").await;
     assert_eq!((&written["pool"], &written["added"]), (&json!("kubernetes/shop-web"), &json!(1)));
     assert!(written["took_ms"].as_u64().is_some_and(|took| took >= 1_500), "{written}");
@@ -110,12 +111,13 @@ fn in_span(line: &Value, operation: &str, about: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1_a_line_of_a_call_to_azure_says_what_for_whom_and_which_attempt() {
+async fn s1_the_log_of_an_azure_call_has_pool_and_attempt() {
     let prepared = Prepared::new(0).await;
     add_service(&prepared.fakes, "web", &[0]).await;
     let stage = prepared.start(&json!({})).await;
     stage.wait_until_ready().await;
-    place(&stage.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(1))]).await;
+    set_endpoints(&stage.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(1))])
+        .await;
     let is_of_web =
         |line: &Value| line["message"] == "wrote backend pool" && line["pool"] == "kubernetes/shop-web";
     let members = stage.logged("a write of members", is_of_web).await.swap_remove(0);
@@ -154,7 +156,7 @@ async fn s1_a_line_of_a_call_to_azure_says_what_for_whom_and_which_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_that_may_not_be_listed_is_told_with_the_permission() {
+async fn a_forbidden_kind_is_logged_with_its_permission() {
     let prepared = Prepared::new(1).await;
     prepared.fakes.plant(|cluster| cluster.forbid(Resource::EndpointSlices)).await;
     let stage = prepared.start(&json!({})).await;
@@ -180,7 +182,7 @@ async fn an_unreadable_load_balancer_is_not_called_absent() {
     let fault = Fault { load_balancer: Some("kubernetes".to_owned()), ..unreadable() };
     prepared.fakes.tune_arm(|arm| arm.faults = vec![fault]).await;
     let stage = prepared.start(&json!({})).await;
-    let is_synced = |line: &Value| line["message"].as_str().is_some_and(|said| said.starts_with("synced"));
+    let is_synced = |line: &Value| line["message"].as_str().is_some_and(|text| text.starts_with("synced"));
     let synced = stage.logged("what was found", is_synced).await.swap_remove(0);
     assert_eq!(
         (&synced["message"], &synced["unread"]),
@@ -190,7 +192,7 @@ async fn an_unreadable_load_balancer_is_not_called_absent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_name_that_fits_no_load_balancer_is_told_once() {
+async fn a_cluster_name_without_load_balancer_is_logged_once() {
     let prepared = Prepared::new(1).await;
     let stage = prepared.start(&json!({})).await;
     stage.wait_until_ready().await;
@@ -198,11 +200,11 @@ async fn a_cluster_name_that_fits_no_load_balancer_is_told_once() {
     let prepared = Prepared::without_load_balancers().await;
     let stage = prepared.start(&json!({})).await;
     stage.wait_until_ready().await;
-    let told = line(&stage, "synced, but no managed load balancer exists").await;
-    assert_eq!(told["level"], "WARN");
+    let warning = line(&stage, "synced, but no managed load balancer exists").await;
+    assert_eq!(warning["level"], "WARN");
     assert!(
-        told["looked_for"].as_array().is_some_and(|names| names.contains(&json!("kubernetes-internal"))),
-        "{told}"
+        warning["looked_for"].as_array().is_some_and(|names| names.contains(&json!("kubernetes-internal"))),
+        "{warning}"
     );
-    assert!(told["remedy"].as_str().is_some_and(|remedy| remedy.contains("clusterName")), "{told}");
+    assert!(warning["remedy"].as_str().is_some_and(|remedy| remedy.contains("clusterName")), "{warning}");
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use simulator::models::arm::{Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget};
 use simulator::models::kube::build::Endpoint;
 
-use super::stage::{Prepared, Stage, add_service, node_name, place};
+use super::stage::{Prepared, Stage, add_service, node_name, set_endpoints};
 use crate::support::{PATIENCE, eventually};
 
 /// A sample line.
@@ -83,14 +83,14 @@ fn sample(line: &str) -> Metric {
     Metric { name: name.to_owned(), labels: labels.collect(), value }
 }
 
-/// A controller that has written one pool and failed for good with another.
+/// Returns a controller that has written one pool and failed for good with another.
 pub async fn busy() -> Stage {
     let prepared = Prepared::new(2).await;
     add_service(&prepared.fakes, "good", &[0]).await;
     add_service(&prepared.fakes, "bad", &[0]).await;
     let stage = prepared.start(&json!({ "resync": { "afterFailure": "0s" } })).await;
     stage.wait_until_ready().await;
-    place(&stage.fakes, "good", &[Endpoint::ready(&node_name(1))]).await;
+    set_endpoints(&stage.fakes, "good", &[Endpoint::ready(&node_name(1))]).await;
     stage.event("good", "LoadBalancerBackendPoolUpdated").await;
     let answer = FaultAnswer {
         status: 403,
@@ -102,7 +102,7 @@ pub async fn busy() -> Stage {
     let effect = FaultEffect::Answer(answer);
     let fault = Fault { target: FaultTarget::PoolPut, every: 1, limit: Some(1), load_balancer: None, effect };
     stage.fakes.tune_arm(|arm| arm.faults = vec![fault]).await;
-    place(&stage.fakes, "bad", &[Endpoint::ready(&node_name(1))]).await;
+    set_endpoints(&stage.fakes, "bad", &[Endpoint::ready(&node_name(1))]).await;
     stage.event("bad", "LoadBalancerBackendPoolUpdateFailed").await;
     stage
 }

@@ -33,7 +33,7 @@ async fn prepared() -> Prepared {
     prepared
 }
 
-/// A controller that leads, of a world in which everything is in sync.
+/// Returns a controller that leads, of a world in which everything is in sync.
 async fn leading(prepared: Prepared) -> Stage {
     let stage = prepared.start(&json!({})).await;
     stage.wait_until_ready().await;
@@ -57,7 +57,7 @@ pub async fn taint(stage: &Stage, node: usize, keys: &'static [&'static str]) {
     stage.fakes.cluster.ask(edit).await;
 }
 
-/// The admin state of a node's entry in a pool of the first load balancer, as Azure has it.
+/// Returns the admin state of a node's entry in a pool of the first load balancer, as Azure has it.
 async fn state_in(fakes: &Fakes, pool: &str, node: usize) -> String {
     let members = fakes.members(CLUSTER_NAME, pool).await.expect("the pool");
     let entry = members.into_iter().find(|member| member.ip == node_ip(node));
@@ -104,8 +104,8 @@ fn names(page: &Value) -> Vec<&str> {
     items.filter_map(|item| item["name"].as_str()).collect()
 }
 
-/// A controller with a node that is Down in all of its pools, an entry of another node that another client has set Down, and
-/// a record that cannot be read.
+/// Returns a controller with a node that is Down in all of its pools, an entry of another node that another client has
+/// set Down, and a record that cannot be read.
 pub(super) async fn leaving() -> Stage {
     let prepared = prepared().await;
     set_down(&prepared.fakes, &pool_of("web"), 1).await;
@@ -119,11 +119,11 @@ pub(super) async fn leaving() -> Stage {
     let stage = leading(prepared).await;
     taint(&stage, 0, &[OUT_OF_SERVICE]).await;
     stage.shown(&one(0), |answer| answer["node"]["state"] == "down").await;
-    let told = |status: &Value| {
+    let is_shown = |status: &Value| {
         let of = &status["adminState"];
         of["unreadable"][0]["key"] == "down.garbled" && of["foreign"][0]["node"] == *node_name(1)
     };
-    stage.shown(STATUS, told).await;
+    stage.shown(STATUS, is_shown).await;
     stage
 }
 
@@ -162,10 +162,10 @@ async fn goes_down(stage: &Stage) {
     let down = [("kubernetes", "Down"), ("shop-mail", "Down"), ("shop-web", "Down")];
     entries_are(stage, 0, &down).await;
     assert_eq!(stage.fakes.counters().await.pool_puts, 3, "one for each pool");
-    let told = stage.event(&node_name(0), "LoadBalancerAdminStateDown").await;
+    let event = stage.event(&node_name(0), "LoadBalancerAdminStateDown").await;
     assert!(
-        told["message"].as_str().is_some_and(|text| text.contains("3 pools of 1 load balancer")),
-        "{told}"
+        event["message"].as_str().is_some_and(|text| text.contains("3 pools of 1 load balancer")),
+        "{event}"
     );
 }
 
@@ -211,8 +211,8 @@ async fn n2_h3_a_tainted_node_is_shown_until_it_is_down_and_back() {
     let back = [("kubernetes", "None"), ("shop-mail", "None"), ("shop-web", "None")];
     entries_are(&stage, 0, &back).await;
     assert_eq!(stage.get(&one(0)).await["node"]["state"], "in_service");
-    let told = stage.event(&node_name(0), "LoadBalancerAdminStateNone").await;
-    assert!(told["message"].as_str().is_some_and(|text| text.contains("3 pools")), "{told}");
+    let event = stage.event(&node_name(0), "LoadBalancerAdminStateNone").await;
+    assert!(event["message"].as_str().is_some_and(|text| text.contains("3 pools")), "{event}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -230,15 +230,15 @@ async fn n5_h3_waiting_nodes_are_shown_in_pages_and_can_be_released() {
     let held = stage.get(&format!("{NODES}?state=held")).await;
     assert_eq!(names(&held), [node_name(3)]);
 
-    let (mut seen, mut after) = (Vec::new(), String::new());
+    let (mut all, mut after) = (Vec::new(), String::new());
     loop {
         let page = stage.get(&format!("{NODES}?limit=1{after}")).await;
         assert_eq!(names(&page).len(), 1, "{page}");
-        seen.extend(names(&page).into_iter().map(str::to_owned));
+        all.extend(names(&page).into_iter().map(str::to_owned));
         let Some(next) = page["next"].as_str() else { break };
         after = format!("&after={next}");
     }
-    assert_eq!(seen, [0, 1, 2, 3].map(node_name));
+    assert_eq!(all, [0, 1, 2, 3].map(node_name));
 
     let wanted = json!({ "scope": "node", "name": node_name(3) });
     let answer = stage.post(RELEASE, TOKEN, &wanted).await;
@@ -281,12 +281,12 @@ async fn n5_h3_releasing_a_node_that_does_not_wait_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n4_h3_a_foreign_state_is_shown_and_stays_when_the_node_is_back() {
+async fn n4_h3_a_foreign_state_stays_when_the_node_is_back() {
     let prepared = prepared().await;
     set_down(&prepared.fakes, &pool_of("web"), 1).await;
     let stage = leading(prepared).await;
-    let told = |status: &Value| status["adminState"]["foreign"][0].is_object();
-    let status = stage.shown(STATUS, told).await;
+    let is_shown = |status: &Value| status["adminState"]["foreign"][0].is_object();
+    let status = stage.shown(STATUS, is_shown).await;
     let foreign = json!([{
         "loadBalancer": "kubernetes", "backendPool": "shop-web", "adminState": "Down", "backend": node_ip(1),
         "node": node_name(1),

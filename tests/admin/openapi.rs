@@ -46,35 +46,36 @@ impl Contract {
         Self { api, met: BTreeSet::new() }
     }
 
-    /// The paths that can be read.
+    /// Returns the paths that can be read.
     fn readable(&self) -> Vec<String> {
         let paths = self.api["paths"].as_object().expect("paths").iter();
         paths.filter(|(_, item)| item.get("get").is_some()).map(|(path, _)| path.clone()).collect()
     }
 
     /// Requires that this is what the schema says.
-    fn fits(&self, schema: &Value, found: &Value, told: &str) {
+    fn fits(&self, schema: &Value, found: &Value, context: &str) {
         let whole = json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "components": self.api["components"],
             "allOf": [schema],
         });
-        let validator = jsonschema::validator_for(&whole).unwrap_or_else(|error| panic!("{told}: {error}"));
+        let validator =
+            jsonschema::validator_for(&whole).unwrap_or_else(|error| panic!("{context}: {error}"));
         let wrong: Vec<String> =
             validator.iter_errors(found).map(|error| format!("{}: {error}", error.instance_path())).collect();
-        assert!(wrong.is_empty(), "{told}: {wrong:#?}\n{found:#}");
+        assert!(wrong.is_empty(), "{context}: {wrong:#?}\n{found:#}");
     }
 
     /// The same, by the schema's name.
-    fn is(&self, schema: &str, found: &Value, told: &str) {
-        self.fits(&json!({ "$ref": format!("#/components/schemas/{schema}") }), found, told);
+    fn is(&self, schema: &str, found: &Value, context: &str) {
+        self.fits(&json!({ "$ref": format!("#/components/schemas/{schema}") }), found, context);
     }
 
     /// Requires that an answer is one that this path has for this method.
     fn meets(&mut self, method: &Method, path: &str, answer: &Answer) {
-        let (method, told) = (method.as_str().to_lowercase(), format!("{method} {path}: {answer:?}"));
+        let (method, context) = (method.as_str().to_lowercase(), format!("{method} {path}: {answer:?}"));
         let operation = &self.api["paths"][path][&method];
-        assert!(operation.is_object(), "no such operation: {told}");
+        assert!(operation.is_object(), "no such operation: {context}");
         let response = &operation["responses"][answer.status.to_string()];
         let response = match response["$ref"].as_str().and_then(|at| at.strip_prefix('#')) {
             Some(at) => self.api.pointer(at).unwrap_or_else(|| panic!("there is no {at}")),
@@ -82,14 +83,14 @@ impl Contract {
         };
         let kind = answer.kind.split(';').next().unwrap_or_default();
         let schema = &response["content"][kind]["schema"];
-        assert!(schema.is_object(), "no such answer: {told}");
+        assert!(schema.is_object(), "no such answer: {context}");
         if kind.ends_with("json") {
-            self.fits(schema, &answer.json(), &told);
+            self.fits(schema, &answer.json(), &context);
         }
         self.met.insert((method, path.to_owned(), answer.status));
     }
 
-    /// The answers that are named, were not met, and could have been.
+    /// Returns the answers that are named, were not met, and could have been.
     fn unmet(&self) -> Vec<String> {
         let paths = self.api["paths"].as_object().expect("paths").iter();
         let operations = paths.flat_map(|(path, item)| {
@@ -167,7 +168,7 @@ impl Contract {
     }
 }
 
-/// The path of a request where it is about the only Service's pool.
+/// Returns the path of a request where it is about the only Service's pool.
 fn of_the_only_pool(path: &str) -> String {
     path.replace("{lb}", "kubernetes").replace("{pool}", POOL)
 }
@@ -198,7 +199,7 @@ fn named(path: &str) -> String {
     named.replace("{namespace}", "shop").replace("{name}", "nobody")
 }
 
-/// What operators ask of a controller that leads, and what it refuses.
+/// Requests of operators to a controller that leads, and refusals.
 async fn requests(contract: &mut Contract, stage: &Stage) {
     let everything = json!({ "scope": "everything" });
     for path in REQUESTS {
@@ -235,7 +236,7 @@ async fn requests(contract: &mut Contract, stage: &Stage) {
     assert!(refused["leader"].is_string(), "{refused}");
 }
 
-/// What is refused of any request of operators: by its method, its host, its length and its body.
+/// Refusals of any request of operators: by its method, its host, its length and its body.
 async fn misfits(contract: &mut Contract, stage: &Stage) {
     let large = json!({ "scope": "everything", "reason": "x".repeat(12_000) });
     for path in REQUESTS {
@@ -256,7 +257,7 @@ async fn misfits(contract: &mut Contract, stage: &Stage) {
     }
 }
 
-/// What is answered while the API server says nothing.
+/// Answers while the API server does not answer.
 async fn unanswered(contract: &mut Contract, stage: &Stage, http: &Client) {
     stage.fakes.plant(|model| model.down(true)).await;
     for path in contract.readable() {
@@ -269,7 +270,7 @@ async fn unanswered(contract: &mut Contract, stage: &Stage, http: &Client) {
     }
 }
 
-/// What is refused of what reads: by whom it is asked, by its parameters, by its names, by its method and by its host.
+/// Refusals of reads: by the client, by parameters, by names, by the method and by the host.
 async fn refusals(contract: &mut Contract, stage: &Stage, http: &Client) {
     for path in contract.readable() {
         let at = named(&path);
@@ -299,7 +300,7 @@ async fn refusals(contract: &mut Contract, stage: &Stage, http: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_every_answer_follows_the_openapi_document_and_each_is_given() {
+async fn h3_every_answer_follows_the_openapi_document() {
     let (stage, _secret, http) = tls::secured().await;
     let mut contract = Contract::of(&stage).await;
     stage.shown("/api/v1/queues?state=in_sync", |page| page["items"][0].is_object()).await;
@@ -317,8 +318,8 @@ async fn h3_every_answer_follows_the_openapi_document_and_each_is_given() {
     contract.ask_at(&stage, TOKEN, (attempt, &of_paused), &json!({}), 409).await;
     let mut listening = Listening::to(&stage, "").await;
     drop(release);
-    let (_, told) = listening.event().await;
-    contract.is("StreamedEvent", &told, "an event");
+    let (_, context) = listening.event().await;
+    contract.is("StreamedEvent", &context, "an event");
     drop(stage);
 
     let stage = web::stopped().await;

@@ -22,16 +22,16 @@ use crate::support::{PATIENCE, eventually, log_lines};
 /// The binary under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
 
-/// How long one call may take.
+/// Maximum time of one call.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// The namespace of the Services that tests add to the world.
 pub const NAMESPACE: &str = "shop";
 
-/// Where gRPC's programs look for the bootstrap of xDS.
+/// Variables in which gRPC's programs look for the bootstrap of xDS.
 const BOOTSTRAP: [&str; 2] = ["GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG"];
 
-/// The running fakes and a running controller; what they stand on goes with the last one of them.
+/// The running fakes and a running controller; their folder is deleted with the last one of them.
 pub struct Stage {
     pub fakes: Arc<Fakes>,
     folder: Arc<TempDir>,
@@ -64,7 +64,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The body as JSON.
+    /// Returns the body as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -144,7 +144,7 @@ impl Prepared {
         (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// What `check-config` says of these keys.
+    /// Runs `check-config` with these keys.
     pub async fn check_config(&self, overlay: &Value) -> Output {
         self.check_config_in(overlay, &[]).await
     }
@@ -156,7 +156,7 @@ impl Prepared {
         output(command).await
     }
 
-    /// The files of a controller with these keys over the short times of the stage.
+    /// Returns the files of a controller with these keys over the short times of the stage.
     fn files(&self, overlay: &Value) -> Files {
         let anywhere = ([127, 0, 0, 1], 0).into();
         let mut keys = json!({
@@ -174,7 +174,7 @@ impl Prepared {
     }
 }
 
-/// The binary under test with these files and flags.
+/// Returns the binary under test with these files and flags.
 fn command(files: &Files, flags: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.arg("run").args(flags).arg("--kubeconfig").arg(&files.kubeconfig);
@@ -208,7 +208,7 @@ async fn output(mut command: Command) -> Output {
 }
 
 impl Answer {
-    /// What was answered; of a stream, which has no end, only its head.
+    /// Reads the answer; of a stream, which has no end, only its head.
     async fn of(answer: reqwest::Response) -> Result<Self, reqwest::Error> {
         let header = |name: &str| {
             let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
@@ -262,14 +262,14 @@ impl Stage {
         stage
     }
 
-    /// A second controller for the same cluster and the same ARM, once it has its listeners.
+    /// Returns a second controller for the same cluster and the same ARM, once it has its listeners.
     pub async fn another(&self, log: &str) -> Stage {
         let (fakes, folder) = (Arc::clone(&self.fakes), Arc::clone(&self.folder));
         Stage::start(fakes, folder, self.files.clone(), log, &[]).await
     }
 
-    /// A world of this many Services and a ready controller that has found all their pools. A controller is ready as soon
-    /// as it has read one load balancer.
+    /// Returns a world of this many Services and a ready controller that has found all their pools. A controller is
+    /// ready as soon as it has read one load balancer.
     pub async fn ready(services: usize) -> Self {
         let stage = Prepared::new(services).await.start(&json!({})).await;
         stage.wait_until_ready().await;
@@ -286,13 +286,13 @@ impl Stage {
         .await;
     }
 
-    /// The whole lines of the log so far; what is no JSON is kept as text. A thread of its own writes the log: what has
-    /// just happened may not be in it yet ([`Stage::logged`]).
+    /// Returns the whole lines of the log so far; what is no JSON is kept as text. A thread of its own writes the log:
+    /// what has just happened may not be in it yet ([`Stage::logged`]).
     pub fn log(&self) -> Vec<Value> {
         log_lines(&self.log)
     }
 
-    /// The log as it was written.
+    /// Returns the log as it was written.
     pub fn log_text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -313,7 +313,7 @@ impl Stage {
         Answer::of(answer).await.map_err(|error| format!("{path}: {error:?}"))
     }
 
-    /// A call of the listener with TLS by this client, with this bearer token if there is one.
+    /// Returns a call of the listener with TLS by this client, with this bearer token if there is one.
     pub async fn secured(
         &self,
         http: &Client,
@@ -332,34 +332,34 @@ impl Stage {
         Answer::of(answer).await.map_err(|error| format!("{method} {path}: {error:?}"))
     }
 
-    /// A GET of the health listener that must be answered.
+    /// Returns a GET of the health listener that must be answered.
     pub async fn health(&self, path: &str) -> Answer {
         self.try_health(path).await.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()))
     }
 
-    /// A GET of the health listener.
+    /// Returns a GET of the health listener.
     pub async fn try_health(&self, path: &str) -> Result<Answer, String> {
         self.call(Method::GET, &self.health, path).await
     }
 
-    /// A call of the admin listener.
+    /// Returns a call of the admin listener.
     pub async fn admin(&self, method: Method, path: &str) -> Answer {
         let answer = self.call(method, &self.admin, path).await;
         answer.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()))
     }
 
-    /// A GET of the admin listener.
+    /// Returns a GET of the admin listener.
     pub async fn try_admin(&self, path: &str) -> Result<Answer, String> {
         self.call(Method::GET, &self.admin, path).await
     }
 
-    /// A call of the admin listener, with all of its headers.
+    /// Returns a call of the admin listener, with all of its headers.
     pub async fn raw(&self, method: Method, path: &str) -> reqwest::Response {
         let answer = self.http.request(method, format!("http://{}{path}", self.admin)).send().await;
         answer.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()))
     }
 
-    /// A call of the admin listener for another host than this machine.
+    /// Returns a call of the admin listener for another host than this machine.
     pub async fn for_another_host(&self, method: Method, path: &str) -> Answer {
         let request = self.http.request(method, format!("http://{}{path}", self.admin));
         let answer = request.header("host", "pages.example").send().await;
@@ -367,7 +367,7 @@ impl Stage {
         Answer::of(answer).await.expect("a body")
     }
 
-    /// A POST to the admin listener, with this bearer token if there is one.
+    /// Returns a POST to the admin listener, with this bearer token if there is one.
     pub async fn post(&self, path: &str, token: Option<&str>, body: &Value) -> Answer {
         let mut request = self.http.post(format!("http://{}{path}", self.admin)).body(body.to_string());
         if let Some(token) = token {
@@ -377,7 +377,7 @@ impl Stage {
         Answer::of(answer).await.expect("a body")
     }
 
-    /// What `check-config` prints of the files of this controller.
+    /// Returns the output of `check-config` for the files of this controller.
     pub async fn check_config(&self) -> String {
         let output = output(check_config(&self.files)).await;
         assert!(output.status.success(), "{output:?}");
@@ -390,7 +390,7 @@ impl Stage {
         answer.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()))
     }
 
-    /// A good answer of the admin API.
+    /// Returns a good answer of the admin API.
     pub async fn get(&self, path: &str) -> Value {
         let answer = self.admin(Method::GET, path).await;
         assert_eq!((answer.status, answer.kind.as_str()), (200, "application/json"), "{path}: {answer:?}");
@@ -414,7 +414,7 @@ impl Stage {
             .await
     }
 
-    /// The value of a series, by the whole of its name and labels as they are written; `None`: there is none.
+    /// Returns the value of a series, by the whole of its name and labels as they are written; `None`: there is none.
     pub async fn series(&self, series: &str) -> Option<f64> {
         let text = self.health("/metrics").await.text;
         text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
@@ -442,7 +442,7 @@ impl Stage {
         kill_process(pid.expect("the controller runs"), signal).expect("the controller is still there");
     }
 
-    /// The peak memory of the controller, in bytes.
+    /// Returns the peak memory of the controller, in bytes.
     pub fn peak_bytes(&self) -> u64 {
         let pid = self.child.id().expect("the controller runs");
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it is still there");
@@ -500,22 +500,22 @@ pub async fn send_to_cluster_pool(fakes: &Fakes, name: &str, pool: &'static str)
 }
 
 /// Gives a Service's slice other endpoints.
-pub async fn place(fakes: &Fakes, name: &str, endpoints: &[Endpoint]) {
+pub async fn set_endpoints(fakes: &Fakes, name: &str, endpoints: &[Endpoint]) {
     let slice = build::endpoint_slice(NAMESPACE, name, 0, endpoints, Family::V4);
     fakes.apply(vec![slice]).await.expect("a good slice");
 }
 
-/// The pool of a Service of [`NAMESPACE`].
+/// Returns the pool of a Service of [`NAMESPACE`].
 pub fn pool_of(name: &str) -> String {
     format!("{NAMESPACE}-{name}")
 }
 
-/// The name of the world's node with this number.
+/// Returns the name of the world's node with this number.
 pub fn node_name(node: usize) -> String {
     format!("node-{node:04}")
 }
 
-/// The InternalIP of the world's node with this number.
+/// Returns the InternalIP of the world's node with this number.
 pub fn node_ip(node: usize) -> String {
     format!("10.224.0.{}", node + 4)
 }

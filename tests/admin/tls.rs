@@ -24,9 +24,9 @@ const STATUS: &str = "/api/v1/status";
 const TOKEN: Option<&str> = Some("a-secret-token");
 /// The token of a user who may read and nothing else.
 const READER: Option<&str> = Some("readers-token");
-/// How long one call may take.
+/// Maximum time of one call.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// How long a verdict about reading is kept.
+/// Time for which a verdict about reading is kept.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 /// More requests than the log tells of in some seconds.
 const MANY: usize = 100;
@@ -63,28 +63,28 @@ impl Secret {
         self.folder.path().join(file)
     }
 
-    /// What opens the listener.
+    /// Returns the keys that open the listener.
     fn overlay(&self) -> Value {
         let tls = json!({ "certificate": self.path("tls.crt"), "key": self.path("tls.key") });
         json!({ "http": { "adminTlsListen": "127.0.0.1:0", "tls": tls } })
     }
 }
 
-/// A client that trusts this authority alone, and opens a connection for each request.
+/// Returns a client that trusts this authority alone, and opens a connection for each request.
 fn client(authority: &Authority) -> Client {
     let trusted = Certificate::from_pem(authority.pem().as_bytes()).expect("a certificate");
     let builder = Client::builder().no_proxy().timeout(ANSWER_WITHIN).pool_max_idle_per_host(0);
     builder.tls_certs_only([trusted]).build().expect("a client")
 }
 
-/// A ready controller with a listener with TLS, its Secret, and a client.
+/// Returns a ready controller with a listener with TLS, its Secret, and a client.
 pub(super) async fn secured() -> (Stage, Secret, Client) {
     let authority = Authority::new("first");
     let (stage, secret) = secured_by(&authority).await;
     (stage, secret, client(&authority))
 }
 
-/// A ready controller with a listener with TLS, whose certificate this authority has signed, and its Secret.
+/// Returns a ready controller with a listener with TLS, whose certificate this authority has signed, and its Secret.
 pub(super) async fn secured_by(authority: &Authority) -> (Stage, Secret) {
     let secret = Secret::new(&authority.server());
     let stage = Prepared::new(1).await.start(&secret.overlay()).await;
@@ -104,13 +104,13 @@ pub(super) async fn call(
     answer.unwrap_or_else(|error| panic!("{error}\n{:?}", stage.log()))
 }
 
-/// Every path of the admin API that docs/admin-api.md tells of, with names in it.
+/// Returns every path of the admin API that docs/admin-api.md tells of, with names in it.
 fn paths() -> Vec<String> {
     let document = include_str!("../../docs/admin-api.md");
     let mut sections = document.split("\n## ");
-    let told = |heading: &str| sections.find(|section| section.starts_with(heading)).expect("the section");
-    let told = ["Admin API\n", "Requests\n"].map(told);
-    let rows = told.iter().flat_map(|section| section.lines());
+    let section = |heading: &str| sections.find(|section| section.starts_with(heading)).expect("the section");
+    let sections_shown = ["Admin API\n", "Requests\n"].map(section);
+    let rows = sections_shown.iter().flat_map(|section| section.lines());
     let cells = rows.filter_map(|line| line.strip_prefix("| `/")?.split_once('`'));
     let named = |path: &str| {
         let named = path.replace("{lb}", "kubernetes").replace("{pool}", "nobodys");
@@ -120,7 +120,7 @@ fn paths() -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_with_tls_every_request_is_judged_before_anything_else_is_made_of_it() {
+async fn h2_with_tls_every_request_is_authorized_first() {
     let (stage, _secret, http) = secured().await;
     let mut paths = paths();
     assert!(paths.len() >= 13 && paths.iter().any(|path| path == "/"), "{paths:?}");
@@ -160,7 +160,7 @@ async fn h2_with_tls_every_request_is_judged_before_anything_else_is_made_of_it(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_readers_are_told_what_posts_need_and_verdicts_are_required() {
+async fn h2_readers_learn_the_needs_of_posts() {
     let (stage, _secret, http) = secured().await;
     for (method, path) in [(Method::GET, STATUS), (Method::HEAD, STATUS), (Method::GET, "/")] {
         assert_eq!(call(&stage, &http, &method, path, READER).await.status, 200, "{method} {path}");
@@ -183,7 +183,7 @@ async fn h2_readers_are_told_what_posts_need_and_verdicts_are_required() {
     }
 }
 
-/// How many tokens the API server has judged.
+/// Returns the number of tokens that the API server has reviewed.
 async fn token_reviews(stage: &Stage) -> u64 {
     stage.fakes.cluster.ask(|cluster, _| cluster.model.fault_effects().token_reviews).await
 }
@@ -225,12 +225,13 @@ async fn h2_a_renewed_certificate_is_shown_and_a_broken_one_is_not() {
     })
     .await;
     assert!(stage.secured(&first, Method::GET, STATUS, TOKEN).await.is_err(), "and the one before is not");
-    let told = |line: &Value| line["message"] == "the admin API uses a new certificate";
-    assert_eq!(stage.logged("that it was renewed", told).await.len(), 1);
+    let is_logged = |line: &Value| line["message"] == "the admin API uses a new certificate";
+    assert_eq!(stage.logged("that it was renewed", is_logged).await.len(), 1);
 
     secret.put(&Pair { certificate: last.server().certificate, ..pair.clone() });
-    let told = |line: &Value| line["message"] == "the files of the admin API's certificate cannot be used";
-    let warned = stage.logged("that the key is another's", told).await;
+    let is_logged =
+        |line: &Value| line["message"] == "the files of the admin API's certificate cannot be used";
+    let warned = stage.logged("that the key is another's", is_logged).await;
     assert_eq!(warned[0]["level"], "WARN");
     let reason = warned[0]["reason"].as_str().unwrap_or_default();
     assert!(
@@ -246,7 +247,7 @@ async fn h2_a_renewed_certificate_is_shown_and_a_broken_one_is_not() {
         stage.secured(&third, Method::GET, STATUS, TOKEN).await.map(drop)
     })
     .await;
-    assert_eq!(stage.logged("it once", told).await.len(), 1);
+    assert_eq!(stage.logged("it once", is_logged).await.len(), 1);
     let key = pair.key.lines().nth(1).expect("a key has lines");
     assert!(!format!("{:?}", stage.log()).contains(key), "nothing of a key is logged");
 }
@@ -255,12 +256,12 @@ async fn h2_a_renewed_certificate_is_shown_and_a_broken_one_is_not() {
 async fn h2_an_unusable_certificate_ends_the_start_by_key_and_file() {
     let (one, other) = (Authority::new("one").server(), Authority::new("other").server());
     let secret = Secret::new(&Pair { key: other.key.clone(), ..one });
-    let (status, said) = Prepared::new(1).await.ends(&secret.overlay()).await;
-    assert!(!status.success(), "{status}: {said}");
+    let (status, output) = Prepared::new(1).await.ends(&secret.overlay()).await;
+    assert!(!status.success(), "{status}: {output}");
     let file = secret.path("tls.key");
-    assert!(said.contains(&format!("http.tls.key: {} holds another key", file.display())), "{said}");
+    assert!(output.contains(&format!("http.tls.key: {} holds another key", file.display())), "{output}");
     let key = other.key.lines().nth(1).expect("a key has lines");
-    assert!(!said.contains(key), "without the key");
+    assert!(!output.contains(key), "without the key");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -280,12 +281,12 @@ async fn silence(address: &str) -> Vec<TcpStream> {
     silent
 }
 
-/// How many of these connections the listener has ended. What it may have said before is no matter.
+/// Returns the number of these connections that the listener has ended, whatever it sent before.
 fn ended(silent: Vec<TcpStream>) -> usize {
     let has_ended = |connection: TcpStream| {
         let connection = connection.into_std().expect("a connection of this runtime");
-        let seen = connection.peek(&mut [0; 1]);
-        !matches!(seen, Err(error) if error.kind() == ErrorKind::WouldBlock)
+        let peeked = connection.peek(&mut [0; 1]);
+        !matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
     };
     silent.into_iter().map(has_ended).filter(|ended| *ended).count()
 }
@@ -316,7 +317,7 @@ async fn h2_idle_connections_delay_others_only_until_they_are_cut() {
     );
 }
 
-/// What a listener answers to these bytes, until it ends the connection.
+/// Returns the answer of a listener to these bytes, until it ends the connection.
 pub(super) async fn answer_to(address: &str, bytes: &[u8]) -> String {
     let mut connection = TcpStream::connect(address).await.expect("the listener takes connections");
     connection.write_all(bytes).await.expect("the connection stands");
@@ -327,7 +328,7 @@ pub(super) async fn answer_to(address: &str, bytes: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_who_has_no_right_can_neither_keep_a_connection_nor_fill_the_log() {
+async fn h2_clients_without_rights_cannot_fill_the_log() {
     let (stage, _secret, http) = secured().await;
     // No client begins a second request on a connection, for which there is no limit of time.
     let request = b"GET /livez HTTP/1.1\r\nhost: pod\r\n\r\nG";
@@ -357,8 +358,8 @@ async fn h2_who_has_no_right_can_neither_keep_a_connection_nor_fill_the_log() {
     stage.logged("the last request", done).await;
     let log = stage.log();
     let refused = ["request rejected: invalid token", "request rejected: not allowed"];
-    let told = log.iter().filter(|line| refused.iter().any(|text| line["message"] == *text)).count() as u64;
-    assert!((1..=20 * periods).contains(&told), "{told} lines of {MANY} requests");
+    let lines = log.iter().filter(|line| refused.iter().any(|text| line["message"] == *text)).count() as u64;
+    assert!((1..=20 * periods).contains(&lines), "{lines} lines of {MANY} requests");
     let strange = |line: &&Value| line["level"] == "ERROR" || line.to_string().contains("no bearer token");
     assert_eq!(log.iter().filter(strange).collect::<Vec<_>>(), Vec::<&Value>::new());
     assert!(log.iter().all(|line| line.to_string().len() < 2_000), "{log:?}");

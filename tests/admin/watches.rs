@@ -11,7 +11,7 @@ const GIVEN_UP: &str = "the API server accepts watches but sends nothing";
 /// The log message for a streaming list that is given up for a list in pages.
 const IN_PAGES: &str = "the API server does not complete a streaming list; listing in pages";
 
-/// Whether a line of the log says that this kind is not followed.
+/// Returns whether a line of the log says that this kind is not followed.
 fn is_given_up(line: &Value, kind: &str) -> bool {
     line["message"] == GIVEN_UP && line["kind"] == kind
 }
@@ -36,9 +36,9 @@ async fn empty_watches_are_followed_by_lists() {
     stage.verdict("later", "in sync: ").await;
     let unfollowed = |status: &Value| {
         let sources = status["sources"].as_array().into_iter().flatten();
-        let said =
+        let has_line =
             |source: &Value| source["lastError"].is_string() && source["notFollowedSeconds"].is_number();
-        sources.filter(|source| said(source)).count() == 4
+        sources.filter(|source| has_line(source)).count() == 4
     };
     stage.shown("/api/v1/status", unfollowed).await;
     for kind in ["services", "endpointslices", "nodes", "events"] {

@@ -18,11 +18,11 @@ use simulator::models::kube::Resource;
 use simulator::models::kube::build::{self, Endpoint};
 use tokio::sync::oneshot;
 
-use super::stage::{NAMESPACE, Prepared, Stage, add_service, node_ip, node_name, place, pool_of};
+use super::stage::{NAMESPACE, Prepared, Stage, add_service, node_ip, node_name, pool_of, set_endpoints};
 
 const TOKEN: Option<&str> = Some("a-secret-token");
 
-/// What stands between two marks of a text.
+/// Returns the text between two marks.
 fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
     let inner = text.split_once(from).and_then(|(_, rest)| rest.split_once(to));
     inner.map(|(inner, _)| inner).unwrap_or_else(|| panic!("the page has no {from:?} … {to:?}"))
@@ -36,7 +36,7 @@ fn script_of(page: &str) -> &str {
     between(page, "<script>", "</script>")
 }
 
-/// The words that the script explains.
+/// Returns the words that the script explains.
 fn words_of(script: &str) -> Value {
     let declared = between(script, "const WORDS = ", ";\n// End of the words.");
     serde_json::from_str(declared).expect("the words are JSON")
@@ -94,7 +94,7 @@ async fn h3_the_page_is_at_the_root_of_the_admin_listener_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_the_page_makes_no_markup_of_text_and_names_no_foreign_address() {
+async fn h3_the_page_escapes_text_and_names_no_foreign_address() {
     let stage = Stage::ready(1).await;
     let page = stage.admin(Method::GET, "/").await.text;
     let markup = [
@@ -138,7 +138,7 @@ async fn h3_the_page_makes_no_markup_of_text_and_names_no_foreign_address() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_the_page_explains_every_state_reason_and_role_and_no_other() {
+async fn h3_the_page_explains_every_state_reason_and_role() {
     let stage = Stage::ready(1).await;
     let page = stage.admin(Method::GET, "/").await.text;
     let words = words_of(script_of(&page));
@@ -173,8 +173,8 @@ async fn h3_the_page_explains_every_state_reason_and_role_and_no_other() {
     assert_eq!(keys(&words["waitsFor"]), cells("| waitsFor | meaning |"));
 }
 
-/// A controller that holds a removal, is paused in parts, and whose writes get no answer: of two changes of one load
-/// balancer one is written, and one waits.
+/// Returns a controller that holds a removal, is paused in parts, and whose writes get no answer: of two changes of one
+/// load balancer one is written, and one waits.
 pub(super) async fn in_the_middle(names: &[&str]) -> (Stage, oneshot::Sender<()>) {
     let prepared = Prepared::new(1).await;
     for name in names {
@@ -196,7 +196,7 @@ pub(super) async fn in_the_middle(names: &[&str]) -> (Stage, oneshot::Sender<()>
     let pause =
         json!({ "scope": "service", "namespace": NAMESPACE, "name": "paused", "reason": "<b>a test</b>" });
     assert_eq!(stage.post("/api/v1/pause", TOKEN, &pause).await.status, 200);
-    place(&stage.fakes, "held", &[]).await;
+    set_endpoints(&stage.fakes, "held", &[]).await;
     stage.verdict("held", "held back (empty_confirm)").await;
     let release = one_is_written_and_one_waits(&stage).await;
     (stage, release)
@@ -206,10 +206,10 @@ pub(super) async fn in_the_middle(names: &[&str]) -> (Stage, oneshot::Sender<()>
 /// the sender is kept, and the other waits for that.
 pub(super) async fn one_is_written_and_one_waits(stage: &Stage) -> oneshot::Sender<()> {
     let release = hold_the_first_write(stage).await;
-    place(&stage.fakes, "slow", &[Endpoint::ready(&node_name(1))]).await;
+    set_endpoints(&stage.fakes, "slow", &[Endpoint::ready(&node_name(1))]).await;
     let writes = |status: &Value| lane(status)["writing"]["pool"] == "kubernetes/shop-slow";
     stage.shown("/api/v1/status", writes).await;
-    place(&stage.fakes, "waits", &[Endpoint::ready(&node_name(1))]).await;
+    set_endpoints(&stage.fakes, "waits", &[Endpoint::ready(&node_name(1))]).await;
     stage
         .shown("/api/v1/status", |status| lane(status)["waiting"][0]["pool"] == "kubernetes/shop-waits")
         .await;
@@ -233,7 +233,7 @@ fn lane(status: &Value) -> &Value {
     lanes.into_iter().flatten().find(|lane| lane["loadBalancer"] == "kubernetes").unwrap_or(&Value::Null)
 }
 
-/// A controller that has stopped all removals, because labels take most members from most pools.
+/// Returns a controller that has stopped all removals, because labels take most members from most pools.
 pub(super) async fn stopped() -> Stage {
     let prepared = Prepared::new(0).await;
     let names: Vec<String> = (1..=7).map(|number| format!("web-{number}")).collect();
@@ -251,7 +251,8 @@ pub(super) async fn stopped() -> Stage {
     stage
 }
 
-/// A dry run with guards that only observe, with a change that it would make and a removal that they would hold.
+/// Returns a dry run with guards that only observe, with a change that it would make and a removal that they would
+/// hold.
 pub(super) async fn dry() -> Stage {
     let prepared = Prepared::new(1).await;
     for name in ["moves", "empties"] {
@@ -262,8 +263,8 @@ pub(super) async fn dry() -> Stage {
     stage.wait_until_ready().await;
     stage.verdict("moves", "in sync: ").await;
     stage.verdict("empties", "in sync: ").await;
-    place(&stage.fakes, "moves", &[Endpoint::ready(&node_name(1))]).await;
-    place(&stage.fakes, "empties", &[]).await;
+    set_endpoints(&stage.fakes, "moves", &[Endpoint::ready(&node_name(1))]).await;
+    set_endpoints(&stage.fakes, "empties", &[]).await;
     stage
         .shown("/api/v1/queues/kubernetes/shop-moves", |answer| answer["pool"]["wouldChange"].is_object())
         .await;
@@ -271,7 +272,7 @@ pub(super) async fn dry() -> Stage {
     stage
 }
 
-/// Notes a pause that cannot be read, and waits until it is told.
+/// Writes a note of a pause that cannot be read, and waits until it is shown.
 pub(super) async fn garble_a_pause(stage: &Stage) {
     let edit = |cluster: &mut simulator::Cluster, now: u64| {
         let name = "azure-backend-pool-controller";
@@ -281,6 +282,6 @@ pub(super) async fn garble_a_pause(stage: &Stage) {
         cluster.model.apply(map, now).expect("a ConfigMap");
     };
     stage.fakes.cluster.ask(edit).await;
-    let told = |status: &Value| status["pauses"]["unreadable"][0].is_object();
-    stage.shown("/api/v1/status", told).await;
+    let is_shown = |status: &Value| status["pauses"]["unreadable"][0].is_object();
+    stage.shown("/api/v1/status", is_shown).await;
 }

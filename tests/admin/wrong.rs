@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use simulator::models::kube::Resource;
 use simulator::models::kube::build::{self, Endpoint, Family};
 
-use super::stage::{NAMESPACE, Prepared, Stage, add_service, node_ip, node_name, place, pool_of};
+use super::stage::{NAMESPACE, Prepared, Stage, add_service, node_ip, node_name, pool_of, set_endpoints};
 use crate::support::{PATIENCE, eventually};
 
 /// The events that name bad data.
@@ -26,13 +26,13 @@ async fn spoil(
     stage.fakes.apply(vec![object]).await.expect("the model takes anything with a name");
 }
 
-/// The name of a Service's one slice.
+/// Returns the name of a Service's one slice.
 fn slice_name(service: &str) -> String {
     let slice = build::endpoint_slice(NAMESPACE, service, 0, &[], Family::V4);
     slice["metadata"]["name"].as_str().expect("the builder names it").to_owned()
 }
 
-/// An endpoint on this node, or on none.
+/// Returns an endpoint on this node, or on none.
 fn endpoint(node: Option<&str>) -> Endpoint {
     Endpoint { node: node.map(str::to_owned), ..Endpoint::ready("") }
 }
@@ -67,9 +67,9 @@ async fn members(stage: &Stage, service: &str) -> Vec<String> {
     members.into_iter().map(|member| member.ip.to_string()).collect()
 }
 
-/// What all of these tests end with: another Service, untouched so far, follows its endpoints.
+/// Checks that another, untouched Service follows its endpoints: the end of all of these tests.
 async fn others_go_on(stage: &Stage) {
-    place(&stage.fakes, "other", &[Endpoint::ready(&node_name(2))]).await;
+    set_endpoints(&stage.fakes, "other", &[Endpoint::ready(&node_name(2))]).await;
     eventually("the other Service follows its endpoints", PATIENCE, || async {
         let members = members(stage, "other").await;
         if members == [node_ip(2)] { Ok(()) } else { Err(format!("{members:?}")) }
@@ -92,7 +92,7 @@ async fn stage_with(names: &[&str]) -> Stage {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d6_endpoints_without_a_usable_node_are_told_by_event_and_api() {
+async fn d6_endpoints_without_a_usable_node_are_in_event_and_api() {
     let stage = stage_with(&["nameless", "ghost", "homeless", "garbled"]).await;
     // Two nodes that no pool has used yet, so that no last known address stands in for them.
     let without = build::node("without-ip", &[], &[], true, &[]);
@@ -104,19 +104,19 @@ async fn d6_endpoints_without_a_usable_node_are_told_by_event_and_api() {
         ("homeless", Some("without-ip"), "node without-ip has no IPv4 address"),
         ("garbled", Some("garbled-ip"), "node garbled-ip has no IPv4 address"),
     ];
-    for (service, node, said) in cases {
-        place(&stage.fakes, service, &[endpoint(Some(&node_name(0))), endpoint(node)]).await;
+    for (service, node, words) in cases {
+        set_endpoints(&stage.fakes, service, &[endpoint(Some(&node_name(0))), endpoint(node)]).await;
         let event = stage.event(service, INCOMPLETE).await;
         assert_eq!(
             (&event["type"], &event["involvedObject"]["kind"]),
             (&json!("Warning"), &json!("Service"))
         );
         assert!(
-            event["message"].as_str().is_some_and(|message| message.contains(said)),
+            event["message"].as_str().is_some_and(|message| message.contains(words)),
             "{service}: {event}"
         );
-        let answer = stage.verdict(service, said).await;
-        assert_eq!(answer["service"]["dataErrors"], json!([said]), "{answer}");
+        let answer = stage.verdict(service, words).await;
+        assert_eq!(answer["service"]["dataErrors"], json!([words]), "{answer}");
         let required = &answer["pools"][0]["members"]["required"];
         assert_eq!(required[0]["ip"], node_ip(0), "the good endpoint counts: {answer}");
     }
@@ -125,7 +125,7 @@ async fn d6_endpoints_without_a_usable_node_are_told_by_event_and_api() {
         assert!(members(&stage, service).await.contains(&node_ip(0)), "{service}");
     }
     // All is told as mended once it is mended.
-    place(&stage.fakes, "ghost", &[endpoint(Some(&node_name(1)))]).await;
+    set_endpoints(&stage.fakes, "ghost", &[endpoint(Some(&node_name(1)))]).await;
     let path = format!("/api/v1/services/{NAMESPACE}/ghost");
     let mended = stage.shown(&path, |answer| answer["service"]["dataErrors"] == json!([])).await;
     assert_eq!(mended["service"]["endpoints"], 1);
@@ -137,10 +137,10 @@ async fn d6_endpoints_without_a_usable_node_are_told_by_event_and_api() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d6_a_service_whose_endpoints_all_lost_their_nodes_keeps_its_members() {
+async fn d6_a_service_whose_endpoints_lost_nodes_keeps_members() {
     let stage = stage_with(&["lost"]).await;
     let before = members(&stage, "lost").await;
-    place(&stage.fakes, "lost", &[endpoint(Some("no-such-node"))]).await;
+    set_endpoints(&stage.fakes, "lost", &[endpoint(Some("no-such-node"))]).await;
     stage.event("lost", "BackendPoolRemovalHeld").await;
     let answer = stage.verdict("lost", "a removal is held back (no_usable_node)").await;
     assert_eq!(answer["pools"][0]["held"]["endsInSeconds"], Value::Null, "time alone does not end it");
@@ -151,7 +151,7 @@ async fn d6_a_service_whose_endpoints_all_lost_their_nodes_keeps_its_members() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d6_objects_that_do_not_decode_are_told_and_their_last_good_state_stays() {
+async fn d6_undecodable_objects_keep_their_last_good_state() {
     let stage = stage_with(&["families", "slice", "node"]).await;
     spoil(&stage, Resource::Services, NAMESPACE, "families", |service| {
         service["spec"]["ipFamilies"] = json!(["IPv5"]);
@@ -174,8 +174,8 @@ async fn d6_objects_that_do_not_decode_are_told_and_their_last_good_state_stays(
         ),
         ("nodes", "node", &node_name(1), node_name(1), "unreadable object"),
     ];
-    for (kind, service, told, object, error) in cases {
-        let event = stage.event(told, UNDECODABLE).await;
+    for (kind, service, about, object, error) in cases {
+        let event = stage.event(about, UNDECODABLE).await;
         assert_eq!(event["type"], "Warning");
         let message = event["message"].as_str().unwrap_or_default();
         assert!(message.contains(&object) && message.contains(error), "{event}");
@@ -188,7 +188,7 @@ async fn d6_objects_that_do_not_decode_are_told_and_their_last_good_state_stays(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d6_new_objects_without_uid_or_service_are_left_out_and_claim_nothing() {
+async fn d6_new_objects_without_uid_or_service_claim_nothing() {
     let stage = stage_with(&["good"]).await;
     // A Service without uid would own every rule whose name starts with "a", so it must own none.
     let version = stage.fakes.cluster.ask(|cluster, _| cluster.model.resource_version()).await + 10;

@@ -25,12 +25,12 @@ async fn shown(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c4_a_dry_run_writes_nothing_anywhere_and_shows_the_differences() {
+async fn c4_a_dry_run_only_shows_the_differences() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "dry-run", 2).await;
     let (one, two) = (story.node(1), story.node(2));
-    story.place_by_hand("web-0", &[("10.9.0.1", Some(&one)), ("10.9.0.2", Some(&two))]).await;
-    story.place_by_hand("web-1", &[("10.9.0.3", Some(&two))]).await;
+    story.set_endpoints_by_hand("web-0", &[("10.9.0.1", Some(&one)), ("10.9.0.2", Some(&two))]).await;
+    story.set_endpoints_by_hand("web-1", &[("10.9.0.3", Some(&two))]).await;
     let controller = story.start_controller(Flags { dry_run: true, ..Flags::default() }).await;
     let both = json!({ "add": ["10.1.0.1", "10.1.0.2"], "remove": [] });
     shown(&story, &controller, "web-0", "/wouldChange", both).await;
@@ -48,12 +48,12 @@ async fn c4_a_dry_run_writes_nothing_anywhere_and_shows_the_differences() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d1_a_paused_service_is_compared_and_not_written_until_the_pause_ends() {
+async fn d1_a_paused_service_is_compared_and_not_written() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "paused", 2).await;
     let (one, two) = (story.node(1), story.node(2));
-    story.place_by_hand("paused-0", &[("10.9.0.1", Some(&one))]).await;
-    story.place_by_hand("other-0", &[("10.9.0.2", Some(&one))]).await;
+    story.set_endpoints_by_hand("paused-0", &[("10.9.0.1", Some(&one))]).await;
+    story.set_endpoints_by_hand("other-0", &[("10.9.0.2", Some(&one))]).await;
     let controller = story.start_controller(Flags::default()).await;
     story.converged("the start").await;
     let pause = |value: serde_json::Value| json!({ "metadata": { "annotations": { "azure-backend-pool-controller.io/pause": value } } });
@@ -75,12 +75,12 @@ async fn d1_a_paused_service_is_compared_and_not_written_until_the_pause_ends() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d2_a_pool_that_an_outbound_rule_uses_is_reported_and_not_written() {
+async fn d2_a_pool_of_an_outbound_rule_is_not_written() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "foreign", 2).await;
     let (one, two) = (story.node(1), story.node(2));
-    story.place_by_hand("shared-0", &[("10.9.0.1", Some(&one))]).await;
-    story.place_by_hand("other-0", &[("10.9.0.2", Some(&one))]).await;
+    story.set_endpoints_by_hand("shared-0", &[("10.9.0.1", Some(&one))]).await;
+    story.set_endpoints_by_hand("other-0", &[("10.9.0.2", Some(&one))]).await;
     let controller = story.start_controller(Flags::default()).await;
     story.converged("the start").await;
     let pool = azure::pool_name(story.namespace, "shared-0");
@@ -109,12 +109,12 @@ async fn d2_a_pool_that_an_outbound_rule_uses_is_reported_and_not_written() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d6_endpoints_without_a_node_are_shown_and_do_not_empty_their_pool() {
+async fn d6_endpoints_without_a_node_do_not_empty_their_pool() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "placeless", 2).await;
     let (one, two) = (story.node(1), story.node(2));
-    story.place_by_hand("wrong-0", &[("10.9.0.1", Some(&one)), ("10.9.0.2", Some(&two))]).await;
-    story.place_by_hand("empty-0", &[("10.9.0.3", Some(&one))]).await;
+    story.set_endpoints_by_hand("wrong-0", &[("10.9.0.1", Some(&one)), ("10.9.0.2", Some(&two))]).await;
+    story.set_endpoints_by_hand("empty-0", &[("10.9.0.3", Some(&one))]).await;
     let controller = story.start_controller(Flags::default()).await;
     story.converged("the start").await;
 

@@ -57,7 +57,7 @@ impl Process {
     }
 }
 
-/// The values of a story's release: what must be set, the story's own Leases and nodes, short times, and an
+/// Returns the values of a story's release: what must be set, the story's own Leases and nodes, short times, and an
 /// account for operators.
 fn values(namespace: &str) -> Value {
     let mut config = settings(namespace);
@@ -74,7 +74,7 @@ fn values(namespace: &str) -> Value {
     })
 }
 
-/// What helm renders for the namespace kube-system, without hooks: these have permissions of their own while they run.
+/// Renders the chart for the namespace kube-system, without hooks: these have permissions of their own while they run.
 async fn rendered(helm: &Path, more: &[&str]) -> String {
     let mut command = Command::new(helm);
     command.args(["template", objects::ACCOUNT, CHART, "--namespace", "kube-system"]);
@@ -85,7 +85,7 @@ async fn rendered(helm: &Path, more: &[&str]) -> String {
     String::from_utf8(stdout).expect("a text")
 }
 
-/// Has the namespace of a story take restricted Pods alone, by the API server's own admission.
+/// Restricts the namespace of a story to restricted Pods, by the API server's own admission.
 async fn restrict(story: &Story<&Cluster>) {
     let labels = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
     let namespace = format!("/api/v1/namespaces/{}", story.namespace);
@@ -138,12 +138,12 @@ impl<'a> Release<'a> {
         self.story.cluster.helm_fails(&all).await
     }
 
-    /// What the names of its objects begin with.
+    /// Returns the prefix of the names of its objects.
     fn full_name(&self) -> String {
         format!("{}-{}", self.name, objects::ACCOUNT)
     }
 
-    /// The Pods of its Deployment that stay, in the order of their names.
+    /// Returns the Pods of its Deployment that stay, in the order of their names.
     async fn pods(&self) -> Vec<Pod> {
         let selector =
             format!("app.kubernetes.io/instance={},app.kubernetes.io/component=controller", self.name);
@@ -152,7 +152,7 @@ impl<'a> Release<'a> {
         pods.into_iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).map(Pod::new).collect()
     }
 
-    /// The controller's configuration, as the API server has it.
+    /// Returns the controller's configuration, as the API server has it.
     async fn config(&self) -> Value {
         let path = self.story.path("configmaps", &format!("{}-config", self.full_name()));
         let map = self.story.api.get(&path).await.expect("the ConfigMap exists");
@@ -160,7 +160,7 @@ impl<'a> Release<'a> {
         serde_saphyr::from_str(text).expect("controller.yaml is YAML")
     }
 
-    /// The template hashes of its ReplicaSets, each with how many Pods it is to have.
+    /// Returns the template hashes of its ReplicaSets, each with how many Pods it is to have.
     async fn replica_sets(&self) -> Vec<(String, u64)> {
         let path = format!(
             "/apis/apps/v1/namespaces/{}/replicasets?labelSelector=app.kubernetes.io/instance={}",
@@ -172,7 +172,7 @@ impl<'a> Release<'a> {
         sets.iter().map(|set| (hash(set).expect("a ReplicaSet has a hash"), size(set))).collect()
     }
 
-    /// The certificate of the admin API with TLS that Helm has made.
+    /// Returns the certificate of the admin API with TLS that Helm has made.
     async fn certificate(&self) -> Value {
         let path = self.story.path("secrets", &format!("{}-admin-tls", self.full_name()));
         let secret = self.story.api.get(&path).await.expect("the Secret exists");
@@ -226,13 +226,13 @@ impl<'a> Release<'a> {
         output
     }
 
-    /// The names of the objects of the release that are left and belong to no other object. What belongs to one goes
-    /// with it, by a garbage collector, which does not run here.
+    /// Returns the names of the objects of the release that are left and belong to no other object. What belongs to one
+    /// goes with it, by a garbage collector, which does not run here.
     async fn left(&self) -> Vec<String> {
         let selector = format!("app.kubernetes.io/instance={}", self.name);
-        let asked = ["get", KINDS, "--all-namespaces", "--selector", &selector, "--output=json"];
+        let arguments = ["get", KINDS, "--all-namespaces", "--selector", &selector, "--output=json"];
         let found: Value =
-            serde_json::from_str(&self.story.cluster.kubectl(&asked).await).expect("kubectl prints JSON");
+            serde_json::from_str(&self.story.cluster.kubectl(&arguments).await).expect("kubectl prints JSON");
         let items = found["items"].as_array().expect("a list").iter();
         let free = items.filter(|item| item["metadata"]["ownerReferences"].is_null());
         free.map(|item| format!("{} {}", item["kind"], item["metadata"]["name"]).replace('"', "")).collect()
@@ -250,14 +250,14 @@ async fn the_api_server_takes_every_object_of_every_set_of_values() {
     {
         check.env(variable, cluster.tool(tool));
     }
-    for place in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
-        check.env(place, cluster.folder().join("helm"));
+    for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+        check.env(variable, cluster.folder().join("helm"));
     }
     let output = check.output().await.expect("charts/check runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (said, wrong) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success() && said.contains("all is well"), "{said}{wrong}");
-    assert!(!said.contains("SKIPPED"), "{said}");
+    let (stdout, wrong) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && stdout.contains("all is well"), "{stdout}{wrong}");
+    assert!(!stdout.contains("SKIPPED"), "{stdout}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,7 +12,7 @@ use crate::support::{PATIENCE, eventually, kubernetes, log_lines, objects};
 const NAMESPACE: &str = "cloud-config";
 const SECRET: &str = "swordfish-of-the-secret";
 
-/// What check-config says: standard output where it succeeds, else standard error.
+/// Returns the output of check-config: standard output where it succeeds, else standard error.
 async fn check(kubeconfig: &Path, file: Option<&Path>) -> Result<String, String> {
     let mut command = Command::new(PROGRAM);
     command.arg("check-config").arg(format!("--cloud-config-secret={NAMESPACE}/azure-cloud-provider"));
@@ -30,8 +30,8 @@ async fn check(kubeconfig: &Path, file: Option<&Path>) -> Result<String, String>
 async fn refused(kubeconfig: &Path, words: &[&str]) {
     eventually("the Secret is refused", PATIENCE, || async {
         match check(kubeconfig, None).await {
-            Err(told) if words.iter().all(|word| told.contains(word)) => Ok(()),
-            Ok(told) | Err(told) => Err(told),
+            Err(output) if words.iter().all(|word| output.contains(word)) => Ok(()),
+            Ok(output) | Err(output) => Err(output),
         }
     })
     .await;
@@ -57,13 +57,13 @@ async fn assert_starts(kubeconfig: &Path, folder: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_the_cloud_configuration_is_read_from_a_secret_with_the_role_in_docs() {
+async fn c1_the_cloud_configuration_is_read_with_the_docs_role() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let api = cluster.api();
     api.create("/api/v1/namespaces", &objects::namespace(NAMESPACE)).await;
     let kubeconfig = cluster.controller_kubeconfig(NAMESPACE).await;
-    let place = format!("Secret {NAMESPACE}/azure-cloud-provider: whole file: found");
-    refused(&kubeconfig, &[&place, "forbidden", "docs/rbac-cloud-config-secret.yaml has the Role"]).await;
+    let origin = format!("Secret {NAMESPACE}/azure-cloud-provider: whole file: found");
+    refused(&kubeconfig, &[&origin, "forbidden", "docs/rbac-cloud-config-secret.yaml has the Role"]).await;
 
     let rights = include_str!("../../docs/rbac-cloud-config-secret.yaml").replace("kube-system", NAMESPACE);
     let rights: Vec<Value> = serde_saphyr::from_multiple(&rights).expect("it is YAML");
@@ -71,7 +71,7 @@ async fn c1_the_cloud_configuration_is_read_from_a_secret_with_the_role_in_docs(
         api.create(&format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/{kind}"), object)
             .await;
     }
-    refused(&kubeconfig, &[&place, "found none", "create it"]).await;
+    refused(&kubeconfig, &[&origin, "found none", "create it"]).await;
 
     let secrets = format!("/api/v1/namespaces/{NAMESPACE}/secrets");
     let secret = json!({
@@ -79,7 +79,7 @@ async fn c1_the_cloud_configuration_is_read_from_a_secret_with_the_role_in_docs(
         "stringData": { "other": "x" },
     });
     api.create(&secrets, &secret).await;
-    refused(&kubeconfig, &[&place, "found no key cloud-config"]).await;
+    refused(&kubeconfig, &[&origin, "found no key cloud-config"]).await;
 
     let cloud = json!({
         "resourceManagerEndpoint": "https://localhost:9", "tenantId": "t-1", "subscriptionId": "s-1", "resourceGroup": "rg", "vnetName": "vnet", "aadClientId": "c",
@@ -103,6 +103,6 @@ async fn c1_the_cloud_configuration_is_read_from_a_secret_with_the_role_in_docs(
         "{shown}"
     );
     put(&json!({ "cloudConfigType": "file", "location": "here" }));
-    let told = check(&kubeconfig, Some(&file)).await.expect_err("the file alone is not enough");
-    assert!(told.contains("subscriptionId: found nothing"), "{told}");
+    let output = check(&kubeconfig, Some(&file)).await.expect_err("the file alone is not enough");
+    assert!(output.contains("subscriptionId: found nothing"), "{output}");
 }

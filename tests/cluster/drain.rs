@@ -34,8 +34,8 @@ async fn provision_ipv6(story: &Story<&Cluster>, name: &str) {
     story.azure.provision(&[service], |_| load_balancer(name).to_owned()).await;
 }
 
-/// Has these nodes host endpoints of a Service that have IPv6 addresses.
-async fn place_ipv6(story: &Story<&Cluster>, name: &str, nodes: &[String]) {
+/// Gives a Service IPv6 endpoints on these nodes.
+async fn set_ipv6_endpoints(story: &Story<&Cluster>, name: &str, nodes: &[String]) {
     let addresses: Vec<String> = (1..=nodes.len()).map(|number| format!("fd00:10::{number}")).collect();
     let endpoints: Vec<(&str, Option<&str>)> =
         addresses.iter().zip(nodes).map(|(address, node)| (address.as_str(), Some(node.as_str()))).collect();
@@ -52,7 +52,7 @@ async fn create_notes(story: &Story<&Cluster>) {
     story.api.create(&path, &map).await;
 }
 
-/// Lets the controller's account write our ConfigMap or not, and waits until that counts.
+/// Permits or forbids the controller's account to write our ConfigMap, and waits until that is in force.
 async fn may_write_notes(story: &Story<&Cluster>, may: bool) {
     let namespace = story.namespace;
     let path = format!("{RBAC}/namespaces/{namespace}/roles/{}", objects::ACCOUNT);
@@ -91,7 +91,7 @@ async fn record_is_refused(controller: &Controller) {
 }
 
 /// Requires that an event is one about this very node, and good news, and gives what it says.
-fn good_news<'a>(event: &'a Value, uid: &str) -> &'a str {
+fn normal_message<'a>(event: &'a Value, uid: &str) -> &'a str {
     let found = (&event["type"], &event["involvedObject"]["uid"], &event["source"]["component"]);
     assert_eq!(found, (&json!("Normal"), &json!(uid), &json!("azure-backend-pool-controller")), "{event}");
     event["message"].as_str().expect("an event has a message")
@@ -109,10 +109,10 @@ async fn n1_kubectl_taint_has_a_node_noted_and_down_until_untainted() {
     let endpoints: Vec<(&str, Option<&str>)> =
         addresses.into_iter().zip(nodes.iter().map(|node| Some(node.as_str()))).collect();
     for name in ["web-0", "web-1"] {
-        story.place_by_hand(name, &endpoints[..2]).await;
+        story.set_endpoints_by_hand(name, &endpoints[..2]).await;
     }
     provision_ipv6(&story, "web-0").await;
-    place_ipv6(&story, "web-0", &nodes[..2]).await;
+    set_ipv6_endpoints(&story, "web-0", &nodes[..2]).await;
     let controller = story.start_controller(Flags::default()).await;
     story.holds("web-0", ["10.1.0.1", "10.1.0.2"]).await;
     story.holds("web-0-ipv6", ["fd00::1", "fd00::2"]).await;
@@ -133,8 +133,8 @@ async fn n1_kubectl_taint_has_a_node_noted_and_down_until_untainted() {
     story.are_down(["10.1.0.1", "fd00::1"]).await;
     let uid = story.uid(1).await;
     let event = story.node_event(1, "LoadBalancerAdminStateDown").await;
-    let said = good_news(&event, &uid);
-    assert!(said.contains("in 3 pools of 2 load balancers (out-of-service)"), "{said}");
+    let message = normal_message(&event, &uid);
+    assert!(message.contains("in 3 pools of 2 load balancers (out-of-service)"), "{message}");
     let records = story.records().await.expect("our ConfigMap is there");
     let record = records.get(&format!("down.{uid}")).expect("what is Down is noted");
     assert!(record.starts_with("drain-1\nips: 10.1.0.1 fd00::1\nsince: "), "{record}");
@@ -146,7 +146,7 @@ async fn n1_kubectl_taint_has_a_node_noted_and_down_until_untainted() {
 
     story.taint(1, IN_SERVICE).await;
     story.are_down([]).await;
-    good_news(&story.node_event(1, "LoadBalancerAdminStateNone").await, &uid);
+    normal_message(&story.node_event(1, "LoadBalancerAdminStateNone").await, &uid);
     story.are_recorded([]).await;
     story.holds("web-0", ["10.1.0.1", "10.1.0.2"]).await;
     story.holds("web-0-ipv6", ["fd00::1", "fd00::2"]).await;
@@ -161,7 +161,7 @@ async fn n2_a_recreated_node_does_not_inherit_down() {
     let story = Story::begin(&cluster, "anew", 2).await;
     let nodes = [1, 2].map(|number| story.node(number));
     let endpoints = [("10.207.0.1", Some(nodes[0].as_str())), ("10.207.0.2", Some(nodes[1].as_str()))];
-    story.place_by_hand("web-1", &endpoints).await;
+    story.set_endpoints_by_hand("web-1", &endpoints).await;
     let controller = story.start_controller(Flags::default()).await;
     story.converged("the start").await;
     let old = story.uid(1).await;

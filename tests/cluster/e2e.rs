@@ -27,9 +27,14 @@ async fn e2e_tests_pass_and_fail_as_the_controller_does() {
         retry_us: 500_000,
         ..Settings::default()
     };
-    let place = |_: &str| "kubernetes";
-    let _manager =
-        CloudControllerManager::start(story.api.clone(), &story.azure, story.namespace, settings, place);
+    let load_balancer_of = |_: &str| "kubernetes";
+    let _manager = CloudControllerManager::start(
+        story.api.clone(),
+        &story.azure,
+        story.namespace,
+        settings,
+        load_balancer_of,
+    );
     let replica = Replica {
         name: "e2e.controller",
         namespace: story.namespace,
@@ -68,8 +73,8 @@ async fn e2e_tests_pass_and_fail_as_the_controller_does() {
         dry_run: false,
         simulated: false,
     };
-    let told = e2e::run(&options, &variables).await.expect("all variables are set");
-    assert!(!told.failed && told.text.ends_with("7 passed, 0 failed, 0 skipped\n"), "{}", told.text);
+    let result = e2e::run(&options, &variables).await.expect("all variables are set");
+    assert!(!result.failed && result.text.ends_with("7 passed, 0 failed, 0 skipped\n"), "{}", result.text);
     // The kubeconfig calls the cluster so.
     let junit = std::fs::read_to_string(folder.path().join("test/junit.xml")).expect("a report");
     assert!(junit.contains("tests=\"7\" failures=\"0\" skipped=\"0\""), "{junit}");
@@ -78,6 +83,6 @@ async fn e2e_tests_pass_and_fail_as_the_controller_does() {
     // No replica leads any more.
     variables.insert("CONTROLLER_LEASE".to_owned(), format!("{}/nobody", story.namespace));
     "leader".clone_into(&mut options.focus);
-    let told = e2e::run(&options, &variables).await.expect("all variables are set");
-    assert!(told.failed && told.text.contains("no process holds the Lease"), "{}", told.text);
+    let result = e2e::run(&options, &variables).await.expect("all variables are set");
+    assert!(result.failed && result.text.contains("no process holds the Lease"), "{}", result.text);
 }

@@ -7,23 +7,23 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::pauses::person;
+use super::pauses::operator_token;
 use super::{Story, ips, load_balancer};
 use crate::support::azure::Put;
 use crate::support::controller::{Controller, Flags, Replica};
 use crate::support::kubernetes::{self, Cluster};
-use crate::support::{PATIENCE, azure, eventually, objects, tell, truth};
+use crate::support::{PATIENCE, azure, eventually, log_line, objects, truth};
 
-/// How long what is doubted is doubted at least (G2).
+/// Time for which what is doubted is doubted at least (G2).
 const DOUBTED: Duration = Duration::from_secs(30);
 /// The environment variable that says how many Services with one pod each are restarted.
 const RESTARTED: &str = "RESTARTED_SERVICES";
 /// Over how many load balancers those are spread: the writes of one are serial, and take a second each.
 const SPREAD: usize = 20;
-/// How guards say that they have stopped all removals (G4).
+/// Reason of the event with which guards report that they have stopped all removals (G4).
 const STOPPED: &str = "BackendPoolRemovalsStopped";
 
-/// A controller with these settings over those of every story.
+/// Returns a controller with these settings over those of every story.
 pub(super) async fn start(story: &Story<&Cluster>, settings: Value) -> Controller {
     let replica = Replica {
         name: &format!("{}.controller", story.namespace),
@@ -38,7 +38,7 @@ pub(super) async fn start(story: &Story<&Cluster>, settings: Value) -> Controlle
 
 /// The same, once a controller before it has brought the pools of these namespaces into sync: only a pool that had its members
 /// five minutes ago, or at the start, can lose most of them (G4).
-async fn start_anew(story: &Story<&Cluster>, settings: Value, namespaces: &[&str]) -> Controller {
+async fn start_again(story: &Story<&Cluster>, settings: Value, namespaces: &[&str]) -> Controller {
     let before = start(story, settings.clone()).await;
     eventually("all pools are in sync after the first start", PATIENCE, || async {
         let mut wanted = BTreeMap::new();
@@ -53,7 +53,7 @@ async fn start_anew(story: &Story<&Cluster>, settings: Value, namespaces: &[&str
     start(story, settings).await
 }
 
-/// The events of this reason in the story's namespace.
+/// Returns the events of this reason in the story's namespace.
 async fn events(story: &Story<&Cluster>, reason: &str) -> Vec<Value> {
     let path = format!("/api/v1/namespaces/{}/events?fieldSelector=reason={reason}", story.namespace);
     story.api.items(&path).await.expect("the API server lists events")
@@ -82,13 +82,13 @@ async fn assert_only_emptiness_was_confirmed(story: &Story<&Cluster>, controller
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g2_slices_deleted_by_hand_empty_their_pool_only_after_a_second_read() {
+async fn g2_slices_deleted_by_hand_need_a_second_read() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "vanished", 2).await;
     let (one, two) = (story.node(1), story.node(2));
     let both = [("10.209.0.1", Some(one.as_str())), ("10.209.0.2", Some(two.as_str()))];
     for name in ["stays-0", "returns-1"] {
-        story.place_by_hand(name, &both).await;
+        story.set_endpoints_by_hand(name, &both).await;
     }
     let controller = story.start_controller(Flags::default()).await;
     story.converged("the start").await;
@@ -121,13 +121,13 @@ async fn g4_a_label_on_most_nodes_removes_nothing_until_a_release() {
     for service in 0..12 {
         let addresses = [1, 2, 3, 4].map(|at| format!("10.210.{service}.{at}"));
         let endpoints = addresses.iter().zip(&nodes).map(|(ip, node)| (ip.as_str(), Some(node.as_str())));
-        story.place_by_hand(&format!("web-{service}"), &endpoints.collect::<Vec<_>>()).await;
+        story.set_endpoints_by_hand(&format!("web-{service}"), &endpoints.collect::<Vec<_>>()).await;
     }
     // The labels come one after another, and are to be one change.
     let batching = json!({ "quietPeriod": "2s", "maxDelay": "6s", "minInterval": "500ms" });
     let settings = json!({ "batching": batching });
     story.provision(story.namespace).await;
-    let controller = start_anew(&story, settings.clone(), &[story.namespace]).await;
+    let controller = start_again(&story, settings.clone(), &[story.namespace]).await;
     let before = story.azure.puts().await.len();
 
     for number in 2..=4 {
@@ -146,7 +146,7 @@ async fn g4_a_label_on_most_nodes_removes_nothing_until_a_release() {
     assert_eq!(puts.len() - before, 1, "{:?}", &puts[before..]);
 
     let everything = json!({ "scope": "everything" });
-    let mallory = person(&story, "labelled-mallory", false).await;
+    let mallory = operator_token(&story, "labelled-mallory", false).await;
     assert_eq!(controller.post("/api/v1/held/release", &mallory, &everything).await.0, 403);
     assert_eq!(story.azure.puts().await.len() - before, 1);
 
@@ -156,7 +156,7 @@ async fn g4_a_label_on_most_nodes_removes_nothing_until_a_release() {
     held(&controller, "fraction", 12).await;
     held(&controller, "breaker", 12).await;
     assert_eq!(story.azure.puts().await.len() - before, 1);
-    let alice = person(&story, "labelled-alice", true).await;
+    let alice = operator_token(&story, "labelled-alice", true).await;
     let (status, text) = controller.post("/api/v1/held/release", &alice, &everything).await;
     assert_eq!(status, 200, "{text}");
     story.converged("the release").await;
@@ -166,7 +166,7 @@ async fn g4_a_label_on_most_nodes_removes_nothing_until_a_release() {
     story.end(controller).await;
 }
 
-/// The part of a spec that lets a Deployment begin again with another strategy.
+/// Returns the part of a spec that lets a Deployment begin again with another strategy.
 fn recreated(image: &str) -> Value {
     json!({
         "strategy": { "type": "Recreate", "rollingUpdate": null },
@@ -190,7 +190,7 @@ async fn drain(story: &Story<&Cluster>, numbers: std::ops::RangeInclusive<u8>) {
 }
 
 /// Services of another namespace, on one node.
-async fn place_neighbours(story: &Story<&Cluster>, namespace: &str, count: u8) {
+async fn add_neighbours(story: &Story<&Cluster>, namespace: &str, count: u8) {
     story.api.create("/api/v1/namespaces", &objects::namespace(namespace)).await;
     let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
     for number in 0..count {
@@ -252,11 +252,11 @@ async fn restart(story: &Story<&Cluster>, names: &[String]) {
     story.rolled_out(names).await;
     story.converged("a rolling restart of Services with one pod").await;
     let puts = story.azure.puts().await;
-    let (emptied, kept): (Vec<&Put>, Vec<&Put>) =
+    let (emptied, others): (Vec<&Put>, Vec<&Put>) =
         puts[before..].iter().partition(|put| put.members.as_ref().is_none_or(BTreeSet::is_empty));
     assert!(emptied.is_empty(), "{emptied:?}");
     // Some pods come to the node where they were.
-    let moved: BTreeSet<&str> = kept.iter().map(|put| put.pool.as_str()).collect();
+    let moved: BTreeSet<&str> = others.iter().map(|put| put.pool.as_str()).collect();
     assert!(moved.len() > names.len() / 4, "{} of {} pools were written", moved.len(), names.len());
     assert_eq!(events(story, "BackendPoolRemovalHeld").await, Vec::<Value>::new());
 }
@@ -266,7 +266,9 @@ async fn g4_a_rolling_restart_of_single_pod_services_is_not_held() {
     // So many pods take the machine for themselves, so `.ci/run` plays this alone. And so many Services without an
     // address, if only for a moment, would disturb the controllers of other stories (W7).
     let Ok(restarted) = std::env::var(RESTARTED) else {
-        tell(&format!("SKIPPED the rolling restart of many Services: {RESTARTED} does not say of how many"));
+        log_line(&format!(
+            "SKIPPED the rolling restart of many Services: {RESTARTED} does not say of how many"
+        ));
         return;
     };
     let restarted: usize = restarted.parse().expect("RESTARTED_SERVICES is a number");
@@ -278,13 +280,13 @@ async fn g4_a_rolling_restart_of_single_pod_services_is_not_held() {
     for name in &names {
         story.deploy(name, 1).await;
     }
-    let place = |name: &str| {
+    let load_balancer_of = |name: &str| {
         let number: usize = name.trim_start_matches("web-").parse().expect("Services are numbered");
         load_balancers[number % SPREAD].clone()
     };
-    story.provision_on(story.namespace, place).await;
+    story.provision_on(story.namespace, load_balancer_of).await;
     story.rolled_out(&names).await;
-    let controller = start_anew(&story, json!({}), &[story.namespace]).await;
+    let controller = start_again(&story, json!({}), &[story.namespace]).await;
 
     restart(&story, &names).await;
     let answer = controller.get("/api/v1/held").await.expect("the admin API answers");
@@ -308,7 +310,7 @@ async fn g4_daily_work_is_never_held_longer_than_its_own_confirmation() {
     for name in &names {
         story.deploy(name, 1).await;
     }
-    place_neighbours(&story, NEIGHBOURS, 12).await;
+    add_neighbours(&story, NEIGHBOURS, 12).await;
     story.provision(story.namespace).await;
     let services = story.provision(NEIGHBOURS).await;
     let namespaces = json!({ "namespaces": [story.namespace, NEIGHBOURS] });
@@ -316,7 +318,7 @@ async fn g4_daily_work_is_never_held_longer_than_its_own_confirmation() {
     let guards = json!({ "emptyConfirm": format!("{CONFIRM_S}s") });
     story.rolled_out(&names).await;
     let settings = json!({ "services": namespaces, "guards": guards });
-    let controller = start_anew(&story, settings, &[story.namespace, NEIGHBOURS]).await;
+    let controller = start_again(&story, settings, &[story.namespace, NEIGHBOURS]).await;
 
     delete_neighbours(&story, NEIGHBOURS, &services).await;
     assert_only_emptiness_was_confirmed(&story, &controller).await;

@@ -1,7 +1,7 @@
 //! One hold of the shared Lease at a time, on the real API server: a predecessor's, another client's that ends and one
 //! that never does, and what our own leave behind (docs/design/writer.md, W7).
 //!
-//! The API server tells every state that the Lease has been in, so nothing depends on when a test looks.
+//! A watch of the API server shows every state of the Lease, so nothing depends on the time of a read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,22 +16,23 @@ use crate::support::kubernetes::{self, Cluster};
 use crate::support::{PATIENCE, eventually};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
-/// How the controller calls itself in the Lease, and in the beginning of its `User-Agent`.
+/// Name of the controller in the Lease, and in the beginning of its `User-Agent`.
 const OURS: &str = "azure-backend-pool-controller";
 const THEIRS: &str = "cloud-controller-manager";
 /// The annotation by which a holder tells the next one that it has written.
 const PREVIOUS: &str = "aks-managed-resource-locker-previous-holder";
-/// How long our own holds last without renewal, and a predecessor's would.
+/// Time for which our own holds last without renewal, and a predecessor's would.
 const OUR_HOLD: SignedDuration = SignedDuration::from_secs(60);
-/// How long after one renewal the next one comes.
+/// Time between two renewals.
 const RENEWED_EVERY: SignedDuration = SignedDuration::from_secs(15);
-/// How much longer one renewal may take than the next, from the decision to its sending, which is what the Lease tells.
+/// Additional time that one renewal may take compared with the next, from the decision to its sending, as the Lease
+/// shows it.
 const ON_ITS_WAY: SignedDuration = SignedDuration::from_secs(2);
-/// How long a foreign hold lasts, whatever the Lease says.
+/// Time for which a foreign hold lasts, whatever the Lease says.
 const FOREIGN_HOLD: SignedDuration = SignedDuration::from_secs(900);
-/// How long a foreign hold is looked at before its own account of its age is believed.
+/// Time for which a foreign hold is looked at before its own account of its age is believed.
 const LOOKED_AT: SignedDuration = SignedDuration::from_secs(30);
-/// How long after its end a foreign hold may be taken over, on a slow and shared machine.
+/// Time after its end within which a foreign hold may be taken over, on a slow and shared machine.
 const SLACK: SignedDuration = SignedDuration::from_secs(15);
 
 type Shared = Story<&'static Cluster>;
@@ -66,7 +67,7 @@ impl State {
         self.holder.is_empty()
     }
 
-    /// Whether it is free as we leave it, with this name in the annotation.
+    /// Returns whether it is free as we leave it, with this name in the annotation.
     fn is_left(&self, previous: &str) -> bool {
         self.is_free() && self.says_s == 900 && self.previous.as_deref() == Some(previous)
     }
@@ -113,7 +114,7 @@ impl<'a> Locker<'a> {
         .await;
     }
 
-    /// Every state since the first one, oldest first.
+    /// Returns every state since the first one, oldest first.
     async fn states(&self) -> Vec<State> {
         let version = self.made["metadata"]["resourceVersion"].as_str().expect("a version");
         let name = &self.name;
@@ -130,7 +131,7 @@ impl<'a> Locker<'a> {
             .collect()
     }
 
-    /// How long after the renewal that the story began with a state was made.
+    /// Returns the age of a state, from the renewal with which the story began.
     fn age(&self, state: &State) -> SignedDuration {
         state.renewed.expect("when").duration_since(self.began.renewed.expect("when"))
     }
@@ -188,7 +189,7 @@ async fn w7_a_predecessors_hold_is_taken_over_at_once() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "predecessor", 2).await;
     let node = story.node(1);
-    story.place_by_hand("web-1", &[("10.201.0.1", Some(&node))]).await;
+    story.set_endpoints_by_hand("web-1", &[("10.201.0.1", Some(&node))]).await;
     let lease = Locker::held(&story, OURS, SignedDuration::ZERO, 60).await;
     let controller = story.start_controller(Flags::default()).await;
     story.holds("web-1", ["10.1.0.1"]).await;
@@ -222,11 +223,11 @@ async fn w7_a_predecessors_hold_is_released_with_our_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w7_a_foreign_hold_is_waited_for_and_its_release_wakes_the_lanes() {
+async fn w7_a_foreign_hold_is_awaited_and_wakes_the_lanes() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "foreign-hold", 3).await;
     let node = story.node(1);
-    story.place_by_hand("web-1", &[("10.200.0.1", Some(&node))]).await;
+    story.set_endpoints_by_hand("web-1", &[("10.200.0.1", Some(&node))]).await;
     // Whatever it says: who wrote 60 s there may work for 900.
     let lease = Locker::held(&story, THEIRS, SignedDuration::ZERO, 60).await;
     let controller = story.start_controller(Flags::default()).await;
@@ -242,11 +243,11 @@ async fn w7_a_foreign_hold_is_waited_for_and_its_release_wakes_the_lanes() {
     story.end(controller).await;
 }
 
-/// A foreign hold that is renewed no more: gives the moment at which the controller had begun, and the one at which it
-/// took the Lease, before which nothing was written.
+/// Returns a foreign hold that is renewed no more: gives the moment at which the controller had begun, and the one at
+/// which it took the Lease, before which nothing was written.
 async fn outwaits(story: &Shared, lease: &Locker<'_>) -> (Timestamp, Timestamp) {
     let node = story.node(1);
-    story.place_by_hand("web-1", &[("10.202.0.1", Some(&node))]).await;
+    story.set_endpoints_by_hand("web-1", &[("10.202.0.1", Some(&node))]).await;
     let controller = story.start_controller(Flags::default()).await;
     waits_for(&controller, THEIRS).await;
     let began = Timestamp::now();
@@ -296,7 +297,7 @@ async fn w7_our_hold_says_60_s_and_leaves_900_s_and_our_name() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "our-hold", 2).await;
     let (one, two) = (story.node(1), story.node(2));
-    story.place_by_hand("web-1", &[("10.203.0.1", Some(&one))]).await;
+    story.set_endpoints_by_hand("web-1", &[("10.203.0.1", Some(&one))]).await;
     let lease = Locker::held(&story, THEIRS, SignedDuration::ZERO, 900).await;
     story.provision(story.namespace).await;
     let replica = Replica {

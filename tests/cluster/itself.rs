@@ -1,5 +1,5 @@
-//! What the controller tells of itself and of the pools that are listed is attached to its Deployment, and where that cannot
-//! be read to what it has else (X2, E1).
+//! Events about the controller itself and about listed pools are attached to its Deployment, or, where that cannot be
+//! read, to another object of its own (X2, E1).
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::xds::stage::{FREE, control_plane, server, write_bootstrap};
 const NAMESPACE: &str = "itself";
 
 /// Waits until a listed pool that does not exist was told of on an object of this kind, and gives that object.
-async fn told_on(story: &Story<&Cluster>, kind: &str) -> Value {
+async fn event_about(story: &Story<&Cluster>, kind: &str) -> Value {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=reason=BackendPoolNotManageable");
     eventually(&format!("an event on the {kind}"), PATIENCE, || async {
         let events = story.api.items(&path).await?;
@@ -29,11 +29,11 @@ async fn told_on(story: &Story<&Cluster>, kind: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_e1_events_about_the_controller_go_to_its_deployment_or_lease() {
+async fn x2_e1_the_controllers_events_go_to_deployment_or_lease() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, NAMESPACE, 1).await;
     let node = story.node(1);
-    story.place_by_hand("web-0", &[("10.9.0.1", Some(&node))]).await;
+    story.set_endpoints_by_hand("web-0", &[("10.9.0.1", Some(&node))]).await;
     story.provision(NAMESPACE).await;
     let own = objects::deployment(NAMESPACE, ACCOUNT, 0);
     story.create("deployments", &own).await;
@@ -66,22 +66,22 @@ async fn x2_e1_events_about_the_controller_go_to_its_deployment_or_lease() {
 
     let controller = start("itself-1", ACCOUNT).await;
     let expected = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "namespace": NAMESPACE, "name": ACCOUNT, "uid": uid });
-    assert_eq!(told_on(&story, "Deployment").await, expected);
+    assert_eq!(event_about(&story, "Deployment").await, expected);
     story.end(controller).await;
-    let told = log("itself-1");
-    assert!(told.contains("events about this controller are attached to its Deployment"), "{told}");
+    let log_text = log("itself-1");
+    assert!(log_text.contains("events about this controller are attached to its Deployment"), "{log_text}");
 
     // One that its account may not read.
     let controller = start("itself-2", "somebody-else").await;
-    let lease = told_on(&story, "Lease").await;
+    let lease = event_about(&story, "Lease").await;
     assert_eq!((&lease["name"], &lease["namespace"]), (&json!(ACCOUNT), &json!(NAMESPACE)));
     story.end(controller).await;
-    let told = log("itself-2");
+    let log_text = log("itself-2");
     let warned =
-        told.lines().filter(|line| line.contains("the Deployment of this controller cannot be read"));
+        log_text.lines().filter(|line| line.contains("the Deployment of this controller cannot be read"));
     let warned: Vec<&str> = warned.collect();
     assert!(
         warned.len() == 1 && warned[0].contains("forbidden") && warned[0].contains("docs/rbac.yaml"),
-        "{told}"
+        "{log_text}"
     );
 }

@@ -14,7 +14,7 @@ use crate::support::{PATIENCE, eventually, kubernetes};
 
 /// The Lease as upstream names it: this story alone uses it.
 const LEASE: &str = "aks-managed-resource-locker";
-/// How the controller calls itself at Azure.
+/// Name of the controller at Azure.
 const OURS: &str = "the-controller";
 /// The longest that the manager may wait for the Lease (W7).
 const STARVED: Duration = Duration::from_secs(60);

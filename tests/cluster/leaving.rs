@@ -1,5 +1,5 @@
-//! What stories of nodes that leave service do and see (docs/design/nodes.md, N1-N5): taints as kubectl sets them,
-//! events as a node problem detector makes them, the entries of pools as Azure shows them to all clients, and the
+//! Acts and checks of stories about nodes that leave service (docs/design/nodes.md, N1-N5): taints as kubectl sets
+//! them, events as a node problem detector makes them, the entries of pools as Azure shows them to all clients, and the
 //! records in our ConfigMap.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,15 +17,15 @@ use crate::support::{PATIENCE, eventually, objects};
 
 /// The taint of a node that is taken out of service, as operators set it.
 pub(super) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service=maintenance:NoSchedule";
-/// What takes it away.
+/// The argument of kubectl that removes it.
 pub(super) const IN_SERVICE: &str = "node.kubernetes.io/out-of-service-";
 /// The taint of a node that is evicted, as the controller sets it.
 pub(super) const EVICTED: &str = "cloudprovider.azure.microsoft.com/draining=spot-eviction:NoSchedule";
-/// What takes it away.
+/// The argument of kubectl that removes it.
 pub(super) const NOT_EVICTED: &str = "cloudprovider.azure.microsoft.com/draining-";
 /// The reason of events about evictions.
 pub(super) const PREEMPT_SCHEDULED: &str = "PreemptScheduled";
-/// Where events about nodes are.
+/// Path of events about nodes.
 pub(super) const EVENTS: &str = "/api/v1/namespaces/default/events";
 
 /// The taint that a node has until the node lifecycle controller has seen it Ready.
@@ -40,7 +40,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// One that sends to an address.
+    /// Returns one that sends to an address.
     fn of(pool: &Value, entry: &Value) -> Option<Self> {
         let properties = &entry["properties"];
         Some(Self {
@@ -52,24 +52,24 @@ impl Entry {
 }
 
 impl<C: Deref<Target = Cluster>> Story<C> {
-    /// Has kubectl set a taint of a node, or take it away.
+    /// Sets or removes a taint of a node with kubectl.
     pub(super) async fn taint(&self, number: u8, taint: &str) {
         self.cluster.kubectl(&["taint", "node", &self.node(number), taint]).await;
     }
 
-    /// Tells of a node's eviction in half a minute, and gives the event.
+    /// Creates a notice of a node's eviction in half a minute, and returns the event.
     pub(super) async fn create_notice(&self, number: u8) -> Value {
         let event = problem(&self.node(number), PREEMPT_SCHEDULED, &notice());
         self.api.create(EVENTS, &event).await
     }
 
-    /// The UID of a node.
+    /// Returns the UID of a node.
     pub(super) async fn uid(&self, number: u8) -> String {
         let node = self.api.get(&self.node_path(number)).await.expect("the Node exists");
         node["metadata"]["uid"].as_str().expect("an object has a UID").to_owned()
     }
 
-    /// The taints of a node as kubectl writes them.
+    /// Returns the taints of a node as kubectl writes them.
     pub(super) async fn taints(&self, number: u8) -> Result<BTreeSet<String>, String> {
         let node = self.api.get(&self.node_path(number)).await?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -98,7 +98,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         .await;
     }
 
-    /// The entries of all pools.
+    /// Returns the entries of all pools.
     async fn entries(&self) -> Result<Vec<Entry>, String> {
         let group = Settings::default().resource_group_id();
         let balancers = format!("{group}/providers/Microsoft.Network/loadBalancers?api-version=2025-05-01");
@@ -116,7 +116,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         Ok(entries.collect())
     }
 
-    /// The entries that are Down, each by its backend pool and its address.
+    /// Returns the entries that are Down, each by its backend pool and its address.
     pub(super) async fn downs(&self) -> Result<BTreeSet<String>, String> {
         let entries = self.entries().await?;
         let down = entries.iter().filter(|entry| entry.is_down);
@@ -135,7 +135,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
         .await;
     }
 
-    /// The records of nodes in our ConfigMap, by their keys.
+    /// Returns the records of nodes in our ConfigMap, by their keys.
     pub(super) async fn records(&self) -> Result<BTreeMap<String, String>, String> {
         let map = self.api.get(&self.path("configmaps", objects::ACCOUNT)).await?;
         let data = map["data"].as_object().into_iter().flatten();
@@ -166,7 +166,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     }
 }
 
-/// An event about a node as a node problem detector makes it: with the node's name in the place of its UID.
+/// Returns an event about a node as a node problem detector makes it: with the node's name in the place of its UID.
 pub(super) fn problem(node: &str, reason: &str, message: &str) -> Value {
     let now = format!("{:.0}", Timestamp::now());
     json!({
@@ -181,7 +181,7 @@ pub(super) fn problem(node: &str, reason: &str, message: &str) -> Value {
     })
 }
 
-/// What such an event says of an eviction in half a minute.
+/// Returns the message of such an event about an eviction in half a minute.
 pub(super) fn notice() -> String {
     let at = Timestamp::now() + SignedDuration::from_secs(30);
     let at = at.strftime("%a, %d %b %Y %H:%M:%S GMT");

@@ -19,7 +19,7 @@ use crate::support::kubernetes::{self, Cluster, tail};
 use crate::support::{PATIENCE, eventually, objects};
 
 const NAMESPACE: &str = "migrating";
-/// How the migration and the controllers call themselves at Azure.
+/// Name of the migration and of the controllers at Azure.
 const MIGRATION: &str = "the-migration";
 const CONTROLLER: &str = "the-controller";
 /// The Services of the cluster.
@@ -55,9 +55,9 @@ async fn s3_a_migration_shares_the_leases_with_all_who_write() {
     })
     .await;
     assert!(!story.azure.writes().await.iter().any(|write| is_of(write, MIGRATION)));
-    let (heard, release) = story.azure.hold_first_deletion().await;
+    let (arrived, release) = story.azure.hold_first_deletion().await;
     leader.terminate().await;
-    tokio::time::timeout(PATIENCE, heard).await.expect("it deletes in time").expect("the hook is there");
+    tokio::time::timeout(PATIENCE, arrived).await.expect("it deletes in time").expect("the hook is there");
     // The outage has begun. A new pod of the controller does not disturb the migration, nor does the manager.
     let standby = start_controller(&story, "standby").await;
     has_role(&standby, "standby").await;
@@ -94,7 +94,7 @@ async fn s3_a_migration_shares_the_leases_with_all_who_write() {
     standby.terminate().await;
 }
 
-/// What needs Standard works: a Service gets a pool of its own, and the controller fills it.
+/// Checks that features of Standard work: a Service gets a pool of its own, and the controller fills it.
 async fn works_as_standard(story: &Story<&Cluster>, balancer: String) {
     let local = json!({ "spec": { "externalTrafficPolicy": "Local" } });
     story.api.merge(&story.path("services", NAMES[0]), &local).await;
@@ -179,7 +179,7 @@ async fn arrange(story: &Story<&Cluster>) -> String {
     balancer
 }
 
-/// The public load balancer of these Services, and the ids of their public addresses.
+/// Returns the public load balancer of these Services, and the ids of their public addresses.
 fn basic(balancer: &str, services: &[Value]) -> (Value, Vec<String>) {
     let (mut frontends, mut rules, mut probes, mut addresses) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -208,7 +208,7 @@ fn basic(balancer: &str, services: &[Value]) -> (Value, Vec<String>) {
     (json!({ "location": "eastus", "sku": { "name": "Basic" }, "properties": properties }), addresses)
 }
 
-/// The address of each frontend that answers.
+/// Returns the address of each frontend that answers.
 async fn frontends(story: &Story<&Cluster>) -> BTreeMap<String, String> {
     let all = |model: &mut simulator::models::arm::ArmModel| {
         let mut all = BTreeMap::new();

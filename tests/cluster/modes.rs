@@ -21,12 +21,12 @@ const GUARDED: [(&str, &str); 4] = [
     ("off-7", "10.207.0.3"),
     ("witness-10", "10.207.0.4"),
 ];
-/// How guards say that they hold a removal back, or would.
+/// Reason of the event with which guards report a removal that they hold back, or would.
 const HELD: &str = "BackendPoolRemovalHeld";
 /// `members.removalDelay` of all stories.
 const REMOVAL_DELAY: Duration = Duration::from_secs(1);
 
-/// The resourceVersion of the story's shared Lease, once it is free.
+/// Returns the resourceVersion of the story's shared Lease, once it is free.
 async fn lease_version(story: &Story<&Cluster>) -> Value {
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
     let path = format!("{leases}/locker-{}", story.namespace);
@@ -84,7 +84,7 @@ async fn g6_observe_writes_nothing_and_add_only_removes_nothing() {
     let story = Story::begin(cluster, "modes", 3).await;
     let [one, two, three] = [1, 2, 3].map(|number| story.node(number));
     for (name, ip) in MOVING {
-        story.place_by_hand(name, &[(ip, Some(one.as_str()))]).await;
+        story.set_endpoints_by_hand(name, &[(ip, Some(one.as_str()))]).await;
     }
     story.provision(story.namespace).await;
     let enforcing = start(&story, json!({})).await;
@@ -118,7 +118,8 @@ async fn g6_observe_writes_nothing_and_add_only_removes_nothing() {
     story.azure.assert_serial().await;
 }
 
-/// A controller whose guards have this mode, and would not believe for an hour that a Service is without endpoints.
+/// Returns a controller whose guards have this mode, and would not believe for an hour that a Service is without
+/// endpoints.
 async fn guarded(story: &Story<&Cluster>, mode: &str) -> Controller {
     let controller = start(story, json!({ "guards": { "mode": mode, "emptyConfirm": "1h" } })).await;
     story.converged(&format!("a start with guards of the mode {mode}")).await;
@@ -154,7 +155,7 @@ async fn g5_guards_that_observe_or_are_off_hold_nothing() {
     let story = Story::begin(cluster, "guard-modes", 2).await;
     let (one, two) = (story.node(1), story.node(2));
     for (name, ip) in GUARDED {
-        story.place_by_hand(name, &[(ip, Some(one.as_str()))]).await;
+        story.set_endpoints_by_hand(name, &[(ip, Some(one.as_str()))]).await;
     }
     story.provision(story.namespace).await;
     let [(enforced, ip), (observed, _), (off, _), (witness, of_witness)] = GUARDED;

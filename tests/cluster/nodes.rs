@@ -6,7 +6,7 @@ use super::{Story, ips};
 use crate::support::controller::Flags;
 use crate::support::{azure, kubernetes, objects, truth};
 
-/// The part of a Deployment's spec that places its pods on one node.
+/// Returns the part of a Deployment's spec that places its pods on one node.
 fn on_node(story: &str, node: &str) -> Value {
     let selector = json!({ objects::STORY: story, "kubernetes.io/hostname": node });
     json!({ "template": { "spec": { "nodeSelector": selector } } })

@@ -27,8 +27,8 @@ async fn start(story: &Story<&Cluster>, name: &str) -> Controller {
     Controller::start_replica(story.cluster, &replica).await
 }
 
-/// A service account of this name and its token; `allowed`: it may post to the admin API.
-pub(super) async fn person(story: &Story<&Cluster>, name: &str, allowed: bool) -> String {
+/// Returns a service account of this name and its token; `allowed`: it may post to the admin API.
+pub(super) async fn operator_token(story: &Story<&Cluster>, name: &str, allowed: bool) -> String {
     let namespace = story.namespace;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}});
     story.api.create(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), &account).await;
@@ -64,7 +64,7 @@ async fn g6_a_pause_lasts_over_a_fail_over_and_kubectl_can_pause_too() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "pauses", 3).await;
     let nodes = [1, 2, 3].map(|number| story.node(number));
-    story.place_by_hand("web-1", &[("10.205.0.1", Some(&nodes[0]))]).await;
+    story.set_endpoints_by_hand("web-1", &[("10.205.0.1", Some(&nodes[0]))]).await;
     story.provision(story.namespace).await;
     let leader = start(&story, "pauses-one").await;
     has_role(&leader, "leader").await;
@@ -73,7 +73,8 @@ async fn g6_a_pause_lasts_over_a_fail_over_and_kubectl_can_pause_too() {
     has_role(&standby, "standby").await;
 
     let everything = json!({ "scope": "everything", "reason": "a drill" });
-    let (alice, mallory) = (person(&story, "alice", true).await, person(&story, "mallory", false).await);
+    let (alice, mallory) =
+        (operator_token(&story, "alice", true).await, operator_token(&story, "mallory", false).await);
     for (token, status) in [("nonsense", 401), (mallory.as_str(), 403)] {
         let (found, text) = standby.post("/api/v1/pause", token, &everything).await;
         assert_eq!(found, status, "{text}");

@@ -11,7 +11,7 @@ use crate::admin::stage::PROGRAM;
 use crate::support::kubernetes::{self, Cluster};
 use crate::support::{PATIENCE, eventually, objects};
 
-/// The findings of a check.
+/// Returns the findings of a check.
 async fn findings(story: &Story<&Cluster>, kubeconfig: &Path) -> Vec<Value> {
     let namespace = story.namespace;
     let settings = json!({
@@ -33,10 +33,10 @@ async fn findings(story: &Story<&Cluster>, kubeconfig: &Path) -> Vec<Value> {
     report["findings"].as_array().expect("findings").clone()
 }
 
-/// Whether a finding of this check and severity has these words.
+/// Returns whether a finding of this check and severity has these words.
 fn says(findings: &[Value], check: &str, severity: &str, words: &str) -> bool {
-    let said = |it: &&Value| it["what"].as_str().is_some_and(|what| what.contains(words));
-    findings.iter().filter(said).any(|it| it["check"] == check && it["severity"] == severity)
+    let has_words = |it: &&Value| it["what"].as_str().is_some_and(|what| what.contains(words));
+    findings.iter().filter(has_words).any(|it| it["check"] == check && it["severity"] == severity)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -44,7 +44,7 @@ async fn c4_check_asks_a_real_api_server_for_its_rights() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "preflight", 1).await;
     let node = story.node(1);
-    story.place_by_hand("web-0", &[("10.9.0.1", Some(&node))]).await;
+    story.set_endpoints_by_hand("web-0", &[("10.9.0.1", Some(&node))]).await;
     story.provision(story.namespace).await;
     let kubeconfig = cluster.controller_kubeconfig(story.namespace).await;
     eventually("check finds nothing wrong", PATIENCE, || async {

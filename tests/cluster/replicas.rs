@@ -29,7 +29,7 @@ struct Pair<C: Deref<Target = Cluster>> {
     way: Proxy,
 }
 
-/// The names of a story's replicas.
+/// Returns the names of a story's replicas.
 fn replica_name(namespace: &str, number: u8) -> String {
     format!("{namespace}-replica-{number}")
 }
@@ -186,7 +186,7 @@ async fn w8_a_leader_suspended_beyond_its_lease_never_writes() {
     pair.story.azure.take(Duration::from_secs(1), Duration::from_secs(2)).await;
     pair.write_is_in_flight(4).await;
     let Pair { story, names, leader, standby, way: _way } = pair;
-    leader.stand_still();
+    leader.suspend();
     has_role(&standby, "leader").await;
     for name in &names {
         story.scale(name, 2).await;
@@ -213,7 +213,7 @@ async fn w8_a_leader_suspended_beyond_its_lease_never_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_a_leader_without_the_api_server_stops_before_another_begins() {
+async fn w8_a_leader_without_the_api_server_stops_first() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let pair = Pair::begin(cluster, "cut").await;
     pair.story.azure.take(Duration::from_secs(1), Duration::from_secs(2)).await;

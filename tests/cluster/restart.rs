@@ -14,7 +14,7 @@ const HALVED: &str = "halved-0";
 /// (G3).
 async fn halve(story: &mut Story<Box<Cluster>>, controller: &Controller, endpoints: &[(&str, Option<&str>)]) {
     // While it stands still it can hear of the change from no watch.
-    controller.stand_still();
+    controller.suspend();
     story.cluster.restart_apiserver().await;
     story.replace_by_hand(HALVED, &endpoints[..endpoints.len() / 2]).await;
     controller.go_on();
@@ -22,8 +22,8 @@ async fn halve(story: &mut Story<Box<Cluster>>, controller: &Controller, endpoin
     let path = format!("/api/v1/queues/{}/{pool}", load_balancer(HALVED));
     let provenance = eventually("the controller has heard of it", PATIENCE, || async {
         let shown = controller.get(&path).await?["pool"].take();
-        let is_heard = shown["required"] == endpoints.len() / 2;
-        if is_heard { Ok(shown["provenance"].clone()) } else { Err(shown.to_string()) }
+        let is_received = shown["required"] == endpoints.len() / 2;
+        if is_received { Ok(shown["provenance"].clone()) } else { Err(shown.to_string()) }
     })
     .await;
     assert!(provenance == "relist" || provenance == "first_list", "it came with a {provenance}");
@@ -48,7 +48,7 @@ async fn g1_g3_a_killed_api_server_costs_lists_and_empties_no_pool() {
     let addresses = ["10.212.0.1", "10.212.0.2", "10.212.0.3", "10.212.0.4"];
     let endpoints: Vec<(&str, Option<&str>)> =
         addresses.into_iter().zip(nodes.iter().map(|node| Some(node.as_str()))).collect();
-    story.place_by_hand(HALVED, &endpoints).await;
+    story.set_endpoints_by_hand(HALVED, &endpoints).await;
     let controller = story.start_controller(Flags::default()).await;
     story.rolled_out(&names).await;
     story.converged("the first rollout").await;

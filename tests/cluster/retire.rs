@@ -24,7 +24,7 @@ async fn retire(story: &Story<&Cluster>, flags: &[&str]) -> (Option<i32>, String
     (status.code(), text(stdout), text(stderr))
 }
 
-/// The names of the Pods with the labels of the Deployment `web`.
+/// Returns the names of the Pods with the labels of the Deployment `web`.
 async fn pods(story: &Story<&Cluster>) -> Vec<String> {
     let path = format!("/api/v1/namespaces/{}/pods?labelSelector={LABELS}", story.namespace);
     let pods = story.api.items(&path).await.expect("the API server lists Pods");
@@ -53,25 +53,25 @@ async fn w8_retire_waits_for_running_pods_and_names_late_ones() {
     leave_a_failed_pod(&story).await;
     story.keep(slow).await;
 
-    let (code, said, wrong) = retire(&story, &["--within=5s"]).await;
-    assert_eq!(code, Some(3), "{said}{wrong}");
-    assert!(said.contains("scaling Deployment retire/web from 2 to 0\n"), "{said}");
+    let (code, stdout, wrong) = retire(&story, &["--within=5s"]).await;
+    assert_eq!(code, Some(3), "{stdout}{wrong}");
+    assert!(stdout.contains("scaling Deployment retire/web from 2 to 0\n"), "{stdout}");
     story.is_gone(quick).await;
     // As long as the Deployment is there, it says itself which Pods are its own.
-    let (code, said, wrong) = retire(&story, &["--within=5s", "--selector=app=other"]).await;
-    assert_eq!(code, Some(3), "{said}{wrong}");
-    let told = format!(
+    let (code, stdout, wrong) = retire(&story, &["--within=5s", "--selector=app=other"]).await;
+    assert_eq!(code, Some(3), "{stdout}{wrong}");
+    let expected = format!(
         "error: Deployment retire/web is scaled to 0, and has not ended within 5s: 1 Pod: {slow}; see why"
     );
-    assert!(wrong.starts_with(&told) && !wrong.contains(quick.as_str()), "{wrong}");
+    assert!(wrong.starts_with(&expected) && !wrong.contains(quick.as_str()), "{wrong}");
     let web = story.api.get(&story.path("deployments", "web")).await.expect("the Deployment stays");
     assert_eq!(web["spec"]["replicas"], 0);
 
     story.let_go(slow).await;
-    let (code, said, wrong) = retire(&story, &["--within=60s"]).await;
-    assert_eq!(code, Some(0), "{said}{wrong}");
-    assert!(said.ends_with("no Pod of Deployment retire/web is left\n"), "{said}");
-    assert!(!said.contains("scaling"), "it is at 0: {said}");
+    let (code, stdout, wrong) = retire(&story, &["--within=60s"]).await;
+    assert_eq!(code, Some(0), "{stdout}{wrong}");
+    assert!(stdout.ends_with("no Pod of Deployment retire/web is left\n"), "{stdout}");
+    assert!(!stdout.contains("scaling"), "it is at 0: {stdout}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -86,31 +86,31 @@ async fn w8_retire_waits_for_pods_of_a_deleted_deployment_by_labels() {
     story.keep(slow).await;
     // At 0 its ReplicaSet makes no other Pod. The garbage collector, which takes what a Deployment leaves, does not run.
     story.scale("web", 0).await;
-    story.is_told_to_end(slow).await;
+    story.is_being_deleted(slow).await;
     story.api.delete(&story.path("deployments", "web")).await;
 
-    let (code, said, wrong) = retire(&story, &["--within=3s"]).await;
-    assert_eq!((code, wrong.as_str()), (Some(0), ""), "{said}");
-    let told = "there is no Deployment retire-deleted/web: nothing is to be done; Pods of one that was deleted are \
+    let (code, stdout, wrong) = retire(&story, &["--within=3s"]).await;
+    assert_eq!((code, wrong.as_str()), (Some(0), ""), "{stdout}");
+    let expected = "there is no Deployment retire-deleted/web: nothing is to be done; Pods of one that was deleted are \
                 waited for with --selector\n";
-    assert_eq!(said, told);
+    assert_eq!(stdout, expected);
 
     let by_labels = |within| [within, "--selector", LABELS];
-    let (code, said, wrong) = retire(&story, &by_labels("--within=3s")).await;
-    assert_eq!(code, Some(3), "{said}{wrong}");
-    assert_eq!(said, format!("waiting for 1 Pod of a Deployment that is gone: {slow}\n"));
-    let told = format!(
+    let (code, stdout, wrong) = retire(&story, &by_labels("--within=3s")).await;
+    assert_eq!(code, Some(3), "{stdout}{wrong}");
+    assert_eq!(stdout, format!("waiting for 1 Pod of a Deployment that is gone: {slow}\n"));
+    let expected = format!(
         "error: there is no Deployment retire-deleted/web, and not all of its Pods have ended within 3s: 1 Pod: {slow}; \
          see why"
     );
-    assert!(wrong.starts_with(&told) && wrong.contains("--cascade=orphan"), "{wrong}");
+    assert!(wrong.starts_with(&expected) && wrong.contains("--cascade=orphan"), "{wrong}");
 
     story.let_go(slow).await;
     story.is_gone(slow).await;
-    let (code, said, wrong) = retire(&story, &by_labels("--within=60s")).await;
-    assert_eq!(code, Some(0), "{said}{wrong}");
-    let told = "there is no Deployment retire-deleted/web, and no Pod with the labels app=web: nothing is to be done\n";
-    assert_eq!(said, told);
+    let (code, stdout, wrong) = retire(&story, &by_labels("--within=60s")).await;
+    assert_eq!(code, Some(0), "{stdout}{wrong}");
+    let expected = "there is no Deployment retire-deleted/web, and no Pod with the labels app=web: nothing is to be done\n";
+    assert_eq!(stdout, expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -129,14 +129,14 @@ async fn n4_retire_names_the_nodes_that_stay_down_and_removes_its_key() {
     story.keep(slow).await;
 
     // No controller runs that would restore the node.
-    let place = format!("--configmap={}/pools", story.namespace);
-    let (code, said, wrong) = retire(&story, &["--within=4s", &place]).await;
-    assert_eq!(code, Some(3), "{said}{wrong}");
+    let config_map = format!("--configmap={}/pools", story.namespace);
+    let (code, stdout, wrong) = retire(&story, &["--within=4s", &config_map]).await;
+    assert_eq!(code, Some(3), "{stdout}{wrong}");
     assert!(
-        said.contains("waiting for 1 node: node-7 to be restored\n1 node: node-7: still Down, "),
-        "{said}"
+        stdout.contains("waiting for 1 node: node-7 to be restored\n1 node: node-7: still Down, "),
+        "{stdout}"
     );
-    assert!(said.contains("scaling Deployment retire-down/web from 1 to 0\n"), "{said}");
+    assert!(stdout.contains("scaling Deployment retire-down/web from 1 to 0\n"), "{stdout}");
     assert!(wrong.ends_with(". Still Down: 1 node: node-7\n"), "{wrong}");
     let map = story.api.get(&story.path("configmaps", "pools")).await.expect("the ConfigMap stays");
     assert_eq!(map["data"], json!({ "down.u-7": record }), "the key admin-state.off is removed");

@@ -10,7 +10,7 @@ use crate::support::{PATIENCE, azure, eventually, kubernetes, truth};
 const BIG: &str = "big-0";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d4_pools_follow_rollouts_scaling_and_services_of_several_slices() {
+async fn d4_pools_follow_rollouts_and_scaling() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "rollout", 12).await;
     let names: Vec<String> = (0..11).map(|number| format!("web-{number}")).collect();
@@ -38,15 +38,16 @@ async fn d4_pools_follow_rollouts_scaling_and_services_of_several_slices() {
     story.rolled_out(&all).await;
     story.converged("scaling up and down").await;
 
-    let said = story.cluster.kubectl(&["describe", "service", "web-1", "--namespace", story.namespace]).await;
-    let event = said.lines().find(|line| line.contains("LoadBalancerBackendPoolUpdated"));
-    let event = event.unwrap_or_else(|| panic!("no event in\n{said}"));
+    let description =
+        story.cluster.kubectl(&["describe", "service", "web-1", "--namespace", story.namespace]).await;
+    let event = description.lines().find(|line| line.contains("LoadBalancerBackendPoolUpdated"));
+    let event = event.unwrap_or_else(|| panic!("no event in\n{description}"));
     assert!(event.contains("Normal") && event.contains("azure-backend-pool-controller"), "{event}");
     story.end(controller).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g2_the_last_members_go_after_the_confirmation_as_an_empty_array() {
+async fn g2_the_last_members_go_after_the_confirmation() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "emptied", 3).await;
     story.deploy("web-0", 3).await;

@@ -15,7 +15,7 @@ use crate::support::controller::Flags;
 use crate::support::kubernetes::{self, Cluster};
 use crate::support::{PATIENCE, eventually};
 
-/// Where the newer group has its events about nodes.
+/// Path of events about nodes in the newer API group.
 const NEWER_EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 /// A taint that another client sets.
 const LATE: &str = "example.com/late=yes:NoSchedule";
@@ -34,7 +34,7 @@ fn newer_problem(node: &str, reason: &str, note: &str) -> Value {
     })
 }
 
-/// The status of the answer to one patch of a node.
+/// Returns the status of the answer to one patch of a node.
 async fn patch(story: &Story<&Cluster>, path: &str, kind: &str, patch: &Value) -> u16 {
     let kind = [("Content-Type".to_owned(), format!("application/{kind}+json"))];
     let answer = story.api.raw(Method::PATCH, path, &kind, patch.to_string().into_bytes()).await;
@@ -44,8 +44,8 @@ async fn patch(story: &Story<&Cluster>, path: &str, kind: &str, patch: &Value) -
     }
 }
 
-/// What a node tells that is no notice of its eviction: another event of its machine, as a condition and as an event, and
-/// a metadata service that does not answer.
+/// Sends reports of a node that are no notice of its eviction: another event of its machine, as a condition and as an
+/// event, and a metadata service that does not answer.
 async fn tells_of_other_things(story: &Story<&Cluster>, number: u8) {
     let (node, now) = (story.node(number), format!("{:.0}", Timestamp::now()));
     let freezes = notice().replace("Preempt", "Freeze");
@@ -54,8 +54,8 @@ async fn tells_of_other_things(story: &Story<&Cluster>, number: u8) {
         "lastHeartbeatTime": now, "lastTransitionTime": now,
     });
     let status = format!("{}/status", story.node_path(number));
-    let told = json!({ "status": { "conditions": [condition] } });
-    assert_eq!(patch(story, &status, "strategic-merge-patch", &told).await, 200);
+    let body = json!({ "status": { "conditions": [condition] } });
+    assert_eq!(patch(story, &status, "strategic-merge-patch", &body).await, 200);
     story.api.create(EVENTS, &problem(&node, "FreezeScheduled", &freezes)).await;
     let failed = "IMDS query failed, exit code: 28 / Connection timed out after 24 seconds.";
     story.api.create(EVENTS, &problem(&node, PREEMPT_SCHEDULED, failed)).await;
@@ -75,7 +75,7 @@ async fn n1_a_notice_taints_its_node_until_the_operator_clears_it() {
     let addresses = ["10.208.0.1", "10.208.0.2", "10.208.0.3"];
     let endpoints: Vec<(&str, Option<&str>)> =
         addresses.into_iter().zip(nodes.iter().map(|node| Some(node.as_str()))).collect();
-    story.place_by_hand("web-1", &endpoints).await;
+    story.set_endpoints_by_hand("web-1", &endpoints).await;
     for number in 1..=3 {
         story.is_bare(number).await;
     }
@@ -99,7 +99,7 @@ async fn n1_a_notice_taints_its_node_until_the_operator_clears_it() {
     story.api.merge(&path, &json!({ "count": 2, "lastTimestamp": again })).await;
 
     // While it stands still it hears of neither, so that it may patch what it knows no longer.
-    controller.stand_still();
+    controller.suspend();
     story.api.create(NEWER_EVENTS, &newer_problem(&nodes[1], PREEMPT_SCHEDULED, &notice())).await;
     story.taint(2, LATE).await;
     controller.go_on();
@@ -117,12 +117,12 @@ async fn n1_a_notice_taints_its_node_until_the_operator_clears_it() {
     story.end(controller).await;
 }
 
-/// A taint without a meaning.
+/// Returns a taint without a meaning.
 fn taint(key: &str, value: &str) -> Value {
     json!({ "key": format!("example.com/{key}"), "value": value, "effect": "NoSchedule" })
 }
 
-/// An operation of a JSON patch.
+/// Returns an operation of a JSON patch.
 fn operation(name: &str, path: &str, value: &Value) -> Value {
     json!({ "op": name, "path": path, "value": value })
 }
@@ -195,7 +195,7 @@ async fn n1_one_watch_of_the_older_group_shows_events_of_both() {
     let series = json!({ "count": 2, "lastObservedTime": again });
     story.api.merge(&path, &json!({ "series": series })).await;
 
-    let told = eventually("the watch tells of three changes", PATIENCE, || async {
+    let changes = eventually("the watch tells of three changes", PATIENCE, || async {
         // The API server ends it soon.
         let watch = format!("{older}&watch=true&timeoutSeconds=1&resourceVersion={from}");
         let text = story.api.text(&watch).await?;
@@ -203,7 +203,7 @@ async fn n1_one_watch_of_the_older_group_shows_events_of_both() {
         <[Value; 3]>::try_from(lines.collect::<Vec<_>>()).map_err(|_| text)
     })
     .await;
-    let [by_older, by_newer, repeated] = told.map(|mut change| change["object"].take());
+    let [by_older, by_newer, repeated] = changes.map(|mut change| change["object"].take());
     for (event, message) in [(&by_older, "by the older"), (&by_newer, "by the newer")] {
         let about = json!({ "kind": "Node", "name": node, "uid": node });
         assert_eq!((&event["involvedObject"], &event["message"]), (&about, &json!(message)), "{event}");

@@ -27,7 +27,7 @@ pub struct Bench {
     version: u64,
 }
 
-/// How a command has ended.
+/// The end of a command.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -36,7 +36,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// What it has printed as JSON.
+    /// Returns its output as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -82,7 +82,7 @@ impl Bench {
         std::fs::write(&self.files.cloud_config, cloud.to_string()).expect("the folder can be written");
     }
 
-    /// The command with these arguments and the files of the bench.
+    /// Returns the command with these arguments and the files of the bench.
     pub fn command(&self, name: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
         command.arg(name).args(arguments).arg("--kubeconfig").arg(&self.files.kubeconfig);
@@ -106,7 +106,7 @@ impl Bench {
         Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// A path in the bench's folder.
+    /// Returns a path in the bench's folder.
     pub fn path(&self, name: &str) -> String {
         self.folder.path().join(name).to_str().expect("temporary paths are text").to_owned()
     }
@@ -124,18 +124,18 @@ impl Bench {
         assert_eq!(resource_version(&self.fakes).await, self.version, "an object of the cluster was written");
     }
 
-    /// The PUTs of pools that ARM has had over HTTP, and how each was answered.
+    /// Returns the PUTs of pools that ARM has had over HTTP, and how each was answered.
     pub fn puts(&self) -> Vec<Arc<Exchange>> {
         let is_put = |exchange: &&Arc<Exchange>| exchange.request.method == Method::Put;
         self.journal.borrow().iter().filter(is_put).cloned().collect()
     }
 
-    /// How many requests ARM has had.
+    /// Returns the number of requests to ARM.
     pub fn requests(&self) -> usize {
         self.journal.borrow().len()
     }
 
-    /// The ConfigMap that is named like our Lease.
+    /// Returns the ConfigMap that is named like our Lease.
     pub async fn config_map(&self) -> Option<Value> {
         let name = "azure-backend-pool-controller";
         self.fakes
@@ -161,7 +161,7 @@ impl Running {
         Running { child, log }
     }
 
-    /// A controller that leads, and its admin API.
+    /// Returns a controller that leads, and its admin API.
     pub async fn leading(bench: &Bench) -> (Running, String) {
         let running = Running::start(bench, "run", &[], "controller.log");
         let admin = running.leads().await;
@@ -179,14 +179,14 @@ impl Running {
         .await
     }
 
-    /// The address of a listener, once the controller has started.
+    /// Returns the address of a listener, once the controller has started.
     pub fn listener(&self, name: &str) -> Option<String> {
         let lines = self.lines();
         let started = lines.iter().find(|line| line["message"] == "started")?;
         started[name].as_str().map(str::to_owned)
     }
 
-    /// The lines of the log.
+    /// Returns the lines of the log.
     pub fn lines(&self) -> Vec<Value> {
         log_lines(&self.log)
     }

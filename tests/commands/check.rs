@@ -14,7 +14,7 @@ const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-000000000000/resourc
 pub struct Findings(Vec<Value>);
 
 impl Findings {
-    /// The words of the findings of one check and severity.
+    /// Returns the words of the findings of one check and severity.
     pub fn of(&self, check: &str, severity: &str) -> String {
         let found = self.0.iter().filter(|it| it["check"] == check && it["severity"] == severity);
         let words = found.map(|it| it["what"].as_str().expect("words").to_owned());
@@ -29,11 +29,11 @@ impl Findings {
                 && it["what"].as_str().is_some_and(|what| what.contains(words))
         });
         let found = found.unwrap_or_else(|| panic!("no {severity} of {check} says {words:?}: {:#?}", self.0));
-        let said = |key: &str| found[key].as_str().is_some_and(|text| text.len() > 10);
-        assert!(severity == "ok" || said("means") && said("remedy"), "{found}");
+        let is_explained = |key: &str| found[key].as_str().is_some_and(|text| text.len() > 10);
+        assert!(severity == "ok" || is_explained("means") && is_explained("remedy"), "{found}");
     }
 
-    /// The findings that are not as they should be.
+    /// Returns the findings that are not as they should be.
     pub fn bad(&self) -> Vec<String> {
         let bad = self.0.iter().filter(|it| it["severity"] != "ok");
         bad.map(|it| format!("{}: {}", it["check"], it["what"])).collect()
@@ -61,7 +61,7 @@ pub fn judged(ended: &Ended) -> Findings {
     Findings(findings)
 }
 
-/// What becomes of the check after a knob of ARM was turned.
+/// Runs the check after a knob of ARM was turned.
 async fn with_arm(change: impl FnOnce(&mut Settings) + Send + 'static) -> Findings {
     let bench = Bench::new(3).await;
     bench.fakes.tune_arm(change).await;
@@ -69,7 +69,7 @@ async fn with_arm(change: impl FnOnce(&mut Settings) + Send + 'static) -> Findin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c4_check_finds_nothing_wrong_where_nothing_is_and_writes_nothing() {
+async fn c4_check_finds_nothing_in_a_healthy_world() {
     let bench = Bench::new(3).await;
     let findings = check(&bench).await;
     assert_eq!(findings.bad(), Vec::<String>::new());
@@ -136,7 +136,7 @@ async fn check_names_the_load_balancers_that_it_looked_for_and_where() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1_check_says_what_is_left_to_do_with_a_single_load_balancer() {
+async fn s1_check_lists_open_steps_of_a_single_load_balancer() {
     let bench = Bench::new(2).await;
     bench.configure(|cloud| {
         let keys = cloud.as_object_mut().expect("a map of keys");
@@ -233,7 +233,7 @@ async fn check_does_not_blame_rights_for_a_throttled_load_balancer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w7_check_warns_of_clocks_that_are_more_than_five_seconds_apart() {
+async fn w7_check_warns_of_clocks_five_seconds_apart() {
     let bench = Bench::new(1).await;
     bench.fakes.clocks_ahead(-60, 30).await;
     let findings = check(&bench).await;
@@ -244,7 +244,7 @@ async fn w7_check_warns_of_clocks_that_are_more_than_five_seconds_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn check_tells_a_refused_token_from_an_endpoint_that_does_not_answer() {
+async fn check_separates_a_refused_token_from_no_answer() {
     let findings = with_arm(|arm| arm.require_bearer = true).await;
     findings.must_have(
         "token",
@@ -259,12 +259,12 @@ async fn check_tells_a_refused_token_from_an_endpoint_that_does_not_answer() {
 }
 
 #[test]
-fn c3_check_tells_that_no_token_can_be_had_and_for_which_identity() {
+fn c3_check_reports_a_missing_token_with_its_identity() {
     let folder = Folder::new();
     let (kubeconfig, missing) =
         (folder.write("kubeconfig", KUBECONFIG), folder.0.path().join("missing-token"));
     let present = folder.write("token", "not a token that any server takes");
-    for (token_file, said) in [
+    for (token_file, words) in [
         (missing, "no ARM client with the identity workloadIdentity: "),
         (present, "no token for the identity workloadIdentity: "),
     ] {
@@ -279,14 +279,14 @@ fn c3_check_tells_that_no_token_can_be_had_and_for_which_identity() {
         let output = command.output().expect("the binary under test");
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         let findings = judged(&Ended { code: output.status.code(), stdout, stderr });
-        findings.must_have("token", "problem", said);
+        findings.must_have("token", "problem", words);
         findings.must_have("api-server", "problem", "does not answer");
         findings.must_have("candidates", "warning", "not checked");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w7_check_says_who_holds_the_shared_lease() {
+async fn w7_check_names_the_holder_of_the_shared_lease() {
     let mut bench = Bench::new(1).await;
     let now = bench.fakes.clock().rfc3339(bench.fakes.clock().now_us());
     for (holder, severity, words) in [
@@ -338,7 +338,7 @@ async fn g6_check_warns_of_pauses_and_of_keys_that_cannot_be_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d2_check_says_which_pools_are_not_proven_and_which_do_not_exist() {
+async fn d2_check_names_unproven_and_missing_pools() {
     let mut bench = Bench::new(1).await;
     add_service(&bench.fakes, "nat", &[0]).await;
     add_service(&bench.fakes, "bare", &[0]).await;
@@ -358,7 +358,7 @@ async fn d2_check_says_which_pools_are_not_proven_and_which_do_not_exist() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn check_tells_an_api_server_that_does_not_answer() {
+async fn check_reports_an_api_server_that_does_not_answer() {
     let bench = Bench::new(1).await;
     bench.fakes.plant(|model| model.down(true)).await;
     let ended = bench.run("check", &["--output", "json"]).await;

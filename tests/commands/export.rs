@@ -11,7 +11,9 @@ use tokio::process::Child;
 use simulator::models::arm::{Fault, FaultTarget, Latency};
 
 use super::bench::Bench;
-use crate::admin::stage::{NAMESPACE, add_service, node_ip, node_name, place, pool_of, send_to_cluster_pool};
+use crate::admin::stage::{
+    NAMESPACE, add_service, node_ip, node_name, pool_of, send_to_cluster_pool, set_endpoints,
+};
 use crate::support::{PATIENCE, eventually};
 
 /// The flags of an export that a pipeline makes.
@@ -39,18 +41,19 @@ async fn c4_an_export_of_pools_in_sync_ends_with_0_and_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c4_an_export_says_what_would_change_and_why_and_ends_with_3() {
+async fn c4_an_export_lists_changes_with_reasons_and_ends_with_3() {
     let mut bench = Bench::with(1, &short()).await;
     for name in ["moved", "paused", "empty", "nat"] {
         add_service(&bench.fakes, name, &[0, 1]).await;
     }
-    place(&bench.fakes, "moved", &[Endpoint::ready(&node_name(1)), Endpoint::ready(&node_name(2))]).await;
+    set_endpoints(&bench.fakes, "moved", &[Endpoint::ready(&node_name(1)), Endpoint::ready(&node_name(2))])
+        .await;
     let mut service =
         build::with_ingress(build::service(NAMESPACE, "paused", &[80], &[Family::V4]), &["20.1.1.1"]);
     service["metadata"]["annotations"] = json!({ "azure-backend-pool-controller.io/pause": "true" });
     bench.fakes.apply(vec![service]).await.expect("a good Service");
-    place(&bench.fakes, "paused", &[Endpoint::ready(&node_name(0))]).await;
-    place(&bench.fakes, "empty", &[]).await;
+    set_endpoints(&bench.fakes, "paused", &[Endpoint::ready(&node_name(0))]).await;
+    set_endpoints(&bench.fakes, "empty", &[]).await;
     let nat = pool_of("nat");
     let spoil = move |azure: &mut simulator::Azure, _: u64| {
         azure.model.add_inbound_nat_rule(simulator::CLUSTER_NAME, "nat-rule", &nat);
@@ -98,7 +101,7 @@ async fn c4_an_export_says_what_would_change_and_why_and_ends_with_3() {
 async fn d4_an_export_waits_until_it_is_certain_that_a_member_must_go() {
     let mut bench = Bench::with(1, &json!({ "members": { "removalDelay": "3s" } })).await;
     add_service(&bench.fakes, "web", &[0, 1]).await;
-    place(&bench.fakes, "web", &[Endpoint::ready(&node_name(0))]).await;
+    set_endpoints(&bench.fakes, "web", &[Endpoint::ready(&node_name(0))]).await;
     bench.arranged().await;
     let ended = bench.run("run", &ONCE).await;
     let plan = ended.json();
@@ -106,12 +109,13 @@ async fn d4_an_export_waits_until_it_is_certain_that_a_member_must_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_whoever_begins_with_observing_is_told_what_would_change() {
+async fn g6_an_observing_start_lists_the_changes() {
     let mut settings = short();
     settings["mode"] = json!("observe");
     let mut bench = Bench::with(1, &settings).await;
     add_service(&bench.fakes, "web", &[0]).await;
-    place(&bench.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(1))]).await;
+    set_endpoints(&bench.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(1))])
+        .await;
     bench.arranged().await;
     let ended = bench.run("run", &ONCE).await;
     let plan = ended.json();
@@ -126,7 +130,7 @@ async fn g6_whoever_begins_with_observing_is_told_what_would_change() {
 async fn g2_a_removal_that_is_only_held_back_is_pending_too() {
     let mut bench = Bench::with(1, &short()).await;
     add_service(&bench.fakes, "empty", &[0]).await;
-    place(&bench.fakes, "empty", &[]).await;
+    set_endpoints(&bench.fakes, "empty", &[]).await;
     bench.arranged().await;
     let ended = bench.run("run", &ONCE).await;
     let summary = ended.json()["summary"].clone();
@@ -135,7 +139,7 @@ async fn g2_a_removal_that_is_only_held_back_is_pending_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_export_that_is_not_complete_in_time_says_so_and_fails() {
+async fn an_export_that_is_incomplete_in_time_fails() {
     let bench = Bench::with(1, &short()).await;
     bench.fakes.arm_down(true).await;
     let file = bench.path("plan.json");
@@ -174,7 +178,7 @@ async fn d3_an_export_is_incomplete_with_an_unreadable_load_balancer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d2_an_export_is_complete_with_a_rule_to_the_pool_of_the_cluster() {
+async fn d2_an_export_includes_the_pool_of_the_cluster() {
     let mut bench = Bench::with(1, &short()).await;
     for (name, pool) in [("shared", "kubernetes"), ("shared-six", "kubernetes-IPv6")] {
         add_service(&bench.fakes, name, &[0]).await;
@@ -192,20 +196,20 @@ async fn d2_an_export_is_complete_with_a_rule_to_the_pool_of_the_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_export_that_hears_nothing_says_what_it_still_waited_for() {
+async fn an_export_without_answers_names_what_it_waited_for() {
     let bench = Bench::with(4, &short()).await;
     bench.fakes.tune_arm(|arm| arm.get_latency = Latency::Fixed { us: 60_000_000 }).await;
     let mut arguments = ONCE;
     arguments[5] = "2s";
     let ended = bench.run("run", &arguments).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    let said = "not everything was compared within 2s: load balancer kubernetes was not read yet";
-    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    let expected = "not everything was compared within 2s: load balancer kubernetes was not read yet";
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     assert_eq!(ended.json()["complete"], json!(false));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_export_that_is_interrupted_says_what_it_still_waited_for() {
+async fn an_interrupted_export_names_what_it_waited_for() {
     let bench = Bench::with(1, &short()).await;
     bench.fakes.tune_arm(|arm| arm.get_latency = Latency::Fixed { us: 60_000_000 }).await;
     let mut command = bench.command("run", &ONCE);
@@ -217,12 +221,12 @@ async fn an_export_that_is_interrupted_says_what_it_still_waited_for() {
     terminate(&child);
     let ended = tokio::time::timeout(PATIENCE, child.wait_with_output()).await.expect("it ends in time");
     let ended = ended.expect("a child can be waited for");
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!((ended.status.code(), ended.stdout.len()), (Some(1), 0), "{said}");
-    let waited = said.split("interrupted before everything was compared: ").nth(1);
+    let message = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!((ended.status.code(), ended.stdout.len()), (Some(1), 0), "{message}");
+    let waited = message.split("interrupted before everything was compared: ").nth(1);
     assert!(
         waited.is_some_and(|waited| waited.contains("load balancer") && waited.contains("read yet")),
-        "{said}"
+        "{message}"
     );
 }
 
@@ -232,7 +236,7 @@ fn terminate(child: &Child) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_export_is_complete_though_changes_of_some_pool_wait_at_every_moment() {
+async fn an_export_completes_while_some_pool_always_waits() {
     let keys = json!({ "members": { "removalDelay": "0s" }, "batching": { "quietPeriod": "900ms", "maxDelay": "2s" } });
     let bench = Bench::with(1, &keys).await;
     let names = ["a", "b", "c", "d", "e", "f"];
@@ -245,7 +249,7 @@ async fn an_export_is_complete_though_changes_of_some_pool_wait_at_every_moment(
             pause.tick().await;
             let more = [Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(1))];
             let some = if (turn / names.len()).is_multiple_of(2) { &more[..] } else { &more[..1] };
-            place(&bench.fakes, names[turn % names.len()], some).await;
+            set_endpoints(&bench.fakes, names[turn % names.len()], some).await;
         }
     };
     let mut arguments = ONCE;
@@ -260,18 +264,18 @@ async fn an_export_is_complete_though_changes_of_some_pool_wait_at_every_moment(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_export_to_where_no_file_can_be_is_refused_before_anything_is_read() {
+async fn an_export_to_an_unusable_path_is_refused_first() {
     let bench = Bench::with(1, &short()).await;
     let (folder, null) = (bench.path(""), bench.path("null"));
     std::os::unix::fs::symlink("/dev/null", &null).expect("the folder can be written");
-    for (file, said) in [
+    for (file, words) in [
         (bench.path("no/plan.json"), "check that its folder exists"),
         (folder, "is a folder; name a file"),
         (null, "is a device or a pipe; name a file"),
     ] {
         let ended = bench.run("run", &["--dry-run", "--export", &file, "--until-synced"]).await;
         assert_eq!(ended.code, Some(1), "{ended:?}");
-        assert!(ended.stderr.contains(said), "{said}: {}", ended.stderr);
+        assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
     }
     assert_eq!(bench.requests(), 0);
 }
@@ -299,7 +303,8 @@ async fn an_exported_file_follows_the_cluster_until_the_run_ends() {
         .await;
     };
     shows(json!([])).await;
-    place(&bench.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(3))]).await;
+    set_endpoints(&bench.fakes, "web", &[Endpoint::ready(&node_name(0)), Endpoint::ready(&node_name(3))])
+        .await;
     shows(json!([node_ip(3)])).await;
     terminate(&child);
     let ended = tokio::time::timeout(PATIENCE, child.wait()).await.expect("it ends in time");

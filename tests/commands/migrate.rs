@@ -26,7 +26,7 @@ use super::bench::{Bench, Ended, Running};
 const OWN: &str = "azure-backend-pool-controller";
 const SHARED: &str = "aks-managed-resource-locker";
 
-/// A bench whose Azure holds this cluster, with its machines as nodes.
+/// Returns a bench whose Azure holds this cluster, with its machines as nodes.
 async fn bench(cluster: Cluster) -> Bench {
     let mut bench = Bench::new(0).await;
     hold(&bench, cluster).await;
@@ -39,7 +39,7 @@ async fn bench(cluster: Cluster) -> Bench {
     bench
 }
 
-/// Has Azure hold this cluster and nothing else, with its machines as nodes.
+/// Fills Azure with this cluster and nothing else, with its machines as nodes.
 async fn hold(bench: &Bench, cluster: Cluster) {
     let url = bench.fakes.arm_url.clone();
     let machines = bench
@@ -61,7 +61,7 @@ async fn hold(bench: &Bench, cluster: Cluster) {
     bench.fakes.apply(nodes.collect()).await.expect("good nodes");
 }
 
-/// A scale set behind both load balancers. The public address is static already, so the Lease changes no hands.
+/// Returns a scale set behind both load balancers. The public address is static already, so the Lease changes no hands.
 fn scale_set() -> Cluster {
     Cluster {
         nodes: vec![NodeGroup::new("workers", NodeKind::ScaleSet(UpgradePolicy::Manual), 3)],
@@ -79,7 +79,7 @@ async fn skus(bench: &Bench) -> Vec<Value> {
     bench.fakes.azure.ask(all).await
 }
 
-/// A Lease as this client holds it.
+/// Returns a Lease as this client holds it.
 fn lease(name: &str, holder: &str) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -100,18 +100,18 @@ async fn both_leases_are_free(bench: &Bench) {
 
 /// Cuts the connection of every request that creates a load balancer, and gives where that is heard.
 async fn cut_creations(bench: &Bench) -> mpsc::UnboundedReceiver<()> {
-    let (heard, hear) = mpsc::unbounded_channel();
+    let (arrived, arrival) = mpsc::unbounded_channel();
     let hook = move |_: &mut Azure, request: &Request, _| {
         let path = request.path_and_query.split('?').next().unwrap_or_default();
         if request.method == Method::Put && path.rsplit('/').nth(1) == Some("loadBalancers") {
             // There is no receiver once the test has gone on.
-            heard.send(()).unwrap_or_default();
+            arrived.send(()).unwrap_or_default();
             return Fate::Cut;
         }
         Fate::Answered
     };
     bench.fakes.azure.ask(move |azure, _| azure.wire.intercept(hook)).await;
-    hear
+    arrival
 }
 
 /// Cuts no connection any more.
@@ -148,7 +148,7 @@ async fn s3_a_plan_is_applied_once_and_a_second_time_changes_nothing() {
     let first = bench.run("migrate-basic-lb", &arguments).await;
     assert_eq!(first.code, Some(0), "{first:?}");
     assert!(first.stdout.contains("all addresses are as they were"), "{first:?}");
-    assert!(first.stderr.contains("Outbound traffic is yours to configure"), "{first:?}");
+    assert!(first.stderr.contains("Configure outbound traffic yourself"), "{first:?}");
     assert_eq!(skus(&bench).await, ["Standard", "Standard"]);
     let writes = bench.puts().len();
     let second = bench.run("migrate-basic-lb", &arguments).await;
@@ -227,7 +227,7 @@ async fn w8_a_controller_that_leads_is_waited_for() {
     let mut running =
         command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the binary under test");
     let mut lines = BufReader::new(running.stderr.take().expect("it is piped")).lines();
-    let told = async {
+    let printed = async {
         loop {
             let line = lines.next_line().await.expect("text").expect("it tells whom it waits for");
             if line.contains("controller-1 holds the Lease kube-system/azure-backend-pool-controller") {
@@ -235,7 +235,7 @@ async fn w8_a_controller_that_leads_is_waited_for() {
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), told).await.expect("it tells in time");
+    tokio::time::timeout(Duration::from_secs(20), printed).await.expect("it tells in time");
     let id = running.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw).expect("it runs");
     kill_process(id, Signal::INT).expect("it runs");
     let ended = tokio::time::timeout(Duration::from_secs(20), running.wait()).await.expect("it ends in time");

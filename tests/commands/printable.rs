@@ -11,7 +11,7 @@ use crate::admin::stage::NAMESPACE;
 const HOSTILE: &str = "a\u{1b}[2J\u{7}\u{202e}\nERROR forged";
 const SHOWN: &str = "a\\u{1b}[2J\\u{7}\\u{202e}\\u{a}ERROR forged";
 
-/// What a command has printed must have the text, and nothing that is not printable.
+/// Checks that the output of a command has the text, and nothing that is not printable.
 fn must_show(ended: &Ended, shown: &str) {
     assert!(ended.stdout.contains(shown) || ended.stderr.contains(shown), "{ended:?}");
     must_be_printable(&ended.stdout);
@@ -57,7 +57,7 @@ async fn a_plan_names_a_service_in_one_printable_line() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_snapshot_file_says_is_printed_escaped() {
+async fn the_text_of_a_snapshot_file_is_printed_escaped() {
     let bench = Bench::new(1).await;
     let file = bench.path("pools.json");
     assert_eq!(bench.run("snapshot", &["--output", &file]).await.code, Some(0));

@@ -1,7 +1,7 @@
 //! `restore`: pools that another client has overwritten are put back, under the rules of `run`, and stay so.
 
+mod confirmation;
 mod killed;
-mod person;
 mod spared;
 
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Pool {
     }
 }
 
-/// A setting with which a controller soon removes what no endpoint asks for.
+/// Returns a setting with which a controller soon removes what no endpoint asks for.
 fn soon_removed() -> Value {
     json!({ "members": { "removalDelay": "1s" } })
 }
@@ -86,7 +86,7 @@ async fn wreck(bench: &Bench, pool: &Pool) {
     put(bench, pool, &[(WRONG.to_owned(), "wrong".to_owned())]).await;
 }
 
-/// The members of a pool now, as in [`Pool::members`], sorted.
+/// Returns the members of a pool now, as in [`Pool::members`], sorted.
 async fn now(bench: &Bench, pool: &Pool) -> Vec<(String, String)> {
     let members = bench.fakes.members(&pool.lb, &pool.name).await.expect("the pool");
     let mut members: Vec<(String, String)> = members.into_iter().map(|it| (it.ip, it.name)).collect();
@@ -100,7 +100,7 @@ async fn is_restored(bench: &Bench, pool: &Pool) -> bool {
     now(bench, pool).await == then
 }
 
-/// The line of the last table about a pool.
+/// Returns the line of the last table about a pool.
 fn line<'a>(ended: &'a Ended, pool: &Pool) -> &'a str {
     let head = format!("- {}: ", pool.id());
     ended.stdout.lines().rev().find_map(|line| line.strip_prefix(&head)).unwrap_or("")
@@ -221,7 +221,7 @@ async fn d2_missing_or_unproven_pools_are_named_and_others_restored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g2_an_empty_pre_image_of_a_service_with_endpoints_needs_a_flag() {
+async fn g2_an_empty_saved_pool_with_endpoints_needs_a_flag() {
     let bench = Bench::new(1).await;
     let file = bench.path("pools.json");
     let pool = pools(&bench, &bench.path("before.json")).await.remove(0);
@@ -281,7 +281,7 @@ async fn w5_a_pool_that_cannot_be_written_is_named_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c4_a_dry_run_shows_what_would_be_written_and_what_is_not_restored() {
+async fn c4_a_dry_run_shows_writes_and_skipped_pools() {
     let mut bench = Bench::with(2, &soon_removed()).await;
     let file = bench.path("pools.json");
     let pools = stored(&bench, &file).await;
@@ -324,10 +324,10 @@ async fn a_damaged_or_foreign_file_is_refused_before_anything_is_read() {
     let pools = stored(&bench, &file).await;
     let text = std::fs::read_to_string(&file).expect("the file");
     let before = bench.requests();
-    let refused = async |arguments: &[&str], said: &str| {
+    let refused = async |arguments: &[&str], words: &str| {
         let ended = bench.run("restore", arguments).await;
         assert_eq!(ended.code, Some(1), "{ended:?}");
-        assert!(ended.stderr.contains(said), "{said}: {ended:?}");
+        assert!(ended.stderr.contains(words), "{words}: {ended:?}");
     };
     refused(&[&file], "pass --yes").await;
     refused(&[&file, "--yes", "--lb", "nothing"], "--lb nothing: no load balancer").await;

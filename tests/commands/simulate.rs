@@ -29,7 +29,7 @@ const SHORT: [&str; 13] = [
     "--folder",
 ];
 
-/// What plays ARM and Kubernetes for a service that another client starts.
+/// Arguments with which `simulate` plays ARM and Kubernetes for a service that another client starts.
 const SERVED: [&str; 8] = [
     "simulate",
     "--serve-only",
@@ -42,12 +42,12 @@ const SERVED: [&str; 8] = [
 ];
 
 #[test]
-fn z2_a_report_that_can_be_written_nowhere_is_told_before_the_run_begins() {
+fn z2_an_unwritable_report_fails_before_the_run() {
     let folder = Folder::new();
     for flag in ["--output", "--html"] {
         let arguments = [&SHORT[..], &[path(folder.0.path()), flag, "/nowhere/report"]].concat();
-        let told = refused(&arguments, &[flag, "/nowhere/report", "check that its folder exists"]);
-        assert!(!told.contains("configuration in "), "the service was started: {told}");
+        let output = refused(&arguments, &[flag, "/nowhere/report", "check that its folder exists"]);
+        assert!(!output.contains("configuration in "), "the service was started: {output}");
     }
 }
 
@@ -70,10 +70,10 @@ async fn z2_a_simulations_page_knows_that_kubectl_cannot_reach_it() {
     let arguments: Vec<&str> = others.chain([path(folder.0.path())]).collect();
     let simulator = child(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut simulator = simulator.expect("the binary under test");
-    let mut told = BufReader::new(simulator.stderr.take().expect("it is piped")).lines();
+    let mut lines = BufReader::new(simulator.stderr.take().expect("it is piped")).lines();
     let page = async {
         loop {
-            let line = told.next_line().await.expect("text").expect("it is told before the end");
+            let line = lines.next_line().await.expect("text").expect("it is told before the end");
             if let Some((_, page)) = line.split_once("watch it at ") {
                 break page.to_owned();
             }
@@ -84,7 +84,7 @@ async fn z2_a_simulations_page_knows_that_kubectl_cannot_reach_it() {
     // It ends the controller; killed, it would leave it behind.
     let id = i32::try_from(simulator.id().expect("it runs")).expect("process ids are small");
     kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be told");
-    let reading = async { while told.next_line().await.is_ok_and(|line| line.is_some()) {} };
+    let reading = async { while lines.next_line().await.is_ok_and(|line| line.is_some()) {} };
     let ended = tokio::time::timeout(PATIENCE, async { tokio::join!(simulator.wait(), reading).0 }).await;
     ended.expect("it ends").expect("it is a child");
     let (_, text) = answer.expect("an answer");
@@ -131,14 +131,14 @@ fn z2_a_report_with_upstreams_updater_has_both_sides() {
     assert!(upstream["upstream"].is_null(), "{report}");
 }
 
-/// The binary, which is killed when the test ends before it.
+/// Returns the binary, which is killed when the test ends before it.
 fn child(arguments: &[&str]) -> Command {
     let mut child = Command::from(command(arguments));
     child.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").kill_on_drop(true);
     child
 }
 
-/// The status and the body of an answer.
+/// Returns the status and the body of an answer.
 async fn get(url: &str) -> Result<(u16, String), String> {
     let http = reqwest::Client::builder().no_proxy().build().expect("a client");
     let answer = http.get(url).send().await.map_err(|error| format!("{url}: {error:?}"))?;
@@ -163,7 +163,7 @@ async fn z2_with_what_serve_only_prints_the_service_becomes_ready() {
     let simulator = child(&serving).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut simulator = simulator.expect("the binary under test");
     let mut printed = BufReader::new(simulator.stdout.take().expect("it is piped")).lines();
-    let told = async {
+    let command = async {
         loop {
             let line = printed.next_line().await.expect("text").expect("it is told before the end");
             if let Some(arguments) = line.strip_prefix("azure-backend-pool-controller ") {
@@ -171,10 +171,10 @@ async fn z2_with_what_serve_only_prints_the_service_becomes_ready() {
             }
         }
     };
-    let told = tokio::time::timeout(PATIENCE, told).await.expect("it is told in time");
+    let command = tokio::time::timeout(PATIENCE, command).await.expect("it is told in time");
 
-    let arguments: Vec<&str> = told.split(' ').collect();
-    assert_eq!(arguments.first(), Some(&"run"), "{told}");
+    let arguments: Vec<&str> = command.split(' ').collect();
+    assert_eq!(arguments.first(), Some(&"run"), "{command}");
     let log = folder.0.path().join("log");
     let file = std::fs::File::create(&log).expect("the folder can be written");
     let service = child(&arguments).stdout(Stdio::null()).stderr(file).spawn();

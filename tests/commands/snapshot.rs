@@ -12,7 +12,7 @@ fn read(file: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w3_a_snapshot_holds_every_pool_as_azure_has_it_and_nothing_is_written() {
+async fn w3_a_snapshot_has_every_pool_as_azure_has_it() {
     let bench = Bench::new(4).await;
     bench.fakes.azure.ask(|azure, _| azure.model.plant_unknown_fields()).await;
     let file = bench.path("pools.json");
@@ -41,7 +41,7 @@ async fn w3_a_snapshot_holds_every_pool_as_azure_has_it_and_nothing_is_written()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_replaces_no_file_unless_it_is_told_to() {
+async fn a_snapshot_replaces_a_file_only_if_forced() {
     let bench = Bench::new(1).await;
     let file = bench.path("pools.json");
     std::fs::write(&file, "precious").expect("the folder can be written");
@@ -51,10 +51,11 @@ async fn a_snapshot_replaces_no_file_unless_it_is_told_to() {
     assert_eq!(std::fs::read_to_string(&file).expect("the file"), "precious");
     let (folder, null) = (bench.path(""), bench.path("null"));
     std::os::unix::fs::symlink("/dev/null", &null).expect("the folder can be written");
-    for (place, said) in [("-", "name a file"), (&null, "is a device or a pipe"), (&folder, "is a folder")] {
-        let ended = bench.run("snapshot", &["--output", place, "--force"]).await;
-        assert_eq!(ended.code, Some(1), "{place}: {ended:?}");
-        assert!(ended.stderr.contains(said), "{place}: {}", ended.stderr);
+    for (target, words) in [("-", "name a file"), (&null, "is a device or a pipe"), (&folder, "is a folder")]
+    {
+        let ended = bench.run("snapshot", &["--output", target, "--force"]).await;
+        assert_eq!(ended.code, Some(1), "{target}: {ended:?}");
+        assert!(ended.stderr.contains(words), "{target}: {}", ended.stderr);
     }
     assert_eq!(bench.requests(), 0, "it is told before the work");
     assert_eq!(bench.run("snapshot", &["--output", &file, "--force"]).await.code, Some(0));
@@ -62,7 +63,7 @@ async fn a_snapshot_replaces_no_file_unless_it_is_told_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn verify_tells_what_is_different_now_and_refuses_an_edited_file() {
+async fn verify_shows_differences_and_refuses_edited_files() {
     let bench = Bench::new(2).await;
     let file = bench.path("pools.json");
     assert_eq!(bench.run("snapshot", &["--output", &file]).await.code, Some(0));
@@ -84,8 +85,8 @@ async fn verify_tells_what_is_different_now_and_refuses_an_edited_file() {
     for words in [format!("{name}/{id}: {gone} ("), format!("{name}/{id}: 10.224.0.99 (new) has come")] {
         assert!(different.stdout.contains(&words), "{words}: {}", different.stdout);
     }
-    let told = different.stdout.lines().filter(|line| line.starts_with("- "));
-    assert!(told.clone().all(|line| line.contains(&format!("{name}/{id}: "))), "{}", different.stdout);
+    let differences = different.stdout.lines().filter(|line| line.starts_with("- "));
+    assert!(differences.clone().all(|line| line.contains(&format!("{name}/{id}: "))), "{}", different.stdout);
     bench.nothing_was_written().await;
 
     let text = std::fs::read_to_string(&file).expect("the file");
@@ -106,7 +107,7 @@ async fn verify_reads_the_file_before_the_configuration() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_may_be_limited_to_load_balancers_and_pools_that_exist() {
+async fn a_snapshot_may_be_limited_to_existing_pools() {
     let bench = Bench::new(4).await;
     let all = bench.path("all.json");
     assert_eq!(bench.run("snapshot", &["--output", &all]).await.code, Some(0));
@@ -121,11 +122,11 @@ async fn a_snapshot_may_be_limited_to_load_balancers_and_pools_that_exist() {
     let one = read(&file);
     assert_eq!(one["loadBalancers"].as_array().map(Vec::len), Some(1));
     assert_eq!(one["loadBalancers"][0]["pools"], json!([lb["pools"][0]]));
-    for (flag, said) in [("--lb", "not a managed load balancer"), ("--pool", "no pool of that name")] {
+    for (flag, words) in [("--lb", "not a managed load balancer"), ("--pool", "no pool of that name")] {
         let file = bench.path("none.json");
         let ended = bench.run("snapshot", &["--output", &file, flag, "nothing"]).await;
         assert_eq!(ended.code, Some(1), "{ended:?}");
-        assert!(ended.stderr.contains(said) && !std::path::Path::new(&file).exists(), "{}", ended.stderr);
+        assert!(ended.stderr.contains(words) && !std::path::Path::new(&file).exists(), "{}", ended.stderr);
     }
 }
 

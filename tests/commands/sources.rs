@@ -1,5 +1,5 @@
-//! What `check` and an export make of pools that are filled from control planes: they wait for each source, and name what
-//! blocks it.
+//! `check` and an export with pools that are filled from control planes: they wait for each source, and name the
+//! blocking ones.
 
 use serde_json::{Value, json};
 use simulator::CLUSTER_NAME;
@@ -84,7 +84,7 @@ impl Scene {
     }
 }
 
-/// A control plane with good, bad and reported endpoints, and without those of any other name.
+/// Returns a control plane with good, bad and reported endpoints, and without those of any other name.
 async fn mixed() -> ControlPlane {
     let plane = control_plane().await;
     plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
@@ -145,7 +145,7 @@ async fn x2_x3_check_waits_for_each_source_and_names_obstacles() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_check_names_the_sources_that_it_heard_nothing_of_in_its_time() {
+async fn x2_check_names_sources_without_an_answer_in_time() {
     let plane = mixed().await;
     let late = [MIXED[0], MIXED[6]];
     let scene = Scene::new(&[server(&plane, &[])], &late).await.made(&MADE).await;
@@ -160,7 +160,7 @@ async fn x2_check_names_the_sources_that_it_heard_nothing_of_in_its_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_check_tells_that_no_control_plane_is_reached() {
+async fn x2_check_reports_that_no_control_plane_is_reached() {
     // There is no listener any more.
     let closed = {
         let plane = control_plane().await;
@@ -241,18 +241,18 @@ async fn x2_c4_an_export_shows_a_write_that_only_sets_a_member_down() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_c4_an_export_that_heard_nothing_of_a_source_says_so_and_fails() {
+async fn x2_c4_an_export_fails_without_an_answer_of_a_source() {
     let plane = mixed().await;
     let late = [MIXED[0], MIXED[6]];
     let scene = Scene::new(&[server(&plane, &[])], &late).await.made(&MADE).await;
     let ended = scene.export("4s", "text").await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    let said = "not everything was compared within 4s: nothing was heard of eds:late, neither what it is nor an error";
-    assert!(ended.stderr.contains(said), "{}", ended.stderr);
-    let told =
+    let message = "not everything was compared within 4s: nothing was heard of eds:late, neither what it is nor an error";
+    assert!(ended.stderr.contains(message), "{}", ended.stderr);
+    let section =
         "eds:late (kubernetes/late)\n  nothing was received from it: its pools would be left as they are";
     assert!(
-        ended.stdout.contains("incomplete: not everything was compared") && ended.stdout.contains(told),
+        ended.stdout.contains("incomplete: not everything was compared") && ended.stdout.contains(section),
         "{}",
         ended.stdout
     );

@@ -1,4 +1,4 @@
-//! What a story does: each line changes the cluster, Azure, or, before the start, the configuration.
+//! The acts of a story: each line changes the cluster, Azure, or, before the start, the configuration.
 //!
 //! What the simulator's stories can do too is theirs (`simulator::Act`), in the same words. Only here a line names one
 //! node, Service, slice or pool, as there a world of hundreds has none to name, and one bad answer with all that it says,
@@ -83,7 +83,7 @@ impl Stage {
         let count: u16 = count.parse().map_err(|_| format!("{count:?} is not a number of nodes"))?;
         for number in 1..=count {
             let name = format!("node-{number}");
-            self.world.place_node(&name, world::node_ips(number, dual));
+            self.world.set_node(&name, world::node_ips(number, dual));
             self.write_node(&name).await?;
         }
         Ok(())
@@ -91,7 +91,7 @@ impl Stage {
 
     /// Makes a pool hold these nodes, as if it always had.
     async fn fill_pool(&mut self, pool: &str, nodes: &[&str]) -> Done {
-        let (spec, (load_balancer, pool)) = (self.world.pool(pool, nodes)?, self.place_of(pool).await?);
+        let (spec, (load_balancer, pool)) = (self.world.pool(pool, nodes)?, self.lb_and_pool(pool).await?);
         self.fakes.azure.ask(move |azure, _| azure.model.add_pool(&load_balancer, &pool, &spec)).await;
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Stage {
                 Ok(())
             }
             ["arm" | "lists", ..] => self.happens(words).await,
-            ["person", rest @ ..] => self.person(rest).await,
+            ["operator", rest @ ..] => self.operator_act(rest).await,
             ["cloud", key, value @ ..] => set(&mut self.cloud, &format!("/{key}"), value_of(value)),
             ["controller", rest @ ..] => self.change_controller(rest).await,
             ["apiserver", rest @ ..] => self.change_apiserver(rest).await,
@@ -152,7 +152,7 @@ impl Stage {
         let key = ServiceName::parse(name);
         let service =
             Service { families: families.clone(), policy: "Local".to_owned(), paused: false, garbled: false };
-        self.world.place_service(&key, service);
+        self.world.set_service(&key, service);
         for family in families {
             let (balancer, rule, pool) = ((*load_balancer).to_owned(), key.rule(family), key.pool(family));
             let spec = self.world.pool(&pool, &[])?;
@@ -214,43 +214,44 @@ impl Stage {
     async fn change_azure(&mut self, words: &[&str]) -> Done {
         match words {
             ["rule", rule, "for", pool] => {
-                let ((lb, pool), rule) = (self.place_of(pool).await?, text(rule));
+                let ((lb, pool), rule) = (self.lb_and_pool(pool).await?, text(rule));
                 self.fakes.azure.ask(move |azure, _| azure.model.add_rule(&lb, &rule, &pool, true)).await;
             }
             ["no", "rule", "of", service] => {
                 let key = ServiceName::parse(service);
                 for family in self.world.service(&key)?.families.clone() {
-                    let ((lb, _), rule) = (self.place_of(&key.pool(family)).await?, key.rule(family));
+                    let ((lb, _), rule) = (self.lb_and_pool(&key.pool(family)).await?, key.rule(family));
                     self.fakes.azure.ask(move |azure, _| azure.model.remove_rule(&lb, &rule)).await;
                 }
             }
             ["outbound", "rule", rule, "for", pool] => {
-                let ((lb, pool), rule) = (self.place_of(pool).await?, text(rule));
+                let ((lb, pool), rule) = (self.lb_and_pool(pool).await?, text(rule));
                 self.fakes.azure.ask(move |azure, _| azure.model.add_outbound_rule(&lb, &rule, &pool)).await;
             }
             ["nat", "rule", rule, "for", pool] => {
-                let ((lb, pool), rule) = (self.place_of(pool).await?, text(rule));
+                let ((lb, pool), rule) = (self.lb_and_pool(pool).await?, text(rule));
                 self.fakes
                     .azure
                     .ask(move |azure, _| azure.model.add_inbound_nat_rule(&lb, &rule, &pool))
                     .await;
             }
             ["pool", pool, "nic-backed", nodes @ ..] => {
-                let (spec, (lb, pool)) = (self.world.interface_pool(nodes)?, self.place_of(pool).await?);
+                let (spec, (lb, pool)) = (self.world.interface_pool(nodes)?, self.lb_and_pool(pool).await?);
                 self.fakes.azure.ask(move |azure, _| azure.model.add_pool(&lb, &pool, &spec)).await;
             }
             ["pool", pool, "automatic", nodes @ ..] => {
                 let spec = self.world.pool(pool, nodes)?;
                 let spec = PoolSpec { sync_mode: Some(SyncMode::Automatic), ..spec };
-                let (lb, pool) = self.place_of(pool).await?;
+                let (lb, pool) = self.lb_and_pool(pool).await?;
                 self.fakes.azure.ask(move |azure, _| azure.model.add_pool(&lb, &pool, &spec)).await;
             }
             ["pool", pool, "by", "subnet", nodes @ ..] => {
-                let (spec, (lb, pool)) = (self.world.subnet_pool(pool, nodes)?, self.place_of(pool).await?);
+                let (spec, (lb, pool)) =
+                    (self.world.subnet_pool(pool, nodes)?, self.lb_and_pool(pool).await?);
                 self.fakes.azure.ask(move |azure, _| azure.model.add_pool(&lb, &pool, &spec)).await;
             }
             ["pool", pool, "removed"] => {
-                let (lb, pool) = self.place_of(pool).await?;
+                let (lb, pool) = self.lb_and_pool(pool).await?;
                 self.fakes.azure.ask(move |azure, _| azure.model.remove_pool(&lb, &pool)).await;
             }
             ["load", "balancer", name, "created", "again"] => self.create_again(name).await,
@@ -262,7 +263,7 @@ impl Stage {
                 self.fakes.azure.ask(|azure, _| azure.model.plant_unknown_fields()).await;
             }
             ["foreign", "PUT", pool, nodes @ ..] => {
-                let ((lb, pool), members) = (self.place_of(pool).await?, self.world.entries(pool, nodes)?);
+                let ((lb, pool), members) = (self.lb_and_pool(pool).await?, self.world.entries(pool, nodes)?);
                 was_done(self.fakes.foreign_put(&lb, &pool, members).await)?;
             }
             ["foreign", state @ ("down" | "up" | "none"), pool, node] => {
@@ -293,8 +294,9 @@ impl Stage {
         self.fakes.azure.ask(create).await;
     }
 
-    /// The load balancer and the name of a pool. Where no load balancer is named, it is one that has a pool of this name.
-    pub async fn place_of(&self, pool: &str) -> Result<(String, String), String> {
+    /// Returns the load balancer and the name of a pool. Where no load balancer is named, it is one that has a pool of
+    /// this name.
+    pub async fn lb_and_pool(&self, pool: &str) -> Result<(String, String), String> {
         let (load_balancer, name) = split_pool(pool);
         if let Some(load_balancer) = load_balancer {
             return Ok((load_balancer.to_owned(), name.to_owned()));
@@ -311,7 +313,7 @@ impl Stage {
         Ok((found, name.to_owned()))
     }
 
-    /// What the simulator's own stories can do to ARM and to the API server, in their words.
+    /// Carries out an act of the simulator's own stories on ARM and the API server, in the same words.
     async fn happens(&self, words: &[&str]) -> Done {
         let scene = Act::parse(words)?.alone().ok_or_else(|| format!("{words:?} needs a simulated world"))?;
         let on_azure = scene.clone();
@@ -321,8 +323,8 @@ impl Stage {
     }
 
     /// The operator asks the admin API for something.
-    async fn person(&mut self, words: &[&str]) -> Done {
-        let known = "person releases, pauses or resumes everything or a pool, or releases node <node>";
+    async fn operator_act(&mut self, words: &[&str]) -> Done {
+        let known = "operator releases, pauses or resumes everything or a pool, or releases node <node>";
         let (wish, scope) = match words {
             [wish, scope @ ..] if !scope.is_empty() => (*wish, scope),
             other => return Err(format!("unknown request {other:?}: {known}")),
@@ -337,7 +339,7 @@ impl Stage {
             ["everything"] => json!({ "scope": "everything" }),
             ["node", node] => json!({ "scope": "node", "name": node }),
             [pool] => {
-                let (balancer, pool) = self.place_of(pool).await?;
+                let (balancer, pool) = self.lb_and_pool(pool).await?;
                 json!({ "scope": "pool", "loadBalancer": balancer, "backendPool": pool })
             }
             other => return Err(format!("{other:?} is no scope: {known}")),
@@ -376,12 +378,12 @@ impl Stage {
     }
 }
 
-/// Whether another client's write was carried out.
+/// Returns whether another client's write was carried out.
 fn was_done(status: u16) -> Done {
     if (200..300).contains(&status) { Ok(()) } else { Err(format!("the foreign PUT was answered {status}")) }
 }
 
-/// What is watched under this name.
+/// Returns the resource that is watched under this name.
 fn watched(kind: &str) -> Result<Resource, String> {
     match kind {
         "services" => Ok(Resource::Services),
@@ -391,7 +393,7 @@ fn watched(kind: &str) -> Result<Resource, String> {
     }
 }
 
-/// A fault: `put 409 code X every 2 times 3 retry-after 2 body html on lb-2`. Without `times` it strikes once.
+/// Returns a fault: `put 409 code X every 2 times 3 retry-after 2 body html on lb-2`. Without `times` it strikes once.
 fn fault(words: &[&str]) -> Result<Fault, String> {
     let [target, effect, rest @ ..] = words else {
         return Err("a fault is <which requests> <what happens>".to_owned());
@@ -465,12 +467,12 @@ fn value_of(words: &[&str]) -> Value {
 
 /// Sets the value at a pointer, making maps on the way.
 fn set(within: &mut Value, pointer: &str, value: Value) -> Done {
-    let mut place = within;
+    let mut node = within;
     for key in pointer.split('/').skip(1) {
-        let map = place.as_object_mut().ok_or_else(|| format!("{pointer}: {key} is not in a map"))?;
-        place = map.entry(key).or_insert_with(|| json!({}));
+        let map = node.as_object_mut().ok_or_else(|| format!("{pointer}: {key} is not in a map"))?;
+        node = map.entry(key).or_insert_with(|| json!({}));
     }
-    *place = value;
+    *node = value;
     Ok(())
 }
 

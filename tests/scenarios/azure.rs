@@ -13,9 +13,9 @@ use crate::support::azure::members;
 /// A PUT of a pool as it arrived.
 #[derive(Clone, Debug)]
 pub struct Put {
-    /// When it arrived, in microseconds of the fakes' clock.
+    /// Time at which it arrived, in microseconds of the fakes' clock.
     pub at_us: u64,
-    /// When its answer was due.
+    /// Time at which its answer was due.
     pub ended_us: u64,
     /// The load balancer, in lower case.
     pub load_balancer: String,
@@ -29,8 +29,8 @@ pub struct Put {
     pub status: u16,
     /// The body as it came.
     pub body: String,
-    /// Whether the story has spoken of it.
-    pub told: bool,
+    /// True if the story has spoken of it.
+    pub matched: bool,
 }
 
 /// An entry of a pool.
@@ -40,12 +40,12 @@ pub struct Entry {
     pub name: String,
     /// Its address, where it has one.
     pub ip: Option<IpAddr>,
-    /// Whether its admin state is `Down`.
+    /// True if its admin state is `Down`.
     pub down: bool,
 }
 
 impl Put {
-    /// Whether it is of this pool: `shop-web`, or `lb-2/shop-web`.
+    /// Returns whether it is of this pool: `shop-web`, or `lb-2/shop-web`.
     pub fn is_of(&self, pool: &str) -> bool {
         let (load_balancer, pool) = split_pool(pool);
         let is_there = load_balancer.is_none_or(|name| self.load_balancer == name.to_lowercase());
@@ -56,21 +56,21 @@ impl Put {
 /// The journal of one story.
 pub struct Recorder {
     journal: Journal,
-    heard: usize,
+    taken: usize,
 }
 
 impl Recorder {
     /// Records what this ARM hears from now on.
     pub async fn start(azure: &Owner<Azure>) -> Self {
-        Self { journal: azure.ask(|azure, _| azure.wire.record()).await, heard: 0 }
+        Self { journal: azure.ask(|azure, _| azure.wire.record()).await, taken: 0 }
     }
 
-    /// The next PUT that has arrived and was not taken yet.
+    /// Returns the next PUT that has arrived and was not taken yet.
     pub fn next(&mut self) -> Option<Put> {
         let exchanges = self.journal.borrow();
-        let mut new = exchanges.iter().enumerate().skip(self.heard);
+        let mut new = exchanges.iter().enumerate().skip(self.taken);
         let next = new.find(|(_, exchange)| exchange.request.method == Method::Put);
-        self.heard = next.map_or(exchanges.len(), |(place, _)| place + 1);
+        self.taken = next.map_or(exchanges.len(), |(index, _)| index + 1);
         next.map(|(_, exchange)| put(exchange))
     }
 }
@@ -86,7 +86,7 @@ fn put(exchange: &Exchange) -> Put {
         entries: entries(&exchange.request.body),
         status: exchange.status.unwrap_or(0),
         body: String::from_utf8_lossy(&exchange.request.body).into_owned(),
-        told: false,
+        matched: false,
     }
 }
 

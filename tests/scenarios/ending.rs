@@ -1,9 +1,9 @@
-//! How every story ends: each pool and each admin state is in sync, nothing waits, nothing was written that the story did
-//! not speak of, no two writes of one load balancer overlapped, and the controller ends in good order with no error in its
-//! log that was not expected.
+//! The end of every story: each pool and each admin state is in sync, nothing waits, nothing was written that the story
+//! did not expect, no two writes of one load balancer overlapped, and the controller ends in good order with no error
+//! in its log that was not expected.
 
 use serde_json::Value;
-use simulator::{States, wrong_pools, wanted_pools};
+use simulator::{States, wanted_pools, wrong_pools};
 
 use super::expect::Patience;
 use super::stage::Stage;
@@ -39,26 +39,29 @@ impl Stage {
         Ok(())
     }
 
-    /// Judges the end.
+    /// Checks the end.
     pub async fn end(&mut self) -> Done {
         self.pools_are_in_sync().await?;
         self.nothing_waits().await?;
-        self.all_is_told()?;
+        self.all_puts_are_matched()?;
         let counters = self.fakes.counters().await;
         if counters.max_concurrent_puts > 1 || counters.refused_by_lock > 0 || counters.superseded > 0 {
             return Err(format!("writes of one load balancer overlapped: {counters:?}"));
         }
         for (reason, about, count) in std::mem::take(&mut self.promises.events) {
-            let seen = self.events(&reason, &about).await;
-            if seen.len() != count {
-                return Err(format!("{about:?} has {} events {reason}, not {count}: {seen:?}", seen.len()));
+            let actual = self.events(&reason, &about).await;
+            if actual.len() != count {
+                return Err(format!(
+                    "{about:?} has {} events {reason}, not {count}: {actual:?}",
+                    actual.len()
+                ));
             }
         }
         let status = self.stop().await?;
         if status.code() != Some(0) {
             return Err(format!("the controller ended with {status}"));
         }
-        self.all_is_told()?;
+        self.all_puts_are_matched()?;
         self.log_is_clean()
     }
 
@@ -76,7 +79,7 @@ impl Stage {
         }
     }
 
-    /// Whether the controller has nothing to do any more, unless the story says that something waits forever.
+    /// Waits until the controller has nothing to do any more, unless the story says that something waits forever.
     async fn nothing_waits(&mut self) -> Done {
         let mut again = Patience::of(self);
         loop {
@@ -90,8 +93,8 @@ impl Stage {
             if waits == self.promises.waits {
                 return Ok(());
             }
-            let seen = if waits { "something waits" } else { "nothing waits" };
-            again.more(&format!("{seen}: {text}")).await.map_err(|error| format!("at the end {error}"))?;
+            let actual = if waits { "something waits" } else { "nothing waits" };
+            again.more(&format!("{actual}: {text}")).await.map_err(|error| format!("at the end {error}"))?;
         }
     }
 
@@ -108,17 +111,17 @@ impl Stage {
         for (pool, members) in &self.promises.pools {
             let Some(members) = members else { continue };
             let names: Vec<&str> = members.iter().map(String::as_str).collect();
-            let (wanted, seen) = (self.world.members(pool, &names)?, self.members(pool).await);
-            if wanted != seen {
-                wrong.push(format!("{pool} holds {seen:?}, not {wanted:?}"));
+            let (wanted, actual) = (self.world.members(pool, &names)?, self.members(pool).await);
+            if wanted != actual {
+                wrong.push(format!("{pool} holds {actual:?}, not {wanted:?}"));
             }
         }
         Ok(wrong)
     }
 
-    fn all_is_told(&mut self) -> Done {
+    fn all_puts_are_matched(&mut self) -> Done {
         self.take_puts();
-        match self.puts.iter().find(|put| !put.told) {
+        match self.puts.iter().find(|put| !put.matched) {
             None => Ok(()),
             Some(put) => {
                 Err(format!("a PUT that the story does not speak of: {} {:?}", put.pool, put.members))
@@ -136,7 +139,7 @@ impl Stage {
         match (unexpected, absent) {
             (None, None) => Ok(()),
             (Some(error), _) => Err(format!("an error in the log: {error}")),
-            (None, Some(text)) => Err(format!("no error in the log says {text:?}")),
+            (None, Some(text)) => Err(format!("the log lacks the expected error {text:?}")),
         }
     }
 }

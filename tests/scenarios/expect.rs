@@ -1,5 +1,5 @@
-//! What a story expects: each line waits until it is so, and fails when it can no longer be so. What must not happen
-//! is judged by the fakes' own times.
+//! The expectations of a story: each line waits until it is met, and fails when it can no longer be met. Things that
+//! must not happen are checked by the fakes' own times.
 
 mod nodes;
 
@@ -14,7 +14,7 @@ use simulator::{Azure, members};
 pub use nodes::About;
 
 use super::azure::{Entry, Put};
-use super::stage::{Look, Stage};
+use super::stage::{Probe, Stage};
 use super::story::duration;
 use super::world::{ServiceName, split_pool};
 
@@ -77,8 +77,8 @@ impl Stage {
         let interfaces = self.interfaces(pool).await;
         let ended_us = self
             .until(|stage| {
-                let Some(put) = stage.puts.iter_mut().find(|put| !put.told && put.is_of(pool)) else {
-                    return Look::NotYet(format!("{} PUTs in all", stage.puts.len()));
+                let Some(put) = stage.puts.iter_mut().find(|put| !put.matched && put.is_of(pool)) else {
+                    return Probe::NotYet(format!("{} PUTs in all", stage.puts.len()));
                 };
                 let answered = match answer {
                     None => matches!(put.status, 200 | 201),
@@ -96,11 +96,12 @@ impl Stage {
                 };
                 let down: Vec<Entry> = put.entries.iter().filter(|entry| entry.down).cloned().collect();
                 if !(fits && answered && nodes::are_of(&downs, &down, is_of)) {
-                    let said = format!("the next PUT has {:?} and was answered {}", put.members, put.status);
-                    return Look::Wrong(format!("{said}, Down are {down:?}; expected were {wanted:?}"));
+                    let is_logged =
+                        format!("the next PUT has {:?} and was answered {}", put.members, put.status);
+                    return Probe::Wrong(format!("{is_logged}, Down are {down:?}; expected were {wanted:?}"));
                 }
-                put.told = true;
-                Look::Found(put.ended_us)
+                put.matched = true;
+                Probe::Found(put.ended_us)
             })
             .await?;
         self.answered_us = ended_us;
@@ -120,7 +121,7 @@ impl Stage {
         self.wait_until(end_us).await;
         self.take_puts();
         let is_meant = |put: &&Put| pool.first().is_none_or(|wanted| put.is_of(wanted));
-        let early = self.puts.iter().find(|put| !put.told && put.at_us < end_us && is_meant(put));
+        let early = self.puts.iter().find(|put| !put.matched && put.at_us < end_us && is_meant(put));
         match early {
             None => Ok(()),
             Some(put) => {
@@ -153,31 +154,31 @@ impl Stage {
         let wanted = self.world.members(pool, nodes)?;
         let mut again = Patience::of(self);
         loop {
-            let seen = self.members(pool).await;
-            if seen == wanted {
+            let actual = self.members(pool).await;
+            if actual == wanted {
                 return Ok(());
             }
-            again.more(&format!("{seen:?}")).await?;
+            again.more(&format!("{actual:?}")).await?;
         }
     }
 
-    /// The members of a pool now, whichever load balancer has it, unless one is named.
+    /// Returns the members of a pool now, whichever load balancer has it, unless one is named.
     pub async fn members(&self, pool: &str) -> BTreeSet<IpAddr> {
         let (load_balancer, pool) = split_pool(pool);
         let (load_balancer, pool) = (load_balancer.map(str::to_lowercase), pool.to_owned());
-        let look = move |azure: &mut Azure, _| {
+        let query = move |azure: &mut Azure, _| {
             let model = &azure.model;
             let is_meant =
                 |lb: &&str| load_balancer.as_ref().is_none_or(|wanted| *wanted == lb.to_lowercase());
             model.load_balancers().filter(is_meant).flat_map(|lb| members(model, lb, &pool)).collect()
         };
-        self.fakes.azure.ask(look).await
+        self.fakes.azure.ask(query).await
     }
 
     /// The last expected PUTs of two pools were in flight at the same time.
     fn expect_overlap(&self, one: &str, other: &str) -> Done {
         let last = |pool: &str| {
-            let put = self.puts.iter().rev().find(|put| put.told && put.pool == pool);
+            let put = self.puts.iter().rev().find(|put| put.matched && put.pool == pool);
             put.map(|put| (put.at_us, put.ended_us)).ok_or_else(|| format!("no PUT of {pool} was expected"))
         };
         let ((began, ended), (other_began, other_ended)) = (last(one)?, last(other)?);
@@ -186,8 +187,8 @@ impl Stage {
     }
 
     fn last_body(&self) -> Result<&str, String> {
-        let told = self.puts.iter().rev().find(|put| put.told);
-        told.map(|put| put.body.as_str()).ok_or_else(|| "no PUT was expected before".to_owned())
+        let last_matched = self.puts.iter().rev().find(|put| put.matched);
+        last_matched.map(|put| put.body.as_str()).ok_or_else(|| "no PUT was expected before".to_owned())
     }
 
     fn expect_body(&self, text: &str) -> Done {
@@ -214,8 +215,8 @@ impl Stage {
             (staying, "address"),
             (&staying["properties"], "addressProperties"),
         ];
-        for (place, level) in places {
-            let field = &place["fieldOfTheFuture"];
+        for (object, level) in places {
+            let field = &object["fieldOfTheFuture"];
             let planted = json!({
                 "level": level, "largest": u64::MAX, "smallest": i64::MIN, "fraction": 0.1, "nothing": null,
                 "text": "quote \" backslash \\ newline \n snowman \u{2603} bell \u{7}",
@@ -228,15 +229,15 @@ impl Stage {
         Ok(())
     }
 
-    /// The messages of the events of a reason about something.
+    /// Returns the messages of the events of a reason about something.
     pub async fn events(&self, reason: &str, about: &About) -> Vec<String> {
         let (reason, about) = (reason.to_owned(), about.clone());
-        let look = move |cluster: &mut simulator::Cluster, _| {
+        let query = move |cluster: &mut simulator::Cluster, _| {
             let events = cluster.model.list(Resource::Events);
             let events = events.filter(|event| event["reason"] == *reason && about.is_of(event));
             events.map(|event| event["message"].as_str().unwrap_or_default().to_owned()).collect()
         };
-        self.fakes.cluster.ask(look).await
+        self.fakes.cluster.ask(query).await
     }
 
     /// `<service>` or `node <node>`, and then perhaps how many, and a text.
@@ -253,11 +254,11 @@ impl Stage {
         }
         let mut again = Patience::of(self);
         loop {
-            let seen = self.events(reason, &about).await;
-            if seen.iter().filter(|message| message.contains(&text)).count() >= count.unwrap_or(1) {
+            let actual = self.events(reason, &about).await;
+            if actual.iter().filter(|message| message.contains(&text)).count() >= count.unwrap_or(1) {
                 return Ok(());
             }
-            again.more(&format!("{seen:?}")).await?;
+            again.more(&format!("{actual:?}")).await?;
         }
     }
 
@@ -265,8 +266,8 @@ impl Stage {
         let (about, []) = About::parse(words)? else {
             return Err(format!("{words:?}: no event is about <service> or node <node>, and nothing more"));
         };
-        let seen = self.events(reason, &about).await;
-        if seen.is_empty() { Ok(()) } else { Err(format!("there is one: {seen:?}")) }
+        let actual = self.events(reason, &about).await;
+        if actual.is_empty() { Ok(()) } else { Err(format!("there is one: {actual:?}")) }
     }
 
     async fn expect_no_events(&mut self) -> Done {
@@ -307,16 +308,16 @@ impl Stage {
             let (_, text) = self.fetch("/metrics").await?;
             let line =
                 text.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')));
-            let seen = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-            let is_right = match (wanted, seen) {
-                (Some(wanted), Some(seen)) => (seen - wanted).abs() < 1e-9,
+            let actual = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+            let is_right = match (wanted, actual) {
+                (Some(wanted), Some(actual)) => (actual - wanted).abs() < 1e-9,
                 (Some(_), None) => false,
-                (None, seen) => seen.is_some() == (value == "any"),
+                (None, actual) => actual.is_some() == (value == "any"),
             };
             if is_right {
                 return Ok(());
             }
-            again.more(&format!("{seen:?}")).await?;
+            again.more(&format!("{actual:?}")).await?;
         }
     }
 
@@ -336,11 +337,11 @@ impl Stage {
     async fn expect_log(&mut self, level: &str, text: &str) -> Done {
         let (level, text) = (level.to_owned(), text.to_owned());
         self.until(|stage| {
-            let said = |line: &Value| line["level"] == *level && line.to_string().contains(&text);
-            if stage.log().iter().any(said) {
-                Look::Found(())
+            let is_logged = |line: &Value| line["level"] == *level && line.to_string().contains(&text);
+            if stage.log().iter().any(is_logged) {
+                Probe::Found(())
             } else {
-                Look::NotYet("not in the log".to_owned())
+                Probe::NotYet("not in the log".to_owned())
             }
         })
         .await
@@ -361,9 +362,9 @@ impl Patience {
     }
 
     /// Waits a little, or says that it was enough.
-    pub async fn more(&mut self, seen: &str) -> Done {
+    pub async fn more(&mut self, actual: &str) -> Done {
         if tokio::time::Instant::now() > self.ends {
-            return Err(format!("not in time; seen last: {seen}"));
+            return Err(format!("not in time; seen last: {actual}"));
         }
         self.again.tick().await;
         Ok(())

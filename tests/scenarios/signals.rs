@@ -1,4 +1,4 @@
-//! What says in a story that a node leaves service: taints, and notices that its virtual machine is taken away.
+//! The signals in a story that a node leaves service: taints, and notices that its virtual machine is taken away.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const SHORT: [(&str, &str); 3] = [
 ];
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// How long before its machine goes a node is given notice.
+/// Time before its machine goes a node is given notice.
 const NOTICE: SignedDuration = SignedDuration::from_secs(30);
 
 /// A taint.
@@ -42,7 +42,7 @@ impl Taint {
         Ok(Self { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() })
     }
 
-    /// One of a node's object.
+    /// Returns one of a node's object.
     pub fn of(object: &Value) -> Self {
         let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
         Self { key: text("key"), value: text("value"), effect: text("effect") }
@@ -63,9 +63,9 @@ impl Taint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     form: Form,
-    /// Of an event, its reason; of a condition, its type.
+    /// Reason of an event, or type of a condition.
     reason: Option<String>,
-    /// How long ago it was given.
+    /// Time for which ago it was given.
     age: Duration,
     text: Option<String>,
 }
@@ -108,12 +108,12 @@ impl Notice {
         }
     }
 
-    /// Whether it is a condition of the node, and no event.
+    /// Returns whether it is a condition of the node, and no event.
     pub fn is_condition(&self) -> bool {
         self.form == Form::Condition
     }
 
-    /// The event about a node, or the condition of it.
+    /// Returns the event about a node, or the condition of it.
     pub fn object(&self, node: &str, clock: &Clock) -> Value {
         let at_s = (clock.epoch_s() + clock.now_us() / 1_000_000).saturating_sub(self.age.as_secs());
         let at = rfc3339(at_s);
@@ -134,7 +134,7 @@ impl Notice {
     }
 }
 
-/// What monitors on nodes write of an eviction that was announced then.
+/// Returns the text that monitors on nodes write about an eviction that was announced at that time.
 fn scheduled(at: &str) -> String {
     let announced: Timestamp = at.parse().expect("the API server's time");
     let due = announced.checked_add(NOTICE).expect("this century");

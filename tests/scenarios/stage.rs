@@ -1,4 +1,4 @@
-//! What a story is played on: both fakes, the world that they hold, and the real binary as a process of its own.
+//! The stage of a story: both fakes, the world that they hold, and the real binary as a process of its own.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,11 +17,11 @@ use crate::support::reaper::Reaper;
 
 /// The binary under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
-/// How long what is expected may take on a slow and shared machine, unless `given patience` says otherwise.
+/// Time for which what is expected may take on a slow and shared machine, unless `given patience` says otherwise.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// How often something is looked at.
+/// Interval between probes.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
-/// How much of the log is shown when a story fails.
+/// Number of lines of the log that are shown when a story fails.
 const SHOWN_LINES: usize = 40;
 
 /// The stage of one story.
@@ -32,11 +32,11 @@ pub struct Stage {
     pub cloud: Value,
     pub dry_run: bool,
     pub patience: Duration,
-    /// When the controller was ready, in microseconds of the fakes' clock.
+    /// Time at which the controller was ready, in microseconds of the fakes' clock.
     pub zero_us: u64,
     /// When the last change was made, or when the last expected PUT was answered.
     pub mark_us: u64,
-    /// When the last expected PUT was answered.
+    /// Time at which the last expected PUT was answered.
     pub answered_us: u64,
     /// Every PUT so far.
     pub puts: Vec<Put>,
@@ -47,20 +47,20 @@ pub struct Stage {
     reaper: Reaper,
 }
 
-/// What a story says of its end.
+/// Promises of a story about its end.
 #[derive(Default)]
 pub struct Promises {
     /// Texts of ERROR lines that may be, and must be, in the log.
     pub errors: Vec<String>,
-    /// How many events of a reason there are in all about something.
+    /// Total number of events of a reason about a subject.
     pub events: Vec<(String, About, usize)>,
     /// Pools that end with these members, or, with `None`, in any way.
     pub pools: BTreeMap<String, Option<Vec<String>>>,
     /// Pools of which PUTs that are answered with this status need not be spoken of.
     pub refused: Vec<(String, u16)>,
-    /// Whether plain truth does not say which admin states there are at the end.
+    /// True if plain truth does not say which admin states there are at the end.
     pub any_states: bool,
-    /// Whether the controller has something to do all the same, for as long as the story lasts.
+    /// True if the controller has something to do all the same, for as long as the story lasts.
     pub waits: bool,
 }
 
@@ -71,13 +71,13 @@ struct Running {
     admin: String,
 }
 
-/// What a look at something found.
-pub enum Look<T> {
-    /// What was looked for.
+/// Result of a probe.
+pub enum Probe<T> {
+    /// The value.
     Found(T),
     /// Not yet; what is there instead.
     NotYet(String),
-    /// What can no longer get in sync.
+    /// The state that can no longer get in sync.
     Wrong(String),
 }
 
@@ -162,14 +162,14 @@ impl Stage {
             .until(|stage| {
                 match child.try_wait() {
                     Ok(None) => {}
-                    ended => return Look::Wrong(format!("the controller ended: {ended:?}")),
+                    ended => return Probe::Wrong(format!("the controller ended: {ended:?}")),
                 }
                 let mut log = stage.log().into_iter().skip(before);
                 let started = log.find(|line| line["message"] == "started");
                 let address = |field: &str| Some(started.as_ref()?[field].as_str()?.to_owned());
                 match (address("health"), address("admin")) {
-                    (Some(health), Some(admin)) => Look::Found((health, admin)),
-                    _ => Look::NotYet("the controller has no listeners".to_owned()),
+                    (Some(health), Some(admin)) => Probe::Found((health, admin)),
+                    _ => Probe::NotYet("the controller has no listeners".to_owned()),
                 }
             })
             .await?;
@@ -188,7 +188,7 @@ impl Stage {
         }
     }
 
-    /// The fakes' clock.
+    /// Returns the fakes' clock.
     pub fn clock(&self) -> Clock {
         self.fakes.clock()
     }
@@ -203,32 +203,35 @@ impl Stage {
         tokio::time::sleep_until(self.clock().instant(at_us)).await;
     }
 
-    /// Looks again and again until something is found, is wrong, or patience ends.
-    pub async fn until<T>(&mut self, mut look: impl FnMut(&mut Self) -> Look<T> + Send) -> Result<T, String> {
+    /// Probes until something is found, is wrong, or patience ends.
+    pub async fn until<T>(
+        &mut self,
+        mut probe: impl FnMut(&mut Self) -> Probe<T> + Send,
+    ) -> Result<T, String> {
         let mut again = tokio::time::interval(LOOK_EVERY);
         let deadline = tokio::time::Instant::now() + self.patience;
         loop {
             again.tick().await;
             self.take_puts();
-            match look(self) {
-                Look::Found(found) => return Ok(found),
-                Look::Wrong(why) => return Err(why),
-                Look::NotYet(seen) if tokio::time::Instant::now() > deadline => {
-                    return Err(format!("not within {:?}; seen last: {seen}", self.patience));
+            match probe(self) {
+                Probe::Found(found) => return Ok(found),
+                Probe::Wrong(reason) => return Err(reason),
+                Probe::NotYet(last) if tokio::time::Instant::now() > deadline => {
+                    return Err(format!("not within {:?}; seen last: {last}", self.patience));
                 }
-                Look::NotYet(_) => {}
+                Probe::NotYet(_) => {}
             }
         }
     }
 
-    /// Takes in the PUTs that have arrived.
+    /// Receives the PUTs that have arrived.
     pub fn take_puts(&mut self) {
         while let Some(put) = self.recorder.next() {
             self.puts.push(put);
         }
         for (pool, status) in &self.promises.refused {
             let meant = self.puts.iter_mut().filter(|put| put.is_of(pool) && put.status == *status);
-            meant.for_each(|put| put.told = true);
+            meant.for_each(|put| put.matched = true);
         }
     }
 
@@ -244,10 +247,10 @@ impl Stage {
         Ok((status, answer.text().await.map_err(|error| format!("{path}: {error:?}"))?))
     }
 
-    /// A POST to the admin API with a token of a user who may do everything; status and text of the answer.
+    /// Returns a POST to the admin API with a token of a user who may do everything; status and text of the answer.
     pub async fn post(&self, path: &str, body: &Value) -> Result<(u16, String), String> {
         let process = self.process.as_ref().ok_or("the controller does not run")?;
-        let request = self.http.post(format!("http://{}{path}", process.admin)).bearer_auth("a-person");
+        let request = self.http.post(format!("http://{}{path}", process.admin)).bearer_auth("an-operator");
         let answer = request.body(body.to_string()).send().await;
         let answer = answer.map_err(|error| format!("{path}: {error:?}"))?;
         let status = answer.status().as_u16();
@@ -269,14 +272,14 @@ impl Stage {
         let pid = i32::try_from(process.child.id()).ok().and_then(Pid::from_raw).ok_or("no process id")?;
         kill_process(pid, signal).map_err(|error| format!("the controller is gone: {error}"))?;
         self.until(|_| match process.child.try_wait() {
-            Ok(Some(status)) => Look::Found(status),
-            Ok(None) => Look::NotYet(format!("the controller runs on after {signal:?}")),
-            Err(error) => Look::Wrong(error.to_string()),
+            Ok(Some(status)) => Probe::Found(status),
+            Ok(None) => Probe::NotYet(format!("the controller runs on after {signal:?}")),
+            Err(error) => Probe::Wrong(error.to_string()),
         })
         .await
     }
 
-    /// The lines of the log; one that is not JSON, such as a panic prints, is a string.
+    /// Returns the lines of the log; one that is not JSON, such as a panic prints, is a string.
     pub fn log(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.log_path()).unwrap_or_default();
         // A line that is being written at this moment has no end yet.
@@ -288,7 +291,7 @@ impl Stage {
         self.reaper.folder().join("controller.log")
     }
 
-    /// What there is to look at when the story has failed: the PUTs, and the end of the log.
+    /// Returns the details to inspect when the story has failed: the PUTs, and the end of the log.
     pub fn remains(&mut self) -> String {
         self.take_puts();
         let put = |put: &Put| {

@@ -15,13 +15,13 @@ pub struct Story {
 pub struct Line {
     /// Its number in the file, from 1.
     pub number: usize,
-    /// When it is carried out.
+    /// Time at which it is carried out.
     pub when: When,
     /// The words after that.
     pub words: Vec<String>,
 }
 
-/// When a line is carried out, and what sort of line it is.
+/// Time at which a line is carried out, and what sort of line it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// Before the controller is started.
@@ -30,7 +30,7 @@ pub enum When {
     At(Duration),
     /// This long after the line before was done.
     After(Duration),
-    /// When the line before is done: an expectation.
+    /// Time at which the line before is done: an expectation.
     Expect,
     /// At the end: how a pool ends that is not as the plain truth has it.
     Finally,
@@ -73,7 +73,7 @@ fn when(words: &[String]) -> Result<(When, usize), String> {
     }
 }
 
-/// A duration: `0.2s`, or whole numbers with units as on the command line of `simulate`.
+/// Returns a duration: `0.2s`, or whole numbers with units as on the command line of `simulate`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.strip_suffix('s').and_then(|number| number.parse::<f64>().ok());
     match seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {

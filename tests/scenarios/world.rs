@@ -1,5 +1,5 @@
-//! What a story knows of its cluster: nodes with their addresses, Services with their families and load balancers,
-//! and the objects that these make.
+//! The cluster of a story: nodes with their addresses, Services with their families and load balancers, and the objects
+//! that these make.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ struct Node {
     labels: BTreeMap<String, String>,
     /// Its virtual machine, where that is in a scale set: `<scale set>/<number>`. Others are called as their nodes.
     machine: Option<String>,
-    /// How often it was made again under its name.
+    /// Number of times it was made again under its name.
     renewed: u32,
 }
 
@@ -46,9 +46,9 @@ pub struct Service {
     pub families: Vec<Family>,
     /// `Local` or `Cluster`.
     pub policy: String,
-    /// Whether it carries the annotation of a pause.
+    /// True if it carries the annotation of a pause.
     pub paused: bool,
-    /// Whether its object cannot be decoded.
+    /// True if its object cannot be decoded.
     pub garbled: bool,
 }
 
@@ -59,12 +59,12 @@ impl ServiceName {
         Self { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// The name of its pool in a family.
+    /// Returns the name of its pool in a family.
     pub fn pool(&self, family: Family) -> String {
         pool_name(&self.namespace, &self.name, family)
     }
 
-    /// The name of its rule in a family, as the cloud-controller-manager makes it.
+    /// Returns the name of its rule in a family, as the cloud-controller-manager makes it.
     pub fn rule(&self, family: Family) -> String {
         let uid = build::uid("Service", &self.namespace, &self.name).replace('-', "");
         let prefix: String = format!("a{uid}").chars().take(32).collect();
@@ -77,7 +77,7 @@ impl ServiceName {
 
 impl World {
     /// Puts a node into the world, or gives it other addresses.
-    pub fn place_node(&mut self, name: &str, ips: Vec<IpAddr>) {
+    pub fn set_node(&mut self, name: &str, ips: Vec<IpAddr>) {
         self.nodes.entry(name.to_owned()).or_default().ips = ips;
     }
 
@@ -92,7 +92,7 @@ impl World {
     }
 
     /// Names a node's virtual machine in a scale set.
-    pub fn place_machine(&mut self, name: &str, machine: &str) -> Result<(), String> {
+    pub fn set_machine(&mut self, name: &str, machine: &str) -> Result<(), String> {
         let parts = machine.split_once('/').filter(|(set, _)| !set.is_empty());
         if parts.is_none_or(|(_, number)| number.parse::<u32>().is_err()) {
             return Err(format!("{machine:?} is no machine: write <scale set>/<number>, such as vmss/0"));
@@ -115,13 +115,13 @@ impl World {
         self.nodes.get_mut(name).ok_or_else(|| unknown(name))
     }
 
-    /// Whether a node was made again under its name.
+    /// Returns whether a node was made again under its name.
     pub fn is_renewed(&self, name: &str) -> bool {
         self.nodes.get(name).is_some_and(|node| node.renewed > 0)
     }
 
-    /// Whether an entry of a pool is a node's, by its address, or by the id of the network interface that stands instead.
-    /// An address may stand for the node.
+    /// Returns whether an entry of a pool is a node's, by its address, or by the id of the network interface that
+    /// stands instead. An address may stand for the node.
     pub fn is_of(&self, node: &str, ip: Option<IpAddr>, interface: Option<&str>) -> bool {
         let known = self.nodes.get(node);
         match (ip, interface, known) {
@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    /// A node's object, as it is when it has just been made.
+    /// Returns a node's object, as it is when it has just been made.
     pub fn node_object(&self, name: &str) -> Result<Value, String> {
         let node = self.node(name)?;
         let ips: Vec<String> = node.ips.iter().map(ToString::to_string).collect();
@@ -159,22 +159,22 @@ impl World {
     }
 
     /// Puts a Service into the world.
-    pub fn place_service(&mut self, name: &ServiceName, service: Service) {
+    pub fn set_service(&mut self, name: &ServiceName, service: Service) {
         self.services.insert(name.clone(), service);
     }
 
-    /// A Service of the world.
+    /// Returns a Service of the world.
     pub fn service(&self, name: &ServiceName) -> Result<&Service, String> {
         self.services.get(name).ok_or_else(|| format!("there is no Service {}.{}", name.namespace, name.name))
     }
 
-    /// A Service of the world, to change it.
+    /// Returns a Service of the world, to change it.
     pub fn service_mut(&mut self, name: &ServiceName) -> Result<&mut Service, String> {
-        let said = format!("there is no Service {}.{}", name.namespace, name.name);
-        self.services.get_mut(name).ok_or(said)
+        let missing = format!("there is no Service {}.{}", name.namespace, name.name);
+        self.services.get_mut(name).ok_or(missing)
     }
 
-    /// A Service's object.
+    /// Returns a Service's object.
     pub fn service_object(&self, name: &ServiceName) -> Result<Value, String> {
         let service = self.service(name)?;
         let object = build::service(&name.namespace, &name.name, &[80], &service.families);
@@ -189,7 +189,7 @@ impl World {
         Ok(object)
     }
 
-    /// The slice with this number of a Service, one object for each family.
+    /// Returns the slice with this number of a Service, one object for each family.
     pub fn slices(
         &self,
         name: &ServiceName,
@@ -201,7 +201,7 @@ impl World {
         Ok(self.service(name)?.families.iter().map(slice).collect())
     }
 
-    /// The addresses that these nodes have in a pool: names of nodes, or addresses as they are.
+    /// Returns the addresses that these nodes have in a pool: names of nodes, or addresses as they are.
     pub fn members(&self, pool: &str, names: &[&str]) -> Result<BTreeSet<IpAddr>, String> {
         let v6 = pool.to_lowercase().ends_with("-ipv6");
         let ip = |name: &&str| {
@@ -224,7 +224,7 @@ impl World {
         names.iter().filter(|name| **name != NOBODY).map(entry).collect()
     }
 
-    /// A pool that the network interfaces of these nodes fill.
+    /// Returns a pool that the network interfaces of these nodes fill.
     pub fn interface_pool(&self, names: &[&str]) -> Result<PoolSpec, String> {
         let machine = |name: &&str| {
             let machine = self.node(name)?.machine.clone();
@@ -236,13 +236,13 @@ impl World {
         Ok(PoolSpec { virtual_network, nic_backed: true, instances, ..PoolSpec::default() })
     }
 
-    /// A pool that holds these nodes.
+    /// Returns a pool that holds these nodes.
     pub fn pool(&self, pool: &str, names: &[&str]) -> Result<PoolSpec, String> {
         let members = self.entries(pool, names)?;
         Ok(PoolSpec { virtual_network: VirtualNetwork::Pool(vnet_id()), members, ..PoolSpec::default() })
     }
 
-    /// A pool that holds these nodes, each by the subnet `nodes`.
+    /// Returns a pool that holds these nodes, each by the subnet `nodes`.
     pub fn subnet_pool(&self, pool: &str, names: &[&str]) -> Result<PoolSpec, String> {
         let virtual_network = VirtualNetwork::Subnet(format!("{}/subnets/nodes", vnet_id()));
         Ok(PoolSpec { virtual_network, ..self.pool(pool, names)? })
@@ -253,12 +253,12 @@ fn unknown(node: &str) -> String {
     format!("there is no node {node}; `given nodes N` makes node-1 to node-N")
 }
 
-/// The load balancer, where it is named, and the name of a pool: `shop-web`, or `lb-2/shop-web`.
+/// Returns the load balancer, where it is named, and the name of a pool: `shop-web`, or `lb-2/shop-web`.
 pub fn split_pool(text: &str) -> (Option<&str>, &str) {
     text.split_once('/').map_or((None, text), |(load_balancer, pool)| (Some(load_balancer), pool))
 }
 
-/// The addresses of the n-th node, from 1.
+/// Returns the addresses of the n-th node, from 1.
 pub fn node_ips(number: u16, dual: bool) -> Vec<IpAddr> {
     let [high, low] = number.to_be_bytes();
     let v4 = IpAddr::from([10, 0, high, low]);

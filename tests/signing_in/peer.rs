@@ -24,20 +24,20 @@ use crate::support::PATIENCE;
 /// The name of the ARM peer behind a proxy.
 pub const ARM: &str = "arm.azure.test";
 
-/// What is done with a request for a token.
+/// Treatment of a request for a token.
 #[derive(Clone, Copy)]
 pub enum Authority {
     /// A token is given.
     Gives,
     /// One is given that is to be renewed at once.
     GivesForAMinute,
-    /// It is refused, with everything that was sent in the answer.
+    /// The request is refused, with everything that was sent in the answer.
     Repeats,
 }
 
 /// A request.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ReceivedRequest {
     pub line: String,
     pub head: String,
     pub body: String,
@@ -46,9 +46,9 @@ pub struct Seen {
 /// A running server. It ends with this value.
 pub struct Peer {
     pub port: u16,
-    seen: UnboundedReceiver<Seen>,
+    received: UnboundedReceiver<ReceivedRequest>,
     /// Everything that was seen so far.
-    known: Vec<Seen>,
+    known: Vec<ReceivedRequest>,
     listening: AbortHandle,
 }
 
@@ -58,7 +58,7 @@ impl Peer {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has free ports");
         let port = listener.local_addr().expect("a bound listener has an address").port();
         let acceptor = tls.map(|folder| acceptor(folder, &["localhost", ARM]));
-        let (sender, seen) = unbounded_channel();
+        let (sender, received) = unbounded_channel();
         let listening = tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
                 let (acceptor, sender) = (acceptor.clone(), sender.clone());
@@ -73,16 +73,16 @@ impl Peer {
                 }));
             }
         });
-        Self { port, seen, known: Vec::new(), listening: listening.abort_handle() }
+        Self { port, received, known: Vec::new(), listening: listening.abort_handle() }
     }
 
     /// Waits for such a request.
-    pub async fn until(&mut self, what: &str, wanted: impl Fn(&Seen) -> bool) {
+    pub async fn until(&mut self, what: &str, wanted: impl Fn(&ReceivedRequest) -> bool) {
         if self.known.iter().any(&wanted) {
             return;
         }
         loop {
-            let next = tokio::time::timeout(PATIENCE, self.seen.recv()).await;
+            let next = tokio::time::timeout(PATIENCE, self.received.recv()).await;
             let next = next.unwrap_or_else(|_| panic!("{what}: not asked; seen: {:#?}", self.known));
             let next = next.expect("the server runs");
             let found = wanted(&next);
@@ -104,12 +104,12 @@ async fn serve(
     mut socket: impl AsyncRead + AsyncWrite + Unpin,
     port: u16,
     authority: Authority,
-    sender: &UnboundedSender<Seen>,
+    sender: &UnboundedSender<ReceivedRequest>,
 ) {
-    let Some(seen) = receive(&mut socket).await else { return };
-    let (status, body) = answer(&seen, port, authority);
+    let Some(received) = receive(&mut socket).await else { return };
+    let (status, body) = answer(&received, port, authority);
     // The test may have ended.
-    drop(sender.send(seen));
+    drop(sender.send(received));
     let length = body.len();
     let text = format!(
         "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
@@ -118,8 +118,8 @@ async fn serve(
     drop(socket.shutdown().await);
 }
 
-fn answer(seen: &Seen, port: u16, authority: Authority) -> (u16, String) {
-    let Seen { line, head, body } = seen;
+fn answer(received: &ReceivedRequest, port: u16, authority: Authority) -> (u16, String) {
+    let ReceivedRequest { line, head, body } = received;
     // By the requested name.
     let name = if head.contains(ARM) { ARM } else { "localhost" };
     let here = format!("https://{name}:{port}");
@@ -138,18 +138,18 @@ fn answer(seen: &Seen, port: u16, authority: Authority) -> (u16, String) {
             (200, token.to_string())
         }
         Authority::Repeats if asks_for_token => {
-            let said = format!("AADSTS7000215: wrong: {body} {head}");
-            (401, json!({ "error_description": said, "error_codes": [7_000_215] }).to_string())
+            let echo = format!("AADSTS7000215: wrong: {body} {head}");
+            (401, json!({ "error_description": echo, "error_codes": [7_000_215] }).to_string())
         }
         Authority::Gives | Authority::GivesForAMinute | Authority::Repeats => {
-            let said = format!("refused: {head}; see https://localhost/x?sig={SIGNATURE}&sv=1");
-            (403, json!({ "error": { "code": "AuthorizationFailed", "message": said } }).to_string())
+            let echo = format!("refused: {head}; see https://localhost/x?sig={SIGNATURE}&sv=1");
+            (403, json!({ "error": { "code": "AuthorizationFailed", "message": echo } }).to_string())
         }
     }
 }
 
 /// Reads a request.
-pub async fn receive(socket: &mut (impl AsyncRead + Unpin)) -> Option<Seen> {
+pub async fn receive(socket: &mut (impl AsyncRead + Unpin)) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -160,7 +160,11 @@ pub async fn receive(socket: &mut (impl AsyncRead + Unpin)) -> Option<Seen> {
             });
             if body.len() >= length.unwrap_or(0) {
                 let (line, head) = head.split_once("\r\n").unwrap_or((head, ""));
-                return Some(Seen { line: line.to_owned(), head: head.to_owned(), body: body.to_owned() });
+                return Some(ReceivedRequest {
+                    line: line.to_owned(),
+                    head: head.to_owned(),
+                    body: body.to_owned(),
+                });
             }
         }
         if socket.read_buf(&mut bytes).await.ok()? == 0 {
@@ -190,7 +194,7 @@ pub fn acceptor(folder: &Path, names: &[&str]) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// An application's certificate with its key, as PEM.
+/// Returns an application's certificate with its key, as PEM.
 pub fn rsa_certificate() -> String {
     let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).expect("a key");
     let params = CertificateParams::new(vec!["application.test".to_owned()]).expect("a name");

@@ -24,8 +24,8 @@ async fn tokens_and_arm_use_the_proxy_of_the_environment() {
         let child = scene.start(&environment).await;
         scene
             .azure
-            .until(variable, |seen| {
-                seen.line.contains("/loadBalancers/") && seen.head.contains(&format!("Bearer {TOKEN}"))
+            .until(variable, |request| {
+                request.line.contains("/loadBalancers/") && request.head.contains(&format!("Bearer {TOKEN}"))
             })
             .await;
         scene.end(child).await;

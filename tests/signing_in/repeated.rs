@@ -8,19 +8,19 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use simulator::models::kube::build::Endpoint;
 
-use super::peer::Seen;
+use super::peer::ReceivedRequest;
 use super::repeater::{Choice, Repeater, Way};
 use super::{ENDED_WITHIN, FINEST, SIGNATURE, TOKEN};
-use crate::admin::stage::{NAMESPACE, add_service, node_name, place, pool_of};
+use crate::admin::stage::{NAMESPACE, add_service, node_name, pool_of, set_endpoints};
 use crate::commands::bench::{Bench, Ended};
 use crate::support::{PATIENCE, eventually, log_lines};
 
-/// What the controller signs in with at the API server: what service accounts have, and what cannot be recognised by
-/// its look.
+/// Token of the controller at the API server: one like those of service accounts, and one that cannot be recognised by
+/// its form.
 const SIGNED: &str = "eyJhbGciOiJSUzI1NiJ9.eyJwbGFudGVkIjoia3ViZXJuZXRlcyJ9.cGxhbnRlZA-kubernetes";
 const OPAQUE: &str = "planted-kubernetes-token";
 const BOOTSTRAP: &str = "p1ante.d0123456789abcde";
-/// What the operator signs in with.
+/// Token of the operator.
 const PERSON: &str = "planted-person-token";
 const MARKERS: [&str; 6] = [SIGNED, OPAQUE, BOOTSTRAP, PERSON, TOKEN, SIGNATURE];
 
@@ -32,7 +32,7 @@ struct Scene {
     log: PathBuf,
 }
 
-fn never(_: &Seen, _: usize) -> Option<Way> {
+fn never(_: &ReceivedRequest, _: usize) -> Option<Way> {
     None
 }
 
@@ -88,17 +88,17 @@ impl Scene {
             if enough(&log) { Ok(()) } else { Err(lines()) }
         })
         .await;
-        let mut seen = shown(&started).await;
+        let mut shown_text = shown(&started).await;
         if !services.is_empty() {
-            seen.push_str(&details(&started, services).await);
+            shown_text.push_str(&details(&started, services).await);
         }
         let id = i32::try_from(child.id().expect("it runs")).expect("process ids are small");
         kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be told");
         let ended = tokio::time::timeout(ENDED_WITHIN, child.wait()).await.expect("it ends");
         assert_eq!(ended.expect("it is a child").code(), Some(0), "{}", self.logged());
-        seen.push_str(&self.logged());
-        seen.push_str(&self.in_the_cluster().await);
-        seen
+        shown_text.push_str(&self.logged());
+        shown_text.push_str(&self.in_the_cluster().await);
+        shown_text
     }
 
     fn logged(&self) -> String {
@@ -143,7 +143,8 @@ async fn shown(started: &Value) -> String {
     shown
 }
 
-/// What the admin API shows of each of these Services and of its pool, once it shows for each why a write has failed.
+/// Returns the details of each of these Services and of its pool in the admin API, once it shows for each why a write
+/// has failed.
 async fn details(started: &Value, services: &[&str]) -> String {
     let http = reqwest::Client::builder().no_proxy().build().expect("a client");
     let admin = started["admin"].as_str().expect("an address");
@@ -152,7 +153,7 @@ async fn details(started: &Value, services: &[&str]) -> String {
         let queue = format!("queues/{}/{}", simulator::CLUSTER_NAME, pool_of(name));
         for path in [queue, format!("services/{NAMESPACE}/{name}")] {
             let what = format!("{path} says what ARM has said");
-            let told = eventually(&what, PATIENCE, || async {
+            let details_shown = eventually(&what, PATIENCE, || async {
                 let answer = http.get(format!("http://{admin}/api/v1/{path}")).send().await;
                 let answer = answer.map_err(|error| error.to_string())?;
                 let status = answer.status().as_u16();
@@ -163,7 +164,7 @@ async fn details(started: &Value, services: &[&str]) -> String {
                     Err(format!("{status}: {text}"))
                 }
             });
-            details.push_str(&told.await);
+            details.push_str(&details_shown.await);
         }
     }
     details
@@ -180,14 +181,14 @@ fn assert_unseen(what: &str, text: &str) {
 }
 
 /// Repeats everything, in each way in turn.
-fn everything(seen: &Seen, number: usize) -> Option<Way> {
-    if seen.line.contains("watch=true") {
+fn everything(request: &ReceivedRequest, number: usize) -> Option<Way> {
+    if request.line.contains("watch=true") {
         // Lists that stream are asked for once; after a refusal lists are paged.
         return Some(Way::Event(500));
     }
     Some(match number % 4 {
         0 => Way::Text(403),
-        1 if seen.line.contains("tokenreviews") => Way::Reason,
+        1 if request.line.contains("tokenreviews") => Way::Reason,
         1 => Way::Message(500),
         2 => Way::Nonsense,
         _ => Way::Message(403),
@@ -199,49 +200,49 @@ async fn c1_no_secret_is_seen_when_a_proxy_repeats_requests() {
     for token in [OPAQUE, BOOTSTRAP] {
         let scene = Scene::new(token, everything, never).await;
         let kinds = ["\"kind\":\"services\"", "\"kind\":\"nodes\"", "\"kind\":\"endpointslices\""];
-        let is_told = |log: &str| {
+        let is_logged = |log: &str| {
             kinds.iter().all(|kind| log.contains(kind))
                 && ["HTTP 403: I was sent", "HTTP 500: I was sent"].iter().all(|words| log.contains(words))
         };
-        let seen = scene.run("the refusals are logged", &[], is_told).await;
-        assert!(seen.contains("<redacted>"), "there was something to take out");
-        assert!(seen.contains("the API server does not review the request"), "the reason is shown");
-        assert_unseen("run", &seen);
+        let request = scene.run("the refusals are logged", &[], is_logged).await;
+        assert!(request.contains("<redacted>"), "there was something to take out");
+        assert!(request.contains("the API server does not review the request"), "the reason is shown");
+        assert_unseen("run", &request);
     }
 }
 
-/// Lets reads of the cluster pass, and every other event.
-fn some_events(seen: &Seen, number: usize) -> Option<Way> {
-    let is_event = seen.line.contains("/events") && !seen.line.starts_with("GET");
+/// Passes reads of the cluster, and every other event.
+fn some_events(request: &ReceivedRequest, number: usize) -> Option<Way> {
+    let is_event = request.line.contains("/events") && !request.line.starts_with("GET");
     let ways = [Some(Way::Message(403)), None, Some(Way::Text(403)), None];
     ways[number % 4].filter(|_| is_event)
 }
 
-fn writes(seen: &Seen, number: usize) -> Option<Way> {
+fn writes(request: &ReceivedRequest, number: usize) -> Option<Way> {
     let way = if number.is_multiple_of(2) { Way::Message(403) } else { Way::Text(403) };
-    seen.line.starts_with("PUT").then_some(way)
+    request.line.starts_with("PUT").then_some(way)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_no_secret_is_seen_in_events_about_a_write_that_is_repeated() {
+async fn c1_events_about_a_repeated_write_show_no_secret() {
     let scene = Scene::new(OPAQUE, some_events, writes).await;
     let names = ["web", "shop", "blog", "mail"];
     for name in names {
         add_service(&scene.bench.fakes, name, &[0]).await;
-        place(&scene.bench.fakes, name, &[Endpoint::ready(&node_name(1))]).await;
+        set_endpoints(&scene.bench.fakes, name, &[Endpoint::ready(&node_name(1))]).await;
     }
-    let is_told = |log: &str| {
+    let is_logged = |log: &str| {
         log.contains("the API server refuses an event") && log.matches("\"posted\":true").count() >= 2
     };
-    let seen = scene.run("events are posted and refused", &names, is_told).await;
+    let request = scene.run("events are posted and refused", &names, is_logged).await;
     let events = scene.events().await;
     assert!(events.contains("I was sent"), "events tell of the failed write: {events}");
     assert!(scene.logged().contains("HTTP 403: I was sent"));
-    assert_unseen("run", &seen);
+    assert_unseen("run", &request);
 }
 
 /// Repeats the reads of ARM too.
-fn all_of_arm(_: &Seen, number: usize) -> Option<Way> {
+fn all_of_arm(_: &ReceivedRequest, number: usize) -> Option<Way> {
     Some(if number.is_multiple_of(2) { Way::Message(403) } else { Way::Text(403) })
 }
 
@@ -271,9 +272,9 @@ async fn c1_no_secret_is_seen_in_the_output_of_commands() {
             let ended = scene.bench.run(name, arguments).await;
             assert_ne!(ended.code, Some(0), "{name} {arguments:?}: {ended:?}");
             // What cannot be read of a Secret is not repeated at all.
-            let is_told =
+            let is_logged =
                 output(&ended).contains("I was sent") || arguments.contains(&"--cloud-config-secret");
-            assert!(is_told, "{name} {arguments:?} tells why: {ended:?}");
+            assert!(is_logged, "{name} {arguments:?} tells why: {ended:?}");
             assert_unseen(name, &output(&ended));
         }
         let plan = std::fs::read_to_string(&plan).unwrap_or_default();
@@ -313,7 +314,10 @@ async fn c1_no_secret_is_seen_of_a_kubeconfig_that_cannot_be_used() {
             let ended = scene.bench.run(name, &["--dry-run"][..usize::from(name == "run")]).await;
             assert_eq!(ended.code, Some(1), "{user}: {ended:?}");
             let tells = ["kubeconfig", "failed to set up the Kubernetes client"];
-            assert!(tells.iter().any(|why| output(&ended).contains(why)), "{name} tells why: {ended:?}");
+            assert!(
+                tells.iter().any(|reason| output(&ended).contains(reason)),
+                "{name} tells why: {ended:?}"
+            );
             assert_unseen(name, &output(&ended));
         }
     }

@@ -9,9 +9,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-use super::peer::{Seen, receive};
+use super::peer::{ReceivedRequest, receive};
 
-/// How a request is repeated.
+/// Way in which a request is repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// In the message of a Status object, or of an error of ARM.
@@ -28,7 +28,7 @@ pub enum Way {
 
 /// Says which requests are repeated, and how; the number is another one for each request, and in no order: clients ask
 /// in turns.
-pub type Choice = fn(&Seen, usize) -> Option<Way>;
+pub type Choice = fn(&ReceivedRequest, usize) -> Option<Way>;
 
 /// A running proxy. It ends with this value.
 pub struct Repeater {
@@ -62,10 +62,10 @@ impl Drop for Repeater {
 }
 
 async fn serve(mut socket: TcpStream, target: SocketAddr, more: Arc<str>, choice: Choice, number: usize) {
-    let Some(seen) = receive(&mut socket).await else { return };
-    match choice(&seen, number) {
+    let Some(request) = receive(&mut socket).await else { return };
+    match choice(&request, number) {
         Some(way) => {
-            let (status, body) = repeated(&seen, &more, way);
+            let (status, body) = repeated(&request, &more, way);
             let length = body.len();
             let text = format!(
                 "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
@@ -73,36 +73,36 @@ async fn serve(mut socket: TcpStream, target: SocketAddr, more: Arc<str>, choice
             drop(socket.write_all(text.as_bytes()).await);
             drop(socket.shutdown().await);
         }
-        None => pass(socket, target, &seen).await,
+        None => pass(socket, target, &request).await,
     }
 }
 
-fn repeated(seen: &Seen, more: &str, way: Way) -> (u16, String) {
-    let Seen { line, head, body } = seen;
-    let said = format!("I was sent: {line}\r\n{head}\r\n{body}\r\n{more}");
+fn repeated(request: &ReceivedRequest, more: &str, way: Way) -> (u16, String) {
+    let ReceivedRequest { line, head, body } = request;
+    let echo = format!("I was sent: {line}\r\n{head}\r\n{body}\r\n{more}");
     match way {
         Way::Message(status) => {
-            let error = json!({ "code": "AuthorizationFailed", "message": said });
-            (status, json!({ "kind": "Status", "message": said, "error": error }).to_string())
+            let error = json!({ "code": "AuthorizationFailed", "message": echo });
+            (status, json!({ "kind": "Status", "message": echo, "error": error }).to_string())
         }
-        Way::Text(status) => (status, said),
+        Way::Text(status) => (status, echo),
         Way::Event(code) => {
-            let object = json!({ "kind": "Status", "code": code, "message": said });
+            let object = json!({ "kind": "Status", "code": code, "message": echo });
             (200, format!("{}\n", json!({ "type": "ERROR", "object": object })))
         }
-        Way::Nonsense => (200, json!(said).to_string()),
+        Way::Nonsense => (200, json!(echo).to_string()),
         Way::Reason => {
             let user = json!({ "username": "somebody" });
-            let status = json!({ "authenticated": false, "error": said, "user": user });
+            let status = json!({ "authenticated": false, "error": echo, "user": user });
             (201, json!({ "status": status }).to_string())
         }
     }
 }
 
 /// Passes a request on, on a connection of its own, and the answer back until either side has enough.
-async fn pass(mut socket: TcpStream, target: SocketAddr, seen: &Seen) {
+async fn pass(mut socket: TcpStream, target: SocketAddr, request: &ReceivedRequest) {
     let Ok(mut server) = TcpStream::connect(target).await else { return };
-    let Seen { line, head, body } = seen;
+    let ReceivedRequest { line, head, body } = request;
     let text = format!("{line}\r\n{head}\r\nconnection: close\r\n\r\n{body}");
     if server.write_all(text.as_bytes()).await.is_err() {
         return;

@@ -15,38 +15,38 @@ use tokio::sync::oneshot;
 
 /// The virtual network that every pool names.
 const VNET: &str = "vnet";
-/// How long ARM takes to answer a write, in microseconds.
+/// Time for which ARM takes to answer a write, in microseconds.
 const PUT_US: u64 = 50_000;
-/// How long a write's operation runs after its answer, in microseconds.
+/// Time for which a write's operation runs after its answer, in microseconds.
 const OPERATION_US: u64 = 300_000;
 
 /// A written pool.
 #[derive(Clone, Debug)]
 pub struct Put {
-    /// When the request arrived, in microseconds of [`Azure::now_us`].
+    /// Time at which the request arrived, in microseconds of [`Azure::now_us`].
     pub at_us: u64,
-    /// When it was answered.
+    /// Time at which it was answered.
     pub answered_us: u64,
-    /// Who wrote: the request's `User-Agent`.
+    /// The client: the request's `User-Agent`.
     pub who: String,
     /// The pool.
     pub pool: String,
     /// The addresses that were written; `None` when the body had no array of them.
     pub members: Option<BTreeSet<IpAddr>>,
-    /// Whether Azure has refused it: nothing was written.
+    /// True if Azure has refused it: nothing was written.
     pub refused: bool,
 }
 
 /// A write of anything.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// When the request arrived, in microseconds of [`Azure::now_us`].
+    /// Time at which the request arrived, in microseconds of [`Azure::now_us`].
     pub at_us: u64,
-    /// When it was answered.
+    /// Time at which it was answered.
     pub answered_us: u64,
-    /// Who wrote: the request's `User-Agent`.
+    /// The client: the request's `User-Agent`.
     pub who: String,
-    /// What was written.
+    /// The written path.
     pub path: String,
 }
 
@@ -58,8 +58,8 @@ pub struct Azure {
 }
 
 impl Azure {
-    /// A fake with these load balancers and no pools, on the current runtime. Writes run on after their answer, as
-    /// Azure's do.
+    /// Returns a fake with these load balancers and no pools, on the current runtime. Writes run on after their answer,
+    /// as Azure's do.
     pub async fn start(load_balancers: &[&str]) -> Self {
         let settings = Settings {
             get_latency: Latency::Fixed { us: 5_000 },
@@ -79,12 +79,12 @@ impl Azure {
         Self { arm, journal, load_balancers }
     }
 
-    /// Its base URL.
+    /// Returns its base URL.
     pub fn url(&self) -> &str {
         &self.arm.url
     }
 
-    /// How long writes take from now on: to be answered, and then to be carried out.
+    /// Returns the time for which writes take from now on: to be answered, and then to be carried out.
     pub async fn take(&self, put: Duration, operation: Duration) {
         let fixed =
             |span: Duration| Latency::Fixed { us: u64::try_from(span.as_micros()).unwrap_or(u64::MAX) };
@@ -111,18 +111,18 @@ impl Azure {
 
     /// Holds the answer to the first deletion back: says when it has arrived, and waits until it is let go.
     pub async fn hold_first_deletion(&self) -> (oneshot::Receiver<()>, oneshot::Sender<()>) {
-        let (heard, hear) = oneshot::channel();
+        let (arrived, arrival) = oneshot::channel();
         let (release, released) = oneshot::channel();
-        let mut first = Some((heard, released));
+        let mut first = Some((arrived, released));
         let hook = move |_: &mut simulator::Azure, request: &Request, _| {
             let held = if request.method == Method::Delete { first.take() } else { None };
-            let Some((heard, released)) = held else { return Fate::Answered };
+            let Some((arrived, released)) = held else { return Fate::Answered };
             // There is no receiver once the test is over.
-            heard.send(()).unwrap_or_default();
+            arrived.send(()).unwrap_or_default();
             Fate::Held(released)
         };
         self.arm.azure.ask(move |azure, _| azure.wire.intercept(hook)).await;
-        (hear, release)
+        (arrival, release)
     }
 
     /// Asks or changes the model.
@@ -138,7 +138,7 @@ impl Azure {
         self.arm.azure.clock().now_us()
     }
 
-    /// The cloud configuration that leads to this fake, as the cloud-controller-manager has it.
+    /// Returns the cloud configuration that leads to this fake, as the cloud-controller-manager has it.
     pub fn cloud_config(&self) -> Value {
         let defaults = Settings::default();
         let balancers = self.load_balancers.iter().map(|name| json!({ "name": name, "primaryVMSet": name }));
@@ -154,15 +154,15 @@ impl Azure {
     }
 
     /// Does for these Services what the cloud-controller-manager does when it sees them: a pool without members and a
-    /// rule for each port, on the load balancer that `place` names.
-    pub async fn provision(&self, services: &[Value], place: impl Fn(&str) -> String) {
+    /// rule for each port, on the load balancer that `load_balancer_of` names.
+    pub async fn provision(&self, services: &[Value], load_balancer_of: impl Fn(&str) -> String) {
         let subscription = Settings::default().subscription;
         let network = format!(
             "/subscriptions/{subscription}/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/{VNET}"
         );
         for service in services {
             let Belongings { pool, rules } = Belongings::of(service);
-            let balancer = place(text(service, "name"));
+            let balancer = load_balancer_of(text(service, "name"));
             let spec =
                 PoolSpec { virtual_network: VirtualNetwork::Pool(network.clone()), ..PoolSpec::default() };
             let provision = move |azure: &mut simulator::Azure, _: u64| {
@@ -176,10 +176,10 @@ impl Azure {
     }
 
     /// Does for these Services what the cloud-controller-manager does when they are deleted: their rules and pools go.
-    pub async fn withdraw(&self, services: &[Value], place: impl Fn(&str) -> String) {
+    pub async fn withdraw(&self, services: &[Value], load_balancer_of: impl Fn(&str) -> String) {
         for service in services {
             let Belongings { pool, rules } = Belongings::of(service);
-            let balancer = place(text(service, "name"));
+            let balancer = load_balancer_of(text(service, "name"));
             let withdraw = move |azure: &mut simulator::Azure, _: u64| {
                 rules.iter().for_each(|rule| azure.model.remove_rule(&balancer, rule));
                 azure.model.remove_pool(&balancer, &pool);
@@ -188,7 +188,7 @@ impl Azure {
         }
     }
 
-    /// Lets an outbound rule of another client use a pool.
+    /// Adds an outbound rule of another client to a pool.
     pub async fn add_outbound_rule(&self, load_balancer: &str, pool: &str) {
         let (load_balancer, pool) = (load_balancer.to_owned(), pool.to_owned());
         self.arm
@@ -197,7 +197,7 @@ impl Azure {
             .await;
     }
 
-    /// The members of every pool by the pool's name; names are unique in a story.
+    /// Returns the members of every pool by the pool's name; names are unique in a story.
     pub async fn pools(&self) -> BTreeMap<String, BTreeSet<IpAddr>> {
         let pools = |azure: &mut simulator::Azure, _: u64| {
             let model = &azure.model;
@@ -208,13 +208,13 @@ impl Azure {
         self.arm.azure.ask(pools).await
     }
 
-    /// The members of one pool.
+    /// Returns the members of one pool.
     pub async fn members(&self, pool: &str) -> BTreeSet<IpAddr> {
         let mut pools = self.pools().await;
         pools.remove(&pool.to_lowercase()).unwrap_or_else(|| panic!("there is no pool {pool}"))
     }
 
-    /// The writes so far, oldest first.
+    /// Returns the writes so far, oldest first.
     pub async fn puts(&self) -> Vec<Put> {
         let journal = self.journal.clone();
         // Asked of the owner, so that whatever has arrived before is in it.
@@ -223,7 +223,7 @@ impl Azure {
         puts.map(|exchange| put(exchange)).collect()
     }
 
-    /// The writes of anything so far, oldest first.
+    /// Returns the writes of anything so far, oldest first.
     pub async fn writes(&self) -> Vec<Write> {
         let journal = self.journal.clone();
         let exchanges = self.arm.azure.ask(move |_, _| journal.borrow().clone()).await;
@@ -258,7 +258,7 @@ impl Azure {
     }
 }
 
-/// What the cloud-controller-manager makes for a Service.
+/// The objects that the cloud-controller-manager makes for a Service.
 struct Belongings {
     pool: String,
     rules: Vec<String>,
@@ -275,17 +275,17 @@ impl Belongings {
     }
 }
 
-/// A field of an object's metadata.
+/// Returns a field of an object's metadata.
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().expect("the API server names it")
 }
 
-/// The name that the cloud-controller-manager gives to a Service's own IPv4 pool.
+/// Returns the name that the cloud-controller-manager gives to a Service's own IPv4 pool.
 pub fn pool_name(namespace: &str, service: &str) -> String {
     format!("{namespace}-{service}").to_lowercase()
 }
 
-/// How the cloud-controller-manager begins the names of a Service's rules.
+/// Returns the prefix of the names of a Service's rules, as the cloud-controller-manager makes it.
 fn rule_prefix(uid: &str) -> String {
     format!("a{}", uid.replace('-', "")).chars().take(32).collect()
 }
@@ -294,7 +294,7 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap_or_else(|_| panic!("{text:?} is a member's address"))
 }
 
-/// The addresses that a request writes into a pool; `None` when its body has no array of them.
+/// Returns the addresses that a request writes into a pool; `None` when its body has no array of them.
 pub fn members(exchange: &Exchange) -> Option<BTreeSet<IpAddr>> {
     Some(exchange.addresses()?.iter().map(|ip| address(ip)).collect())
 }

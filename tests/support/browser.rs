@@ -22,9 +22,9 @@ pub const PICTURES: &str = "PAGE_PICTURES";
 /// Chromium reads commands from descriptor 3 and writes what happens to descriptor 4.
 const PIPED: &str = "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
 
-/// How long one command may take, on a machine that is busy with other tests.
+/// Maximum time of one command, on a machine that is busy with other tests.
 const ANSWER_WITHIN: Duration = Duration::from_secs(90);
-/// How long the page may take to show something.
+/// Maximum time until the page shows something.
 const WITHIN: Duration = Duration::from_secs(60);
 
 /// The size of the window, in CSS pixels.
@@ -47,7 +47,7 @@ pub struct Browser {
     complaints: Vec<String>,
 }
 
-/// Where Chromium is: `CHROMIUM`, or a program of `PATH`. `None`: the test is skipped, and says so; where
+/// Returns the path of Chromium: `CHROMIUM`, or a program of `PATH`. `None`: the test is skipped, and reports so; where
 /// `BROWSER_TESTS` is `required` it fails instead.
 fn program() -> Option<PathBuf> {
     let named = std::env::var_os("CHROMIUM").filter(|name| !name.is_empty()).map(PathBuf::from);
@@ -62,7 +62,7 @@ fn program() -> Option<PathBuf> {
 }
 
 impl Browser {
-    /// A browser with an empty page; `None` where there is no Chromium.
+    /// Returns a browser with an empty page; `None` where there is no Chromium.
     pub async fn start() -> Option<Browser> {
         let program = program()?;
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -138,7 +138,7 @@ impl Browser {
         self.call("Emulation.setDeviceMetricsOverride", metrics).await;
     }
 
-    /// Has this script run before those of each page that is opened from now on.
+    /// Runs this script before those of each page that is opened from now on.
     pub async fn prepare(&mut self, script: &str) {
         self.call("Page.addScriptToEvaluateOnNewDocument", json!({ "source": script })).await;
     }
@@ -157,7 +157,7 @@ impl Browser {
         self.complaints().await;
     }
 
-    /// The value of an expression on the page.
+    /// Returns the value of an expression on the page.
     ///
     /// # Panics
     /// It throws.
@@ -178,8 +178,8 @@ impl Browser {
              : Date.now() > end ? done(document.body.innerText) : setTimeout(look, 20); look(); }})",
             WITHIN.as_millis()
         );
-        let seen = self.value(&until).await;
-        assert_eq!(seen, true, "{expression}: not within {WITHIN:?}; complaints: {:?}", self.complaints);
+        let value = self.value(&until).await;
+        assert_eq!(value, true, "{expression}: not within {WITHIN:?}; complaints: {:?}", self.complaints);
     }
 
     /// Writes what is seen as a PNG.
@@ -192,7 +192,7 @@ impl Browser {
         std::fs::write(file, bytes).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     }
 
-    /// What the browser has complained of since this was asked last.
+    /// Returns the complaints of the browser since the last call.
     pub async fn complaints(&mut self) -> Vec<String> {
         // Whatever has happened before this is answered has been read by then.
         self.value("1").await;
@@ -200,7 +200,7 @@ impl Browser {
     }
 }
 
-/// What is wrong, where this message of the browser says so.
+/// Returns the complaint in this message of the browser, if there is one.
 fn complaint(message: &Value) -> Option<String> {
     let of = &message["params"];
     let is_wrong = match message["method"].as_str()? {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::azure::Azure;
 use super::kubernetes::Api;
 
-/// How often the cluster's objects are looked at.
+/// Interval between reads of the cluster's objects.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 /// A running cloud-controller-manager. It stops with this value.
@@ -24,15 +24,15 @@ pub struct CloudControllerManager {
 }
 
 impl CloudControllerManager {
-    /// Starts one for a namespace. `place` names each Service's load balancer.
+    /// Starts one for a namespace. `load_balancer_of` names each Service's load balancer.
     pub fn start(
         api: Api,
         azure: &Azure,
         namespace: &str,
         settings: Settings,
-        place: fn(&str) -> &'static str,
+        load_balancer_of: fn(&str) -> &'static str,
     ) -> Self {
-        let (told, sums) = watch::channel(Sums::default());
+        let (published, sums) = watch::channel(Sums::default());
         let driver = Driver {
             ccm: Ccm::new(settings),
             began: Instant::now(),
@@ -40,15 +40,15 @@ impl CloudControllerManager {
             azure: azure.url().to_owned(),
             http: Client::builder().no_proxy().build().expect("a client"),
             namespace: namespace.to_owned(),
-            place,
+            load_balancer_of,
             known: BTreeMap::new(),
-            told,
+            published,
         };
         let running = tokio::spawn(driver.run());
         Self { sums, running: running.abort_handle() }
     }
 
-    /// Its sums so far.
+    /// Returns its sums so far.
     pub fn sums(&self) -> Sums {
         *self.sums.borrow()
     }
@@ -60,14 +60,14 @@ impl Drop for CloudControllerManager {
     }
 }
 
-/// What the model counted, and how long it had to wait for the Lease.
+/// Counts of the model, and its waits for the Lease.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sums {
     /// The model's own.
     pub counters: Counters,
     /// The longest time from the first of several failures to take the Lease until it was got, or until now.
     pub longest_wait: Duration,
-    /// When the first of the failures was that the Lease has not been got after.
+    /// Time of the first failure since which the Lease has not been got.
     waits_since: Option<Instant>,
 }
 
@@ -89,10 +89,10 @@ struct Driver {
     azure: String,
     http: Client,
     namespace: String,
-    place: fn(&str) -> &'static str,
+    load_balancer_of: fn(&str) -> &'static str,
     /// The objects that it was told of, by kind and name.
     known: BTreeMap<(&'static str, String), Value>,
-    told: watch::Sender<Sums>,
+    published: watch::Sender<Sums>,
 }
 
 impl Driver {
@@ -102,7 +102,7 @@ impl Driver {
 
     async fn run(mut self) {
         let (answered, mut answers) = mpsc::unbounded_channel::<In>();
-        let mut look = tokio::time::interval(LOOK_EVERY);
+        let mut interval = tokio::time::interval(LOOK_EVERY);
         loop {
             let mut calls = Vec::new();
             let due = self.ccm.deadline().map(|at| self.began + Duration::from_micros(at));
@@ -116,13 +116,13 @@ impl Driver {
                     let now = self.now_us();
                     self.ccm.tick(now, &mut calls);
                 }
-                _ = look.tick() => self.look(&mut calls).await,
+                _ = interval.tick() => self.observe(&mut calls).await,
             }
             for call in calls {
                 self.make(call, answered.clone());
             }
-            let sums = self.told.borrow().with(self.ccm.counters());
-            self.told.send_replace(sums);
+            let sums = self.published.borrow().with(self.ccm.counters());
+            self.published.send_replace(sums);
         }
     }
 
@@ -147,8 +147,8 @@ impl Driver {
         }));
     }
 
-    /// Tells the model what is new in the cluster.
-    async fn look(&mut self, calls: &mut Vec<Call>) {
+    /// Passes the changes of the cluster to the model.
+    async fn observe(&mut self, calls: &mut Vec<Call>) {
         let namespace = &self.namespace;
         let paths = [
             ("services", format!("/api/v1/namespaces/{namespace}/services")),
@@ -158,12 +158,12 @@ impl Driver {
         for (kind, path) in paths {
             let Ok(items) = self.api.items(&path).await else { return };
             let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let mut seen: BTreeMap<String, Value> =
+            let mut present: BTreeMap<String, Value> =
                 items.into_iter().map(|item| (name(&item), item)).collect();
             let gone: Vec<String> = self
                 .known
                 .keys()
-                .filter(|(known, name)| *known == kind && !seen.contains_key(name))
+                .filter(|(known, name)| *known == kind && !present.contains_key(name))
                 .map(|(_, name)| name.clone())
                 .collect();
             let now = self.now_us();
@@ -177,15 +177,17 @@ impl Driver {
                 };
                 self.ccm.step(now, input, calls);
             }
-            seen.retain(|name, item| {
+            present.retain(|name, item| {
                 let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
                 let before = self.known.get(&(kind, name.clone()));
                 before.is_none_or(|before| version(before) != version(item))
             });
-            for (name, item) in seen {
+            for (name, item) in present {
                 self.known.insert((kind, name.clone()), item.clone());
                 let input = match kind {
-                    "services" => In::Service { object: item, load_balancer: (self.place)(&name).to_owned() },
+                    "services" => {
+                        In::Service { object: item, load_balancer: (self.load_balancer_of)(&name).to_owned() }
+                    }
                     "slices" => In::Slice(item),
                     _ => In::Node(item),
                 };

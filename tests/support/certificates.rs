@@ -19,7 +19,7 @@ pub struct Pair {
 }
 
 impl Authority {
-    /// One of this name.
+    /// Returns one of this name.
     pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -28,12 +28,12 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, key()).expect("the authority signs itself"))
     }
 
-    /// Its own certificate in PEM.
+    /// Returns its own certificate in PEM.
     pub fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// A certificate of a server on this machine.
+    /// Returns a certificate of a server on this machine.
     pub fn server(&self) -> Pair {
         let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
         params.distinguished_name.push(DnType::CommonName, "localhost");
@@ -42,7 +42,7 @@ impl Authority {
         self.sign(&params)
     }
 
-    /// A certificate of a client of this name.
+    /// Returns a certificate of a client of this name.
     pub fn client(&self, name: &str) -> Pair {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);

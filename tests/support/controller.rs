@@ -22,7 +22,7 @@ pub struct Controller {
     at: Listeners,
 }
 
-/// Where a controller listens.
+/// Addresses at which a controller listens.
 struct Listeners {
     health: String,
     admin: String,
@@ -30,7 +30,7 @@ struct Listeners {
     admin_tls: Option<String>,
 }
 
-/// How a controller is started.
+/// Start parameters of a controller.
 #[derive(Clone, Copy, Default)]
 pub struct Flags {
     /// With `--dry-run`.
@@ -51,7 +51,7 @@ pub struct Replica<'a> {
     pub cloud_config: Value,
     /// Settings laid over those of every story.
     pub settings: Value,
-    /// How it is started.
+    /// Its start parameters.
     pub flags: Flags,
 }
 
@@ -128,23 +128,24 @@ impl Controller {
         Ok((status, answer.text().await.map_err(|error| format!("{path}: {error:?}"))?))
     }
 
-    /// The status of an answer. What follows its head may have no end.
+    /// Returns the status of an answer. What follows its head may have no end.
     async fn status(&self, request: RequestBuilder) -> u16 {
         let answer = request.send().await;
         answer.unwrap_or_else(|error| panic!("{error:?}:\n{}", tail(&self.log))).status().as_u16()
     }
 
-    /// The status of a GET of the health listener.
+    /// Returns the status of a GET of the health listener.
     pub async fn health(&self, path: &str) -> u16 {
         self.status(self.http.get(format!("http://{}{path}", self.at.health))).await
     }
 
-    /// The status of a GET of the admin API on loopback.
+    /// Returns the status of a GET of the admin API on loopback.
     pub async fn looks(&self, path: &str) -> u16 {
         self.status(self.http.get(format!("http://{}{path}", self.at.admin))).await
     }
 
-    /// The status of a request of this client to the admin API with TLS, with this bearer token if there is one.
+    /// Returns the status of a request of this client to the admin API with TLS, with this bearer token if there is
+    /// one.
     pub async fn secured(
         &self,
         http: &Client,
@@ -160,7 +161,7 @@ impl Controller {
         .await
     }
 
-    /// An answer of the admin API.
+    /// Returns an answer of the admin API.
     pub async fn get(&self, path: &str) -> Result<Value, String> {
         match self.fetch(&self.at.admin, path).await? {
             (200, text) => serde_json::from_str(&text).map_err(|error| format!("{path}: {error}: {text}")),
@@ -168,7 +169,7 @@ impl Controller {
         }
     }
 
-    /// A POST to the admin API with this bearer token: the status and the text of the answer.
+    /// Returns a POST to the admin API with this bearer token: the status and the text of the answer.
     pub async fn post(&self, path: &str, token: &str, body: &Value) -> (u16, String) {
         let request = self.http.post(format!("http://{}{path}", self.at.admin)).bearer_auth(token);
         let answer = request.body(body.to_string()).send().await;
@@ -176,7 +177,7 @@ impl Controller {
         (answer.status().as_u16(), answer.text().await.expect("a body"))
     }
 
-    /// The sum of the series of a metric whose labels contain this text; 0 when there is none.
+    /// Returns the sum of the series of a metric whose labels contain this text; 0 when there is none.
     pub async fn metric(&self, name: &str, label: &str) -> Result<f64, String> {
         let (_, text) = self.fetch(&self.at.health, "/metrics").await?;
         let series = text.lines().filter(|line| {
@@ -185,7 +186,7 @@ impl Controller {
         Ok(series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
     }
 
-    /// The value of a metric without labels, which is there from the start.
+    /// Returns the value of a metric without labels, which is there from the start.
     pub async fn counter(&self, name: &str) -> Result<f64, String> {
         let (_, text) = self.fetch(&self.at.health, "/metrics").await?;
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
@@ -203,17 +204,17 @@ impl Controller {
         self.child.wait().expect("a killed process ends");
     }
 
-    /// Lets it stand still: SIGSTOP.
-    pub fn stand_still(&self) {
+    /// Suspends the process: SIGSTOP.
+    pub fn suspend(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on: SIGCONT.
+    /// Resumes the process: SIGCONT.
     pub fn go_on(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Its role in the election; an error while it does not answer.
+    /// Returns its role in the election; an error while it does not answer.
     pub async fn role(&self) -> Result<String, String> {
         let status = self.get("/api/v1/status").await?;
         let role = status["leadership"]["role"].as_str();
@@ -243,13 +244,13 @@ impl Drop for Controller {
     }
 }
 
-/// The shared Lease of a story, in kube-system: stories share an API server, and in production all controllers of a
-/// cluster share this Lease.
+/// Returns the shared Lease of a story, in kube-system: stories share an API server, and in production all controllers
+/// of a cluster share this Lease.
 pub fn shared_lease(namespace: &str) -> String {
     format!("locker-{namespace}")
 }
 
-/// The settings of a story: short times, and its own namespace alone.
+/// Returns the settings of a story: short times, and its own namespace alone.
 pub fn settings(namespace: &str) -> Value {
     json!({
         "identity": "anonymous",
@@ -268,14 +269,15 @@ pub fn settings(namespace: &str) -> Value {
 /// `guards.emptyConfirm` of the stories, in seconds.
 pub const EMPTY_CONFIRM_S: u64 = 3;
 
-/// The addresses of the listeners, which the controller logs when it has started, after so many lines of the log.
+/// Returns the addresses of the listeners, which the controller logs when it has started, after so many lines of the
+/// log.
 fn listeners(log: &Path, before: usize) -> Option<Listeners> {
     let started = log_lines(log).into_iter().skip(before).find(|line| line["message"] == "started")?;
     let address = |field: &str| started[field].as_str().map(str::to_owned);
     Some(Listeners { health: address("health")?, admin: address("admin")?, admin_tls: address("admin_tls") })
 }
 
-/// The log's lines of level ERROR, and those that are not log lines: what a panic prints.
+/// Returns the log's lines of level ERROR, and those that are not log lines: what a panic prints.
 fn errors(log: &Path) -> Vec<String> {
     let wrong = |line: &Value| line["level"] == "ERROR" || !line.is_object();
     log_lines(log).iter().filter(|line| wrong(line)).map(ToString::to_string).collect()

@@ -62,7 +62,7 @@ impl Gateway {
         Self { address, targets, listening: listening.abort_handle() }
     }
 
-    /// The targets of its tunnels so far as `host:port`, one per tunnel.
+    /// Returns the targets of its tunnels so far as `host:port`, one per tunnel.
     pub fn targets(&self) -> Vec<String> {
         self.targets.borrow().clone()
     }

@@ -14,11 +14,11 @@ use std::time::Duration;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use super::reaper::Reaper;
-use super::{PATIENCE, certificates, eventually, objects, tell};
+use super::{PATIENCE, certificates, eventually, log_line, objects};
 pub use api::Api;
 pub use audit::{Request, credential_of};
 
-/// What the folder of KUBEBUILDER_ASSETS must hold.
+/// Files that the folder of KUBEBUILDER_ASSETS must hold.
 const ASSETS: [&str; 10] = [
     "crds",
     "etcd",
@@ -34,7 +34,7 @@ const ASSETS: [&str; 10] = [
 /// The controllers that the stories need; the others would only take processor time.
 const CONTROLLERS: &str = "deployment-controller,replicaset-controller,job-controller,\
     endpointslice-controller,serviceaccount-controller,namespace-controller,node-lifecycle-controller";
-/// How long a control plane may take to be ready. It takes 5 s on an idle machine.
+/// Maximum time until a control plane is ready. It takes 5 s on an idle machine.
 const STARTED_WITHIN: Duration = Duration::from_secs(180);
 
 /// A running control plane. It ends with this value, or with this process.
@@ -49,46 +49,46 @@ pub struct Cluster {
     others: Vec<Child>,
     reaper: Reaper,
     /// One of [`PLACES`]; the control plane that stories share has none.
-    place: Option<SemaphorePermit<'static>>,
+    permit: Option<SemaphorePermit<'static>>,
 }
 
-/// How many control planes run in addition to the one that stories share: each of them needs CPU time.
+/// Number of control planes in addition to the one that stories share: each of them needs CPU time.
 static PLACES: Semaphore = Semaphore::const_new(3);
 
-/// The control plane that the stories share which do not disturb each other; `None` when the real components are not
-/// installed on this machine. A story has a namespace and nodes of its own in it.
+/// Returns the control plane that the stories share which do not disturb each other; `None` when the real components
+/// are not installed on this machine. A story has a namespace and nodes of its own in it.
 pub async fn shared() -> Option<&'static Cluster> {
     static SHARED: OnceCell<Cluster> = OnceCell::const_new();
     let assets = assets()?;
     Some(SHARED.get_or_init(|| Cluster::start(assets, None)).await)
 }
 
-/// A control plane of one's own, for a story that others would notice; `None` as with [`shared`].
+/// Returns a control plane of one's own, for a story that others would notice; `None` as with [`shared`].
 pub async fn own() -> Option<Cluster> {
     started(assets()?, None).await
 }
 
-/// A control plane of one's own that keeps an account of every request of one user; `None` as with [`shared`]. It does
-/// not stream lists, as the oldest API servers that we know do not: a client that watches a kind needs the verb `list`
-/// too.
+/// Returns a control plane of one's own that keeps an account of every request of one user; `None` as with [`shared`].
+/// It does not stream lists, as the oldest API servers that we know do not: a client that watches a kind needs the verb
+/// `list` too.
 pub async fn audited(user: &str) -> Option<Cluster> {
     started(assets()?, Some(user)).await
 }
 
 async fn started(assets: PathBuf, audited: Option<&str>) -> Option<Cluster> {
-    let place = PLACES.acquire().await.expect("it is never closed");
+    let permit = PLACES.acquire().await.expect("it is never closed");
     let mut cluster = Cluster::start(assets, audited).await;
-    cluster.place = Some(place);
+    cluster.permit = Some(permit);
     Some(cluster)
 }
 
-/// Where one of the real components is; `None` as with [`shared`].
+/// Returns the path of one of the real components; `None` as with [`shared`].
 pub fn tool(name: &str) -> Option<PathBuf> {
     Some(assets()?.join(name))
 }
 
-/// The folder of the real components: KUBEBUILDER_ASSETS, or `.tools/k8s` of this workspace. Without them a story is
-/// skipped.
+/// Returns the folder of the real components: KUBEBUILDER_ASSETS, or `.tools/k8s` of this workspace. Without them a
+/// story is skipped.
 fn assets() -> Option<PathBuf> {
     let named = std::env::var_os("KUBEBUILDER_ASSETS").filter(|name| !name.is_empty());
     let folder =
@@ -97,20 +97,21 @@ fn assets() -> Option<PathBuf> {
     if missing.is_empty() {
         return Some(folder);
     }
-    let why = format!(
+    let reason = format!(
         "{} has no {}; `.ci/tools` installs them, and KUBEBUILDER_ASSETS names another folder",
         folder.display(),
         missing.join(", ")
     );
-    skip("CLUSTER_TESTS", &why);
+    skip("CLUSTER_TESTS", &reason);
     None
 }
 
-/// Says past the harness that this test cannot run here, and why; where this variable is `required` it fails instead.
-pub fn skip(variable: &str, why: &str) {
+/// Prints, past the harness, that this test cannot run here, and why; where this variable is `required` it fails
+/// instead.
+pub fn skip(variable: &str, reason: &str) {
     let test = std::thread::current().name().unwrap_or("a cluster test").to_owned();
-    assert!(std::env::var_os(variable).is_none_or(|wish| wish != "required"), "{test} cannot run: {why}");
-    tell(&format!("SKIPPED {test}: {why}"));
+    assert!(std::env::var_os(variable).is_none_or(|wish| wish != "required"), "{test} cannot run: {reason}");
+    log_line(&format!("SKIPPED {test}: {reason}"));
 }
 
 impl Cluster {
@@ -132,7 +133,7 @@ impl Cluster {
         let others = vec![reaper.start("etcd", &mut store)];
         let server = format!("https://127.0.0.1:{secure}");
         let apiserver = start_apiserver(&reaper, &assets, &etcd, &server, &flags);
-        let mut cluster = Self { assets, server, etcd, flags, apiserver, others, reaper, place: None };
+        let mut cluster = Self { assets, server, etcd, flags, apiserver, others, reaper, permit: None };
         cluster.ready().await;
         let admin = Credentials::Certificate;
         cluster.write_kubeconfig("admin.kubeconfig", &admin);
@@ -173,11 +174,11 @@ impl Cluster {
     fn write_stages(&self) -> PathBuf {
         let stages = std::fs::read_to_string(self.assets.join("kwok-stages.yaml")).expect("an asset");
         let stages: Vec<&str> = stages.split("---\n").collect();
-        let kept: Vec<&str> =
+        let others: Vec<&str> =
             stages.iter().filter(|stage| !stage.contains("name: pod-complete\n")).copied().collect();
-        assert_eq!(kept.len() + 1, stages.len(), "kwok-stages.yaml has one stage pod-complete");
+        assert_eq!(others.len() + 1, stages.len(), "kwok-stages.yaml has one stage pod-complete");
         let path = self.folder().join("kwok-stages.yaml");
-        std::fs::write(&path, kept.join("---\n")).expect("the folder can be written");
+        std::fs::write(&path, others.join("---\n")).expect("the folder can be written");
         path
     }
 
@@ -212,22 +213,22 @@ impl Cluster {
         .await;
     }
 
-    /// A client of the API server as a member of `system:masters`, for the current runtime.
+    /// Returns a client of the API server as a member of `system:masters`, for the current runtime.
     pub fn api(&self) -> Api {
         Api::new(&self.server, self.reaper.folder())
     }
 
-    /// The folder with certificates and logs.
+    /// Returns the folder with certificates and logs.
     pub fn folder(&self) -> &Path {
         self.reaper.folder()
     }
 
-    /// The reaper of the started processes.
+    /// Returns the reaper of the started processes.
     pub fn reaper(&self) -> &Reaper {
         &self.reaper
     }
 
-    /// Where one of the real components is.
+    /// Returns the path of one of the real components.
     pub fn tool(&self, name: &str) -> PathBuf {
         self.assets.join(name)
     }
@@ -260,23 +261,23 @@ impl Cluster {
     async fn output(&self, name: &str, arguments: &[&str]) -> Output {
         let mut command = tokio::process::Command::new(self.tool(name));
         command.arg("--kubeconfig").arg(self.admin_kubeconfig()).args(arguments).stdin(Stdio::null());
-        for place in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
-            command.env(place, self.folder().join("helm"));
+        for permit in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            command.env(permit, self.folder().join("helm"));
         }
         command.output().await.expect("a tool runs")
     }
 
-    /// The kubeconfig of a member of `system:masters`.
+    /// Returns the kubeconfig of a member of `system:masters`.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.folder().join("admin.kubeconfig")
     }
 
-    /// What the user has asked for so far whom [`audited`] was told; one request that lasts is there twice.
+    /// Returns the requests so far of the user that [`audited`] was given; one request that lasts is there twice.
     pub fn requests(&self) -> Vec<Request> {
         audit::requests(self.folder())
     }
 
-    /// Where the API server listens.
+    /// Returns the address of the API server.
     pub fn address(&self) -> SocketAddr {
         let (_, address) = self.server.split_once("//").expect("a URL has a scheme");
         address.parse().expect("it was made of an address")
@@ -307,7 +308,7 @@ impl Cluster {
         self.write_kubeconfig(&format!("{namespace}.{account}.kubeconfig"), &Credentials::Token(&token))
     }
 
-    /// A token of a service account.
+    /// Returns a token of a service account.
     pub async fn token(&self, namespace: &str, account: &str) -> String {
         let made = ["create", "token", account, "--namespace", namespace, "--duration=2h"];
         self.kubectl(&made).await.trim().to_owned()
@@ -366,7 +367,7 @@ impl Drop for Cluster {
     }
 }
 
-/// How a kubeconfig signs in.
+/// Credentials of a kubeconfig.
 enum Credentials<'a> {
     /// As a member of `system:masters`.
     Certificate,
@@ -402,7 +403,7 @@ fn free_ports<const N: usize>() -> [u16; N] {
     std::array::from_fn(|_| ports.next().expect("ports go round"))
 }
 
-/// The last lines of a log.
+/// Returns the last lines of a log.
 pub fn tail(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();

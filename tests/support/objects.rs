@@ -8,12 +8,12 @@ pub const ACCOUNT: &str = "azure-backend-pool-controller";
 /// The label of a story's nodes.
 pub const STORY: &str = "story";
 
-/// A namespace.
+/// Returns a namespace.
 pub fn namespace(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
 }
 
-/// A node of a story that kwok keeps Ready.
+/// Returns a node of a story that kwok keeps Ready.
 pub fn node(story: &str, name: &str, ip: &str) -> Value {
     let room = json!({ "cpu": "64", "memory": "256Gi", "pods": "110" });
     json!({
@@ -30,7 +30,7 @@ pub fn node(story: &str, name: &str, ip: &str) -> Value {
     })
 }
 
-/// A Service behind a load balancer whose endpoints are those of the Deployment of the same name.
+/// Returns a Service behind a load balancer whose endpoints are those of the Deployment of the same name.
 pub fn service(namespace: &str, name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "namespace": namespace },
@@ -41,14 +41,14 @@ pub fn service(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// A Service of the same kind whose EndpointSlices the story writes by itself.
+/// Returns a Service of the same kind whose EndpointSlices the story writes by itself.
 pub fn service_without_selector(namespace: &str, name: &str) -> Value {
     let mut service = service(namespace, name);
     service["spec"]["selector"] = Value::Null;
     service
 }
 
-/// A Deployment on the story's nodes.
+/// Returns a Deployment on the story's nodes.
 pub fn deployment(story: &str, name: &str, replicas: u32) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "namespace": story },
@@ -67,13 +67,14 @@ pub fn deployment(story: &str, name: &str, replicas: u32) -> Value {
     })
 }
 
-/// The containers of a Deployment's Pods with this image. A namespace that takes restricted Pods alone takes them.
+/// Returns the containers of a Deployment's Pods with this image. A namespace that takes restricted Pods alone takes
+/// them.
 pub fn containers(image: &str) -> Value {
     let security = json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
     json!([{ "name": "web", "image": image, "securityContext": security }])
 }
 
-/// An EndpointSlice by hand: each endpoint is an address and, where it has one, the name of its node.
+/// Returns an EndpointSlice by hand: each endpoint is an address and, where it has one, the name of its node.
 pub fn endpoint_slice(namespace: &str, service: &str, endpoints: &[(&str, Option<&str>)]) -> Value {
     let endpoints: Vec<Value> = endpoints
         .iter()

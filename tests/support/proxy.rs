@@ -16,7 +16,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy in front of this address, open, on the current runtime.
+    /// Returns a proxy in front of this address, open, on the current runtime.
     pub async fn start(target: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has free ports");
         let address = listener.local_addr().expect("a bound listener has an address");
@@ -29,17 +29,17 @@ impl Proxy {
         Self { address, open, listening: listening.abort_handle() }
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Lets nothing pass from now on.
+    /// Blocks all traffic from now on.
     pub fn cut(&self) {
         self.open.send_replace(false);
     }
 
-    /// Lets pass again what waits, and what comes.
+    /// Passes waiting and new traffic again.
     pub fn mend(&self) {
         self.open.send_replace(true);
     }

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use super::tell;
+use super::log_line;
 
 /// Reads words from the pipe; at its end kills the process group and removes the folder.
 const SCRIPT: &str = r#"
@@ -33,7 +33,7 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// A new folder that ends with this value, or with this process.
+    /// Returns a new folder that ends with this value, or with this process.
     pub fn new() -> Self {
         let folder =
             tempfile::Builder::new().prefix("pool-controller-").tempdir().expect("a temporary folder");
@@ -49,11 +49,11 @@ impl Reaper {
         leader.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let leader = leader.spawn().expect("the command sleep");
         let reaper = Self { folder, shell, pipe, leader };
-        reaper.say(&format!("group {}", reaper.leader.id()));
+        reaper.send(&format!("group {}", reaper.leader.id()));
         reaper
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -71,11 +71,11 @@ impl Reaper {
 
     /// Keeps the folder, so that the logs in it can be read.
     pub fn keep(&self) {
-        tell(&format!("the logs are kept in {}", self.folder.display()));
-        self.say("keep");
+        log_line(&format!("the logs are kept in {}", self.folder.display()));
+        self.send("keep");
     }
 
-    fn say(&self, line: &str) {
+    fn send(&self, line: &str) {
         let mut pipe = self.pipe.as_ref().expect("the pipe is open until the reaper is dropped");
         pipe.write_all(format!("{line}\n").as_bytes()).expect("the shell reads until the pipe closes");
     }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::{PATIENCE, eventually};
 
-/// What ends the input where nothing stands before it on the line: Ctrl-D.
+/// Ends the input at the beginning of a line: Ctrl-D.
 pub const END_OF_INPUT: &str = "\u{4}";
 
 /// The person's side of a terminal: keyboard and screen.
@@ -23,13 +23,13 @@ impl Terminal {
     /// Starts a program whose standard input, output and error are a new terminal.
     pub fn start(mut command: Command) -> (Self, Child) {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let person = openpt(flags).expect("a terminal");
-        grantpt(&person).expect("it is ours");
-        unlockpt(&person).expect("it is ours");
-        let side = || Stdio::from(ioctl_tiocgptpeer(&person, flags).expect("its other side"));
+        let controller = openpt(flags).expect("a terminal");
+        grantpt(&controller).expect("it is ours");
+        unlockpt(&controller).expect("it is ours");
+        let side = || Stdio::from(ioctl_tiocgptpeer(&controller, flags).expect("its other side"));
         command.stdin(side()).stdout(side()).stderr(side());
         let child = command.spawn().expect("the binary under test");
-        let keyboard = File::from(person);
+        let keyboard = File::from(controller);
         let mut shown = keyboard.try_clone().expect("a second handle");
         let (screen, reading) = watch::channel(String::new());
         // It ends with an error when the last program has closed its side, of which `command` has the ones of this process.
@@ -43,7 +43,7 @@ impl Terminal {
         (Self { keyboard, screen: reading }, child)
     }
 
-    /// What stands on the screen.
+    /// Returns the text on the screen.
     fn shown(&self) -> String {
         self.screen.borrow().clone()
     }

@@ -1,5 +1,5 @@
-//! What the pools must hold, computed from the API server's own objects in the simplest way, so that it can judge the
-//! controller.
+//! The required and allowed members of pools, computed from the API server's own objects in the simplest way, so that
+//! it can judge the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,8 +12,8 @@ use super::kubernetes::Api;
 /// A node with this label is no member (D5).
 pub const LEFT_OUT: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// The members of every pool of a namespace's Services, by pool name: the InternalIPs of the nodes that host an endpoint
-/// which is not terminating, over all slices, without nodes that are left out.
+/// Returns the members of every pool of a namespace's Services, by pool name: the InternalIPs of the nodes that host an
+/// endpoint which is not terminating, over all slices, without nodes that are left out.
 pub async fn wanted(api: &Api, namespace: &str) -> Result<BTreeMap<String, BTreeSet<IpAddr>>, String> {
     let nodes = nodes(api).await?;
     let services = api.items(&format!("/api/v1/namespaces/{namespace}/services")).await?;
@@ -31,14 +31,14 @@ pub async fn wanted(api: &Api, namespace: &str) -> Result<BTreeMap<String, BTree
     Ok(pools.collect())
 }
 
-/// The EndpointSlices of a namespace, or of one Service in it.
+/// Returns the EndpointSlices of a namespace, or of one Service in it.
 pub async fn slices(api: &Api, namespace: &str, service: Option<&str>) -> Result<Vec<Value>, String> {
     let selector = service.map_or_else(String::new, |name| format!("kubernetes.io/service-name={name}"));
     let path = "/apis/discovery.k8s.io/v1/namespaces";
     api.items(&format!("{path}/{namespace}/endpointslices?labelSelector={selector}")).await
 }
 
-/// The InternalIP of every node that may be a member, by the node's name.
+/// Returns the InternalIP of every node that may be a member, by the node's name.
 async fn nodes(api: &Api) -> Result<BTreeMap<String, IpAddr>, String> {
     let nodes = api.items("/api/v1/nodes").await?;
     let taken = nodes.iter().filter(|node| node["metadata"]["labels"][LEFT_OUT].is_null());

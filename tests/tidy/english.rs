@@ -3,7 +3,7 @@
 
 use super::{fail_if_any, files};
 
-/// What is not written, in small letters, and what to write instead.
+/// Banned words, in small letters, and their replacements.
 const BANNED: [(&str, &str); 27] = [
     ("is had", "is found, is obtained, is available"),
     ("are had", "are found, are obtained, are available"),
@@ -58,12 +58,12 @@ impl Mask {
     }
 
     fn hide(&mut self, from: usize, to: usize) {
-        for place in &mut self.prose[from..to] {
-            *place = if place.is_whitespace() { *place } else { CODE };
+        for character in &mut self.prose[from..to] {
+            *character = if character.is_whitespace() { *character } else { CODE };
         }
     }
 
-    /// Where this text is next, or the end.
+    /// Returns the next position of this text, or the end.
     fn find(&self, wanted: &str, from: usize) -> usize {
         let wanted: Vec<char> = wanted.chars().collect();
         let rest = self.text.get(from..).unwrap_or_default();
@@ -83,7 +83,7 @@ impl Mask {
         }
     }
 
-    /// The comments and literals of Rust.
+    /// Returns the comments and literals of Rust.
     fn rust(mut self) -> Self {
         let mut at = 0;
         while at < self.text.len() {
@@ -116,7 +116,7 @@ impl Mask {
         self
     }
 
-    /// How many `#` the raw literal has that begins here.
+    /// Returns the number of `#` of the raw literal that begins here.
     fn raw(&self, at: usize) -> Option<usize> {
         let begin = if self.is_at("br", at) { at + 2 } else { at + 1 };
         let begins = self.text[at] == 'r' || begin == at + 2;
@@ -124,14 +124,14 @@ impl Mask {
         (begins && self.text.get(begin + hashes) == Some(&'"')).then_some(hashes)
     }
 
-    /// The length of the character or of the mark of a lifetime that begins here.
+    /// Returns the length of the character or of the mark of a lifetime that begins here.
     fn character(&self, at: usize) -> usize {
         let escaped = self.text.get(at + 1) == Some(&'\\');
         let close = if escaped { self.find("'", at + 3) } else { at + 2 };
         if self.text.get(close) == Some(&'\'') { close + 1 - at } else { 1 }
     }
 
-    /// All of another file, without the steps of a story, and without what is quoted and one word.
+    /// Returns all of another file, without the steps of a story, and without what is quoted and one word.
     fn other(mut self, is_story: bool) -> Self {
         self.keep(0, self.text.len());
         self = self.without('`', '`');
@@ -171,7 +171,7 @@ impl Mask {
         self
     }
 
-    /// The words with their lines; an empty one where a phrase cannot go on.
+    /// Returns the words with their lines; an empty one where a phrase cannot go on.
     fn words(&self) -> Vec<(usize, String)> {
         let (mut words, mut line) = (vec![(1, String::new())], 1);
         let mut is_open = false;
@@ -194,7 +194,7 @@ impl Mask {
     }
 }
 
-/// What a text says in words that are not used: the line, the words, and what to write.
+/// Returns the banned words in a text: the line, the words, and their replacement.
 fn found(path: &str, text: &str) -> Vec<String> {
     // Most texts have no such word at all, and taking a text apart takes time.
     let small = text.to_lowercase();
@@ -209,9 +209,9 @@ fn found(path: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (banned, instead) in possible {
         let phrase: Vec<&str> = banned.split(' ').collect();
-        for place in words.windows(phrase.len()) {
-            if place.iter().map(|(_, word)| word.as_str()).eq(phrase.iter().copied()) {
-                found.push(format!("{path}:{}: \"{banned}\"; write: {instead}", place[0].0));
+        for character in words.windows(phrase.len()) {
+            if character.iter().map(|(_, word)| word.as_str()).eq(phrase.iter().copied()) {
+                found.push(format!("{path}:{}: \"{banned}\"; write: {instead}", character[0].0));
             }
         }
     }

@@ -15,14 +15,14 @@ const OF_EACH_MACHINE: [&str; 3] = ["In", "Out", "Params"];
 const SHARED: &[(&str, usize)] =
     &[("AdminState", 2), ("Done", 2), ("Due", 2), ("Effect", 2), ("Failure", 2), ("Standing", 2)];
 
-/// The names that follow this keyword in a line of code.
+/// Returns the names that follow this keyword in a line of code.
 fn declared<'a>(line: &'a str, keyword: &str) -> Option<&'a str> {
     let rest = line.strip_prefix(keyword)?;
     let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
     Some(&rest[..end]).filter(|name| !name.is_empty())
 }
 
-/// The name of the type that a line makes visible outside of its module.
+/// Returns the name of the type that a line makes visible outside of its module.
 fn public_type(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix("pub")?;
     let rest = match rest.strip_prefix('(') {
@@ -78,7 +78,7 @@ fn types_of_the_core_have_names_of_their_own() {
 }
 
 #[test]
-fn types_are_told_from_other_lines() {
+fn types_are_recognised_in_lines() {
     assert_eq!(public_type("pub(super) enum Phase {"), Some("Phase"));
     assert_eq!(public_type("    pub struct Pool<T>(T);"), Some("Pool"));
     assert_eq!(public_type("pub(in crate::writer) type Heard = u8;"), Some("Heard"));

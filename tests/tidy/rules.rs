@@ -21,19 +21,19 @@ fn sources() -> Files {
     found
 }
 
-/// Whether this is the id of a rule, and nothing more.
+/// Returns whether this is the id of a rule, and nothing more.
 fn is_id(text: &str) -> bool {
     let mut bytes = text.bytes();
     let has_letter = bytes.next().is_some_and(|letter| LETTERS.contains(&letter));
     has_letter && (1..=2).contains(&bytes.len()) && bytes.all(|byte| byte.is_ascii_digit())
 }
 
-/// The ids in a text. What is part of a longer name, of a number, of a path or of an encoded URL is no id. An id may
-/// end a range, such as that of the rules of the queue.
+/// Returns the ids in a text. What is part of a longer name, of a number, of a path or of an encoded URL is no id. An
+/// id may end a range, such as that of the rules of the queue.
 fn cited(text: &str) -> BTreeSet<String> {
     let bytes = text.as_bytes();
-    let at = |place: usize| bytes.get(place).copied().unwrap_or(b' ');
-    let before = |place: usize, back: usize| place.checked_sub(back).map_or(b' ', at);
+    let at = |position: usize| bytes.get(position).copied().unwrap_or(b' ');
+    let before = |position: usize, back: usize| position.checked_sub(back).map_or(b' ', at);
     let begins = |start: usize| match before(start, 1) {
         b'-' => before(start, 2).is_ascii_digit(),
         b'_' | b'%' | b'/' | b'\\' | b'.' | b'#' => false,
@@ -57,21 +57,21 @@ fn cited(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// The id with which a name begins: that of a test, or of a scenario's file.
+/// Returns the id with which a name begins: that of a test, or of a scenario's file.
 fn id_of_name(name: &str) -> Option<String> {
     let (id, _) = name.split_once('_')?;
     let is_lower = !id.bytes().any(|byte| byte.is_ascii_uppercase());
     Some(id.to_ascii_uppercase()).filter(|id| is_lower && is_id(id))
 }
 
-/// The ids in the names of tests, and in the name of the file.
+/// Returns the ids in the names of tests, and in the name of the file.
 fn named(path: &str, text: &str) -> BTreeSet<String> {
     let file = path.rsplit('/').next().into_iter();
     let functions = text.split("fn ").skip(1);
     file.chain(functions).filter_map(id_of_name).collect()
 }
 
-/// The pages on which each rule is defined, with one entry for each anchor.
+/// Returns the pages on which each rule is defined, with one entry for each anchor.
 fn anchors(sources: &Files) -> BTreeMap<String, Vec<&str>> {
     let mut found: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (path, text) in sources.iter().filter(|(path, _)| path.starts_with(PAGES)) {
@@ -85,13 +85,13 @@ fn anchors(sources: &Files) -> BTreeMap<String, Vec<&str>> {
     found
 }
 
-/// A text without the marks of its comments and without line breaks.
+/// Returns a text without the marks of its comments and without line breaks.
 fn joined(text: &str) -> String {
     let content = |line: &str| line.trim_start().trim_start_matches(['/', '!']).trim().to_owned();
     text.lines().map(content).collect::<Vec<_>>().join(" ")
 }
 
-/// What follows each mention of a page of the contract: the page, and the rest of the text.
+/// Returns the pages of the contract that a text mentions, each with the rest of the text.
 fn pages_in(text: &str) -> impl Iterator<Item = (String, &str)> {
     text.split(PAGES).skip(1).filter_map(|rest| {
         let name = rest.split(".md").next().filter(|name| name.len() < rest.len())?;
@@ -100,8 +100,8 @@ fn pages_in(text: &str) -> impl Iterator<Item = (String, &str)> {
     })
 }
 
-/// What is wrong with the pages that one file mentions: they do not exist, or do not have the rules that are cited with
-/// them.
+/// Returns the wrong mentions of pages in one file: the pages do not exist, or do not have the rules that are cited
+/// with them.
 fn wrong_pages(
     path: &str,
     text: &str,
@@ -133,10 +133,10 @@ fn wrong_pages(
 fn mentions_former_name(text: &str) -> bool {
     let name = ["design", ".md"].concat();
     let is_longer = |before: Option<char>| before.is_some_and(|c| c.is_alphanumeric() || "-_/".contains(c));
-    text.match_indices(&name).any(|(place, _)| !is_longer(text[..place].chars().next_back()))
+    text.match_indices(&name).any(|(position, _)| !is_longer(text[..position].chars().next_back()))
 }
 
-/// What is wrong with the citations of rules.
+/// Returns the wrong citations of rules.
 fn offences(sources: &Files) -> Vec<String> {
     let anchors = anchors(sources);
     let twice = anchors.iter().filter(|(_, pages)| pages.len() > 1);
@@ -201,7 +201,7 @@ fn a_removed_rule_is_missed() {
 }
 
 #[test]
-fn ids_are_told_from_names_and_numbers() {
+fn ids_differ_from_names_and_numbers() {
     let ids = |text: &str| cited(text).into_iter().collect::<Vec<_>>().join(" ");
     assert_eq!(ids("(W2, W4; Q1-Q8) as S0 says: A88's cache"), "A88 Q1 Q8 S0 W2 W4");
     assert_eq!(ids("[A-Z0-9] %A9 W123 xW1 W1x Standard_D4s_v3 E2E M86.0 a/D1 #D1 \u{e9}"), "");

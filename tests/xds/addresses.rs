@@ -1,5 +1,4 @@
-//! What becomes of the addresses of an assignment: health, priorities, families, and the endpoints that a cluster names
-//! (X2).
+//! The addresses of an assignment: health, priorities, families, and the endpoints that a cluster names (X2).
 
 use std::time::Duration;
 
@@ -106,7 +105,7 @@ async fn x2_the_next_priority_is_used_and_later_the_better_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a_better_priority_is_waited_for_as_long_as_it_is_configured() {
+async fn x2_a_better_priority_is_awaited_as_configured() {
     use HealthStatus::{Healthy, Unhealthy};
     let plane = control_plane().await;
     let assign = async |first: HealthStatus| {
@@ -130,7 +129,7 @@ async fn x2_a_better_priority_is_waited_for_as_long_as_it_is_configured() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_two_pools_of_one_source_get_the_addresses_of_their_own_families() {
+async fn x2_two_pools_of_one_source_have_their_own_families() {
     let plane = control_plane().await;
     let both = |v4: &str, v6: &str| {
         let endpoint = Endpoint { additional: vec![(v6.to_owned(), 8080)], ..Endpoint::at(v4, 8080) };
@@ -145,8 +144,11 @@ async fn x2_two_pools_of_one_source_get_the_addresses_of_their_own_families() {
     assert_eq!(scene.pool("web-ipv6", |_| true).await["family"], "IPv6");
     let journal = plane.journal().await;
     let mut subscribed =
-        journal.iter().filter(|asked| asked.type_url == Kind::Endpoints.type_url()).peekable();
-    assert!(subscribed.peek().is_some() && subscribed.all(|asked| asked.names == ["web"]), "one name, once");
+        journal.iter().filter(|request| request.type_url == Kind::Endpoints.type_url()).peekable();
+    assert!(
+        subscribed.peek().is_some() && subscribed.all(|request| request.names == ["web"]),
+        "one name, once"
+    );
     // One family changes, and the pool of the other is not written.
     plane.set(Kind::Endpoints, "web", both("10.1.0.1", "fd00::2")).await;
     scene.holds("web-ipv6", &["fd00::2"]).await;

@@ -18,7 +18,7 @@ fn many(count: u32) -> Locality {
     Locality { endpoints, ..Locality::of([]) }
 }
 
-/// An endpoint with this weight.
+/// Returns an endpoint with this weight.
 fn weighted(address: &str, weight: u32) -> Endpoint {
     Endpoint { weight: Some(weight), ..Endpoint::at(address, 8080) }
 }
@@ -64,8 +64,8 @@ async fn x2_x3_an_invalid_assignment_is_explained_and_costs_no_write() {
             assert!(details.contains(words), "{name}: {details}");
         }
         scene.notes(name, words).await;
-        let nack = |asked: &simulator::control_plane::Asked| {
-            asked.error.as_ref().is_some_and(|error| error.message.contains(words))
+        let nack = |request: &simulator::control_plane::RecordedRequest| {
+            request.error.as_ref().is_some_and(|error| error.message.contains(words))
         };
         plane.wait_until(|journal| journal.iter().any(nack)).await.expect("the control plane is told, too");
     }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use simulator::control_plane::{Asked, ControlPlane, Ending, Identity, Kind};
+use simulator::control_plane::{ControlPlane, Ending, Identity, Kind, RecordedRequest};
 use tempfile::TempDir;
 
 use super::stage::{BALANCER, FREE, Plan, TOKEN, at};
@@ -14,7 +14,7 @@ use crate::support::certificates::Authority;
 const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
 
-/// The keys of a configuration with one listed pool and this bootstrap.
+/// Returns the keys of a configuration with one listed pool and this bootstrap.
 fn keys(bootstrap: Option<&Path>) -> Value {
     let bootstrap = bootstrap.map_or(json!(""), |path| json!(path));
     json!({
@@ -36,14 +36,14 @@ async fn both_refuse(file: Option<&Path>, words: &[&str]) {
     let checked = prepared.check_config(&keys).await;
     let counters = prepared.fakes.counters().await;
     assert_eq!(counters.pool_puts + counters.load_balancer_gets, 0, "check-config opens nothing");
-    let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&checked.stderr).into_owned();
     assert!(checked.stdout.is_empty(), "{checked:?}");
-    let (status, told) = prepared.ends(&keys).await;
-    for (code, told) in [(checked.status.code(), said), (status.code(), told)] {
-        assert_eq!(code, Some(1), "{told}");
-        assert!(!told.contains("panicked") && told.lines().count() < 25, "{told}");
+    let (status, output) = prepared.ends(&keys).await;
+    for (code, output) in [(checked.status.code(), stderr), (status.code(), output)] {
+        assert_eq!(code, Some(1), "{output}");
+        assert!(!output.contains("panicked") && output.lines().count() < 25, "{output}");
         for word in words {
-            assert!(told.contains(word), "nothing is said of {word:?}: {told}");
+            assert!(output.contains(word), "nothing is said of {word:?}: {output}");
         }
     }
 }
@@ -63,7 +63,7 @@ async fn x2_without_a_bootstrap_nothing_starts_and_the_key_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a_malformed_bootstrap_is_refused_with_the_field_and_the_remedy() {
+async fn x2_a_malformed_bootstrap_is_refused_with_its_field() {
     is_refused(Some("{\"xds_servers\": ["), &["bootstrap.json", "is not JSON", "line 1"]).await;
     is_refused(Some("{}"), &["xds_servers", "list at least one server"]).await;
     let without = r#"{"xds_servers": [{"channel_creds": [{"type": "insecure"}]}], "node": {"id": "a"}}"#;
@@ -71,7 +71,7 @@ async fn x2_a_malformed_bootstrap_is_refused_with_the_field_and_the_remedy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a_bootstrap_without_credentials_that_are_supported_is_refused() {
+async fn x2_a_bootstrap_without_usable_credentials_is_refused() {
     let of = |creds: Value| json!({ "xds_servers": [{ "server_uri": "localhost:1", "channel_creds": creds }], "node": { "id": "a" } });
     let words = ["xds_servers[0].channel_creds", "list one of insecure or tls"];
     is_refused(Some(&of(json!([{ "type": "google_default" }])).to_string()), &words).await;
@@ -93,10 +93,10 @@ async fn x2_a_bootstrap_is_read_only_for_listed_pools() {
     let file = written(&folder, "bootstrap.json", &bootstrap.to_string());
     let prepared = Prepared::new(1).await;
     let checked = prepared.check_config(&keys(Some(&file))).await;
-    let told = String::from_utf8_lossy(&checked.stderr);
-    assert!(checked.status.success(), "{told}");
+    let output = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success(), "{output}");
     for words in ["ignore_resource_deletion is deprecated", "node.id is missing"] {
-        assert!(told.contains(words), "{told}");
+        assert!(output.contains(words), "{output}");
     }
     let mut none = keys(Some(&folder.path().join("nowhere.json")));
     none["pools"] = json!([]);
@@ -123,14 +123,17 @@ async fn x2_a27_without_a_configured_bootstrap_grpc_variables_count() {
         [(vec![in_file], true), (vec![in_text], false), (vec![in_text, in_file], true)]
     {
         let checked = prepared.check_config_in(&keys(None), &variables).await;
-        let told = String::from_utf8_lossy(&checked.stderr);
-        assert!(checked.status.success() && told.contains("node.id is missing"), "{variables:?}: {told}");
-        assert_eq!(told.contains("ignore_resource_deletion"), is_of_file, "{variables:?}: {told}");
+        let output = String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.success() && output.contains("node.id is missing"), "{variables:?}: {output}");
+        assert_eq!(output.contains("ignore_resource_deletion"), is_of_file, "{variables:?}: {output}");
     }
     let named = written(&folder, "named.json", &text);
     let checked = prepared.check_config_in(&keys(Some(&named)), &[in_file]).await;
-    let told = String::from_utf8_lossy(&checked.stderr);
-    assert!(checked.status.success() && !told.contains("ignore_resource_deletion"), "xds.bootstrap: {told}");
+    let output = String::from_utf8_lossy(&checked.stderr);
+    assert!(
+        checked.status.success() && !output.contains("ignore_resource_deletion"),
+        "xds.bootstrap: {output}"
+    );
 }
 
 /// The files of a control plane with TLS that takes clients with certificates of `ours` alone.
@@ -152,7 +155,8 @@ impl Secured {
         Self { folder, ours, plane }
     }
 
-    /// The server with these files, which are written: the authority that is trusted, our own certificate, the token.
+    /// Returns the server with these files, which are written: the authority that is trusted, our own certificate, the
+    /// token.
     fn server(&self, trusted: &Authority, token: &str) -> Value {
         let own = self.ours.client("pools");
         let ca = written(&self.folder, "ca.pem", &trusted.pem());
@@ -177,7 +181,7 @@ async fn x2_tls_and_tokens_are_read_for_each_stream_and_never_shown() {
     let scene = plan.start(&[secured.server(&secured.ours, "first-secret-token\n")]).await;
     scene.stage.post("/api/v1/log-level", TOKEN, &json!({ "level": "trace" })).await;
     scene.holds("web", &[GOOD]).await;
-    let sent = |journal: &[Asked]| journal.last().and_then(|asked| asked.authorization.clone());
+    let sent = |journal: &[RecordedRequest]| journal.last().and_then(|request| request.authorization.clone());
     assert_eq!(sent(&plane.journal().await).as_deref(), Some("Bearer first-secret-token"));
 
     // Rotation of the files needs no notice to us.

@@ -12,12 +12,12 @@ use simulator::control_plane::{
     Bad, Code, ControlPlane, Ending, HealthStatus, Kind, Status, cluster, endpoints,
 };
 
-use super::seen::Dump;
+use super::dump::Dump;
 use super::stage::{FAILS, Plan, Scene, at, control_plane, locality, server};
 use crate::support::{PATIENCE, eventually};
 
 const STEPS: usize = 60;
-/// How many steps lie between two quiet moments.
+/// Number of steps between two quiet moments.
 const QUIET_EVERY: usize = 6;
 
 /// Pools, their sources, and the endpoints that these mean.
@@ -35,7 +35,7 @@ const CLUSTERS: [&str; 2] = ["four", "five"];
 /// Endpoints of a pool of its own, which only say that everything before them was heard.
 const TICK: &str = "tick";
 
-/// One to four of twelve addresses.
+/// Returns one to four of twelve addresses.
 fn addresses(random: &mut Random) -> Vec<String> {
     let count = 1 + random.below(4);
     let some: BTreeSet<usize> = (0..count).map(|_| random.below(12)).collect();
@@ -60,7 +60,7 @@ fn in_second(name: &str, addresses: &[String]) -> Any {
     endpoints(name, [locality(0, &[("10.1.0.50", HealthStatus::Timeout)]), locality(1, &second)])
 }
 
-/// One step; gives what it was, to find out why the test failed.
+/// Returns one step; gives what it was, to find out why the test failed.
 async fn step(plane: &ControlPlane, random: &mut Random) -> String {
     let endpoints = ENDPOINTS[random.below(ENDPOINTS.len())];
     let named = CLUSTERS[random.below(CLUSTERS.len())];
@@ -128,7 +128,7 @@ async fn step(plane: &ControlPlane, random: &mut Random) -> String {
     }
 }
 
-/// The addresses of an assignment that a pool is to have: those in service of the first priority that has any.
+/// Returns the addresses of an assignment that a pool is to have: those in service of the first priority that has any.
 fn of(assignment: &ClusterLoadAssignment) -> BTreeSet<String> {
     let in_service = |health: i32| {
         [HealthStatus::Unknown, HealthStatus::Healthy].iter().any(|good| health == i32::from(*good))
@@ -147,7 +147,8 @@ fn of(assignment: &ClusterLoadAssignment) -> BTreeSet<String> {
     used.into_values().next().unwrap_or_default()
 }
 
-/// What each pool is to have by what CSDS shows as accepted. What was known once and is not any more is dropped.
+/// Returns the members that each pool must have by the resources that CSDS shows as accepted. A resource that was known
+/// once and is not any more is dropped.
 fn wanted(dump: &Dump) -> BTreeMap<&'static str, BTreeSet<String>> {
     let of_pool = |(pool, _, endpoints): &(&'static str, &str, &str)| {
         (*pool, dump.endpoints(endpoints).as_ref().map(of).unwrap_or_default())
@@ -168,7 +169,7 @@ async fn agree(scene: &Scene, plane: &ControlPlane, tick: usize, done: &[String]
     }
 }
 
-/// Where the pools are not what CSDS shows. In one that is held there is more: what is said to be held, because nothing is
+/// Returns the pools that differ from CSDS. A held pool has more: members that are shown as held, because nothing is
 /// assigned, or too little of it on a new stream.
 async fn differences(scene: &Scene) -> Result<(), String> {
     let mut different = Vec::new();
@@ -228,7 +229,7 @@ async fn churned(seed: u64, features: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h5_at_each_quiet_moment_the_pools_have_what_csds_shows_as_accepted() {
+async fn h5_quiet_pools_match_the_accepted_resources_of_csds() {
     churned(88, &[]).await;
 }
 

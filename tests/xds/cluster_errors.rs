@@ -11,50 +11,50 @@ use envoy_types::pb::envoy::service::status::v3::client_config::GenericXdsConfig
 use serde_json::json;
 use simulator::control_plane::{Bad, Code, ControlPlane, Kind, cluster};
 
-use super::seen::Shown;
+use super::dump::Shown;
 use super::stage::{FAILS, Plan, Scene, at, control_plane, server};
 
 /// The feature of A53 that A88 has made one without effect.
 const IGNORES: &str = "ignore_resource_deletion";
 
-/// What was in the pools before.
+/// Member of the pools before.
 const BEFORE: &str = "10.9.0.1";
-/// What all clusters assign, and what one of them does later.
+/// Address that all clusters assign at first, and one of them later.
 const GOOD: &str = "10.1.0.1";
 const BETTER: &str = "10.1.0.2";
 
-/// What goes wrong with a cluster that is known. Pools are called like their clusters.
+/// An error of a cluster that is known. Pools are named like their clusters.
 struct Row {
     pool: &'static str,
     state: ClientResourceStatus,
-    /// What CSDS shows of it.
+    /// Text in CSDS.
     shown: &'static str,
-    /// What operators are told of it.
-    told: &'static str,
-    /// Whether it is an error of the data, and not a transient one.
+    /// Text of the event.
+    event_text: &'static str,
+    /// True if it is an error of the data, and not a transient one.
     is_of_data: bool,
 }
 
-/// All that goes wrong.
+/// Returns all that goes wrong.
 fn rows() -> [Row; 6] {
-    let of = |pool, state, shown, is_of_data| Row { pool, state, shown, told: shown, is_of_data };
+    let of = |pool, state, shown, is_of_data| Row { pool, state, shown, event_text: shown, is_of_data };
     [
         of("nacked", Nacked, "STATIC is not supported", true),
         of("deleted", DoesNotExist, "names all that exist, and not this one", true),
         of("unfound", ReceivedError, "it has moved", true),
         of("denied", ReceivedError, "no more", true),
         // An error without words has only its code, which is for CSDS alone.
-        Row { told: "it does not exist", ..of("mute", ReceivedError, "NOT_FOUND", true) },
+        Row { event_text: "it does not exist", ..of("mute", ReceivedError, "NOT_FOUND", true) },
         of("unavailable", ReceivedError, "a moment", false),
     ]
 }
 
-/// The clusters that something is known of; with the first of them nothing goes wrong.
+/// Returns the clusters that something is known of; with the first of them nothing goes wrong.
 fn known() -> impl Iterator<Item = &'static str> {
     ["sound"].into_iter().chain(rows().into_iter().map(|row| row.pool))
 }
 
-/// By what name a cluster names its endpoints.
+/// Returns the name by which a cluster names its endpoints.
 fn endpoints_of(name: &str) -> String {
     format!("of-{name}")
 }
@@ -81,7 +81,7 @@ async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
     scene
 }
 
-/// Has every error happen, each in a response of its own.
+/// Causes every error, each in a response of its own.
 async fn go_wrong(plane: &ControlPlane) {
     plane.set_bad(Kind::Clusters, "nacked", Bad::Content).await;
     plane.fail(Kind::Clusters, "unfound", Code::NotFound, "it has moved").await;
@@ -91,7 +91,7 @@ async fn go_wrong(plane: &ControlPlane) {
     plane.remove(Kind::Clusters, "deleted").await;
 }
 
-/// What CSDS shows of each cluster that something is wrong with, once it shows that.
+/// Returns the state of each wrong cluster in CSDS, once it shows all of them.
 async fn all_are_wrong(scene: &Scene) -> Vec<Shown> {
     let mut all = Vec::new();
     for Row { pool, state, shown: words, .. } in rows() {
@@ -103,7 +103,8 @@ async fn all_are_wrong(scene: &Scene) -> Vec<Shown> {
     all
 }
 
-/// Has other clusters change on the same stream. An error that was said once stays, and is none of these responses'.
+/// Changes other clusters on the same stream. An error that was sent once stays, and belongs to none of these
+/// responses.
 async fn errors_outlive_changes_of_other_clusters(plane: &ControlPlane, scene: &Scene, puts: usize) {
     let before = all_are_wrong(scene).await;
     plane.set(Kind::Endpoints, "better", at("better", &[BETTER])).await;
@@ -117,11 +118,11 @@ async fn errors_outlive_changes_of_other_clusters(plane: &ControlPlane, scene: &
             assert_eq!(after, before, "{}", row.pool);
         }
     }
-    scene.is_told("XdsResourceError", rows().len() as u64).await;
+    scene.is_reported("XdsResourceError", rows().len() as u64).await;
     assert_eq!(plane.streams().await.opened_us.len(), 1, "all of it was on one stream");
 }
 
-/// Of a cluster that never was known nothing is written, and that is told. That it goes is no deletion.
+/// A cluster that was never known causes no write and an event. Its removal is no deletion.
 async fn nothing_was_known(features: &[&str]) {
     let rows = [
         ("never-nacked", Nacked, "STATIC is not supported"),
@@ -193,15 +194,15 @@ async fn x3_a88_errors_of_used_clusters_are_ambient_and_cost_no_write() {
     let scene = scene(&plane, &[IGNORES]).await;
     let before = scene.dump().await;
     go_wrong(&plane).await;
-    for (Row { pool, told, .. }, shown) in rows().into_iter().zip(all_are_wrong(&scene).await) {
+    for (Row { pool, event_text, .. }, shown) in rows().into_iter().zip(all_are_wrong(&scene).await) {
         assert!(!shown.version.is_empty(), "what was known is shown on: {shown:?}");
         let (good, now) = (before.find(Kind::Clusters, pool), scene.dump().await);
         let content = |found: Option<&GenericXdsConfig>| found.and_then(|found| found.xds_config.clone());
         assert_eq!(content(now.find(Kind::Clusters, pool)), content(good), "{pool}");
         let source = format!("cluster:{pool}");
         let effect = "what was known is used on in 1 backend pool";
-        scene.event("XdsResourceError", &[&format!("{source};"), effect, told]).await;
-        scene.notes(pool, told).await;
+        scene.event("XdsResourceError", &[&format!("{source};"), effect, event_text]).await;
+        scene.notes(pool, event_text).await;
         let source = scene.source(&source, |source| source["ambientErrors"] != json!([])).await;
         assert_eq!((&source["assigned"], &source["error"]), (&json!("usable"), &json!(null)), "{source}");
         assert!(scene.dump().await.endpoints(&endpoints_of(pool)).is_some(), "its endpoints are watched on");
@@ -226,7 +227,7 @@ async fn x3_a88_errors_of_used_clusters_are_ambient_and_cost_no_write() {
     }
     // All of them came back in one response.
     scene.event("XdsResourceRecovered", &["cluster:deleted", "and 3 others"]).await;
-    scene.is_told("XdsResourceRecovered", 1).await;
+    scene.is_reported("XdsResourceRecovered", 1).await;
     scene.all_is_written().await;
     for row in rows() {
         scene.is_at_rest(row.pool, &[GOOD], 1).await;
@@ -239,16 +240,18 @@ async fn x3_a88_only_data_errors_of_clusters_empty_with_fail_on_them() {
     let plane = control_plane().await;
     let scene = scene(&plane, &[FAILS, IGNORES]).await;
     go_wrong(&plane).await;
-    for (Row { pool, told, is_of_data, .. }, shown) in rows().into_iter().zip(all_are_wrong(&scene).await) {
+    for (Row { pool, event_text, is_of_data, .. }, shown) in
+        rows().into_iter().zip(all_are_wrong(&scene).await)
+    {
         assert_eq!(shown.version.is_empty(), is_of_data, "{pool}: {shown:?}");
         let (effect, assigned) = if is_of_data {
             ("not used any more (fail_on_data_errors), which empties", "dropped")
         } else {
             ("what was known is used on in", "usable")
         };
-        scene.event("XdsResourceError", &[&format!("cluster:{pool};"), effect, told]).await;
+        scene.event("XdsResourceError", &[&format!("cluster:{pool};"), effect, event_text]).await;
         scene.source(&format!("cluster:{pool}"), |source| source["assigned"] == assigned).await;
-        scene.notes(pool, told).await;
+        scene.notes(pool, event_text).await;
         scene.holds(pool, if is_of_data { &[] } else { &[GOOD] }).await;
     }
     scene.shows_the_same_everywhere().await;
@@ -266,7 +269,7 @@ async fn x3_a88_only_data_errors_of_clusters_empty_with_fail_on_them() {
     let emptied = scene
         .event("LoadBalancerBackendPoolUpdated", &["has 0 members", "[envoy.config.cluster.v3.Cluster "])
         .await;
-    assert!(rows().iter().any(|row| emptied.contains(row.told)), "{emptied}");
+    assert!(rows().iter().any(|row| emptied.contains(row.event_text)), "{emptied}");
     scene.tells_no_codes(known()).await;
 
     set_good(&plane).await;

@@ -10,9 +10,9 @@ use simulator::control_plane::{Bad, Code, ControlPlane, Kind, cluster};
 
 use super::stage::{FAILS, NODE, Plan, Scene, at, control_plane, server};
 
-/// What was in the pools before.
+/// Member of the pools before.
 const BEFORE: &str = "10.9.0.1";
-/// What the good resources assign.
+/// Address that the good resources assign.
 const GOOD: &str = "10.1.0.1";
 
 /// Sources of which something is known before anything goes wrong; with one of them nothing does.
@@ -20,7 +20,7 @@ const KNOWN: [&str; 6] = ["sound", "nacked", "unfound", "denied", "unavailable",
 /// The same, of which nothing ever is: it is an error that comes first.
 const UNKNOWN: [&str; 4] = ["never-nacked", "never-found", "never-allowed", "never-available"];
 
-/// The pools of all sources, and one that a cluster fills.
+/// Returns the pools of all sources, and one that a cluster fills.
 async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
     let known = KNOWN.map(|name| (name.to_owned(), at(name, &[GOOD])));
     plane
@@ -48,7 +48,7 @@ async fn scene(plane: &ControlPlane, features: &[&str]) -> Scene {
     scene
 }
 
-/// Has every error happen.
+/// Causes every error.
 async fn go_wrong(plane: &ControlPlane) {
     plane.set_bad(Kind::Endpoints, "nacked", Bad::Content).await;
     plane.fail(Kind::Endpoints, "unfound", Code::NotFound, "it has moved").await;
@@ -58,7 +58,7 @@ async fn go_wrong(plane: &ControlPlane) {
     plane.remove(Kind::Clusters, "deleted").await;
 }
 
-/// Of a pool whose source never was known: nothing is written, and that is told.
+/// A pool whose source was never known is not written, and has an event.
 async fn nothing_was_known(scene: &Scene) {
     let rows = [
         ("never-nacked", Nacked, "no-address"),
@@ -86,7 +86,7 @@ async fn nothing_was_known(scene: &Scene) {
     }
 }
 
-/// What goes wrong with a source.
+/// An error of a source.
 struct Row {
     pool: &'static str,
     kind: Kind,
@@ -95,7 +95,7 @@ struct Row {
 }
 
 impl Row {
-    /// The source, as it is configured.
+    /// Returns the source, as it is configured.
     fn source(&self) -> String {
         match self.kind {
             Kind::Clusters => format!("cluster:{}", self.pool),
@@ -104,7 +104,7 @@ impl Row {
     }
 }
 
-/// All that goes wrong, and how it is shown. Pools are called like their sources.
+/// Returns all that goes wrong, and how it is shown. Pools are called like their sources.
 fn rows() -> [Row; 6] {
     let of = |kind, pool, state, words| Row { pool, kind, state, words };
     [
@@ -146,18 +146,19 @@ async fn x3_a88_errors_of_cached_ones_are_ambient_and_cost_no_write() {
     }
     scene.shows_the_same_everywhere().await;
     let shown = scene.dump().await.node;
-    let asked = plane.journal().await.into_iter().find_map(|asked| asked.node).expect("a client has asked");
+    let client =
+        plane.journal().await.into_iter().find_map(|client| client.node).expect("a client has asked");
     let version = match &shown.user_agent_version_type {
         Some(UserAgentVersionType::UserAgentVersion(version)) => version.as_str(),
         Some(UserAgentVersionType::UserAgentBuildVersion(_)) | None => "",
     };
-    assert_eq!((asked.id.as_str(), asked.cluster.as_str()), (NODE, shown.cluster.as_str()));
+    assert_eq!((client.id.as_str(), client.cluster.as_str()), (NODE, shown.cluster.as_str()));
     assert_eq!(
-        (&asked.id, &asked.user_agent),
+        (&client.id, &client.user_agent),
         (&shown.id, &shown.user_agent_name),
         "CSDS shows what servers get (A40)"
     );
-    assert_eq!((asked.user_agent_version.as_str(), &asked.features), (version, &shown.client_features));
+    assert_eq!((client.user_agent_version.as_str(), &client.features), (version, &shown.client_features));
     assert!(!version.is_empty() && !shown.client_features.is_empty(), "{shown:?}");
     scene.counts(Kind::Endpoints, "nacked_but_cached", 1).await;
     scene.counts(Kind::Endpoints, "received_error_but_cached", 4).await;

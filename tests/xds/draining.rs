@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use simulator::control_plane::{ControlPlane, HealthStatus, Kind, endpoints};
 
-use super::seen::Dump;
+use super::dump::Dump;
 use super::stage::{Plan, Scene, control_plane, locality, server};
 use crate::admin::nodes::{OUT_OF_SERVICE, taint};
 use crate::admin::stage::node_ip;
@@ -37,7 +37,7 @@ async fn x2_n4_with_admin_state_off_a_draining_endpoint_is_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_n2_without_admin_state_in_one_pool_a_draining_endpoint_is_out() {
+async fn x2_n2_a_draining_endpoint_leaves_without_admin_state() {
     let plane = control_plane().await;
     assign(&plane, HealthStatus::Healthy).await;
     let plan = Plan::new().await.pool("excluded", "eds:web", &[BEFORE]).await;
@@ -153,7 +153,7 @@ impl Shared {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n4_x2_a_draining_address_of_a_leaving_node_is_down_till_both_end() {
+async fn n4_x2_a_draining_address_stays_down_till_both_end() {
     // The endpoint first, and back first.
     let mut shared = Shared::start().await;
     shared.source(HealthStatus::Draining).await;

@@ -5,7 +5,7 @@ use simulator::control_plane::{Code, ControlPlane, Ending, Kind, StreamBehaviour
 use super::stage::{FAILS, Plan, Scene, at, control_plane, server};
 
 const BEFORE: &str = "10.9.0.1";
-/// What each server assigns.
+/// Address that each server assigns.
 const FIRST: &str = "10.1.0.1";
 const SECOND: &str = "10.2.0.1";
 
@@ -56,7 +56,7 @@ async fn x2_a71_the_second_server_is_used_while_the_first_fails() {
         scene.has_no_error(pool).await;
     }
     second.wait_for_streams(|streams| streams.open == 0).await.expect("the second is left");
-    let asked = second.journal().await.len();
+    let count = second.journal().await.len();
     let labels = [("grpc_xds_server", &*second.address().to_string())];
     assert!(scene.metric("grpc_xds_client_connected", &labels).await.abs() < 0.5);
 
@@ -67,7 +67,7 @@ async fn x2_a71_the_second_server_is_used_while_the_first_fails() {
     scene.all_is_written().await;
     scene.is_at_rest("mail", &[FIRST], 4).await;
     scene.is_at_rest("web", &[FIRST], 2).await;
-    assert_eq!(second.journal().await.len(), asked, "nothing more is asked of it");
+    assert_eq!(second.journal().await.len(), count, "nothing more is asked of it");
     scene.logged_no_errors();
 }
 
@@ -87,7 +87,7 @@ async fn x2_a71_a_silent_server_leads_to_the_second() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a71_a_failure_with_everything_cached_is_no_reason_to_switch() {
+async fn x2_a71_a_failure_with_all_cached_causes_no_fallback() {
     let (first, second) = servers().await;
     let scene = start(&first, &second).await;
     both_hold(&scene, FIRST, 1).await;
@@ -106,7 +106,7 @@ async fn x2_a71_a_failure_with_everything_cached_is_no_reason_to_switch() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a71_an_error_is_told_when_all_servers_fail() {
+async fn x3_a71_an_error_is_shown_when_all_servers_fail() {
     let (first, second) = servers().await;
     first.stop().await;
     second.stop().await;

@@ -14,20 +14,20 @@ use serde_json::{Value, json};
 use simulator::control_plane::{Bad, Code, Kind, cluster};
 
 use super::stage::{NODE, NODE_NOTE, Plan, Scene, at, control_plane, server};
-use plane::{Cache, GoPlane, Stats, place, place_with, program};
+use plane::{Cache, GoPlane, Stats, endpoint, endpoint_with, program};
 use status::{Status, shows};
 
-/// What was in the pools before.
+/// Member of the pools before.
 const BEFORE: &str = "10.9.0.1";
-/// How long requests are counted at least, in milliseconds.
+/// Time for which requests are counted at least, in milliseconds.
 const COUNTED_MS: u64 = 6_000;
-/// How many requests may come in a second: a NACK that repeats the one before waits 1 s, and then twice as long each time,
+/// Number of requests per second: a NACK that repeats the one before waits 1 s, and then twice as long each time,
 /// whatever the order of a response's resources, which the cache does not keep.
 const PER_SECOND: u64 = 1;
 /// The server feature by which a resource that does not come in time is a transient error (A88).
 const WAITS: &str = "resource_timer_is_transient_error";
 
-/// The pools `web` and `other`, each filled from the endpoints of its name.
+/// Returns the pools `web` and `other`, each filled from the endpoints of its name.
 async fn two_pools(plane: &GoPlane) -> Scene {
     plane.set_at("web", &["10.1.0.1", "10.1.0.2"]).await;
     plane.set_at("other", &["10.2.0.1"]).await;
@@ -56,11 +56,14 @@ async fn fills_and_follows(cache: Cache) {
     let ill = json!({ "health": "UNHEALTHY" });
     let second = json!({ "priority": 1 });
     plane
-        .set("web", &[place("10.1.0.2"), place_with("10.1.0.3", &ill), place_with("10.1.0.4", &second)])
+        .set(
+            "web",
+            &[endpoint("10.1.0.2"), endpoint_with("10.1.0.3", &ill), endpoint_with("10.1.0.4", &second)],
+        )
         .await;
     plane.publish().await;
     scene.holds("web", &["10.1.0.2"]).await;
-    plane.set("web", &[place_with("10.1.0.2", &ill), place_with("10.1.0.4", &second)]).await;
+    plane.set("web", &[endpoint_with("10.1.0.2", &ill), endpoint_with("10.1.0.4", &second)]).await;
     plane.publish().await;
     scene.holds("web", &["10.1.0.4"]).await;
 
@@ -94,7 +97,7 @@ async fn x2_a_linear_cache_fills_pools_and_changes_them() {
     fills_and_follows(Cache::Linear).await;
 }
 
-/// What came since then, when enough time has passed.
+/// Counts since a moment, when enough time has passed.
 struct Counted {
     requests: u64,
     nacks: u64,
@@ -132,7 +135,7 @@ async fn refuses_what_is_bad(cache: Cache) {
     scene.notes("web", "no-address").await;
 
     // Another version, which is wrong in another way.
-    plane.set("web", &[place("10.1.0.1"), place_with("10.1.0.2", &json!({ "priority": 2 }))]).await;
+    plane.set("web", &[endpoint("10.1.0.1"), endpoint_with("10.1.0.2", &json!({ "priority": 2 }))]).await;
     plane.publish().await;
     scene.shows(Kind::Endpoints, "web", |shown| shown.state == Nacked && speaks_of_priority(shown)).await;
     scene.all_is_written().await;
@@ -150,7 +153,7 @@ async fn refuses_what_is_bad(cache: Cache) {
     scene.logged_no_errors();
 }
 
-fn speaks_of_priority(shown: &super::seen::Shown) -> bool {
+fn speaks_of_priority(shown: &super::dump::Shown) -> bool {
     shown.error.as_ref().is_some_and(|(_, details)| details.contains("priorit"))
 }
 
@@ -165,7 +168,7 @@ async fn x2_a_bad_resource_of_a_snapshot_cache_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a_bad_resource_of_a_linear_cache_is_refused_once_and_costs_no_write() {
+async fn x2_a_bad_resource_of_a_linear_cache_costs_no_write() {
     refuses_what_is_bad(Cache::Linear).await;
 }
 
@@ -317,7 +320,7 @@ async fn keeps_a_deleted_cluster(cache: Cache) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_a_cluster_that_a_snapshot_for_ads_has_no_more_is_kept_in_use() {
+async fn x3_a88_a_cluster_missing_in_ads_snapshots_stays() {
     keeps_a_deleted_cluster(Cache::SnapshotAds).await;
 }
 
@@ -327,7 +330,7 @@ async fn x3_a88_a_cluster_that_a_snapshot_has_no_more_is_kept_in_use() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_a_cluster_that_a_linear_cache_has_no_more_is_kept_in_use() {
+async fn x3_a88_a_cluster_missing_in_linear_caches_stays() {
     keeps_a_deleted_cluster(Cache::Linear).await;
 }
 
@@ -341,7 +344,7 @@ const STATES: [(Kind, &str, &str); 5] = [
 ];
 
 /// Requires of each state what goes with it.
-fn assert_told(status: &Status) {
+fn assert_status(status: &Status) {
     let of = |(kind, name, _): (Kind, &str, &str)| status.resource(kind, name).clone();
     let [acked, nacked, denied, never, gone] = STATES.map(of);
     for (used, kind) in [(&acked, Kind::Endpoints), (&gone, Kind::Clusters)] {
@@ -390,8 +393,8 @@ async fn h5_a_go_client_like_grpcdebug_sees_every_state() {
     scene.holds("acked", &["10.1.0.1"]).await;
     scene.holds("gone", &["10.1.0.2"]).await;
     plane.remove(Kind::Clusters, "gone").await;
-    assert_told(&shows(&csds, address, &STATES).await);
+    assert_status(&shows(&csds, address, &STATES).await);
     let streamed = Status::of(&csds, address, &["-stream"]).await;
     assert!(streamed.has(&STATES), "{streamed:?}");
-    assert_told(&streamed);
+    assert_status(&streamed);
 }

@@ -1,4 +1,4 @@
-//! What stands between an assignment and the pool: the guard against empty ones, and whose the pool is (D2, G2, X2).
+//! The guard against empty assignments, and the ownership of a listed pool (D2, G2, X2).
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const BEFORE: &str = "10.9.0.1";
 const GOOD: &str = "10.1.0.1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_g2_a_valid_empty_assignment_is_held_until_a_person_releases_it() {
+async fn x3_g2_an_empty_assignment_is_held_until_released() {
     let plane = control_plane().await;
     plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
@@ -43,7 +43,7 @@ async fn x3_g2_a_valid_empty_assignment_is_held_until_a_person_releases_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d6_x2_members_stay_while_one_endpoint_drains_and_none_can_be_used() {
+async fn d6_x2_members_stay_while_no_endpoint_is_usable() {
     use HealthStatus::{Draining, Healthy, Unhealthy};
     let other = "10.1.0.2";
     let plane = control_plane().await;
@@ -72,7 +72,7 @@ async fn d6_x2_members_stay_while_one_endpoint_drains_and_none_can_be_used() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_g2_a_valid_empty_assignment_empties_the_pool_when_it_has_lasted() {
+async fn x3_g2_a_lasting_empty_assignment_empties_the_pool() {
     let plane = control_plane().await;
     plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
@@ -88,7 +88,7 @@ async fn x3_g2_a_valid_empty_assignment_empties_the_pool_when_it_has_lasted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_d2_a_listed_pool_with_a_service_rule_is_refused_until_it_goes() {
+async fn x2_d2_a_listed_pool_with_a_service_rule_is_refused() {
     let plane = control_plane().await;
     for name in ["web", "stolen"] {
         plane.set(Kind::Endpoints, name, at(name, &[GOOD])).await;
@@ -125,7 +125,7 @@ async fn x2_d2_a_listed_pool_with_a_service_rule_is_refused_until_it_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_d2_a_listed_pool_that_does_not_exist_is_refused_until_it_is_made() {
+async fn x2_d2_a_listed_pool_is_refused_until_it_exists() {
     let plane = control_plane().await;
     plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await.listed("late", "eds:web");

@@ -1,7 +1,7 @@
 //! A response of the greatest length that has only empty messages is rejected and takes little memory (X2, C1).
 
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::Nacked;
-use simulator::control_plane::{Asked, Kind};
+use simulator::control_plane::{Kind, RecordedRequest};
 
 use super::stage::{Plan, at, control_plane, server};
 
@@ -27,13 +27,13 @@ fn field(number: u8, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A response with endpoints.
+/// Returns a response with endpoints.
 fn response(rest: &[u8]) -> Vec<u8> {
     let head = [field(1, b"large"), field(4, Kind::Endpoints.type_url().as_bytes()), field(5, b"large")];
     [head.concat(), rest.to_vec()].concat()
 }
 
-/// A response whose assignment of `web` has this content.
+/// Returns a response whose assignment of `web` has this content.
 fn assigned(rest: &[u8]) -> Vec<u8> {
     let assignment = [field(1, b"web"), rest.to_vec()].concat();
     let any = [field(1, Kind::Endpoints.type_url().as_bytes()), field(2, &assignment)].concat();
@@ -55,11 +55,12 @@ async fn c1_a_response_of_empty_messages_costs_little_memory() {
         ("errors", response(&field(7, &[]).repeat(FULL / 2)), "resource_errors index 0: "),
     ];
     for (what, bytes, words) in rows {
-        let asked = plane.journal().await.len();
+        let requests = plane.journal().await.len();
         plane.send_bytes(bytes).await;
-        let is_refused = |journal: &[Asked]| journal.iter().skip(asked).any(Asked::is_nack);
+        let is_refused =
+            |journal: &[RecordedRequest]| journal.iter().skip(requests).any(RecordedRequest::is_nack);
         let journal = plane.wait_until(is_refused).await.expect("it is refused");
-        let refusal = format!("{:?}", journal.iter().rev().find(|asked| asked.is_nack()));
+        let refusal = format!("{:?}", journal.iter().rev().find(|request| request.is_nack()));
         assert!(refusal.contains(words), "{what}: {refusal}");
         let cost = scene.stage.peak_bytes() - before;
         assert!(cost <= MOST, "{what}: {} MiB", cost >> 20);

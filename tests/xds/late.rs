@@ -1,4 +1,4 @@
-//! What a source is told that begins to watch what others have watched for long, and what is counted of all that comes
+//! A source that begins to watch resources that others have watched for long, and the counts of everything that arrives
 //! on a stream (A78, X1).
 
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{Acked, Nacked};
@@ -12,7 +12,7 @@ const GOOD: &str = "10.1.0.1";
 const BETTER: &str = "10.2.0.1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x1_x3_a_cluster_whose_endpoints_have_an_error_gets_cached_ones() {
+async fn x1_x3_a_cluster_with_failed_endpoints_gets_cached_ones() {
     let plane = control_plane().await;
     plane.set(Kind::Clusters, "shop", cluster("shop", "")).await;
     plane.set(Kind::Endpoints, "shop", at("shop", &[GOOD])).await;
@@ -26,7 +26,7 @@ async fn x1_x3_a_cluster_whose_endpoints_have_an_error_gets_cached_ones() {
     scene.notes("direct", "no-address").await;
     scene.counts(Kind::Endpoints, "nacked_but_cached", 1).await;
     scene.has_no_error("web").await;
-    let asked = plane.requests(Kind::Endpoints).await;
+    let before = plane.requests(Kind::Endpoints).await;
 
     plane.set(Kind::Clusters, "shop", cluster("shop", "blue")).await;
     scene.holds("web", &[BETTER]).await;
@@ -38,8 +38,8 @@ async fn x1_x3_a_cluster_whose_endpoints_have_an_error_gets_cached_ones() {
     scene.event("XdsResourceError", &words).await;
     // Nothing was asked for that was known already: only the former endpoints are given up.
     let journal = plane.journal().await;
-    let of_endpoints = journal.iter().filter(|asked| asked.kind() == Some(Kind::Endpoints));
-    assert!(of_endpoints.skip(asked).all(|asked| asked.names == ["blue"]), "{journal:?}");
+    let of_endpoints = journal.iter().filter(|request| request.kind() == Some(Kind::Endpoints));
+    assert!(of_endpoints.skip(before).all(|request| request.names == ["blue"]), "{journal:?}");
 
     plane.set(Kind::Endpoints, "blue", at("blue", &[BETTER])).await;
     for pool in ["web", "direct"] {
@@ -53,7 +53,7 @@ async fn x1_x3_a_cluster_whose_endpoints_have_an_error_gets_cached_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a78_every_resource_and_error_is_counted_as_valid_or_invalid() {
+async fn x2_a78_every_resource_counts_as_valid_or_invalid() {
     let plane = control_plane().await;
     plane.set(Kind::Clusters, "shop", cluster("shop", "")).await;
     for name in ["shop", "web"] {

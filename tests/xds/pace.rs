@@ -1,8 +1,8 @@
-//! How often a control plane is asked that does everything wrong, and what becomes of what cannot be read (A46, A57, X2).
+//! The pace of requests to a control plane that does everything wrong, and messages that cannot be read (A46, A57, X2).
 
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::Nacked;
 use simulator::control_plane::{
-    Asked, Bad, ControlPlane, DiscoveryResponse, Ending, Kind, Locality, StreamBehaviour, endpoints,
+    Bad, ControlPlane, DiscoveryResponse, Ending, Kind, Locality, RecordedRequest, StreamBehaviour, endpoints,
 };
 
 use super::stage::{Plan, Scene, at, control_plane, server};
@@ -24,11 +24,11 @@ async fn scene(plane: &ControlPlane) -> Scene {
 }
 
 /// When each ACK of the journal was sent, in microseconds.
-fn acks(journal: &[Asked]) -> Vec<u64> {
-    journal.iter().filter(|asked| asked.is_ack()).map(|asked| asked.at_us).collect()
+fn acks(journal: &[RecordedRequest]) -> Vec<u64> {
+    journal.iter().filter(|request| request.is_ack()).map(|request| request.at_us).collect()
 }
 
-/// The times between these, in whole tenths of a second.
+/// Returns the times between these, in whole tenths of a second.
 fn gaps(at_us: &[u64]) -> Vec<u64> {
     at_us.windows(2).map(|pair| (pair[1] - pair[0]) / 100_000).collect()
 }
@@ -39,8 +39,8 @@ async fn x2_a_repeated_bad_response_is_answered_less_and_less_often() {
     let scene = scene(&plane).await;
     plane.repeat_on_nack(true).await;
     plane.set_bad(Kind::Endpoints, "web", Bad::Content).await;
-    let nacks = |journal: &[Asked]| {
-        journal.iter().filter(|asked| asked.is_nack()).map(|asked| asked.at_us).collect::<Vec<u64>>()
+    let nacks = |journal: &[RecordedRequest]| {
+        journal.iter().filter(|request| request.is_nack()).map(|request| request.at_us).collect::<Vec<u64>>()
     };
     let journal = plane.wait_until(|journal| nacks(journal).len() >= 4).await.expect("NACKs");
     let gaps = gaps(&nacks(&journal));
@@ -54,8 +54,8 @@ async fn x2_a_repeated_bad_response_is_answered_less_and_less_often() {
     scene.notes("web", "no-address").await;
     let nacked = scene.metric("backend_pool_controller_xds_nacks_total", &[]).await;
     assert!((4.0..7.0).contains(&nacked), "{nacked} NACKs were sent");
-    let asked = plane.journal().await.len();
-    assert!(asked - before <= 3, "{asked} requests after {before}");
+    let count = plane.journal().await.len();
+    assert!(count - before <= 3, "{count} requests after {before}");
     scene.all_is_written().await;
     scene.is_at_rest("web", &[GOOD], 1).await;
     scene.is_at_rest("mail", &[BETTER], 2).await;
@@ -119,7 +119,7 @@ async fn x2_a46_the_good_part_of_a_response_is_used() {
     plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
     scene.has_no_error("web").await;
     plane.set_bad(Kind::Endpoints, "web", Bad::Bytes).await;
-    plane.wait_until(|journal| journal.last().is_some_and(Asked::is_nack)).await.expect("a NACK");
+    plane.wait_until(|journal| journal.last().is_some_and(RecordedRequest::is_nack)).await.expect("a NACK");
     scene.has_no_error("web").await;
     // With its name around it, it is that of the resource.
     plane.wrap(true).await;
@@ -136,9 +136,9 @@ async fn x2_a46_the_good_part_of_a_response_is_used() {
     // An empty response about endpoints deletes nothing.
     let empty =
         DiscoveryResponse { type_url: Kind::Endpoints.type_url().to_owned(), ..DiscoveryResponse::default() };
-    let asked = plane.journal().await.len();
+    let count = plane.journal().await.len();
     plane.send(empty).await;
-    plane.wait_until(|journal| journal.len() > asked).await.expect("an ACK");
+    plane.wait_until(|journal| journal.len() > count).await.expect("an ACK");
     scene.all_is_written().await;
     let mail = scene.shows(Kind::Endpoints, "mail", |_| true).await;
     assert!(mail.is_good(), "what is not in a response is not deleted: {mail:?}");
@@ -152,7 +152,7 @@ async fn x2_a46_the_good_part_of_a_response_is_used() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a57_a_server_that_ends_its_streams_is_asked_less_often() {
+async fn x2_a57_a_server_that_ends_its_streams_is_used_less_often() {
     let plane = control_plane().await;
     let scene = scene(&plane).await;
     plane.behave(StreamBehaviour::EndsStreams(Ending::Cleanly)).await;
@@ -176,8 +176,8 @@ async fn x2_a57_a_server_that_ends_its_streams_is_asked_less_often() {
         let next = plane.wait_for_streams(|streams| streams.opened_us.len() > opened).await;
         let took = (next.expect("a new stream").opened_us[opened] - ended) / 100_000;
         assert!((8..40).contains(&took), "a stream after {took} tenths of a second");
-        let heard = |asked: &Asked| asked.stream > opened as u64 && asked.is_ack();
-        plane.wait_until(|journal| journal.iter().any(heard)).await.expect("a response was heard");
+        let is_acknowledged = |request: &RecordedRequest| request.stream > opened as u64 && request.is_ack();
+        plane.wait_until(|journal| journal.iter().any(is_acknowledged)).await.expect("a response was heard");
     }
     scene.has_no_error("web").await;
     scene.logged_no_errors();

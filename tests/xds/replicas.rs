@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use simulator::control_plane::Kind;
 
-use super::seen::Dump;
+use super::dump::Dump;
 use super::stage::{Plan, at, control_plane, server};
 use crate::support::{PATIENCE, eventually};
 

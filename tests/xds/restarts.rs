@@ -39,9 +39,11 @@ async fn all_hold(scene: &Scene, address: &str, puts: usize) {
 
 /// Waits until the controller has taken what it was sent on a stream after this one.
 async fn listens_again(plane: &ControlPlane, after: u64) {
-    let accepted = |journal: &[simulator::control_plane::Asked]| {
+    let accepted = |journal: &[simulator::control_plane::RecordedRequest]| {
         Kind::ALL.into_iter().all(|kind| {
-            journal.iter().any(|asked| asked.stream > after && asked.kind() == Some(kind) && asked.is_ack())
+            journal
+                .iter()
+                .any(|request| request.stream > after && request.kind() == Some(kind) && request.is_ack())
         })
     };
     plane.wait_until(accepted).await.expect("an ACK of each kind on a new stream");
@@ -131,11 +133,12 @@ async fn x2_a57_after_a_stream_all_is_requested_again_without_a_write() {
         let first = new.first().expect("a request");
         assert_eq!(first.node.as_ref().map(|node| node.id.as_str()), Some(NODE));
         assert!(
-            new.iter().skip(1).all(|asked| asked.node.is_none()),
+            new.iter().skip(1).all(|request| request.node.is_none()),
             "the node goes with the first request alone"
         );
         for kind in Kind::ALL {
-            let first = new.iter().find(|asked| asked.kind() == Some(kind)).expect("each kind is asked for");
+            let first =
+                new.iter().find(|request| request.kind() == Some(kind)).expect("each kind is asked for");
             assert_eq!(first.response_nonce, "", "a nonce is of one stream: {first}");
             assert_ne!(first.version_info, "", "a version is of all streams: {first}");
         }
@@ -154,14 +157,14 @@ async fn x2_a57_after_a_stream_all_is_requested_again_without_a_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a_repeated_resource_has_its_new_version_and_costs_no_write() {
+async fn x2_a_repeated_resource_costs_no_write() {
     let plane = control_plane().await;
     let scene = scene(&plane).await;
     let before = scene.endpoints_are("plain", Acked).await.version;
     for _ in 0..3 {
         assign(&plane, GOOD).await;
     }
-    let newest = |shown: &super::seen::Shown| {
+    let newest = |shown: &super::dump::Shown| {
         let number = |text: &str| text.parse::<u64>().expect("the simulator counts versions");
         number(&shown.version) > number(&before) + 3
     };

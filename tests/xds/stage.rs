@@ -2,7 +2,7 @@
 //! binary between them.
 //!
 //! Beside them there is one Service, the canary: when its pool is written, whatever was due before it on the same load
-//! balancer was written too. So that nothing is written can be told without waiting for it.
+//! balancer was written too. So a test can show that nothing is written without waiting for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,15 +21,15 @@ use simulator::models::kube::build;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use super::seen::{Dump, Shown};
-use crate::admin::stage::{Prepared, Stage, add_service, node_ip, node_name, place, pool_of};
+use super::dump::{Dump, Shown};
+use crate::admin::stage::{Prepared, Stage, add_service, node_ip, node_name, pool_of, set_endpoints};
 use crate::support::{PATIENCE, eventually};
 
 /// The load balancer of all pools here.
 pub const BALANCER: &str = simulator::CLUSTER_NAME;
-/// By what the control planes know the controller.
+/// Node id of the controller at the control planes.
 pub const NODE: &str = "pools-of-the-test";
-/// What is said of a pool with whose source nothing is wrong (X4).
+/// Note of a pool whose source has no error (X4).
 pub const NODE_NOTE: &str = "xDS node id: pools-of-the-test";
 /// A token of a user who may ask for anything.
 pub const TOKEN: Option<&str> = Some("a-secret-token");
@@ -51,14 +51,14 @@ pub fn at(name: &str, addresses: &[&str]) -> Any {
     endpoints(name, [Locality::of(addresses.iter().map(|address| (*address, 8080)))])
 }
 
-/// A locality of this priority, with endpoints in these states of health.
+/// Returns a locality of this priority, with endpoints in these states of health.
 pub fn locality(priority: u32, all: &[(&str, HealthStatus)]) -> Locality {
     let endpoint =
         |(ip, health): &(&str, HealthStatus)| Endpoint { health: *health, ..Endpoint::at(ip, 8080) };
     Locality { priority, endpoints: all.iter().map(endpoint).collect(), ..Locality::of([]) }
 }
 
-/// How a control plane is asked, as it stands in the bootstrap.
+/// Returns a server entry of the bootstrap.
 pub fn server(plane: &ControlPlane, features: &[&str]) -> Value {
     json!({
         "server_uri": plane.address().to_string(),
@@ -67,7 +67,7 @@ pub fn server(plane: &ControlPlane, features: &[&str]) -> Value {
     })
 }
 
-/// What there is before the controller is started.
+/// The state before the controller is started.
 pub struct Plan {
     prepared: Prepared,
     pools: Vec<Value>,
@@ -83,7 +83,7 @@ pub struct Scene {
 }
 
 impl Plan {
-    /// The load balancer, without pools but the canary's.
+    /// Creates a plan with the load balancer, without pools but the canary's.
     pub async fn new() -> Self {
         let prepared = Prepared::new(1).await;
         add_service(&prepared.fakes, CANARY, &[0]).await;
@@ -95,7 +95,7 @@ impl Plan {
         Self { prepared, pools: Vec::new(), keys, cloud: json!({}) }
     }
 
-    /// A pool with a rule that is no Service's, these members, and this source.
+    /// Adds a pool with a rule that is no Service's, these members, and this source.
     pub async fn pool(self, name: &str, source: &str, members: &[&str]) -> Self {
         let rule = format!("edge-{name}");
         self.pool_with_rule(name, source, members, &rule).await
@@ -107,19 +107,19 @@ impl Plan {
         self.listed(name, source)
     }
 
-    /// A pool that is only listed: it does not exist.
+    /// Adds a pool that is only listed: it does not exist.
     pub fn listed(mut self, name: &str, source: &str) -> Self {
         self.pools.push(json!({ "loadBalancer": BALANCER, "backendPool": name, "source": source }));
         self
     }
 
-    /// These keys of the configuration in place of what is there.
+    /// Replaces these keys of the configuration.
     pub fn with(mut self, section: &str, values: Value) -> Self {
         self.keys[section] = values;
         self
     }
 
-    /// These keys in the cloud configuration.
+    /// Sets these keys in the cloud configuration.
     pub fn with_cloud(mut self, cloud: Value) -> Self {
         self.cloud = cloud;
         self
@@ -168,12 +168,12 @@ pub fn write_bootstrap(folder: &TempDir, servers: &[Value]) -> PathBuf {
     file
 }
 
-/// The name of an address's entry in a pool (X2).
+/// Returns the name of an address's entry in a pool (X2).
 pub fn entry_name(ip: &str) -> String {
     ip.replace(['.', ':'], "-")
 }
 
-/// A name in the manner of constants: `NotFound` is `NOT_FOUND`.
+/// Returns a name in the manner of constants: `NotFound` is `NOT_FOUND`.
 fn shouted(name: &str) -> String {
     let mut shouted = String::new();
     for letter in name.chars() {
@@ -222,12 +222,12 @@ impl Scene {
         make_pool(&self.stage.fakes, name, members, &format!("edge-{name}")).await;
     }
 
-    /// The members of a pool, as Azure has them.
+    /// Returns the members of a pool, as Azure has them.
     pub async fn entries(&self, pool: &str) -> Vec<Member> {
         self.stage.fakes.members(BALANCER, pool).await.expect("there is such a pool")
     }
 
-    /// The addresses in a pool.
+    /// Returns the addresses in a pool.
     pub async fn members(&self, pool: &str) -> BTreeSet<String> {
         self.entries(pool).await.into_iter().map(|member| member.ip).collect()
     }
@@ -255,13 +255,13 @@ impl Scene {
         .await;
     }
 
-    /// The last lines of the log.
+    /// Returns the last lines of the log.
     fn tail(&self) -> Vec<Value> {
         let mut log = self.stage.log();
         log.split_off(log.len().saturating_sub(20))
     }
 
-    /// How many times a pool was written, or tried to be.
+    /// Returns the number of writes, and tries, of a pool.
     pub async fn puts(&self, pool: &str) -> usize {
         let log = self.stage.fakes.log().await;
         let is_put = |kind: Request, of: Option<&str>| {
@@ -270,19 +270,19 @@ impl Scene {
         log.iter().filter(|entry| is_put(entry.kind, entry.pool.as_deref())).count()
     }
 
-    /// How many times any pool but the canary's was written, or tried to be.
+    /// Returns the number of writes, and tries, of all pools but the canary's.
     pub async fn puts_of_others(&self) -> usize {
         let (log, canary) = (self.stage.fakes.log().await, pool_of(CANARY));
         let is_others = |of: Option<&str>| of.is_none_or(|of| !of.eq_ignore_ascii_case(&canary));
         log.iter().filter(|entry| entry.kind == Request::PoolPut && is_others(entry.pool.as_deref())).count()
     }
 
-    /// Has everything be written that was due before, and waits until nothing is.
+    /// Writes the canary, and waits until everything that was due before is written.
     pub async fn all_is_written(&self) {
         for _ in 0..2 {
             let is_on_first = self.members(&pool_of(CANARY)).await.contains(&node_ip(0));
             let next = usize::from(is_on_first);
-            place(&self.stage.fakes, CANARY, &[build::Endpoint::ready(&node_name(next))]).await;
+            set_endpoints(&self.stage.fakes, CANARY, &[build::Endpoint::ready(&node_name(next))]).await;
             self.holds(&pool_of(CANARY), &[&node_ip(next)]).await;
         }
         // What else was due may be less urgent. What is shown must be of a later moment.
@@ -306,7 +306,7 @@ impl Scene {
         assert_eq!(self.puts(pool).await, puts, "{pool}: {:?}", self.tail());
     }
 
-    /// What CSDS shows now.
+    /// Returns the CSDS dump.
     pub async fn dump(&self) -> Dump {
         Dump::of(&self.stage.csds).await
     }
@@ -334,7 +334,7 @@ impl Scene {
         self.stage.shown(&path, |answer| wanted(&answer["pool"])).await["pool"].clone()
     }
 
-    /// What `/api/v1/resources` shows of a source, once it is so.
+    /// Returns a source of `/api/v1/resources`, once it is as wanted.
     pub async fn source(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let find = |answer: &Value| {
             let sources = answer["sources"].as_array().cloned().unwrap_or_default();
@@ -360,13 +360,13 @@ impl Scene {
             );
             let (version, words) = shown.error.unwrap_or_default();
             let error = &item["error"];
-            let told = |field: &str| error[field].as_str().unwrap_or_default();
-            assert_eq!(told("version"), &*version, "{item}");
+            let field_of = |field: &str| error[field].as_str().unwrap_or_default();
+            assert_eq!(field_of("version"), &*version, "{item}");
             // An error without words has only its code, which is for CSDS alone (X4).
             if words == "NOT_FOUND" {
-                assert_eq!(told("message"), "it does not exist", "{item}");
+                assert_eq!(field_of("message"), "it does not exist", "{item}");
             } else {
-                assert_eq!(told("message"), &*words, "{item}");
+                assert_eq!(field_of("message"), &*words, "{item}");
             }
         }
     }
@@ -382,25 +382,25 @@ impl Scene {
         self.pool(pool, |shown| shown["note"] == NODE_NOTE).await;
     }
 
-    /// How often something of this reason was told: an event that repeats stands there once, with a count.
-    pub async fn times_told(&self, reason: &str) -> u64 {
+    /// Returns the number of reports of this reason: a repeated event exists once, with a count.
+    pub async fn times_reported(&self, reason: &str) -> u64 {
         let events = self.event_objects().await;
         let of_reason = events.iter().filter(|event| event["reason"] == reason);
         of_reason.map(|event| event["count"].as_u64().expect("a count")).sum()
     }
 
-    /// Waits until something of this reason was told so often, and requires that it was not told more often.
-    pub async fn is_told(&self, reason: &str, times: u64) {
-        eventually(&format!("{reason} was told {times} times"), PATIENCE, || async {
-            let told = self.times_told(reason).await;
-            if told >= times { Ok(()) } else { Err(told.to_string()) }
+    /// Waits until this reason was reported so often, and requires that it was not reported more often.
+    pub async fn is_reported(&self, reason: &str, times: u64) {
+        eventually(&format!("{reason} was reported {times} times"), PATIENCE, || async {
+            let times_so_far = self.times_reported(reason).await;
+            if times_so_far >= times { Ok(()) } else { Err(times_so_far.to_string()) }
         })
         .await;
-        let told = self.events(reason).await;
-        assert_eq!(self.times_told(reason).await, times, "{reason}: {told:?}");
+        let events = self.events(reason).await;
+        assert_eq!(self.times_reported(reason).await, times, "{reason}: {events:?}");
     }
 
-    /// The sum of the series of a metric that have all these labels; no number at all where there is none.
+    /// Returns the sum of the series of a metric that have all these labels; no number at all where there is none.
     pub async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let text = self.stage.health("/metrics").await.text;
         let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
@@ -441,7 +441,7 @@ impl Scene {
         .await
     }
 
-    /// The messages of all events of this reason.
+    /// Returns the messages of all events of this reason.
     pub async fn events(&self, reason: &str) -> Vec<String> {
         let of_reason = self.all_events().await.into_iter().filter(|(of, _)| of == reason);
         of_reason.map(|(_, message)| message).collect()
@@ -454,7 +454,7 @@ impl Scene {
         self.stage.fakes.cluster.ask(list).await
     }
 
-    /// The reasons and messages of all events.
+    /// Returns the reasons and messages of all events.
     async fn all_events(&self) -> Vec<(String, String)> {
         let events = self.event_objects().await;
         let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
@@ -463,8 +463,8 @@ impl Scene {
 
     /// Requires that no status code of xDS is passed on to operators, in events or in what is noted of these pools (X4).
     pub async fn tells_no_codes(&self, pools: impl IntoIterator<Item = &str>) {
-        let mut told = self.all_events().await;
-        assert!(!told.is_empty(), "something was told");
+        let mut texts = self.all_events().await;
+        assert!(!texts.is_empty(), "something was texts");
         for name in pools {
             let path = format!("/api/v1/queues/{BALANCER}/{name}");
             // A pool that nothing is known for has no queue.
@@ -472,7 +472,7 @@ impl Scene {
             if answer.status != 404 {
                 assert_eq!(answer.status, 200, "{answer:?}");
                 let note = answer.json()["pool"]["note"].as_str().expect("a note").to_owned();
-                told.push((name.to_owned(), note));
+                texts.push((name.to_owned(), note));
             }
         }
         let codes = [
@@ -482,7 +482,7 @@ impl Scene {
             Code::Unavailable,
             Code::Internal,
         ];
-        for (of, words) in told {
+        for (of, words) in texts {
             for code in codes {
                 let name = format!("{code:?}");
                 assert!(!words.contains(&name) && !words.contains(&shouted(&name)), "{of}: {words}");

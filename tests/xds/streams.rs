@@ -14,16 +14,16 @@ const BETTER: &str = "10.1.0.2";
 /// The pools.
 const POOLS: [&str; 2] = ["known", "of-cluster"];
 
-/// How a control plane fails.
+/// Failure of a control plane.
 #[derive(Clone, Copy)]
 enum Failure {
-    /// It closes each stream in good order, without a response.
+    /// The server closes each stream in good order, without a response.
     Closes,
-    /// It ends each stream with a status, without a response.
+    /// The server ends each stream with a status, without a response.
     Ends,
-    /// It refuses each stream before any request is read.
+    /// The server refuses each stream before any request is read.
     Refuses,
-    /// It cuts the connection.
+    /// The server cuts the connection.
     Cuts,
     /// There is no listener.
     Gone,
@@ -56,7 +56,7 @@ impl Failure {
         }
     }
 
-    /// What is said of it.
+    /// Returns words of the error.
     fn words(self) -> &'static str {
         match self {
             Failure::Closes => "it closed the stream without a response",
@@ -83,8 +83,8 @@ async fn assign(plane: &ControlPlane, address: &str) {
 async fn is_connected(scene: &Scene, connected: bool) {
     let wanted = if connected { 1.0 } else { 0.0 };
     eventually("the metrics tell whether the server is reached", PATIENCE, || async {
-        let said: f64 = scene.metric("grpc_xds_client_connected", &[]).await;
-        if (said - wanted).abs() < 0.5 { Ok(()) } else { Err(said.to_string()) }
+        let value: f64 = scene.metric("grpc_xds_client_connected", &[]).await;
+        if (value - wanted).abs() < 0.5 { Ok(()) } else { Err(value.to_string()) }
     })
     .await;
 }
@@ -123,8 +123,8 @@ async fn is_ambient(features: &[&str]) {
         }
         is_connected(&scene, true).await;
         // Each failure is told once, and so is its end.
-        scene.is_told("XdsResourceError", times).await;
-        scene.is_told("XdsResourceRecovered", times).await;
+        scene.is_reported("XdsResourceError", times).await;
+        scene.is_reported("XdsResourceRecovered", times).await;
     }
     let failures = scene.metric("grpc_xds_client_server_failure_total", &[]).await;
     assert!((failures - 5.0).abs() < 0.5, "each failure counts once: {failures}");
@@ -141,7 +141,7 @@ async fn is_ambient(features: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_a_failing_server_is_an_ambient_error_and_costs_no_write() {
+async fn x3_a88_a_failing_server_is_an_ambient_error() {
     is_ambient(&[]).await;
 }
 
@@ -181,7 +181,7 @@ async fn leaves_what_was_never_known(features: &[&str]) {
     scene.endpoints_are("known", Acked).await;
     scene.event("XdsResourceRecovered", &["eds:known"]).await;
     // From one failure to the next nothing was better, and so there was nothing new to tell.
-    scene.is_told("XdsResourceError", 1).await;
+    scene.is_reported("XdsResourceError", 1).await;
     scene.logged_no_errors();
 }
 

@@ -7,8 +7,8 @@ use super::stage::{Plan, Scene, at, control_plane, locality, server};
 
 const GOOD: &str = "10.1.0.1";
 
-/// A controller with pools of four sources: one whose newest version is refused, one that was never known, one whose pool is
-/// not there, and one that makes do with its second priority.
+/// Returns a controller with pools of four sources: one whose newest version is refused, one that was never known, one
+/// whose pool is not there, and one that makes do with its second priority.
 pub async fn in_trouble() -> (Scene, ControlPlane) {
     let plane = control_plane().await;
     let second = [
@@ -33,7 +33,7 @@ pub async fn in_trouble() -> (Scene, ControlPlane) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_status_says_what_is_wrong_with_control_planes_the_worst_first() {
+async fn h3_status_lists_the_worst_control_planes_first() {
     let (scene, plane) = in_trouble().await;
     let status = scene.stage.get("/api/v1/status").await;
     let planes = &status["controlPlanes"];

@@ -1,8 +1,8 @@
-//! Why the client aborted a try. The reason travels through the pipeline inside its error.
+//! The reason for which the client aborted a try. It travels through the pipeline inside the error.
 
 use std::time::Duration;
 
-/// Why the client aborted a try.
+/// Reasons why the client aborted a try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Stop {
     /// The throttle gate of the verb is closed (W6); nothing was sent.

@@ -15,7 +15,7 @@ use crate::{failure, read};
 const ASYNC_OPERATION: HeaderName = HeaderName::from_static("azure-asyncoperation");
 const LOCATION: HeaderName = HeaderName::from_static("location");
 
-/// The answer to a GET of a load balancer.
+/// Returns the answer to a GET of a load balancer.
 pub(crate) fn load_balancer(lb: &LbName, response: &RawResponse) -> ArmAnswer {
     answer(load_balancer_facts(lb, response))
 }
@@ -27,7 +27,7 @@ fn load_balancer_facts(lb: &LbName, response: &RawResponse) -> Result<ArmAnswer,
     Ok(ArmAnswer::LoadBalancer(Arc::new(facts)))
 }
 
-/// The answer to a GET of a pool.
+/// Returns the answer to a GET of a pool.
 pub(crate) fn pool(id: &PoolId, response: &RawResponse) -> ArmAnswer {
     answer(pool_read(id, response))
 }
@@ -45,7 +45,7 @@ fn pool_read(id: &PoolId, response: &RawResponse) -> Result<ArmAnswer, Failure> 
     }))
 }
 
-/// The answer to a PUT of a pool.
+/// Returns the answer to a PUT of a pool.
 pub(crate) fn put(response: &RawResponse) -> ArmAnswer {
     answer(put_accepted(response))
 }
@@ -74,7 +74,7 @@ pub(crate) fn operation_url(response: &RawResponse) -> Option<&str> {
     urls.find(|url| !url.is_empty())
 }
 
-/// The answer to a poll. `resource`: the URL returns the resource at the end, and not a status.
+/// Returns the answer to a poll. `resource`: the URL returns the resource at the end, and not a status.
 pub(crate) fn operation(resource: bool, response: &RawResponse) -> ArmAnswer {
     answer(operation_state(resource, response).map(ArmAnswer::Operation))
 }

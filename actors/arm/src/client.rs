@@ -98,13 +98,13 @@ impl Client {
     async fn try_execute(&self, request: ArmRequest) -> Result<Answered, Failure> {
         let (method, response, answer) = match request {
             ArmRequest::GetLoadBalancer(lb) => {
-                let url = self.addresses.load_balancer(&lb).map_err(|why| failure::refused(&why))?;
+                let url = self.addresses.load_balancer(&lb).map_err(|error| failure::refused(&error))?;
                 let response = self.get(url).await?;
                 let answer = answer::load_balancer(&lb, &response);
                 (Method::Get, response, answer)
             }
             ArmRequest::GetPool(pool) => {
-                let url = self.addresses.pool(&pool).map_err(|why| failure::refused(&why))?;
+                let url = self.addresses.pool(&pool).map_err(|error| failure::refused(&error))?;
                 let response = self.get(url).await?;
                 let answer = answer::pool(&pool, &response);
                 (Method::Get, response, answer)
@@ -116,7 +116,7 @@ impl Client {
                 (Method::Put, response, answer)
             }
             ArmRequest::Poll(operation) => {
-                let url = self.addresses.operation(&operation).map_err(|why| failure::refused(&why))?;
+                let url = self.addresses.operation(&operation).map_err(|error| failure::refused(&error))?;
                 let resource = answers_with_resource(&url);
                 let response = self.get(url).await?;
                 let answer = answer::operation(resource, &response);
@@ -133,9 +133,9 @@ impl Client {
         edit: &Edit,
         if_match: Option<&Etag>,
     ) -> Result<Request, Failure> {
-        let url = self.addresses.pool(pool).map_err(|why| failure::refused(&why))?;
+        let url = self.addresses.pool(pool).map_err(|error| failure::refused(&error))?;
         let document = base.get::<PoolDocument>().ok_or_else(|| failure::refused(&ForeignDocument))?;
-        let body = document.apply(edit).map_err(|why| failure::refused(&why))?;
+        let body = document.apply(edit).map_err(|error| failure::refused(&error))?;
         let mut request = Request::new(url, Method::Put);
         request.insert_header(ACCEPT, JSON);
         request.insert_header(CONTENT_TYPE, JSON);

@@ -51,11 +51,11 @@ enum Message {
     Rejected(AccessToken),
 }
 
-/// Why there is no token, in a message that names what to change.
+/// Reason why there is no token, in a message that names what to change.
 #[derive(Debug, thiserror::Error)]
-#[error("{why}")]
+#[error("{reason}")]
 struct NoToken {
-    why: String,
+    reason: String,
     /// `Retry-After` of the authority.
     retry_after: Option<Duration>,
 }
@@ -85,18 +85,18 @@ impl Tokens {
     /// Returns a valid token.
     pub(crate) async fn token(&self) -> azure_core::Result<AccessToken> {
         let (answer, answered) = oneshot::channel();
-        self.tell(Message::Wanted(answer)).await;
+        self.send(Message::Wanted(answer)).await;
         let gone = || Err("the task that obtains tokens has ended".into());
         let answer = answered.await.unwrap_or_else(|_| gone());
-        answer.map_err(|why| Error::with_message(ErrorKind::Credential, why.to_string()))
+        answer.map_err(|reason| Error::with_message(ErrorKind::Credential, reason.to_string()))
     }
 
     /// Reports that Azure has rejected this token.
     pub(crate) async fn rejected(&self, token: AccessToken) {
-        self.tell(Message::Rejected(token)).await;
+        self.send(Message::Rejected(token)).await;
     }
 
-    async fn tell(&self, message: Message) {
+    async fn send(&self, message: Message) {
         let owner = self.owner.get_or_init(async || {
             let (owner, messages) = unbounded_channel();
             drop(tokio::spawn(Owner::new(self).run(messages)));
@@ -175,9 +175,9 @@ impl Owner {
             }
             Ok((request, Err(error))) => {
                 let retry_after = error.downcast_ref::<NoToken>().and_then(|no| no.retry_after);
-                let why = error.to_string();
-                tracing::debug!(%why, "a request for a token has brought none");
-                self.step(In::Refused { request, why: why.into(), retry_after });
+                let reason = error.to_string();
+                tracing::debug!(%reason, "a request for a token has brought none");
+                self.step(In::Refused { request, reason: reason.into(), retry_after });
             }
             // The request was given up.
             Err(_) => {}
@@ -214,7 +214,7 @@ impl Owner {
                     Err(error) => tracing::debug!(%error, "the credential stays as it is"),
                 },
                 Out::Give(caller, token) => self.answer(caller, Ok(token)),
-                Out::Refuse(caller, why) => self.answer(caller, Err(why)),
+                Out::Refuse(caller, reason) => self.answer(caller, Err(reason)),
             }
         }
     }

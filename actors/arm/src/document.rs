@@ -17,7 +17,7 @@ const ADMIN_STATE: &str = "adminState";
 /// A pool as Azure sent it.
 pub(crate) struct PoolDocument(Object);
 
-/// Why an edit does not fit a document.
+/// Reasons why an edit does not fit a document.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unfit {
     /// The document is not a pool.

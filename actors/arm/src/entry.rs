@@ -20,7 +20,7 @@ use serde_json::Value;
 pub(crate) struct Reading {
     /// The entry itself.
     pub(crate) entry: Entry,
-    /// Whether inbound NAT rules refer to it.
+    /// True if inbound NAT rules refer to it.
     pub(crate) by_nat_rule: bool,
 }
 
@@ -145,7 +145,7 @@ fn model_state(state: AdminState) -> Option<ModelState> {
     }
 }
 
-/// A reference to a virtual network or subnet.
+/// Returns a reference to a virtual network or subnet.
 pub(crate) fn reference(id: &str) -> SubResource {
     SubResource { id: Some(id.to_owned()) }
 }

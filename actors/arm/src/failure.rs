@@ -22,30 +22,30 @@ pub(crate) const MAX_MESSAGE: usize = 1024;
 
 const CORRELATION_ID: HeaderName = HeaderName::from_static("x-ms-correlation-request-id");
 
-/// An answer with an unsuccessful status.
+/// Returns the failure of an answer with an unsuccessful status.
 pub(crate) fn of_response(response: &RawResponse) -> Failure {
     let status = u16::from(response.status());
     with_body(FailureKind::Status(status), response.headers(), ErrorBody::parse(response.body()))
 }
 
-/// A successful answer that cannot be read.
-pub(crate) fn undecodable(response: &RawResponse, why: &str) -> Failure {
+/// Returns the failure of a successful answer that cannot be read.
+pub(crate) fn undecodable(response: &RawResponse, reason: &str) -> Failure {
     let status = u16::from(response.status());
-    let body = ErrorBody { codes: Vec::new(), message: why.to_owned() };
+    let body = ErrorBody { codes: Vec::new(), message: reason.to_owned() };
     with_body(FailureKind::Undecodable(status), response.headers(), body)
 }
 
-/// An operation that ended without success; the body of the poll has the reason.
+/// Returns the failure of an operation; the body of the poll has the reason.
 pub(crate) fn of_operation(response: &RawResponse, body: &Value) -> Failure {
     with_body(FailureKind::Operation, response.headers(), ErrorBody::of_operation(body))
 }
 
-/// A request that was not sent, because it cannot be built.
-pub(crate) fn refused(why: &dyn std::error::Error) -> Failure {
-    without_answer(FailureKind::Refused, RetryAfter::Absent, &chain(why))
+/// Returns the failure of a request that cannot be built, and so was not sent.
+pub(crate) fn refused(reason: &dyn std::error::Error) -> Failure {
+    without_answer(FailureKind::Refused, RetryAfter::Absent, &chain(reason))
 }
 
-/// An error of the pipeline without an answer.
+/// Returns the failure of an error of the pipeline, without an answer.
 pub(crate) fn of_error(error: &Error) -> Failure {
     let (kind, retry_after) = match (error.kind(), Stop::within(error)) {
         (ErrorKind::Credential, _) => (FailureKind::Credential, RetryAfter::Absent),

@@ -30,7 +30,7 @@ impl Headroom {
 
     /// Reads the headers of an answer; ignores values that are not numbers.
     pub(crate) fn read(method: Method, headers: &Headers) -> Headroom {
-        let asked =
+        let request_class =
             if matches!(method, Method::Get | Method::Head) { GateClass::Reads } else { GateClass::Writes };
         let mut headroom = Headroom::default();
         for (name, value) in headers.iter() {
@@ -38,8 +38,8 @@ impl Headroom {
             let Some(what) = name.strip_prefix(REMAINING) else { continue };
             if what == RESOURCE {
                 let groups = value.as_str().split(',').filter_map(|group| number(group.rsplit_once(';')?.1));
-                groups.for_each(|left| headroom.record_class(asked, left));
-            } else if let (Some(class), Some(left)) = (class(what, asked), number(value.as_str())) {
+                groups.for_each(|left| headroom.record_class(request_class, left));
+            } else if let (Some(class), Some(left)) = (class(what, request_class), number(value.as_str())) {
                 headroom.record_class(class, left);
             }
         }
@@ -56,14 +56,14 @@ impl Headroom {
 }
 
 /// Returns the class of a header, by the last word of its name; deletes are not used.
-fn class(what: &str, asked: GateClass) -> Option<GateClass> {
+fn class(what: &str, request_class: GateClass) -> Option<GateClass> {
     if !SCOPES.iter().any(|scope| what.starts_with(scope)) {
         return None;
     }
     match what.rsplit('-').next() {
         Some("reads" | "read") => Some(GateClass::Reads),
         Some("writes") => Some(GateClass::Writes),
-        Some("requests") => Some(asked),
+        Some("requests") => Some(request_class),
         Some(_) | None => None,
     }
 }
@@ -104,13 +104,13 @@ mod tests {
     }
 
     #[test]
-    fn w9_the_list_of_operation_groups_belongs_to_the_class_of_the_request() {
+    fn w9_operation_groups_belong_to_the_class_of_the_request() {
         let list = [("x-ms-ratelimit-remaining-resource", "A/B;41,C/D;5, E/F ; 9")];
         assert_eq!((read(Method::Get, &list), read(Method::Put, &list)), ((Some(5), None), (None, Some(5))));
     }
 
     #[test]
-    fn w9_junk_is_no_news() {
+    fn w9_junk_is_ignored() {
         for junk in ["", "-1", "many", "1.5", "99999999999", ";", "A/B", "A/B;", "A/B;x,,;", "\u{fffd}"] {
             let headers = [
                 ("x-ms-ratelimit-remaining-subscription-reads", junk),

@@ -89,7 +89,7 @@ impl RawClient {
     /// # Errors
     /// There was no answer, or the target is not a valid URL.
     pub async fn send(&self, request: &RawRequest) -> Result<RawAnswer, Failure> {
-        let url = self.address(request).map_err(|why| failure::refused(&why))?;
+        let url = self.address(request).map_err(|error| failure::refused(&error))?;
         let mut sent = Request::new(url, method(request.method));
         sent.insert_header(ACCEPT, JSON);
         if let Some(etag) = &request.if_match {

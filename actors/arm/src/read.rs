@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::entry;
 
-/// Why a resource cannot be read.
+/// Reasons why a resource cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Unreadable {
-    /// It has no properties.
+    /// The resource has no properties.
     #[error("{0} has no properties")]
     NoProperties(&'static str),
     /// A value that must be a list is not.

@@ -93,7 +93,7 @@ impl Default for Timeouts {
     }
 }
 
-/// Why a client cannot be created: the field and the remedy.
+/// Reasons why a client cannot be created: the field and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum SetUpError {
     /// The endpoint is not the URL of a server.

@@ -36,22 +36,22 @@ impl Addresses {
         Addresses { endpoint, subscription, resource_group, api_version }
     }
 
-    /// The version of the network API.
+    /// Returns the version of the network API.
     pub(crate) fn network_version(&self) -> &str {
         &self.api_version
     }
 
-    /// The URL of a load balancer.
+    /// Returns the URL of a load balancer.
     pub(crate) fn load_balancer(&self, lb: &LbName) -> Result<Url, AddressError> {
         self.below(&[lb.as_str()])
     }
 
-    /// The URL of a pool.
+    /// Returns the URL of a pool.
     pub(crate) fn pool(&self, pool: &PoolId) -> Result<Url, AddressError> {
         self.below(&[pool.lb.as_str(), "backendAddressPools", pool.pool.as_str()])
     }
 
-    /// The URL of an operation, refused unless it is on the endpoint.
+    /// Returns the URL of an operation, refused unless it is on the endpoint.
     pub(crate) fn operation(&self, operation: &Operation) -> Result<Url, AddressError> {
         let url = Url::parse(operation.as_str()).map_err(|_| AddressError::Unreadable)?;
         let same = url.scheme() == self.endpoint.scheme()
@@ -61,14 +61,14 @@ impl Addresses {
         if same && bare { Ok(url) } else { Err(AddressError::Foreign) }
     }
 
-    /// The URL of a Microsoft.Authorization collection (`permissions`, `locks`) at a scope, which is the id of a
-    /// subscription, a resource group or a resource.
+    /// Returns the URL of a Microsoft.Authorization collection (`permissions`, `locks`) at a scope, which is the id of
+    /// a subscription, a resource group or a resource.
     pub(crate) fn about(&self, scope: &str, what: &str, version: &str) -> Result<Url, AddressError> {
         let tail = ["providers", "Microsoft.Authorization", what];
         self.at(scope.split('/').filter(|segment| !segment.is_empty()).chain(tail), version)
     }
 
-    /// The URL of the resource with this id, which may include a query.
+    /// Returns the URL of the resource with this id, which may include a query.
     pub(crate) fn resource(&self, id: &str, version: &str) -> Result<Url, AddressError> {
         let (path, query) = id.split_once('?').unwrap_or((id, ""));
         let mut url = self.at(path.split('/').filter(|segment| !segment.is_empty()), version)?;
@@ -76,7 +76,7 @@ impl Addresses {
         Ok(url)
     }
 
-    /// The URL of a path with its query.
+    /// Returns the URL of a path with its query.
     pub(crate) fn path(&self, path: &str) -> Result<Url, AddressError> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let mut url = self.joined(path.split('/').filter(|segment| !segment.is_empty()))?;
@@ -97,7 +97,7 @@ impl Addresses {
         self.at(head.into_iter().chain(names.iter().copied()), &self.api_version)
     }
 
-    /// The URL of these segments, in this version of an API.
+    /// Returns the URL of these segments, in this version of an API.
     fn at<'a>(&self, segments: impl Iterator<Item = &'a str>, version: &str) -> Result<Url, AddressError> {
         let mut url = self.joined(segments)?;
         url.query_pairs_mut().append_pair("api-version", version);

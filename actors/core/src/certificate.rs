@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// A read of contents with this number; `usable` says whether they form a pair.
+    /// Returns a read of contents with this number; `usable` says whether they form a pair.
     fn found(content: u8, usable: bool) -> Found<u8, u8> {
         let fingerprint = Fingerprint::of_digest([content; 32]);
         Found { fingerprint, pair: if usable { Ok(content) } else { Err(content) } }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn h2_what_cannot_be_used_is_told_of_once_until_something_else_is_found() {
+    fn h2_an_unusable_certificate_is_reported_once() {
         let mut renewal = Renewal::new(found(1, true).fingerprint);
         assert_eq!(renewal.step(found(8, false)), Decision::Report(8));
         assert_eq!(renewal.step(found(8, false)), Decision::Keep);
@@ -107,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn h2_the_last_usable_pair_is_shown_and_each_unusable_one_told_once(
+        fn h2_the_last_usable_pair_stays_in_use(
             looks in prop::collection::vec(0_u8..8, 0..100),
         ) {
             // Few distinct contents, so that earlier ones recur often.

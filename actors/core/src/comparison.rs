@@ -31,7 +31,7 @@ const AFTER_DELAY: Duration = Duration::from_secs(2);
 /// Parameters of the machine.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// How long to wait, after the first comparison of a pool, for members that may have to be removed:
+    /// Time to wait, after the first comparison of a pool, for members that may have to be removed:
     /// `members.removalDelay`, or zero where removals do not matter.
     pub removal_delay: Duration,
     /// Time limit, counted from the start.
@@ -48,7 +48,7 @@ pub enum In {
     /// Start; time counts from here.
     Start,
     /// The snapshot that was published.
-    Seen(Arc<Snapshot>),
+    Snapshot(Arc<Snapshot>),
 }
 
 /// Output of the machine.
@@ -58,7 +58,7 @@ pub enum Out {
     Ended(End),
 }
 
-/// How the wait has ended.
+/// The end of the wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// Every pool was compared.
@@ -95,7 +95,7 @@ enum Phase {
 #[derive(Default, Debug)]
 pub struct Compared(BTreeMap<PoolId, Now>);
 
-/// What an xDS source requires of its pools.
+/// The demand of an xDS source on its pools.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SourceDemand {
     /// Nothing: the pools stay unchanged.
@@ -145,7 +145,7 @@ impl fmt::Display for Missing {
             Missing::Discovery => f.write_str("no load balancer was read yet"),
             Missing::LoadBalancer(lb, Some(error)) => write!(f, "{lb}: {error}"),
             Missing::LoadBalancer(lb, None) => write!(f, "load balancer {lb} was not read yet"),
-            Missing::Source(source, Some(why)) => write!(f, "{source}: {why}"),
+            Missing::Source(source, Some(reason)) => write!(f, "{source}: {reason}"),
             Missing::Source(source, None) => {
                 write!(f, "nothing was heard of {source}, neither what it is nor an error")
             }
@@ -187,13 +187,13 @@ impl Comparison {
         }
     }
 
-    /// The last snapshot.
+    /// Returns the last snapshot.
     #[must_use]
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
 
-    /// The pools that were compared.
+    /// Returns the pools that were compared.
     #[must_use]
     pub fn compared(&self) -> &Compared {
         &self.compared
@@ -258,26 +258,26 @@ impl Comparison {
         missing
     }
 
-    /// The sources without a state yet.
+    /// Returns the sources without a state yet.
     fn unknown_sources(&self) -> impl Iterator<Item = Missing> {
         let servers = self.snapshot.xds.iter().flat_map(|view| &view.dump.servers);
         let mut failures =
             servers.filter(|server| server.is_used).filter_map(|server| server.failure.clone());
-        let why = failures.next_back();
+        let reason = failures.next_back();
         let unknown = self.sources().into_iter().filter(|source| demand_of(source).is_none());
-        unknown.map(move |source| Missing::Source(source.name.clone(), why.clone()))
+        unknown.map(move |source| Missing::Source(source.name.clone(), reason.clone()))
     }
 
-    /// The listed pools that are not refused and whose sources require members.
+    /// Returns the listed pools that are not refused and whose sources require members.
     fn filled(&self) -> impl Iterator<Item = &PoolId> {
         let requiring =
             self.sources().into_iter().filter(|source| demand_of(source) == Some(SourceDemand::Members));
         requiring.flat_map(|source| source.pools).filter(|id| !self.snapshot.refused.contains_key(id))
     }
 
-    /// The pools that must be compared and have not been: existing pools, pools that a candidate's rules use and that
-    /// are not refused, and pools that xDS sources fill. Rules of other Services may use pools that do not exist. The
-    /// pools with the cluster's name have no owner (D2).
+    /// Returns the pools that must be compared and have not been: existing pools, pools that a candidate's rules use
+    /// and that are not refused, and pools that xDS sources fill. Rules of other Services may use pools that do not
+    /// exist. The pools with the cluster's name have no owner (D2).
     fn uncompared(&self) -> BTreeSet<&PoolId> {
         let Snapshot { services, pools, .. } = &*self.snapshot;
         let refused = services.values().flat_map(|service| &service.not_manageable);
@@ -288,7 +288,7 @@ impl Comparison {
         wanted.chain(pools.keys()).chain(self.filled()).filter(|id| !self.compared.has(id)).collect()
     }
 
-    /// The pools with tolerated members, some of which may have left only recently.
+    /// Returns the pools with tolerated members, some of which may have left only recently.
     fn undecided(&self) -> impl Iterator<Item = PoolId> {
         let may_lose = |pool: &&Arc<PoolView>| {
             let mut observed = pool.observed.iter().flatten();
@@ -297,13 +297,13 @@ impl Comparison {
         self.snapshot.pools.values().filter(may_lose).map(|pool| pool.pool.clone())
     }
 
-    /// When the removal delay of the last of these pools ends; `None` if there are none.
+    /// Returns the time at which the removal delay of the last of these pools ends; `None` if there are none.
     fn decided_at(&self) -> Option<Now> {
         let delay = self.params.removal_delay.saturating_add(AFTER_DELAY);
         self.undecided().filter_map(|pool| self.compared.0.get(&pool)).map(|since| since.plus(delay)).max()
     }
 
-    fn on_seen(&mut self, now: Now, snapshot: Arc<Snapshot>) {
+    fn on_snapshot(&mut self, now: Now, snapshot: Arc<Snapshot>) {
         self.compared.record(now, &snapshot);
         self.snapshot = snapshot;
         let all = self.has_all();
@@ -313,7 +313,7 @@ impl Comparison {
         }
     }
 
-    /// When the wait is complete if nothing changes until then.
+    /// Returns the time at which the wait is complete if nothing changes until then.
     fn complete_at(&self) -> Option<Now> {
         let Phase::Waiting { steady, .. } = self.phase else { return None };
         let steady = steady?.plus(STEADY_FOR);
@@ -344,7 +344,7 @@ impl Machine for Comparison {
                 let until = now.plus(self.params.within);
                 self.phase = Phase::Waiting { until, steady: None };
             }
-            In::Seen(snapshot) => self.on_seen(now, snapshot),
+            In::Snapshot(snapshot) => self.on_snapshot(now, snapshot),
         }
         self.check_end(now, out);
     }
@@ -371,7 +371,7 @@ fn demand_of(source: &ListedSource<'_>) -> Option<SourceDemand> {
     }
 }
 
-/// The sources of the kinds that levels depend on.
+/// Returns the sources of the kinds that levels depend on.
 fn sources(snapshot: &Snapshot) -> impl Iterator<Item = &SourceView> {
     Kind::OF_LEVELS.iter().filter_map(|kind| snapshot.sources.get(kind))
 }

@@ -29,7 +29,7 @@ pub enum In {
     Answered(Result<Arc<str>, Failure>),
 }
 
-/// Why there is no UID.
+/// Reasons why there is no UID.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// The Deployment does not exist.

@@ -30,7 +30,7 @@ macro_rules! machines {
                 /// The event emitter.
                 Events: events::Emitter, events, for_events;
                 /// The snapshot machine.
-                Board: snapshot::Board, board, for_board;
+                Snapshot: snapshot::SnapshotPublisher, snapshot, for_snapshot;
                 /// The xDS source machine.
                 XdsSource: xds_source::XdsSource, xds_source, for_xds_source;
             }

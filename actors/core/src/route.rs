@@ -221,10 +221,10 @@ pub fn route(output: Output, deliver: &mut impl FnMut(Delivery)) {
         Output::Operator(request) => deliver(operator::to_machine(request)),
         Output::Events(output) => emitter::from_events(output, deliver),
         Output::XdsSource(output) => xds::from_xds_source(output, deliver),
-        Output::Board(snapshot::Out::Publish(snapshot)) => {
+        Output::Snapshot(snapshot::Out::Publish(snapshot)) => {
             deliver(Delivery::Host(HostMessage::Publish(snapshot)))
         }
-        Output::Board(snapshot::Out::OutOfSync(pools)) => {
+        Output::Snapshot(snapshot::Out::OutOfSync(pools)) => {
             deliver(Delivery::Leader(leader::In::OutOfSync(pools)))
         }
     }
@@ -248,7 +248,7 @@ fn from_watcher(output: watch::Out, deliver: &mut impl FnMut(Delivery)) {
             // No level depends on Preemptions, so it does not matter whether they are current.
             Kind::Preemptions => {}
         },
-        watch::Out::View(view) => deliver(Delivery::Board(snapshot::In::Source(view))),
+        watch::Out::View(view) => deliver(Delivery::Snapshot(snapshot::In::Source(view))),
         watch::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
     }
 }
@@ -262,10 +262,10 @@ fn from_informer(output: informer::Out, deliver: &mut impl FnMut(Delivery)) {
         informer::Out::Synced => {
             deliver(Delivery::Directory(directory::In::ListsSynced));
             deliver(Delivery::Discovery(discovery::In::ListsSynced));
-            deliver(Delivery::Board(snapshot::In::ListsSynced));
+            deliver(Delivery::Snapshot(snapshot::In::ListsSynced));
         }
         informer::Out::Node(name, fact) => {
-            deliver(Delivery::Board(snapshot::In::Known(name.clone(), fact.clone())));
+            deliver(Delivery::Snapshot(snapshot::In::Known(name.clone(), fact.clone())));
             deliver(Delivery::AdminState(nodes::In::Node(name, fact)));
         }
         informer::Out::Confirmed(epoch) => {
@@ -294,10 +294,10 @@ fn from_discovery(output: discovery::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         discovery::Out::Synced => {
             deliver(Delivery::Directory(directory::In::DiscoverySynced));
-            deliver(Delivery::Board(snapshot::In::DiscoverySynced));
+            deliver(Delivery::Snapshot(snapshot::In::DiscoverySynced));
         }
         discovery::Out::Answer(id, answer) => deliver(answered(id, answer)),
-        discovery::Out::View(view) => deliver(Delivery::Board(snapshot::In::Lb(view))),
+        discovery::Out::View(view) => deliver(Delivery::Snapshot(snapshot::In::Lb(view))),
         discovery::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
     }
 }
@@ -323,12 +323,12 @@ fn from_directory(output: directory::Out, deliver: &mut impl FnMut(Delivery)) {
         directory::Out::SourceAdminStates(pool, states) => {
             deliver(Delivery::AdminState(nodes::In::SourceAdminStates(pool, states)));
         }
-        directory::Out::Refused(pool, why) => deliver(Delivery::Board(snapshot::In::Refused(pool, why))),
-        directory::Out::Guards(view) => deliver(Delivery::Board(snapshot::In::Guards(view))),
+        directory::Out::Refused(pool, why) => deliver(Delivery::Snapshot(snapshot::In::Refused(pool, why))),
+        directory::Out::Guards(view) => deliver(Delivery::Snapshot(snapshot::In::Guards(view))),
         directory::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         directory::Out::Ended(ended) => deliver(Delivery::Events(events::In::Ended(ended))),
         directory::Out::Service(uid, key, view) => {
-            deliver(Delivery::Board(snapshot::In::Service(uid, key, view)));
+            deliver(Delivery::Snapshot(snapshot::In::Service(uid, key, view)));
         }
         directory::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
     }
@@ -349,8 +349,8 @@ fn from_pool(output: queue::Out, deliver: &mut impl FnMut(Delivery)) {
         queue::Out::Missing(pool) => deliver(Delivery::Discovery(discovery::In::Missing(pool))),
         queue::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         queue::Out::Ended(ended) => deliver(Delivery::Events(events::In::Ended(ended))),
-        queue::Out::View(view) => deliver(Delivery::Board(snapshot::In::Pool(view))),
-        queue::Out::Gone(pool) => deliver(Delivery::Board(snapshot::In::PoolGone(pool))),
+        queue::Out::View(view) => deliver(Delivery::Snapshot(snapshot::In::Pool(view))),
+        queue::Out::Gone(pool) => deliver(Delivery::Snapshot(snapshot::In::PoolGone(pool))),
         queue::Out::Quarantined(pool, broken) => {
             deliver(Delivery::Host(HostMessage::Quarantined(pool, broken)));
         }
@@ -390,9 +390,9 @@ fn from_writer(output: writer::Out, deliver: &mut impl FnMut(Delivery)) {
         writer::Out::Pace(pool, interval) => deliver(to_pool(pool, queue::In::Pace(interval))),
         writer::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         writer::Out::Ended(ended) => deliver(Delivery::Events(events::In::Ended(ended))),
-        writer::Out::SharedLease(view) => deliver(Delivery::Board(snapshot::In::SharedLease(view))),
-        writer::Out::Lane(view) => deliver(Delivery::Board(snapshot::In::Lane(view))),
-        writer::Out::Gate(class, view) => deliver(Delivery::Board(snapshot::In::Gate(class, view))),
+        writer::Out::SharedLease(view) => deliver(Delivery::Snapshot(snapshot::In::SharedLease(view))),
+        writer::Out::Lane(view) => deliver(Delivery::Snapshot(snapshot::In::Lane(view))),
+        writer::Out::Gate(class, view) => deliver(Delivery::Snapshot(snapshot::In::Gate(class, view))),
         writer::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
         writer::Out::Quiet { shared_is_free } => {
             deliver(Delivery::Leader(leader::In::WriterQuiet { shared_is_free }));
@@ -417,9 +417,9 @@ fn from_leader(output: leader::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Events(events::In::Standing(standing)));
         }
         leader::Out::Remembered(gates) => deliver(Delivery::Writer(writer::In::Remembered(gates))),
-        leader::Out::OutOfSync(pools) => deliver(Delivery::Board(snapshot::In::OutOfSync(pools))),
+        leader::Out::OutOfSync(pools) => deliver(Delivery::Snapshot(snapshot::In::OutOfSync(pools))),
         leader::Out::Round => deliver(Delivery::Discovery(discovery::In::Round)),
-        leader::Out::View(view) => deliver(Delivery::Board(snapshot::In::Leadership(view))),
+        leader::Out::View(view) => deliver(Delivery::Snapshot(snapshot::In::Leadership(view))),
         leader::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
         leader::Out::Done(free) => deliver(Delivery::Host(HostMessage::Done(free))),
         leader::Out::SetBack(set_back) => deliver(Delivery::Host(HostMessage::SetBack(set_back))),
@@ -443,7 +443,7 @@ fn from_pauses(output: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
         // On the writer's edge, the answer follows the policy: the operator receives it once nothing more starts in a
         // paused pool.
         pauses::Out::Answer(id, answer) => deliver(Delivery::Writer(writer::In::PassOn(id, answer))),
-        pauses::Out::View(view) => deliver(Delivery::Board(snapshot::In::OperatorPolicy(view))),
+        pauses::Out::View(view) => deliver(Delivery::Snapshot(snapshot::In::OperatorPolicy(view))),
         pauses::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
     }
 }

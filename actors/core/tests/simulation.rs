@@ -134,7 +134,7 @@ fn seeds() -> u64 {
     number("SIMULATION_SEEDS").unwrap_or(SEEDS)
 }
 
-/// Whether nothing is played: with `SIMULATION_SEEDS=0`. Each test says so, past the harness.
+/// Returns whether nothing is played: with `SIMULATION_SEEDS=0`. Each test says so, past the harness.
 fn is_left_out() -> bool {
     let is_left_out = number("SIMULATION_SEEDS") == Some(0);
     if is_left_out {
@@ -221,7 +221,7 @@ fn z1_every_world_is_in_sync_and_comes_to_rest_when_faults_end() {
             }
             Err(failed) => {
                 if all {
-                    println!("seed {seed} fails: {}", failed.why);
+                    println!("seed {seed} fails: {}", failed.reason);
                 }
                 first.get_or_insert((seed, failed));
             }
@@ -234,8 +234,10 @@ fn z1_every_world_is_in_sync_and_comes_to_rest_when_faults_end() {
     println!("the shared Lease was ours for {} s, others' for {} s", held.0, held.1);
     println!("at rest after {} s at most (seed {})", longest.0, longest.1);
     if let Some((seed, failed)) = first {
-        let Failed { size, why, trace } = if all { failed } else { shrink(failed, seed) };
-        panic!("seed {seed} fails, smallest with {size:?}: {why}\n{trace}replay it: SIMULATION_SEED={seed}");
+        let Failed { size, reason, trace } = if all { failed } else { shrink(failed, seed) };
+        panic!(
+            "seed {seed} fails, smallest with {size:?}: {reason}\n{trace}replay it: SIMULATION_SEED={seed}"
+        );
     }
     // A world without events proves nothing.
     assert!(worlds < 10 || puts > 4 * worlds && reports > 4 * worlds && terms > worlds);
@@ -252,7 +254,7 @@ fn w7_the_shared_lease_is_ours_for_half_of_the_time_at_most() {
     }
     let mut puts = 0;
     for seed in 0..share_of(DUTY_SEEDS) {
-        let duty = duty(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let duty = duty(seed).unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
         println!("seed {seed}: {duty:?}");
         // Our share: never longer than this without interruption, then left to others for at least as long as we held
         // it. So never more than half of the time.
@@ -274,8 +276,8 @@ fn z1_a_seed_plays_the_same_world_each_time() {
     }
     // In a sample, a world that takes a quarter of the time.
     let seed = if seeds() < ALL_SEEDS { 0 } else { 3 };
-    let once = play(seed, size_of(seed), None).map_err(|failed| failed.why);
-    let again = play(seed, size_of(seed), None).map_err(|failed| failed.why);
+    let once = play(seed, size_of(seed), None).map_err(|failed| failed.reason);
+    let again = play(seed, size_of(seed), None).map_err(|failed| failed.reason);
     assert_eq!(once, again);
 }
 
@@ -290,9 +292,9 @@ fn w8_a_storage_that_is_set_back_is_noticed_in_every_world() {
     };
     for (seed, outcome) in play_all(seeds, false, None, size_of_restored) {
         if let Err(failed) = outcome {
-            let Failed { size, why, trace } = shrink(failed, seed);
+            let Failed { size, reason, trace } = shrink(failed, seed);
             panic!(
-                "seed {seed} fails, smallest with {size:?}: {why}\n{trace}replay it: SIMULATION_SEED={seed}"
+                "seed {seed} fails, smallest with {size:?}: {reason}\n{trace}replay it: SIMULATION_SEED={seed}"
             );
         }
     }
@@ -317,7 +319,7 @@ fn z1_each_planted_bug_is_found() {
         let played = play_all(0..SEEDS_PER_PLANT, false, Some(plant), size);
         match played.iter().find_map(|(seed, outcome)| Some((seed, outcome.as_ref().err()?))) {
             Some((seed, failed)) => {
-                println!("{plant:?}: {} by seed {seed}: {}", played.len(), failed.why);
+                println!("{plant:?}: {} by seed {seed}: {}", played.len(), failed.reason);
                 latest = latest.max((*seed, Some(plant)));
                 let rules = plant.found_by();
                 assert!(
@@ -363,8 +365,8 @@ fn z1_the_worlds_of_single_faults_pass_without_a_planted_bug() {
                     (stops, releases) = (stops + played.stops, releases + played.releases);
                     terms += played.terms;
                 }
-                Err(Failed { size, why, trace }) => {
-                    panic!("{sort:?} ({plant:?}): seed {seed} fails with {size:?}: {why}\n{trace}")
+                Err(Failed { size, reason, trace }) => {
+                    panic!("{sort:?} ({plant:?}): seed {seed} fails with {size:?}: {reason}\n{trace}")
                 }
             }
         }
@@ -384,17 +386,18 @@ const UNMARKED_WITHIN_US: u64 = 660_000_000;
 const TAINT: (&str, &str, &str) = ("node.kubernetes.io/out-of-service", "", "NoExecute");
 
 #[test]
-fn n2_nodes_that_leave_together_are_down_within_a_minute_by_one_write() {
+fn n2_nodes_that_leave_together_need_one_write_per_pool() {
     if is_left_out() {
         return;
     }
     for seed in 0..share_of(QUIET_SEEDS) {
-        let mut quiet = Quiet::new(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let mut quiet = Quiet::new(seed).unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
         for taint in [Some(TAINT), None] {
             let both = |world: &mut world::World| {
                 ["node-1", "node-4"].into_iter().for_each(|node| world.set_taint(node, taint));
             };
-            let came = quiet.change(CUT_WITHIN_US, both).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+            let came =
+                quiet.change(CUT_WITHIN_US, both).unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
             println!("seed {seed}, {taint:?}: {} ms, {} pools", came.took / 1_000, came.puts.len());
             assert!(
                 came.puts.len() > 4 && came.puts.values().all(|puts| *puts == 1),
@@ -414,7 +417,7 @@ fn q2_a_burst_is_written_once_per_pool() {
     }
     let (mut pools, mut puts) = (0, 0);
     for (seed, is_late) in (0..share_of(BURSTS)).flat_map(|seed| [(seed, false), (seed, true)]) {
-        let burst = burst(seed, is_late).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let burst = burst(seed, is_late).unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
         println!("seed {seed}, late: {is_late}: {burst:?}");
         assert_eq!(burst.wrong, None, "seed {seed}, late: {is_late}");
         assert!(burst.puts >= burst.pools, "seed {seed}, late: {is_late}: {burst:?}");
@@ -430,14 +433,14 @@ fn n1_an_evicted_node_is_marked_and_down_within_a_minute() {
         return;
     }
     for seed in 0..share_of(QUIET_SEEDS) {
-        let mut quiet = Quiet::new(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let mut quiet = Quiet::new(seed).unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
         let came = quiet.change(2 * CUT_WITHIN_US, |world| world.foretell("node-2"));
-        let came = came.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let came = came.unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
         assert!(came.took < CUT_WITHIN_US && !came.puts.is_empty(), "seed {seed}: {came:?}");
         // The notice passes after half a minute, and the node was Ready all the time.
         let puts = quiet
             .wait_for_marks(UNMARKED_WITHIN_US, CUT_WITHIN_US)
-            .unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+            .unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
         assert_eq!(puts, came.puts, "seed {seed}: what was cut out comes back");
     }
 }
@@ -449,12 +452,12 @@ fn n1_an_eviction_is_seen_where_watches_are_closed_empty_or_cut() {
     }
     // Closed empty; cut by a middlebox, with and without a line before.
     for cut_us in [0, 20_000_000, 60_000_000, 90_000_000] {
-        let mut quiet = Quiet::new(0).unwrap_or_else(|why| panic!("{cut_us}: {why}"));
+        let mut quiet = Quiet::new(0).unwrap_or_else(|reason| panic!("{cut_us}: {reason}"));
         quiet
             .pass(400_000_000, |world| world.cut_watches(0, cut_us))
-            .unwrap_or_else(|why| panic!("{cut_us}: {why}"));
+            .unwrap_or_else(|reason| panic!("{cut_us}: {reason}"));
         let came = quiet.change(2 * CUT_WITHIN_US, |world| world.foretell("node-2"));
-        let came = came.unwrap_or_else(|why| panic!("{cut_us}: {why}"));
+        let came = came.unwrap_or_else(|reason| panic!("{cut_us}: {reason}"));
         assert!(came.took < CUT_WITHIN_US && !came.puts.is_empty(), "{cut_us}: {came:?}");
     }
 }
@@ -473,14 +476,14 @@ fn failed_load_balancers_at_rest_are_written_once_each() {
             let mut quiet = Quiet::with(seed, plant)?;
             quiet.fail_balancers(REWRITTEN_WITHIN_US)
         };
-        let (failed, puts) = play(None).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let (failed, puts) = play(None).unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
         assert_eq!((failed, puts), (0, 3), "seed {seed}");
         assert!(matches!(play(Some(Plant::RewritesLost)), Ok((3, 0))), "seed {seed}: the bug does not show");
     }
 }
 
 #[test]
-fn n4_where_no_node_leaves_service_the_admin_state_makes_no_call() {
+fn n4_without_leaving_nodes_the_admin_state_makes_no_call() {
     if is_left_out() {
         return;
     }
@@ -496,7 +499,7 @@ fn n4_where_no_node_leaves_service_the_admin_state_makes_no_call() {
 }
 
 #[test]
-fn w7_half_of_the_additions_of_a_rolling_restart_come_in_two_turns() {
+fn w7_half_of_a_rolling_restarts_additions_take_two_turns() {
     if is_left_out() {
         return;
     }
@@ -506,7 +509,8 @@ fn w7_half_of_the_additions_of_a_rolling_restart_come_in_two_turns() {
     let mut all = Vec::new();
     let played = number("ROLLOUT_SEEDS").unwrap_or_else(|| share_of(ROLLOUTS));
     for seed in 0..played {
-        let rollout = roll_out(seed, apart_s * 1_000_000).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let rollout =
+            roll_out(seed, apart_s * 1_000_000).unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
         let [median, most, last] = [50, 90, 100].map(|percent| percentile(&rollout.waits, percent));
         println!("seed {seed}: p50 {median:.1} s, p90 {most:.1} s, longest {last:.1} s; {rollout}");
         assert_eq!((rollout.missing, &rollout.wrong), (0, &None), "seed {seed}");

@@ -35,7 +35,7 @@ const TICKS: usize = 32;
 /// A machine with the outboxes of its shell.
 struct Bench<M: Machine> {
     machine: M,
-    say: fn(M::Out) -> Output,
+    wrap: fn(M::Out) -> Output,
     now: Now,
     outboxes: BTreeMap<Address, Outbox>,
     /// Duration and description of each turn.
@@ -43,9 +43,9 @@ struct Bench<M: Machine> {
 }
 
 impl<M: Machine> Bench<M> {
-    fn new(machine: M, say: fn(M::Out) -> Output) -> Bench<M> {
+    fn new(machine: M, wrap: fn(M::Out) -> Output) -> Bench<M> {
         let now = Now::from_millis(1_000);
-        Bench { machine, say, now, outboxes: BTreeMap::new(), turns: Vec::new() }
+        Bench { machine, wrap, now, outboxes: BTreeMap::new(), turns: Vec::new() }
     }
 
     /// Runs one turn; returns the number of outputs by address.
@@ -62,17 +62,17 @@ impl<M: Machine> Bench<M> {
             }
             self.machine.tick(self.now, &mut out);
         }
-        let mut said = BTreeMap::new();
+        let mut deliveries = BTreeMap::new();
         for one in out {
-            route((self.say)(one), &mut |delivery| {
+            route((self.wrap)(one), &mut |delivery| {
                 // This delivery follows each turn with slices, whichever they are.
                 let counts = !matches!(delivery, Delivery::Directory(directory::In::ReadUpTo(_)));
-                *said.entry(kind_of(delivery.address())).or_default() += usize::from(counts);
+                *deliveries.entry(kind_of(delivery.address())).or_default() += usize::from(counts);
                 self.outboxes.entry(delivery.address()).or_default().push(delivery);
             });
         }
         self.turns.push((on_processor().saturating_sub(began), what.to_owned()));
-        said
+        deliveries
     }
 
     /// Runs turns with as many inputs as one message carries; returns the number of all outputs.
@@ -101,8 +101,8 @@ impl<M: Machine> Bench<M> {
     /// Returns the longest turns, longest first.
     fn longest(&mut self) -> String {
         self.turns.sort_by(|one, other| other.cmp(one));
-        let told = self.turns.iter().take(10).map(|(took, what)| format!("{} ms: {what}", took.as_millis()));
-        told.collect::<Vec<_>>().join("\n")
+        let text = self.turns.iter().take(10).map(|(took, what)| format!("{} ms: {what}", took.as_millis()));
+        text.collect::<Vec<_>>().join("\n")
     }
 
     fn passes(&mut self, millis: u64) {
@@ -113,12 +113,12 @@ impl<M: Machine> Bench<M> {
 /// Processor time of this thread, with a resolution of some milliseconds; other processes do not count. Zero if the
 /// system does not provide it.
 fn on_processor() -> Duration {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanos = told.split_whitespace().next().and_then(|first| first.parse().ok());
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split_whitespace().next().and_then(|first| first.parse().ok());
     Duration::from_nanos(nanos.unwrap_or_default())
 }
 
-/// All pools count as one address.
+/// Returns all pools count as one address.
 fn kind_of(address: Address) -> Address {
     match address {
         Address::Pool(_) => Address::Pool(world::pool_id(0)),
@@ -131,7 +131,7 @@ fn kind_of(address: Address) -> Address {
         | Address::AdminState
         | Address::Pauses
         | Address::Events
-        | Address::Board
+        | Address::Snapshot
         | Address::XdsSource
         | Address::XdsPort
         | Address::ArmPort
@@ -141,8 +141,8 @@ fn kind_of(address: Address) -> Address {
     }
 }
 
-fn count(said: &BTreeMap<Address, usize>, to: &Address) -> usize {
-    said.get(to).copied().unwrap_or_default()
+fn count(deliveries: &BTreeMap<Address, usize>, to: &Address) -> usize {
+    deliveries.get(to).copied().unwrap_or_default()
 }
 
 fn list(kind: Kind, provenance: Provenance, objects: Vec<Object>, version: u64) -> Vec<informer::In> {
@@ -159,7 +159,7 @@ fn events(kind: Kind, objects: impl IntoIterator<Item = Object>) -> Vec<informer
     objects.into_iter().map(|object| informer::In::Seen(kind, Now::ZERO, Seen::Object(object))).collect()
 }
 
-/// An Informer with all objects, and its outputs to the Directory.
+/// Returns an Informer with all objects, and its outputs to the Directory.
 fn informed() -> (Bench<Informer>, Vec<directory::In>) {
     let mut bench = Bench::new(Informer::new(world::informer_params()), Output::Informer);
     let first = Provenance::FirstList;
@@ -210,45 +210,45 @@ fn a2_a_turn_of_the_informer_computes_each_service_once() {
 }
 
 #[test]
-fn a2_a_turn_of_the_directory_works_out_each_pool_once_however_much_comes() {
+fn a2_the_directory_computes_each_pool_once_per_turn() {
     let (_, facts) = informed();
     let mut bench = Bench::new(Directory::new(world::directory_params()), Output::Directory);
     let pools = kind_of(Address::Pool(world::pool_id(0)));
     bench.turns("Directory, the facts of the first lists", facts.clone());
     bench.turns("Directory, the first discovery", world::observations(bench.now, 0));
-    let said = bench.turn("Directory, all is known", [directory::In::DiscoverySynced]);
-    assert_eq!(count(&said, &pools), 2 * SERVICES, "each pool is assigned and told what was seen");
+    let deliveries = bench.turn("Directory, all is known", [directory::In::DiscoverySynced]);
+    assert_eq!(count(&deliveries, &pools), 2 * SERVICES, "each pool is assigned and told what was seen");
     bench.delivered();
     bench.turn("Directory, a term's reports", [directory::In::Reporting(Some(Epoch(1)))]);
     let (term, policy) = (Some(Epoch(1)), Arc::default());
     bench.turn("Directory, the operator's policy", [directory::In::OperatorPolicy { term, policy }]);
     bench.delivered();
-    let said = bench.turn("Directory, a new term", [directory::In::Confirmed(Epoch(1))]);
-    assert_eq!(count(&said, &pools), SERVICES);
+    let deliveries = bench.turn("Directory, a new term", [directory::In::Confirmed(Epoch(1))]);
+    assert_eq!(count(&deliveries, &pools), SERVICES);
     bench.delivered();
     bench.passes(1_000);
     let all = world::observations(bench.now, 0);
-    let said = bench.turn("Directory, all load balancers at once", all);
-    assert_eq!(count(&said, &pools), SERVICES);
+    let deliveries = bench.turn("Directory, all load balancers at once", all);
+    assert_eq!(count(&deliveries, &pools), SERVICES);
     bench.delivered();
     let one = world::observations(bench.now, 0).into_iter().next();
-    let said = bench.turn("Directory, one load balancer", one);
-    assert_eq!(count(&said, &pools), SERVICES / BALANCERS);
+    let deliveries = bench.turn("Directory, one load balancer", one);
+    assert_eq!(count(&deliveries, &pools), SERVICES / BALANCERS);
     let changed = facts.into_iter().filter_map(moved).collect();
-    let said = bench.turns("Directory, a batch of Services", changed);
-    assert_eq!(count(&said, &pools), SERVICES);
+    let deliveries = bench.turns("Directory, a batch of Services", changed);
+    assert_eq!(count(&deliveries, &pools), SERVICES);
     bench.delivered();
     bench.passes(1_000);
     let first = world::observations(bench.now, 1);
     bench.turns("Directory, an unknown member in each pool", first);
     bench.delivered();
     bench.passes(120_000);
-    let said = bench.turn("Directory, the removal delay of every pool ends", []);
-    assert_eq!(count(&said, &pools), SERVICES);
+    let deliveries = bench.turn("Directory, the removal delay of every pool ends", []);
+    assert_eq!(count(&deliveries, &pools), SERVICES);
     println!("The longest turns, in processor time:\n{}", bench.longest());
 }
 
-/// A fact about a Service that has lost one member.
+/// Returns a fact about a Service that has lost one member.
 fn moved(fact: directory::In) -> Option<directory::In> {
     let directory::In::Service(uid, Some(fact)) = fact else { return None };
     let mut fact = ServiceFact::clone(&fact);

@@ -23,32 +23,32 @@ use crate::members::Leaving;
 use crate::resource_id::ResourceId;
 use crate::work::Work;
 
-use goal::{Context, Goal, Judged};
+use goal::{Context, Evaluation, Goal};
 use task::{Progress, Task};
 
 pub use guide::Guide;
 pub use stage::Stage;
 
-/// How many calls run at once.
+/// Number of calls that run at once.
 const AT_ONCE: usize = 64;
-/// How often an operation is asked, when few run.
+/// Interval between polls of an operation, when few run.
 const POLL_EVERY: Duration = Duration::from_secs(5);
-/// How many polls a second all operations together make at most.
+/// Maximum number of polls per second that all operations together make.
 const POLLS_PER_SECOND: u32 = 20;
-/// How long the shared Lease is free between two stages.
+/// Time for which the shared Lease is free between two stages.
 const HAND_OVER: Duration = Duration::from_secs(10);
-/// How often nodes are detached again because a load balancer is in use.
+/// Number of times nodes are detached again because a load balancer is in use.
 const DETACH_ROUNDS: u32 = 3;
-/// How often private addresses are checked again because one was taken after the check.
+/// Number of times private addresses are checked again because one was taken after the check.
 const CHECK_ROUNDS: u32 = 3;
-/// How often an address that is in use is waited for when all others are served, for nine minutes in all.
+/// Number of times an address that is in use is waited for when all others are served, for nine minutes in all.
 const RETAKES: u32 = 20;
 /// The same where something else is more urgent.
 const FEW_RETAKES: u32 = 1;
-/// How long the machine waits before it stores the journal again after a failure.
+/// Time for which the machine waits before it stores the journal again after a failure.
 const RECORD_AGAIN: Duration = Duration::from_secs(10);
 
-/// What the machine takes.
+/// Inputs of the machine.
 #[derive(Clone, Debug)]
 pub enum ApplyIn {
     /// Begin.
@@ -57,43 +57,43 @@ pub enum ApplyIn {
     Answer(CallId, Result<Reply, String>),
     /// The answer to [`ApplyOut::Record`]: it is stored, or why not.
     Recorded(Result<(), String>),
-    /// Whether this process holds the shared Lease.
+    /// True if this process holds the shared Lease.
     Lease(bool),
     /// The operator asks to stop. That counts as long as traffic is not interrupted, and when nothing is left but to wait
     /// for addresses that are in use.
     Stop,
 }
 
-/// What the machine says.
+/// Outputs of the machine.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ApplyOut {
     /// Make this call.
     Call(CallId, Call),
     /// Store the journal, and read it back.
     Record(Box<Journal>),
-    /// Whether the shared Lease is needed from now on.
+    /// True if the shared Lease is needed from now on.
     Lease(bool),
-    /// How far it is.
+    /// Progress.
     Progress {
         /// The stage.
         stage: Stage,
-        /// How many objects are as they should be.
+        /// Number of objects that are as they should be.
         done: usize,
-        /// How many objects there are.
+        /// Number of objects.
         total: usize,
     },
-    /// It has ended.
+    /// The migration has ended.
     Finished(Outcome),
 }
 
-/// How it ended.
+/// Outcome of a migration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Everything is migrated.
     Done,
     /// Everything is migrated, except these frontends; the next run tries them again.
     Incomplete(Vec<String>),
-    /// It stopped; the guide says what to do.
+    /// The migration stopped; the guide says what to do.
     Stopped(Guide),
 }
 
@@ -121,7 +121,7 @@ pub struct Apply {
     unavailable: BTreeMap<(usize, String), String>,
     rounds: u32,
     checks: u32,
-    /// Whether a load balancer that was left out can be created now: nodes are attached to it, too.
+    /// True if a load balancer that was left out can be created now: nodes are attached to it, too.
     builds_again: bool,
     is_in_use: bool,
     has_written: bool,
@@ -130,25 +130,25 @@ pub struct Apply {
     /// With which guide it ends when the journal says that the migration is over.
     giving_up: Option<Guide>,
     shown: Option<(Stage, usize)>,
-    /// How often an address that is in use is waited for at the end.
+    /// Number of times an address that is in use is waited for at the end.
     retakes: u32,
     is_finished: bool,
 }
 
-/// Whether the journal is stored as it is now.
+/// State of the stored journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Recording {
     Stored,
-    /// It is being stored; `again`: it has changed meanwhile.
+    /// The journal is being stored; `again`: it has changed meanwhile.
     Sent {
         again: bool,
     },
-    /// It is to be stored at this moment.
+    /// The journal is to be stored at this moment.
     At(Now),
 }
 
 impl Apply {
-    /// A migration that begins, or goes on: `is_stored` says that the journal was read from where it is stored.
+    /// Returns a migration that begins, or goes on: `is_stored` says that the journal was read from where it is stored.
     #[must_use]
     pub fn new(journal: Journal, is_stored: bool) -> Apply {
         let work = Work::of(&journal.inventory);
@@ -184,13 +184,13 @@ impl Apply {
         }
     }
 
-    /// The same, which does not wait for addresses that are in use: something else is more urgent.
+    /// Returns the same, which does not wait for addresses that are in use: something else is more urgent.
     #[must_use]
     pub fn without_patience(self) -> Apply {
         Apply { retakes: FEW_RETAKES, ..self }
     }
 
-    /// The stage in which it is.
+    /// Returns the stage in which it is.
     #[must_use]
     pub fn stage(&self) -> Stage {
         self.stage
@@ -212,7 +212,7 @@ impl Apply {
                 let failed = answer.as_ref().ok().filter(|reply| text(&reply.body["status"]) == "Failed");
                 let in_use = failed.map(|reply| meaning(Ok(Reply { status: 400, ..reply.clone() })));
                 match in_use {
-                    Some(Meaning::InUse { scale_sets, why }) => self.on_in_use(at, scale_sets, why),
+                    Some(Meaning::InUse { scale_sets, reason }) => self.on_in_use(at, scale_sets, reason),
                     Some(_) | None => self.tasks[at].polled(now, operation, meaning(answer), every),
                 }
             }
@@ -232,12 +232,12 @@ impl Apply {
                     self.tasks[at].progress = Progress::Reading(id);
                     return;
                 }
-                self.judge(now, at, Some(&reply.body), out);
+                self.evaluate(now, at, Some(&reply.body), out);
             }
-            Meaning::Absent => self.judge(now, at, None, out),
-            Meaning::Later { after, why } => self.tasks[at].later(now, after, &why, self.past_return),
+            Meaning::Absent => self.evaluate(now, at, None, out),
+            Meaning::Later { after, reason } => self.tasks[at].later(now, after, &reason, self.past_return),
             Meaning::Stale => self.tasks[at].refused(now, "412 in answer to a read".to_owned()),
-            Meaning::InUse { why, .. } | Meaning::Refused(why) => self.tasks[at].refused(now, why),
+            Meaning::InUse { reason, .. } | Meaning::Refused(reason) => self.tasks[at].refused(now, reason),
         }
     }
 
@@ -248,7 +248,7 @@ impl Apply {
         Some(text(&reply.body["nextLink"])).filter(|next| !next.is_empty()).map(str::to_owned)
     }
 
-    fn judge(&mut self, now: Now, at: usize, live: Option<&Value>, out: &mut Vec<ApplyOut>) {
+    fn evaluate(&mut self, now: Now, at: usize, live: Option<&Value>, out: &mut Vec<ApplyOut>) {
         let goal = self.tasks[at].goal.clone();
         let unavailable = |target| self.unavailable_of(target);
         let left_out = || self.left_out();
@@ -260,17 +260,17 @@ impl Apply {
             left_out: &left_out,
             past_return: self.past_return,
         };
-        match goal.judge(live, &context) {
-            Judged::Reached => {
+        match goal.evaluate(live, &context) {
+            Evaluation::Reached => {
                 self.on_reached(&goal, live);
                 self.tasks[at].progress = Progress::Reached;
             }
-            Judged::Write(call) => self.write(now, at, &goal, live, call, out),
-            Judged::Wait(why) => {
+            Evaluation::Write(call) => self.write(now, at, &goal, live, call, out),
+            Evaluation::Wait(reason) => {
                 let patient = self.past_return;
-                self.tasks[at].not_ready(now, &why, patient);
+                self.tasks[at].not_ready(now, &reason, patient);
             }
-            Judged::Never(why) => self.tasks[at].progress = Progress::Failed(why),
+            Evaluation::Never(reason) => self.tasks[at].progress = Progress::Failed(reason),
         }
     }
 
@@ -311,23 +311,25 @@ impl Apply {
     fn on_written(&mut self, now: Now, at: usize, meaning: Meaning, every: Duration) {
         match meaning {
             Meaning::Done(reply) => self.tasks[at].accepted(now, reply, every),
-            Meaning::InUse { scale_sets, why } => self.on_in_use(at, scale_sets, why),
-            Meaning::Refused(why) => self.tasks[at].refused(now, why),
-            Meaning::Later { after, why } => self.tasks[at].later(now, after, &why, self.past_return),
+            Meaning::InUse { scale_sets, reason } => self.on_in_use(at, scale_sets, reason),
+            Meaning::Refused(reason) => self.tasks[at].refused(now, reason),
+            Meaning::Later { after, reason } => self.tasks[at].later(now, after, &reason, self.past_return),
             Meaning::Absent => self.tasks[at].later(now, None, "it does not exist", self.past_return),
-            Meaning::Stale => self.tasks[at].later(now, None, "others change it too", self.past_return),
+            Meaning::Stale => {
+                self.tasks[at].later(now, None, "another client changes it too", self.past_return)
+            }
         }
     }
 
-    fn on_in_use(&mut self, at: usize, scale_sets: Vec<ResourceId>, why: String) {
+    fn on_in_use(&mut self, at: usize, scale_sets: Vec<ResourceId>, reason: String) {
         self.named_by_errors.extend(scale_sets);
         self.is_in_use = true;
-        self.tasks[at].progress = Progress::Failed(why);
+        self.tasks[at].progress = Progress::Failed(reason);
     }
 
     fn on_recorded(&mut self, now: Now, result: Result<(), String>, out: &mut Vec<ApplyOut>) {
         let Recording::Sent { again } = self.recording else { return };
-        if let Err(why) = result {
+        if let Err(reason) = result {
             self.recording = Recording::At(now.plus(RECORD_AGAIN));
             if let Some(guide) = self.giving_up.take() {
                 self.end(Outcome::Stopped(guide), out);
@@ -335,11 +337,11 @@ impl Apply {
             }
             match self.stage {
                 Stage::Journal => {
-                    self.stop(now, vec![format!("the journal could not be stored: {why}")], out)
+                    self.stop(now, vec![format!("the journal could not be stored: {reason}")], out)
                 }
                 // Everything is done, and the next run finds it so.
                 Stage::Close => self.finish(out),
-                Stage::Look
+                Stage::Inspect
                 | Stage::StaticAddresses
                 | Stage::HandOver
                 | Stage::Compare
@@ -475,7 +477,7 @@ impl Apply {
             Stage::HandOver => self.hand_over_until.is_none_or(|until| until <= now),
             // The outage does not begin before the journal says so.
             Stage::Compare => self.recording == Recording::Stored && self.tasks.iter().all(Task::is_over),
-            Stage::Look
+            Stage::Inspect
             | Stage::StaticAddresses
             | Stage::Convert
             | Stage::DetachModels

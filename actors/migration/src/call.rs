@@ -31,7 +31,7 @@ pub enum Method {
     Post,
 }
 
-/// Where a call goes.
+/// Target of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Address {
     /// A path with its query, below the endpoint of the cloud.
@@ -45,7 +45,7 @@ pub enum Address {
 pub struct Call {
     /// The method.
     pub method: Method,
-    /// Where it goes.
+    /// Target of the call.
     pub address: Address,
     /// The body of a PUT or a POST.
     pub body: Option<Value>,
@@ -90,7 +90,7 @@ impl Call {
         Call { body: Some(body), ..Call::of(Method::Post, path(id, "")) }
     }
 
-    /// Whether this call can change something.
+    /// Returns whether this call can change something.
     #[must_use]
     pub fn writes(&self) -> bool {
         match self.method {
@@ -135,7 +135,7 @@ fn path(id: &ResourceId, query: &str) -> String {
     format!("{}{}{more}", id.as_str(), versioned(version))
 }
 
-/// How the query of a path begins.
+/// Returns the beginning of the query of a path.
 fn versioned(version: &str) -> String {
     format!("?api-version={version}")
 }
@@ -147,16 +147,16 @@ pub struct Reply {
     pub status: u16,
     /// The body; null where there is none.
     pub body: Value,
-    /// Where the operation that the call started can be polled.
+    /// URL at which the operation that the call started can be polled.
     pub operation: Option<String>,
-    /// How long Azure asks to wait.
+    /// Time for which Azure asks to wait.
     pub retry_after: Option<Duration>,
 }
 
-/// What a reply means to the step that waited for it.
+/// Meaning of a reply for the step that waited for it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Meaning {
-    /// It succeeded.
+    /// The call succeeded.
     Done(Reply),
     /// The resource does not exist.
     Absent,
@@ -164,33 +164,33 @@ pub enum Meaning {
     Stale,
     /// The same call may succeed later.
     Later {
-        /// How long Azure asks to wait.
+        /// Time for which Azure asks to wait.
         after: Option<Duration>,
-        /// What Azure said.
-        why: String,
+        /// Azure's message.
+        reason: String,
     },
     /// A scale set still refers to the load balancer.
     InUse {
         /// The scale sets that the message names.
         scale_sets: Vec<ResourceId>,
-        /// What Azure said.
-        why: String,
+        /// Azure's message.
+        reason: String,
     },
     /// Azure refuses the call.
     Refused(String),
 }
 
-/// What a call without a failure of the connection, or with one, means.
+/// Classifies the reply to a call, or the failure of its connection.
 #[must_use]
 pub fn meaning(answer: Result<Reply, String>) -> Meaning {
     let reply = match answer {
         Ok(reply) => reply,
-        Err(why) => return Meaning::Later { after: None, why },
+        Err(reason) => return Meaning::Later { after: None, reason },
     };
     if (200..300).contains(&reply.status) {
         return Meaning::Done(reply);
     }
-    let (code, why) = error(&reply);
+    let (code, reason) = error(&reply);
     let later = [
         "RetryableError",
         "RetryableErrorDueToAnotherOperation",
@@ -205,16 +205,16 @@ pub fn meaning(answer: Result<Reply, String>) -> Meaning {
         404 => Meaning::Absent,
         412 => Meaning::Stale,
         _ if code == "LoadBalancerInUseByVirtualMachineScaleSet" => {
-            Meaning::InUse { scale_sets: scale_sets(&why), why }
+            Meaning::InUse { scale_sets: scale_sets(&reason), reason }
         }
-        408 | 425 | 429 | 500.. => Meaning::Later { after: reply.retry_after, why },
-        _ if later.contains(&code.as_str()) => Meaning::Later { after: reply.retry_after, why },
-        409 if code != "ScopeLocked" => Meaning::Later { after: reply.retry_after, why },
-        _ => Meaning::Refused(why),
+        408 | 425 | 429 | 500.. => Meaning::Later { after: reply.retry_after, reason },
+        _ if later.contains(&code.as_str()) => Meaning::Later { after: reply.retry_after, reason },
+        409 if code != "ScopeLocked" => Meaning::Later { after: reply.retry_after, reason },
+        _ => Meaning::Refused(reason),
     }
 }
 
-/// The code that decides, and the text that is shown. Envelopes have the code of the cause in their details.
+/// Returns the code that decides, and the text that is shown. Envelopes have the code of the cause in their details.
 fn error(reply: &Reply) -> (String, String) {
     let error = if reply.body["error"].is_object() { &reply.body["error"] } else { &reply.body };
     let inner = items(&error["details"]).iter().find(|detail| !text(&detail["code"]).is_empty());
@@ -227,7 +227,7 @@ fn error(reply: &Reply) -> (String, String) {
     (code.clone(), format!("{} {code_shown}: {message}", reply.status))
 }
 
-/// What went wrong with an operation, from its last poll.
+/// Returns the error of an operation, from its last poll.
 pub(crate) fn operation_error(reply: &Reply) -> String {
     error(reply).1
 }

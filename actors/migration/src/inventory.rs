@@ -17,7 +17,7 @@ pub use scope::{Frontend, Scope};
 pub(crate) use survey::security_groups;
 pub use survey::{CallId, Survey, SurveyIn, SurveyOut};
 
-/// How backend pools reference nodes.
+/// Kind of reference from backend pools to nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Membership {
     /// By IP configuration of a network interface: `nodeIPConfiguration`.
@@ -35,7 +35,7 @@ pub struct Node {
     pub machine: Option<ResourceId>,
     /// Its internal addresses.
     pub addresses: Vec<IpAddr>,
-    /// Whether the node is excluded from all pools, by a label or as an excluded control-plane node.
+    /// True if the node is excluded from all pools, by a label or as an excluded control-plane node.
     pub excluded: bool,
 }
 
@@ -75,13 +75,13 @@ pub struct Cluster {
     /// Names of the load balancers of this cluster, without `-internal`. The first is the one that has all nodes with
     /// the Standard SKU.
     pub load_balancers: Vec<String>,
-    /// Whether `loadBalancerSku` is `standard` in the cloud configuration.
+    /// True if `loadBalancerSku` is `standard` in the cloud configuration.
     pub says_standard: bool,
-    /// How nodes are members.
+    /// Kind of membership of nodes.
     pub membership: Membership,
     /// The addresses by which the API server is reached.
     pub api_server: Vec<IpAddr>,
-    /// Whether this process runs on a node of the cluster.
+    /// True if this process runs on a node of the cluster.
     pub runs_on_a_node: bool,
     /// The nodes.
     pub nodes: Vec<Node>,
@@ -96,9 +96,9 @@ pub struct Cluster {
 pub enum Found {
     /// Its body.
     Body(Value),
-    /// It does not exist.
+    /// The resource does not exist.
     Absent,
-    /// It could not be read, for this reason.
+    /// The resource could not be read, for this reason.
     Unreadable(String),
 }
 
@@ -107,7 +107,7 @@ pub enum Found {
 pub enum Listed {
     /// Its items.
     Items(Vec<Value>),
-    /// It could not be read, for this reason.
+    /// The list could not be read, for this reason.
     Unreadable(String),
 }
 
@@ -129,7 +129,7 @@ impl Inventory {
         Inventory { cluster, resources: BTreeMap::new(), lists: BTreeMap::new() }
     }
 
-    /// The body of a resource.
+    /// Returns the body of a resource.
     #[must_use]
     pub fn body(&self, id: &ResourceId) -> Option<&Value> {
         match self.resources.get(id) {
@@ -138,7 +138,7 @@ impl Inventory {
         }
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     #[must_use]
     pub fn items(&self, id: &ResourceId) -> &[Value] {
         match self.lists.get(id) {
@@ -147,7 +147,7 @@ impl Inventory {
         }
     }
 
-    /// All bodies of one type, such as `loadbalancers`.
+    /// Returns all bodies of one type, such as `loadbalancers`.
     pub(crate) fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = (&'a ResourceId, &'a Value)> {
         self.resources.iter().filter_map(move |(id, found)| match found {
             Found::Body(body) if id.kind() == kind => Some((id, body)),

@@ -1,5 +1,5 @@
-//! What is stored before the first change, outside of this process: enough to go on after a crash, and for the operator to put
-//! things back.
+//! The journal, which is stored outside of this process before the first change: enough to continue after a crash, and
+//! for the operator to restore the former state.
 
 use std::collections::BTreeMap;
 
@@ -23,16 +23,16 @@ pub struct Journal {
     pub inventory: Inventory,
     /// The bodies of nodes that appeared later, as they were before they were changed.
     pub later: BTreeMap<ResourceId, Value>,
-    /// Whether nodes may be detached: set before the first one is.
+    /// True if nodes may be detached: set before the first one is.
     pub outage: bool,
-    /// Whether the migration has ended, or was given up before the outage.
+    /// True if the migration has ended, or was given up before the outage.
     pub done: bool,
 }
 
-/// Why a journal cannot be used.
+/// Reasons why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// It is not a journal, or it is damaged.
+    /// The file is not a journal, or it is damaged.
     #[error("the journal is not readable")]
     Unreadable(#[source] serde_json::Error),
     /// Another version of this program wrote it.
@@ -40,13 +40,13 @@ pub enum JournalError {
         "the journal has format {0}, and this version reads format {FORMAT}; use the version that wrote it"
     )]
     Format(u32),
-    /// It does not hold what it was made from.
+    /// The content does not match its digest.
     #[error("the digest of the journal does not fit its content")]
     Damaged,
 }
 
 impl Journal {
-    /// The journal of a migration that begins.
+    /// Returns the journal of a migration that begins.
     #[must_use]
     pub fn begun(inventory: Inventory) -> Journal {
         Journal {
@@ -59,7 +59,7 @@ impl Journal {
         }
     }
 
-    /// The text that is stored.
+    /// Returns the text that is stored.
     #[must_use]
     pub fn text(&self) -> String {
         serde_json::to_string(self).expect("ids and bodies are always JSON")

@@ -4,42 +4,42 @@ use serde_json::{Map, Value};
 
 use crate::resource_id::ResourceId;
 
-/// The text of a value.
+/// Returns the text of a value.
 pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The items of a list.
+/// Returns the items of a list.
 pub(crate) fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The `id` of a sub-resource.
+/// Returns the `id` of a sub-resource.
 pub(crate) fn id(value: &Value) -> Option<ResourceId> {
     Some(text(&value["id"])).filter(|id| id.starts_with('/')).map(ResourceId::new)
 }
 
-/// The ids of a list of sub-resources.
+/// Returns the ids of a list of sub-resources.
 pub(crate) fn ids(value: &Value) -> impl Iterator<Item = ResourceId> + '_ {
     items(value).iter().filter_map(id)
 }
 
-/// The members of an object that is created where it is absent.
+/// Returns the members of an object that is created where it is absent.
 pub(crate) fn object<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
-    let place = &mut value[key];
-    if !place.is_object() {
-        *place = Value::Object(Map::new());
+    let field = &mut value[key];
+    if !field.is_object() {
+        *field = Value::Object(Map::new());
     }
-    place.as_object_mut().expect("it was just made an object")
+    field.as_object_mut().expect("it was just made an object")
 }
 
-/// The provisioning state, in lower case.
+/// Returns the provisioning state, in lower case.
 pub(crate) fn provisioning(body: &Value) -> String {
     text(&body["properties"]["provisioningState"]).to_ascii_lowercase()
 }
 
-/// Whether a resource has the SKU Basic. Azure leaves the SKU out of Basic load balancers and addresses of old API
-/// versions.
+/// Returns whether a resource has the SKU Basic. Azure leaves the SKU out of Basic load balancers and addresses of old
+/// API versions.
 pub(crate) fn is_basic(body: &Value) -> bool {
     body["sku"]["name"].as_str().is_none_or(|sku| sku.eq_ignore_ascii_case("Basic"))
 }

@@ -11,43 +11,43 @@ use model::lease::{LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts};
 use model::machine::{Machine, Now};
 use model::object::ResourceVersion;
 
-/// How long the machine waits between two looks, and after a failure.
+/// Time between two reads, and after a failure.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long before the end of a hold nothing new is begun in it.
+/// Time before the end of a hold in which nothing new is begun.
 const MARGIN: Duration = Duration::from_secs(25);
 
-/// How a Lease is held.
+/// Settings for holding a Lease.
 #[derive(Clone, Debug)]
 pub struct LeaseParams {
-    /// Who holds it.
+    /// Identity of the holder.
     pub holder: Arc<str>,
-    /// How long a hold lasts after its last renewal.
+    /// Time for which a hold lasts after its last renewal.
     pub duration: Duration,
     /// The time between two renewals.
     pub renew_every: Duration,
-    /// How long a hold of another client lasts after its last change.
+    /// Time for which a hold of another client lasts after its last change.
     pub foreign_for: Duration,
-    /// What the Lease says as its duration once it is given back.
+    /// Duration that the Lease states after its release.
     pub released_duration: Duration,
-    /// Whether the holder's name stays in the Lease when it is given back.
+    /// True if the holder's name stays in the Lease when it is given back.
     pub leaves_name: bool,
 }
 
-/// What the machine takes.
+/// Inputs of the machine.
 #[derive(Clone, Debug)]
 pub enum LeaseIn {
-    /// Whether the Lease is needed.
+    /// True if the Lease is needed.
     Want(bool),
     /// The answer to a request.
     Answer(CallId, LeaseAnswer),
 }
 
-/// What the machine says.
+/// Outputs of the machine.
 #[derive(Clone, Debug)]
 pub enum LeaseOut {
     /// Ask this of the Lease.
     Ask(CallId, LeaseAsk),
-    /// Whether it is held.
+    /// True if it is held.
     Held(bool),
     /// Another client has it.
     HeldBy(Arc<str>),
@@ -63,50 +63,50 @@ pub struct LeaseHold {
     /// The state that the last request of ours has made, and when that request was sent.
     held: Option<(Arc<LeaseFacts>, Now)>,
     /// The last state that was read, and since when it has been the same.
-    seen: Option<(ResourceVersion, Now)>,
-    asked: Option<(CallId, Now, Asked)>,
+    observed: Option<(ResourceVersion, Now)>,
+    pending: Option<(CallId, Now, LeaseRequest)>,
     next: Now,
     last: u64,
     shown: Option<bool>,
-    told: Option<Arc<str>>,
+    last_reported: Option<Arc<str>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Asked {
-    Look,
+enum LeaseRequest {
+    Read,
     Take,
     Renew,
     Release,
 }
 
 impl LeaseHold {
-    /// A hold that is not wanted yet.
+    /// Returns a hold that is not wanted yet.
     #[must_use]
     pub fn new(params: LeaseParams) -> LeaseHold {
         LeaseHold {
             params,
             is_wanted: false,
             held: None,
-            seen: None,
-            asked: None,
+            observed: None,
+            pending: None,
             next: Now::ZERO,
             last: 0,
             shown: None,
-            told: None,
+            last_reported: None,
         }
     }
 
-    /// Until when a change may be sent in the present hold; `None`: none may.
+    /// Returns the time until which a change may be sent in the present hold; `None`: none may.
     #[must_use]
     pub fn send_before(&self) -> Option<Now> {
         let (_, renewed) = self.held.as_ref().filter(|_| self.is_wanted)?;
         Some(renewed.plus(self.params.duration).minus(MARGIN))
     }
 
-    /// Whether nothing of the Lease is ours.
+    /// Returns whether nothing of the Lease is ours.
     #[must_use]
     pub fn is_free(&self) -> bool {
-        self.held.is_none() && self.asked.is_none()
+        self.held.is_none() && self.pending.is_none()
     }
 
     fn edit(&self) -> LeaseEdit {
@@ -127,19 +127,22 @@ impl LeaseHold {
     }
 
     fn on_answer(&mut self, now: Now, call: CallId, answer: LeaseAnswer, out: &mut Vec<LeaseOut>) {
-        let Some((_, sent, asked)) = self.asked.take_if(|(id, _, _)| *id == call) else { return };
+        let Some((_, sent, pending)) = self.pending.take_if(|(id, _, _)| *id == call) else { return };
         self.next = now;
-        match (asked, answer) {
-            (Asked::Look, LeaseAnswer::Seen(facts)) => self.on_seen(now, facts, out),
-            (Asked::Look, LeaseAnswer::Absent) => {
-                self.ask(now, Asked::Take, |edit| LeaseAsk::Create(LeaseEdit { acquired: true, ..edit }), out)
-            }
-            (Asked::Take | Asked::Renew, LeaseAnswer::Seen(facts)) => {
-                self.told = None;
+        match (pending, answer) {
+            (LeaseRequest::Read, LeaseAnswer::Seen(facts)) => self.on_read(now, facts, out),
+            (LeaseRequest::Read, LeaseAnswer::Absent) => self.ask(
+                now,
+                LeaseRequest::Take,
+                |edit| LeaseAsk::Create(LeaseEdit { acquired: true, ..edit }),
+                out,
+            ),
+            (LeaseRequest::Take | LeaseRequest::Renew, LeaseAnswer::Seen(facts)) => {
+                self.last_reported = None;
                 self.held = Some((facts, sent));
                 self.next = sent.plus(self.params.renew_every);
             }
-            (Asked::Release, LeaseAnswer::Seen(_)) => self.held = None,
+            (LeaseRequest::Release, LeaseAnswer::Seen(_)) => self.held = None,
             // Another client has written it: what it says now decides.
             (_, LeaseAnswer::Absent | LeaseAnswer::Conflict | LeaseAnswer::Unchanged) => self.held = None,
             (_, LeaseAnswer::Failed(failure)) => {
@@ -149,17 +152,17 @@ impl LeaseHold {
         }
     }
 
-    fn on_seen(&mut self, now: Now, facts: Arc<LeaseFacts>, out: &mut Vec<LeaseOut>) {
-        let since = match &self.seen {
+    fn on_read(&mut self, now: Now, facts: Arc<LeaseFacts>, out: &mut Vec<LeaseOut>) {
+        let since = match &self.observed {
             Some((version, since)) if *version == facts.version => *since,
             Some(_) | None => now,
         };
-        self.seen = Some((facts.version.clone(), since));
+        self.observed = Some((facts.version.clone(), since));
         let holder = facts.holder.clone().filter(|holder| *holder != self.params.holder);
         match holder {
             Some(holder) if now < since.plus(self.params.foreign_for) => {
-                if self.told.as_ref() != Some(&holder) {
-                    self.told = Some(Arc::clone(&holder));
+                if self.last_reported.as_ref() != Some(&holder) {
+                    self.last_reported = Some(Arc::clone(&holder));
                     out.push(LeaseOut::HeldBy(holder));
                 }
                 self.next = now.plus(LOOK_EVERY);
@@ -168,7 +171,7 @@ impl LeaseHold {
                 let transition = facts.holder.as_ref() != Some(&self.params.holder);
                 self.ask(
                     now,
-                    Asked::Take,
+                    LeaseRequest::Take,
                     |edit| LeaseAsk::Replace(facts, LeaseEdit { acquired: true, transition, ..edit }),
                     out,
                 );
@@ -179,14 +182,14 @@ impl LeaseHold {
     fn ask(
         &mut self,
         now: Now,
-        what: Asked,
+        what: LeaseRequest,
         ask: impl FnOnce(LeaseEdit) -> LeaseAsk,
         out: &mut Vec<LeaseOut>,
     ) {
         self.last += 1;
         let id = CallId(self.last);
-        self.asked = Some((id, now, what));
-        let edit = if what == Asked::Release { self.released() } else { self.edit() };
+        self.pending = Some((id, now, what));
+        let edit = if what == LeaseRequest::Release { self.released() } else { self.edit() };
         out.push(LeaseOut::Ask(id, ask(edit)));
     }
 
@@ -194,14 +197,14 @@ impl LeaseHold {
         if self.held.as_ref().is_some_and(|(_, renewed)| now >= renewed.plus(self.params.duration)) {
             self.held = None;
         }
-        if self.asked.is_none() && now >= self.next {
+        if self.pending.is_none() && now >= self.next {
             match (self.is_wanted, self.held.clone()) {
-                (true, None) => self.ask(now, Asked::Look, |_| LeaseAsk::Get, out),
+                (true, None) => self.ask(now, LeaseRequest::Read, |_| LeaseAsk::Get, out),
                 (true, Some((facts, _))) => {
-                    self.ask(now, Asked::Renew, |edit| LeaseAsk::Replace(facts, edit), out)
+                    self.ask(now, LeaseRequest::Renew, |edit| LeaseAsk::Replace(facts, edit), out)
                 }
                 (false, Some((facts, _))) => {
-                    self.ask(now, Asked::Release, |edit| LeaseAsk::Replace(facts, edit), out)
+                    self.ask(now, LeaseRequest::Release, |edit| LeaseAsk::Replace(facts, edit), out)
                 }
                 (false, None) => {}
             }
@@ -231,7 +234,7 @@ impl Machine for LeaseHold {
     }
 
     fn deadline(&self) -> Option<Now> {
-        let asks = (self.asked.is_none() && (self.is_wanted || self.held.is_some())).then_some(self.next);
+        let asks = (self.pending.is_none() && (self.is_wanted || self.held.is_some())).then_some(self.next);
         let ends = self.send_before().filter(|_| self.shown == Some(true));
         model::machine::earliest(asks, ends)
     }

@@ -17,7 +17,7 @@ const REFERENCES: [&str; 3] = [POOLS, NAT_RULES, NAT_POOLS];
 const ADDRESS: &str = "publicIPAddress";
 const ADDRESS_CONFIGURATION: &str = "publicIPAddressConfiguration";
 
-/// What kind of body holds IP configurations.
+/// Kind of a body that has IP configurations.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum MemberKind {
     /// A network interface of a virtual machine.
@@ -29,7 +29,7 @@ pub enum MemberKind {
 }
 
 impl MemberKind {
-    /// The kind of a resource, by its id.
+    /// Returns the kind of a resource, by its id.
     #[must_use]
     pub fn of(id: &ResourceId) -> Option<MemberKind> {
         match id.kind() {
@@ -54,50 +54,50 @@ impl MemberKind {
 pub struct Configuration<'a> {
     /// The name of the interface; empty where the body is one.
     pub interface: &'a str,
-    /// Whether the interface is the primary one.
+    /// True if the interface is the primary one.
     pub primary_interface: bool,
     /// The configuration itself.
     pub body: &'a Value,
 }
 
 impl Configuration<'_> {
-    /// Whether Azure uses this configuration for the node's own address.
+    /// Returns whether Azure uses this configuration for the node's own address.
     #[must_use]
     pub fn is_primary(&self, only: bool) -> bool {
         self.primary_interface && self.body["properties"]["primary"].as_bool().unwrap_or(only)
     }
 
-    /// Whether its private address is of IPv6.
+    /// Returns whether its private address is of IPv6.
     #[must_use]
     pub fn is_ipv6(&self) -> bool {
         text(&self.body["properties"]["privateIPAddressVersion"]).eq_ignore_ascii_case("IPv6")
     }
 
-    /// The pools, NAT rules and NAT pools that it refers to.
+    /// Returns the pools, NAT rules and NAT pools that it refers to.
     pub fn references(&self) -> impl Iterator<Item = ResourceId> + '_ {
         REFERENCES.into_iter().flat_map(|key| ids(&self.body["properties"][key]))
     }
 
-    /// The public address of a virtual machine's interface.
+    /// Returns the public address of a virtual machine's interface.
     #[must_use]
     pub fn public_address(&self) -> Option<ResourceId> {
         id(&self.body["properties"][ADDRESS])
     }
 
-    /// The settings of the public addresses that instances of a scale set have of their own.
+    /// Returns the settings of the public addresses that instances of a scale set have of their own.
     #[must_use]
     pub fn instance_address(&self) -> Option<&Value> {
         Some(&self.body["properties"][ADDRESS_CONFIGURATION]).filter(|settings| settings.is_object())
     }
 
-    /// The subnet.
+    /// Returns the subnet.
     #[must_use]
     pub fn subnet(&self) -> Option<ResourceId> {
         id(&self.body["properties"]["subnet"])
     }
 }
 
-/// All IP configurations of a body.
+/// Returns all IP configurations of a body.
 #[must_use]
 pub fn configurations(kind: MemberKind, body: &Value) -> Vec<Configuration<'_>> {
     let profile = body.pointer(kind.profile()).unwrap_or(&Value::Null);
@@ -147,13 +147,13 @@ fn list_mut<'a>(of: Option<&'a mut Value>, key: &str) -> impl Iterator<Item = &'
     of.and_then(|of| of.get_mut(key)).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// The probe of a load balancer by which a scale set judges its instances.
+/// Returns the probe of a load balancer by which a scale set judges its instances.
 #[must_use]
 pub fn health_probe(body: &Value) -> Option<ResourceId> {
     id(&body["properties"]["virtualMachineProfile"]["networkProfile"]["healthProbe"])
 }
 
-/// What a body must not refer to any more.
+/// References that a body must not have any more.
 #[derive(Clone, Debug, Default)]
 pub struct Leaving {
     /// The load balancers.
@@ -170,7 +170,7 @@ impl Leaving {
     }
 }
 
-/// The body without references to what leaves; `None`: it has none.
+/// Returns the body without references to what leaves; `None`: it has none.
 ///
 /// All interfaces and all their configurations count, and those of the health probe too.
 #[must_use]
@@ -203,13 +203,13 @@ pub fn detached(kind: MemberKind, body: &Value, leaving: &Leaving) -> Option<Val
     (edited != *body).then_some(edited)
 }
 
-/// Whether the instances' own public addresses have the SKU Basic, which is the default.
+/// Returns whether the instances' own public addresses have the SKU Basic, which is the default.
 #[must_use]
 pub fn is_basic_configuration(configuration: &Value) -> bool {
     configuration["sku"]["name"].as_str().is_none_or(|sku| sku.eq_ignore_ascii_case("Basic"))
 }
 
-/// What an IP configuration is to refer to.
+/// References that an IP configuration must have.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Attachment {
     /// The name of the interface; empty for an interface of a virtual machine.
@@ -227,7 +227,8 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// What this configuration refers to below these load balancers, and its public address where that leaves.
+    /// Returns the references of this configuration below these load balancers, and its public address where that
+    /// leaves.
     #[must_use]
     pub fn of(configuration: &Configuration<'_>, leaving: &Leaving) -> Attachment {
         let properties = &configuration.body["properties"];
@@ -246,7 +247,7 @@ impl Attachment {
         }
     }
 
-    /// Whether it refers to nothing.
+    /// Returns whether it refers to nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pools.is_empty()
@@ -269,7 +270,7 @@ fn standard_configuration(settings: &Value) -> Value {
     settings
 }
 
-/// The body with these references added; `None`: it has them all.
+/// Returns the body with these references added; `None`: it has them all.
 #[must_use]
 pub fn attached(
     kind: MemberKind,
@@ -306,8 +307,8 @@ pub fn attached(
     (edited != *body).then_some(edited)
 }
 
-/// What a PUT sends of an edited body: a scale set and its instances get the part about networks alone, so that nothing
-/// else that waits in the model is applied; an interface gets its whole body.
+/// Returns the part of an edited body that a PUT sends: a scale set and its instances get the part about networks
+/// alone, so that no other pending change of the model is applied; an interface gets its whole body.
 #[must_use]
 pub fn put_body(kind: MemberKind, edited: &Value) -> Value {
     let location = &edited["location"];

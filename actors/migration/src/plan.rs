@@ -23,7 +23,8 @@ pub use steps::{Outage, Step};
 /// The word by which the operator accepts that no outbound path was found.
 pub const NO_OUTBOUND: &str = "no-outbound";
 
-/// What the operator has accepted by name: public addresses that will change, as text, and [`NO_OUTBOUND`].
+/// Consequences that the operator has accepted by name: public addresses that will change, as text, and
+/// [`NO_OUTBOUND`].
 pub type Accepted = BTreeSet<String>;
 
 /// The version of the plan's form.
@@ -49,24 +50,24 @@ pub struct Plan {
     pub schema_version: u32,
     /// The digest of the inventory.
     pub digest: String,
-    /// What the operator has accepted.
+    /// Consequences that the operator has accepted.
     pub accepted: Accepted,
     /// The load balancers.
     pub load_balancers: Vec<Replacement>,
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// How long the frontends have no path to a node.
+    /// Time for which the frontends have no path to a node.
     pub outage: Outage,
-    /// What cannot be undone.
+    /// Changes that cannot be undone.
     pub irreversible: Vec<String>,
-    /// What must be changed before the migration can begin.
+    /// Findings to resolve before the migration can begin.
     pub blockers: Vec<Blocker>,
-    /// What else the operator must know.
+    /// Further notices for the operator.
     pub notices: Vec<String>,
 }
 
 impl Plan {
-    /// The plan that follows from an inventory.
+    /// Returns the plan that follows from an inventory.
     #[must_use]
     pub fn of(inventory: &Inventory, accepted: &Accepted) -> Plan {
         let work = Work::of(inventory);
@@ -92,7 +93,7 @@ impl Plan {
         }
     }
 
-    /// The same, which cannot be carried out because the migration of this journal has not ended.
+    /// Returns the same, which cannot be carried out because the migration of this journal has not ended.
     #[must_use]
     pub fn after(mut self, journal: &Journal, stored_in: &str) -> Plan {
         let finding = format!("a migration, with digest {}, has begun and not ended", journal.digest);
@@ -103,20 +104,20 @@ impl Plan {
         self
     }
 
-    /// Whether this version of the program made a plan of this form.
+    /// Returns whether this version of the program made a plan of this form.
     #[must_use]
     pub fn is_readable(&self) -> bool {
         self.schema_version == SCHEMA_VERSION
     }
 
-    /// Whether there is nothing to migrate.
+    /// Returns whether there is nothing to migrate.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.load_balancers.is_empty()
     }
 }
 
-/// What the checks have found.
+/// Findings of the checks.
 #[derive(Default)]
 struct Findings {
     blockers: Vec<Blocker>,
@@ -135,7 +136,7 @@ impl Findings {
         self.blockers.push(Blocker { reason, object, finding, remedy });
     }
 
-    fn note(&mut self, text: impl Into<String>) {
+    fn add_notice(&mut self, text: impl Into<String>) {
         self.notices.push(text.into());
     }
 }

@@ -14,7 +14,7 @@ pub struct ResourceId {
 }
 
 impl ResourceId {
-    /// The id with this text.
+    /// Returns the id with this text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> ResourceId {
         let mut text: String = text.into();
@@ -22,25 +22,25 @@ impl ResourceId {
         ResourceId { key: text.to_ascii_lowercase(), text }
     }
 
-    /// The id in the case in which it was read.
+    /// Returns the id in the case in which it was read.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The last segment: the name of the resource.
+    /// Returns the last segment: the name of the resource.
     #[must_use]
     pub fn name(&self) -> &str {
         self.text.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The segment before the name, in lower case: the type of the resource.
+    /// Returns the segment before the name, in lower case: the type of the resource.
     #[must_use]
     pub fn kind(&self) -> &str {
         self.key.rsplit('/').nth(1).unwrap_or_default()
     }
 
-    /// The id without its last type and name.
+    /// Returns the id without its last type and name.
     #[must_use]
     pub fn parent(&self) -> Option<ResourceId> {
         let (rest, _) = self.text.rsplit_once('/')?;
@@ -48,19 +48,19 @@ impl ResourceId {
         (!parent.is_empty()).then(|| ResourceId::new(parent))
     }
 
-    /// The id of a child.
+    /// Returns the id of a child.
     #[must_use]
     pub fn child(&self, kind: &str, name: &str) -> ResourceId {
         ResourceId::new(format!("{}/{kind}/{name}", self.text))
     }
 
-    /// The id of a collection of children.
+    /// Returns the id of a collection of children.
     #[must_use]
     pub fn child_list(&self, kind: &str) -> ResourceId {
         ResourceId::new(format!("{}/{kind}", self.text))
     }
 
-    /// The resource group that holds this resource.
+    /// Returns the resource group that holds this resource.
     #[must_use]
     pub fn resource_group(&self) -> Option<ResourceId> {
         let mut segments = self.text.split('/').skip(1);
@@ -70,7 +70,7 @@ impl ResourceId {
             .then(|| ResourceId::new(format!("/subscriptions/{subscription}/resourceGroups/{group}")))
     }
 
-    /// The id up to the first segment of this type and its name.
+    /// Returns the id up to the first segment of this type and its name.
     #[must_use]
     pub fn up_to(&self, kind: &str) -> Option<ResourceId> {
         let begin = self.key.find(&format!("/{}/", kind.to_ascii_lowercase()))? + kind.len() + 2;
@@ -78,7 +78,7 @@ impl ResourceId {
         Some(ResourceId::new(&self.text[..end]))
     }
 
-    /// What follows the id of `ancestor`; `None`: it is not below it.
+    /// Returns the part that follows the id of `ancestor`; `None` if this id is not below it.
     #[must_use]
     pub fn below(&self, ancestor: &ResourceId) -> Option<&str> {
         let rest = self.key.strip_prefix(&ancestor.key)?;

@@ -51,7 +51,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The pools that all nodes of the cluster join.
+    /// Returns the pools that all nodes of the cluster join.
     pub fn cluster_pools<'a>(&'a self, cluster: &'a Cluster) -> impl Iterator<Item = (&'a str, bool)> {
         let names =
             items(&self.body["properties"]["backendAddressPools"]).iter().map(|pool| text(&pool["name"]));
@@ -59,7 +59,7 @@ impl Target {
     }
 }
 
-/// Whether a pool is one that the cloud-controller-manager fills, and if so whether it is for IPv6.
+/// Returns the family of a pool that the cloud-controller-manager fills (`true` for IPv6); `None` for any other pool.
 pub(crate) fn cluster_pool(name: &str, cluster: &Cluster) -> Option<bool> {
     let base = cluster.name.as_str();
     if name.eq_ignore_ascii_case(base) {
@@ -69,7 +69,7 @@ pub(crate) fn cluster_pool(name: &str, cluster: &Cluster) -> Option<bool> {
     (name[..base.len()].eq_ignore_ascii_case(base) && suffix.eq_ignore_ascii_case("-IPv6")).then_some(true)
 }
 
-/// The load balancer that comes in the place of a Basic one.
+/// Returns the load balancer that comes in the place of a Basic one.
 ///
 /// Under Basic, the cloud-controller-manager names the load balancers of further availability sets and scale sets after
 /// these; under Standard all nodes share one, with the name that the configuration has. Others keep their names.
@@ -96,14 +96,14 @@ pub fn successor(inventory: &Inventory, scope: &Scope, basic: &ResourceId) -> Re
     }
 }
 
-/// The id of a child of a Basic load balancer, as a child of its successor.
+/// Returns the id of a child of a Basic load balancer, as a child of its successor.
 #[must_use]
 pub fn repointed(successors: &BTreeMap<ResourceId, ResourceId>, id: &ResourceId) -> Option<ResourceId> {
     let lb = id.up_to("loadBalancers")?;
     Some(ResourceId::new(format!("{}{}", successors.get(&lb)?, id.below(&lb)?)))
 }
 
-/// All targets. A Basic load balancer without frontends has none.
+/// Returns all targets. A Basic load balancer without frontends has none.
 #[must_use]
 pub fn targets(inventory: &Inventory, scope: &Scope) -> Vec<Target> {
     let mut from: BTreeMap<ResourceId, Vec<ResourceId>> = BTreeMap::new();
@@ -167,7 +167,7 @@ fn target(
     Target { id, from, body, public, private, conflicts }
 }
 
-/// A child of a load balancer as a Standard one has it: without what Azure works out itself.
+/// Returns a child of a load balancer as a Standard one has it: without what Azure works out itself.
 fn child(collection: &str, item: &Value, successors: &BTreeMap<ResourceId, ResourceId>) -> Value {
     let mut item = item.clone();
     repoint(&mut item, successors);
@@ -256,7 +256,7 @@ fn add_addresses(body: &mut Value, cluster: &Cluster) {
     }
 }
 
-/// The target's body without frontends whose address is taken, and without their rules.
+/// Returns the target's body without frontends whose address is taken, and without their rules.
 #[must_use]
 pub fn without(body: &Value, frontends: &BTreeSet<String>) -> Value {
     if frontends.is_empty() {
@@ -277,7 +277,7 @@ pub fn without(body: &Value, frontends: &BTreeSet<String>) -> Value {
     body
 }
 
-/// What of `wanted` a live load balancer does not have: the names of children that are absent or different.
+/// Returns the names of the children of `wanted` that are absent from a live load balancer, or different there.
 #[must_use]
 pub fn missing(wanted: &Value, live: &Value) -> Vec<String> {
     let mut missing = Vec::new();
@@ -300,7 +300,7 @@ pub fn missing(wanted: &Value, live: &Value) -> Vec<String> {
     missing
 }
 
-/// Whether a value has everything that another one has. Lists of named things have them in any order.
+/// Returns whether a value has everything that another one has. Lists of named things have them in any order.
 fn includes(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {
@@ -315,7 +315,7 @@ fn includes(live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// The body of a PUT that gives a live Standard load balancer what it lacks, and leaves the rest as it is.
+/// Returns the body of a PUT that gives a live Standard load balancer what it lacks, and leaves the rest as it is.
 #[must_use]
 pub fn completed(wanted: &Value, live: &Value) -> Value {
     let mut body = live.clone();
@@ -345,7 +345,8 @@ pub fn completed(wanted: &Value, live: &Value) -> Value {
     body
 }
 
-/// What the operator can set of a Basic load balancer: two bodies with the same are the same load balancer.
+/// Returns the settings of a Basic load balancer that the operator can change: bodies with equal settings are the same
+/// load balancer.
 #[must_use]
 pub fn settings(body: &Value) -> Value {
     let none = BTreeMap::new();

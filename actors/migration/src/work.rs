@@ -1,5 +1,5 @@
-//! What is to be done, from what was read before the first change: which load balancers go and which come, which addresses
-//! change, and what each node refers to in the end.
+//! The work, from the resources that were read before the first change: load balancers to delete and to create,
+//! addresses that change, and the final references of each node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,10 +12,10 @@ use crate::members::{Attachment, Configuration, Leaving, MemberKind, configurati
 use crate::resource_id::ResourceId;
 use crate::target::{Target, cluster_pool, repointed, targets};
 
-/// What becomes of a public address.
+/// Fate of a public address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddressFate {
-    /// It stays, and gets the SKU Standard.
+    /// The address stays, and gets the SKU Standard.
     Kept,
     /// Azure cannot keep it: the resource is deleted and created again, with another address.
     Replaced,
@@ -26,7 +26,7 @@ pub enum AddressFate {
 pub struct Address {
     /// The address itself, when it was read.
     pub ip: Option<IpAddr>,
-    /// What becomes of it.
+    /// Fate of the address.
     pub fate: AddressFate,
     /// The body that was read.
     pub body: Value,
@@ -35,7 +35,7 @@ pub struct Address {
 /// A node's references in the end.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Member {
-    /// What kind of body it has.
+    /// Kind of its body.
     pub kind: MemberKind,
     /// The references.
     pub attachments: Vec<Attachment>,
@@ -54,7 +54,7 @@ pub struct Work {
     pub addresses: BTreeMap<ResourceId, Address>,
     /// The models and interfaces in scope.
     pub members: BTreeMap<ResourceId, Member>,
-    /// How many instances the scale sets have.
+    /// Number of instances of the scale sets.
     pub instances: u64,
     /// Instances of nodes that belong in no pool.
     pub excluded: BTreeSet<ResourceId>,
@@ -65,7 +65,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// The work that follows from an inventory.
+    /// Returns the work that follows from an inventory.
     #[must_use]
     pub fn of(inventory: &Inventory) -> Work {
         let scope = Scope::of(inventory);
@@ -125,7 +125,7 @@ impl Work {
         work
     }
 
-    /// What nodes must not refer to any more.
+    /// Returns the resources that nodes must not refer to any more.
     #[must_use]
     pub fn leaving(&self) -> Leaving {
         let pools = self
@@ -139,12 +139,12 @@ impl Work {
         }
     }
 
-    /// The scale sets.
+    /// Returns the scale sets.
     pub fn scale_sets(&self) -> impl Iterator<Item = &ResourceId> {
         self.members.iter().filter(|(_, member)| member.kind == MemberKind::Model).map(|(id, _)| id)
     }
 
-    /// What a node is to refer to. An instance refers to what the model of its scale set does.
+    /// Returns the references that a node must have. An instance has those of the model of its scale set.
     #[must_use]
     pub fn member(&self, id: &ResourceId) -> Option<&Member> {
         if self.excluded.contains(id) {
@@ -154,12 +154,12 @@ impl Work {
     }
 }
 
-/// How many members a pool has by interface.
+/// Returns the number of members of a pool by interface.
 pub(crate) fn by_interface(pool: &Value) -> usize {
     items(&pool["properties"]["backendIPConfigurations"]).len()
 }
 
-/// How many members a pool has by address.
+/// Returns the number of members of a pool by address.
 pub(crate) fn by_address(pool: &Value) -> usize {
     let entries = items(&pool["properties"]["loadBalancerBackendAddresses"]).iter();
     entries.filter(|entry| !text(&entry["properties"]["ipAddress"]).is_empty()).count()
@@ -175,7 +175,7 @@ fn address(body: &Value) -> Address {
     }
 }
 
-/// How nodes join the new pools.
+/// The nodes that join the new pools.
 struct Joined<'a> {
     inventory: &'a Inventory,
     targets: &'a [Target],
@@ -206,7 +206,7 @@ impl Joined<'_> {
         Member { kind, attachments, probe }
     }
 
-    /// Whether a node of the cluster that belongs in pools runs here.
+    /// Returns whether a node of the cluster that belongs in pools runs here.
     fn joins(&self, id: &ResourceId, body: &Value) -> bool {
         let machine = ResourceId::new(text(&body["properties"]["virtualMachine"]["id"]));
         let nodes = self.inventory.cluster.nodes.iter().filter(|node| !node.excluded);

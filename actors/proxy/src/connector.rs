@@ -26,7 +26,7 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why there is no connection.
+/// Reasons why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The target cannot be reached directly.
@@ -62,8 +62,8 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// A connector through this proxy, or directly to targets. All addresses of a host name share the TCP connect timeout
-    /// `within`. The caller bounds the time of TLS and of the tunnel.
+    /// Returns a connector through this proxy, or directly to targets. All addresses of a host name share the TCP
+    /// connect timeout `within`. The caller bounds the time of TLS and of the tunnel.
     pub fn new(proxy: Option<Proxy>, within: Duration) -> Connector {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);

@@ -43,7 +43,7 @@ impl Proxies {
         Proxies { http: proxy(&HTTP), https: proxy(&HTTPS), no }
     }
 
-    /// The proxy for this address, by its scheme; `None` for a direct connection.
+    /// Returns the proxy for this address, by its scheme; `None` for a direct connection.
     ///
     /// # Errors
     /// The variable that applies has no valid proxy address.
@@ -53,7 +53,7 @@ impl Proxies {
         self.choose(if is_plain { &self.http } else { &self.https }, target.host(), port)
     }
 
-    /// The proxy for this gRPC server, with TLS or without: gRPC uses the variables for https.
+    /// Returns the proxy for this gRPC server, with TLS or without: gRPC uses the variables for https.
     ///
     /// # Errors
     /// As [`Proxies::of`].
@@ -90,7 +90,7 @@ impl Proxies {
 mod tests {
     use super::*;
 
-    /// The proxy's address for each of these targets under these variables.
+    /// Returns the proxy's address for each of these targets under these variables.
     fn chosen(variables: &[(&str, &str)], target: &str) -> Option<String> {
         let find = |name: &str| variables.iter().find(|(other, _)| *other == name);
         let proxies = Proxies::read(|name| find(name).map(|(_, value)| (*value).to_owned()));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_cannot_be_used_is_a_fault_only_where_it_would_be() {
+    fn an_unusable_variable_is_a_fault_only_where_it_counts() {
         let proxies = |name: &'static str| {
             Proxies::read(move |other| match other {
                 "NO_PROXY" => Some("covered.test".to_owned()),

@@ -30,7 +30,7 @@ impl NoProxy {
         NoProxy(entries.filter_map(|entry| Entry::parse(&entry.to_ascii_lowercase())).collect())
     }
 
-    /// Whether an entry covers this host in lower case, or this address, at this port.
+    /// Returns whether an entry covers this host in lower case, or this address, at this port.
     pub(crate) fn covers(&self, host: &str, address: Option<IpAddr>, port: u16) -> bool {
         let at = |only: &Option<u16>| only.is_none_or(|only| only == port);
         self.0.iter().any(|entry| match entry {

@@ -14,7 +14,7 @@ use crate::url::{Login, bare_host};
 /// The longest answer of an HTTP proxy, in bytes.
 const MAX_ANSWER: usize = 16 << 10;
 
-/// Why a proxy opened no tunnel.
+/// Reasons why a proxy opened no tunnel.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TunnelError {
     /// The connection to the proxy failed.
@@ -25,8 +25,8 @@ pub(crate) enum TunnelError {
     Refused(String),
 }
 
-fn refused<T>(why: impl Into<String>) -> Result<T, TunnelError> {
-    Err(TunnelError::Refused(why.into()))
+fn refused<T>(reason: impl Into<String>) -> Result<T, TunnelError> {
+    Err(TunnelError::Refused(reason.into()))
 }
 
 /// Asks an HTTP proxy for a tunnel to this host, an IPv6 address in brackets.
@@ -125,8 +125,8 @@ pub(crate) async fn socks5(
     io.flush().await.map_err(TunnelError::Io)?;
     let [_, reply, _, kind] = read::<4>(io).await?;
     if reply != 0 {
-        let why = REPLIES.get(usize::from(reply) - 1).copied().unwrap_or("unknown failure");
-        return refused(format!("SOCKS5 reply {reply}: {why}"));
+        let reason = REPLIES.get(usize::from(reply) - 1).copied().unwrap_or("unknown failure");
+        return refused(format!("SOCKS5 reply {reply}: {reason}"));
     }
     let length = match kind {
         1 => 4,
@@ -161,32 +161,32 @@ mod tests {
         theirs.write_all(answer.as_bytes()).await.unwrap();
         theirs.shutdown().await.unwrap();
         let outcome = connect(&mut ours, ("[fd00::1]", 6443), login).await.map_err(|error| error.to_string());
-        let (mut rest, mut said) = (String::new(), String::new());
+        let (mut rest, mut sent) = (String::new(), String::new());
         ours.read_to_string(&mut rest).await.unwrap();
         drop(ours);
-        theirs.read_to_string(&mut said).await.unwrap();
-        (said, outcome, rest)
+        theirs.read_to_string(&mut sent).await.unwrap();
+        (sent, outcome, rest)
     }
 
     #[tokio::test]
     async fn connect_reads_no_byte_of_the_server() {
-        let (said, outcome, rest) = http("HTTP/1.1 200 Yes\r\nVia: x\r\n\r\nhello", Some(&login())).await;
+        let (sent, outcome, rest) = http("HTTP/1.1 200 Yes\r\nVia: x\r\n\r\nhello", Some(&login())).await;
         assert_eq!((outcome, rest.as_str()), (Ok(()), "hello"));
         let expected = "CONNECT [fd00::1]:6443 HTTP/1.1\r\nHost: [fd00::1]:6443\r\n\
                         Proxy-Authorization: Basic dXNlcjpwYXNz\r\n\r\n";
-        assert_eq!(said, expected);
+        assert_eq!(sent, expected);
     }
 
     #[tokio::test]
-    async fn a_refusal_of_connect_says_what_to_do() {
-        for (answer, why) in [
+    async fn a_refusal_of_connect_has_a_remedy() {
+        for (answer, reason) in [
             ("HTTP/1.1 407 Who\r\n\r\n", "requires a user and password"),
             ("HTTP/1.0 403 No\r\n\r\n", "HTTP 403"),
             ("SSH-2.0-x\r\n\r\n", "not HTTP"),
             ("HTTP/1.1 200 Y", "ended"),
         ] {
             let (_, outcome, _) = http(answer, None).await;
-            assert!(outcome.as_ref().is_err_and(|error| error.contains(why)), "{answer}: {outcome:?}");
+            assert!(outcome.as_ref().is_err_and(|error| error.contains(reason)), "{answer}: {outcome:?}");
         }
     }
 
@@ -199,35 +199,35 @@ mod tests {
         theirs.write_all(answer).await.unwrap();
         theirs.shutdown().await.unwrap();
         let outcome = socks5(&mut ours, (host, 258), login).await.map_err(|error| error.to_string());
-        let (mut rest, mut said) = (Vec::new(), Vec::new());
+        let (mut rest, mut sent) = (Vec::new(), Vec::new());
         ours.read_to_end(&mut rest).await.unwrap();
         drop(ours);
-        theirs.read_to_end(&mut said).await.unwrap();
-        (said, outcome, rest)
+        theirs.read_to_end(&mut sent).await.unwrap();
+        (sent, outcome, rest)
     }
 
     #[tokio::test]
     async fn socks5_lets_the_proxy_resolve_names() {
-        let (said, outcome, rest) =
+        let (sent, outcome, rest) =
             socks(b"\x05\x00\x05\x00\x00\x01\x0a\0\0\x01\0\x50hi", "api.test", None).await;
         assert_eq!((outcome, rest.as_slice()), (Ok(()), &b"hi"[..]));
-        assert_eq!(said, b"\x05\x01\x00\x05\x01\x00\x03\x08api.test\x01\x02");
-        let (said, outcome, _) = socks(b"\x05\x00\x05\x00\x00\x03\x01a\0\0", "[::1]", None).await;
+        assert_eq!(sent, b"\x05\x01\x00\x05\x01\x00\x03\x08api.test\x01\x02");
+        let (sent, outcome, _) = socks(b"\x05\x00\x05\x00\x00\x03\x01a\0\0", "[::1]", None).await;
         assert_eq!(outcome, Ok(()));
-        assert_eq!(said[3..], *b"\x05\x01\x00\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x01\x02");
+        assert_eq!(sent[3..], *b"\x05\x01\x00\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x01\x02");
     }
 
     #[tokio::test]
-    async fn socks5_signs_in_where_it_is_asked_to() {
+    async fn socks5_signs_in_on_request() {
         let answer = b"\x05\x02\x01\x00\x05\x00\x00\x01\0\0\0\0\0\0";
-        let (said, outcome, _) = socks(answer, "10.0.0.1", Some(&login())).await;
+        let (sent, outcome, _) = socks(answer, "10.0.0.1", Some(&login())).await;
         assert_eq!(outcome, Ok(()));
-        assert_eq!(said, b"\x05\x02\x00\x02\x01\x04user\x04pass\x05\x01\x00\x01\x0a\0\0\x01\x01\x02");
+        assert_eq!(sent, b"\x05\x02\x00\x02\x01\x04user\x04pass\x05\x01\x00\x01\x0a\0\0\x01\x01\x02");
     }
 
     #[tokio::test]
-    async fn a_refusal_of_socks5_says_why() {
-        for (answer, login, why) in [
+    async fn a_refusal_of_socks5_has_its_reason() {
+        for (answer, login, reason) in [
             (&b"\x05\xff"[..], None, "requires a user and password"),
             (b"\x05\x02\x01\x01", Some(&login()), "refuses the user"),
             (b"\x05\x00\x05\x05\x00\x01", None, "connection refused"),
@@ -236,7 +236,7 @@ mod tests {
             (b"\x05", None, "ended"),
         ] {
             let (_, outcome, _) = socks(answer, "api.test", login).await;
-            assert!(outcome.as_ref().is_err_and(|error| error.contains(why)), "{answer:?}: {outcome:?}");
+            assert!(outcome.as_ref().is_err_and(|error| error.contains(reason)), "{answer:?}: {outcome:?}");
         }
     }
 }

@@ -38,16 +38,16 @@ pub(crate) struct Login {
 /// An invalid proxy address. The error does not repeat it, because it may contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{named_by} {why}; write the address of an HTTP proxy or a SOCKS5 proxy, such as http://proxy.example:3128, \
+    "{named_by} {reason}; write the address of an HTTP proxy or a SOCKS5 proxy, such as http://proxy.example:3128, \
      https://proxy.example:3129 or socks5://proxy.example:1080, or remove it"
 )]
 pub struct Unusable {
     named_by: String,
-    why: String,
+    reason: String,
 }
 
 impl Proxy {
-    /// The proxy of this variable; without a scheme it is an HTTP proxy.
+    /// Returns the proxy of this variable; without a scheme it is an HTTP proxy.
     ///
     /// # Errors
     /// The value is not the address of a proxy.
@@ -55,7 +55,7 @@ impl Proxy {
         Proxy::parse(name, value, Some(Kind::Http))
     }
 
-    /// The proxy that `proxy-url` of a kubeconfig names. It must have a scheme, as with kubectl.
+    /// Returns the proxy that `proxy-url` of a kubeconfig names. It must have a scheme, as with kubectl.
     ///
     /// # Errors
     /// The value is not the address of a proxy.
@@ -64,7 +64,7 @@ impl Proxy {
     }
 
     fn parse(named_by: &str, value: &str, without_scheme: Option<Kind>) -> Result<Proxy, Unusable> {
-        let unusable = |why: &str| Unusable { named_by: named_by.to_owned(), why: why.to_owned() };
+        let unusable = |reason: &str| Unusable { named_by: named_by.to_owned(), reason: reason.to_owned() };
         let parsed: Uri = value.parse().map_err(|_| unusable("is not an address"))?;
         let scheme = parsed.scheme_str().map(str::to_ascii_lowercase);
         let kind = match scheme.as_deref() {
@@ -102,7 +102,8 @@ impl Proxy {
         Ok(Proxy { kind, address, login, named_by: Arc::from(named_by) })
     }
 
-    /// The address with its credentials, for a client that connects by itself. From now on they are redacted everywhere.
+    /// Returns the address with its credentials, for a client that connects by itself. From now on they are redacted
+    /// everywhere.
     pub fn with_credentials(&self) -> String {
         let (scheme, rest) = match self.kind {
             // With `socks5`, reqwest resolves names locally, which fails where only the proxy can resolve them.
@@ -161,7 +162,7 @@ impl Login {
     }
 }
 
-/// The host of an address, without the brackets of IPv6.
+/// Returns the host of an address, without the brackets of IPv6.
 pub(crate) fn bare_host(host: &str) -> &str {
     host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
 }
@@ -196,7 +197,7 @@ mod tests {
 
     #[test]
     fn an_invalid_address_is_refused_without_its_secrets() {
-        for (value, why) in [
+        for (value, reason) in [
             ("p.example:3128", "has no scheme"),
             ("ftp://user:hidden@p", "has the unknown scheme ftp"),
             ("http://", "is not an address"),
@@ -210,7 +211,10 @@ mod tests {
             ("/p", ""),
         ] {
             let error = Proxy::of_kubeconfig(value).expect_err(value).to_string();
-            assert!(error.starts_with(FIELD) && error.contains(why) && !error.contains("hidden"), "{error}");
+            assert!(
+                error.starts_with(FIELD) && error.contains(reason) && !error.contains("hidden"),
+                "{error}"
+            );
         }
     }
 }

@@ -96,7 +96,7 @@ async fn e2_waiting_deliveries_are_counted_by_receiver() {
         own.handle().render().lines().find_map(|line| line.strip_prefix(&start).map(str::to_owned))
     };
     let (one, other) = (sender(), sender());
-    one.send(Push(vec![(End::Writer, 3), (End::Board, 1)])).await.expect("it lives");
+    one.send(Push(vec![(End::Writer, 3), (End::Snapshot, 1)])).await.expect("it lives");
     other.send(Push(vec![(End::Writer, 1)])).await.expect("it lives");
     // These wait for the answers to the first.
     one.send(Push(vec![(End::Writer, 5)])).await.expect("it lives");
@@ -104,7 +104,7 @@ async fn e2_waiting_deliveries_are_counted_by_receiver() {
     assert_eq!(gauge("writer"), None, "what has just come may be gone in a moment");
     after(2).await;
     assert_eq!(gauge("writer").as_deref(), Some("7"));
-    assert_eq!(gauge("board"), None, "what is in flight does not wait");
+    assert_eq!(gauge("snapshot"), None, "what is in flight does not wait");
     other.send(Halt).await.expect("it lives");
     after(1).await;
     assert_eq!(gauge("writer").as_deref(), Some("5"), "a sender that ends takes its share with it");

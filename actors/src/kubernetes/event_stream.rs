@@ -66,7 +66,7 @@ impl EventPublisher {
 
     /// Passes on a new event. The emitter writes others again if the API server did not accept them.
     pub fn publish(&mut self, object: Object, event: &Arc<Event>) {
-        if !event.is_news {
+        if !event.is_new {
             return;
         }
         self.last += 1;
@@ -85,7 +85,7 @@ mod tests {
 
     use model::machine::Now;
     use model::report::Subject;
-    use reporting::events::{Place, Severity};
+    use reporting::events::{EventTarget, Severity};
     use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
     use super::*;
@@ -95,7 +95,7 @@ mod tests {
         Object { api_version: "v1", kind: "Pod", namespace, name, uid: None }
     }
 
-    fn event(count: u64, is_news: bool) -> Arc<Event> {
+    fn event(count: u64, is_new: bool) -> Arc<Event> {
         let first = Now::ZERO.plus(Duration::from_secs(1));
         Arc::new(Event {
             subject: Subject::Controller,
@@ -105,8 +105,8 @@ mod tests {
             count,
             first,
             last: first.plus(Duration::from_secs(count)),
-            place: Place::New(count),
-            is_news,
+            object: EventTarget::New(count),
+            is_new,
         })
     }
 

@@ -9,7 +9,7 @@ use kube::Client;
 use kube::client::Body;
 use model::redact::Printable;
 use model::report::Subject;
-use reporting::events::{COMPONENT, Event, Place, PostFailure, Severity};
+use reporting::events::{COMPONENT, Event, EventTarget, PostFailure, Severity};
 use serde_json::{Value, json};
 
 use super::event_stream::Object;
@@ -166,8 +166,8 @@ pub(super) async fn write(
 ) -> Result<Arc<str>, PostFailure> {
     let involved = involved(&event.subject, reporter);
     let events = format!("/api/v1/namespaces/{}/events", escaped(&involved.namespace));
-    match &event.place {
-        Place::New(serial) => {
+    match &event.object {
+        EventTarget::New(serial) => {
             let name: Arc<str> = name_of(&involved.name, reporter.start, *serial).into();
             let body = manifest(event, involved, &name, reporter, clock);
             match send(client, Method::POST, &events, "application/json", &body).await {
@@ -176,7 +176,7 @@ pub(super) async fn write(
                 Err(failed) => Err(failure(failed)),
             }
         }
-        Place::Existing(name) => {
+        EventTarget::Existing(name) => {
             let path = format!("{events}/{}", escaped(name));
             let body = changing_fields(event, clock);
             match send(client, Method::PATCH, &path, "application/merge-patch+json", &body).await {

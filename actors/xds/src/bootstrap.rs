@@ -103,7 +103,7 @@ fn read_at_most(path: &Path, most: usize) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes).filter(|bytes| bytes.len() <= most))
 }
 
-/// Why a bootstrap cannot be used. Each error requires the operator to act.
+/// Reasons why a bootstrap cannot be used. Each error requires the operator to act.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
     /// No source is configured.
@@ -120,13 +120,13 @@ pub enum BootstrapError {
         /// Cause.
         source: io::Error,
     },
-    /// It is larger than [`LARGEST`].
+    /// The file is larger than [`LARGEST`].
     #[error("xDS bootstrap is larger than {LARGEST} bytes: check that it is the right file, and shorten it")]
     TooLarge,
-    /// It is not UTF-8.
+    /// The file is not UTF-8.
     #[error("xDS bootstrap is not UTF-8: write it as JSON text")]
     NotText,
-    /// It is not JSON.
+    /// The file is not JSON.
     #[error("xDS bootstrap is not JSON: correct it at the place that is named")]
     Syntax {
         /// Position and cause.

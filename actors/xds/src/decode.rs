@@ -37,10 +37,10 @@ pub(crate) const MAX_ERRORS: usize = 10_000;
 /// The type URL of the wrapper in which a resource may come.
 const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
-/// Why a message is not a `DiscoveryResponse` that can be answered.
+/// Reasons why a message is not a `DiscoveryResponse` that can be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// It is not valid protobuf.
+    /// The message is not valid protobuf.
     #[error("message is no DiscoveryResponse: check that the server speaks xDS v3 over an aggregated stream")]
     Protobuf {
         /// The error of the decoder.
@@ -97,20 +97,20 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// The `Any` in the field with this number, or `None`. A repeated field is merged into one message.
+    /// Returns the `Any` in the field with this number, or `None`. A repeated field is merged into one message.
     fn in_field(message: &'a [u8], number: usize) -> Result<Option<Part<'a>>, String> {
         let mut found = None;
         for any in each(message, number) {
             let (mut head, value) = found.take().unwrap_or((Any::default(), [].as_slice()));
             let any = any.map_err(malformed)?;
-            head.merge(any).map_err(|error| why(&error))?;
+            head.merge(any).map_err(|error| reason(&error))?;
             found = Some((head, value_of(any)?.unwrap_or(value)));
         }
         Ok(found.map(|(head, value)| Part { type_url: head.type_url, value }))
     }
 
     fn of(any: &'a [u8]) -> Result<Part<'a>, String> {
-        let head = Any::decode(any).map_err(|error| why(&error))?;
+        let head = Any::decode(any).map_err(|error| reason(&error))?;
         Ok(Part { type_url: head.type_url, value: value_of(any)?.unwrap_or_default() })
     }
 
@@ -119,7 +119,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The value of an `Any`; the last of several counts.
+/// Returns the value of an `Any`; the last of several counts.
 fn value_of(any: &[u8]) -> Result<Option<&[u8]>, String> {
     each(any, 2).last().transpose().map_err(malformed)
 }
@@ -132,9 +132,9 @@ fn malformed(_: Malformed) -> String {
 fn received(any: &[u8], room: &mut Room) -> Received {
     let part = match Part::of(any) {
         Ok(part) => part,
-        Err(why) => {
+        Err(reason) => {
             let raw = Raw { type_url: Arc::default(), bytes: Arc::from(any) };
-            return Received { raw, wrapper: None, body: Err(why) };
+            return Received { raw, wrapper: None, body: Err(reason) };
         }
     };
     if part.type_url != WRAPPER {
@@ -143,7 +143,7 @@ fn received(any: &[u8], room: &mut Room) -> Received {
     let resource = match Resource::decode(part.value) {
         Ok(resource) => resource,
         Err(error) => {
-            return Received { raw: part.raw(), wrapper: Some(String::new()), body: Err(why(&error)) };
+            return Received { raw: part.raw(), wrapper: Some(String::new()), body: Err(reason(&error)) };
         }
     };
     let Resource { name, resource_name } = resource;
@@ -156,7 +156,7 @@ fn received(any: &[u8], room: &mut Room) -> Received {
             wrapper: Some(name),
             body: Err("the wrapper has no resource in it".to_owned()),
         },
-        Err(why) => Received { raw: part.raw(), wrapper: Some(name), body: Err(why) },
+        Err(reason) => Received { raw: part.raw(), wrapper: Some(name), body: Err(reason) },
     }
 }
 
@@ -168,13 +168,13 @@ fn body(part: &Part<'_>, room: &mut Room) -> Result<Body, String> {
     match ResourceKind::of_type_url(&part.type_url) {
         Some(ResourceKind::Cluster) => Cluster::decode(part.value)
             .map(|message| Body::Cluster(cluster_facts(message)))
-            .map_err(|e| why(&e)),
+            .map_err(|e| reason(&e)),
         Some(ResourceKind::Endpoints) => assignment::read(part.value, room),
         None => Ok(Body::Other(part.type_url.clone())),
     }
 }
 
-fn why(error: &prost::DecodeError) -> String {
+fn reason(error: &prost::DecodeError) -> String {
     redact::safe_line(&error.to_string(), &[], MAX_WORDS)
 }
 

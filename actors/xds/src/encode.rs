@@ -44,7 +44,7 @@ mod tests {
         Bootstrap::parse(text).unwrap().node("1.2.3")
     }
 
-    fn asked(version: &str, nonce: &str, error: Option<&str>, node: bool) -> XdsRequest {
+    fn request_with(version: &str, nonce: &str, error: Option<&str>, node: bool) -> XdsRequest {
         XdsRequest {
             kind: ResourceKind::Endpoints,
             version: Arc::from(version),
@@ -55,13 +55,13 @@ mod tests {
         }
     }
 
-    fn sent(asked: &XdsRequest) -> DiscoveryRequest {
-        DiscoveryRequest::decode(request(asked, &node()).as_slice()).unwrap()
+    fn sent(to_send: &XdsRequest) -> DiscoveryRequest {
+        DiscoveryRequest::decode(request(to_send, &node()).as_slice()).unwrap()
     }
 
     #[test]
     fn x2_the_first_request_of_a_stream_has_the_node() {
-        let sent = sent(&asked("", "", None, true));
+        let sent = sent(&request_with("", "", None, true));
         assert_eq!(sent.node.as_ref(), Some(node().message()));
         assert_eq!(sent.type_url, "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment");
         assert_eq!(sent.resource_names, ["a", "b"]);
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn x2_a_nack_has_the_accepted_version_the_nonce_and_the_code() {
-        let sent = sent(&asked("7", "n8", Some("resource index 0: no port"), false));
+        let sent = sent(&request_with("7", "n8", Some("resource index 0: no port"), false));
         assert_eq!((sent.version_info.as_str(), sent.response_nonce.as_str()), ("7", "n8"));
         let error = sent.error_detail.unwrap();
         assert_eq!((error.code, error.message.as_str()), (3, "resource index 0: no port"));

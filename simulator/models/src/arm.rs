@@ -147,7 +147,7 @@ pub struct Response {
     pub headers: Vec<(&'static str, Cow<'static, str>)>,
     /// The body.
     pub body: Vec<u8>,
-    /// How long the caller must wait before it delivers the answer, in microseconds.
+    /// Time for which the caller must wait before it delivers the answer, in microseconds.
     pub latency_us: u64,
 }
 
@@ -182,13 +182,13 @@ pub struct ArmModel {
     schedule: Schedule,
     /// Private addresses in cleanup, by the key of their subnet, with the end of the cleanup.
     held_addresses: BTreeMap<(String, IpAddr), u64>,
-    /// How long after they have become free another client takes private addresses.
+    /// Time after which another client takes a private address that has become free, by address.
     address_takers: BTreeMap<IpAddr, u64>,
     /// Number of assigned public addresses.
     public_addresses: u32,
     /// Number of instances that were restarted by upgrades.
     restarts: u64,
-    /// Whether a test is filling the model, which bypasses the rules about new resources.
+    /// True if a test is filling the model, which bypasses the rules about new resources.
     is_seeding: bool,
     operations: Operations,
     throttle: Throttle,
@@ -293,7 +293,7 @@ impl ArmModel {
         self.now = target;
     }
 
-    /// The gateway's checks before the resource provider sees a request.
+    /// Returns the gateway's checks before the resource provider sees a request.
     fn admit(&mut self, call: &Call, verb: Verb) -> Result<u64, Answer> {
         let bearer = call.request.header("Authorization").and_then(|value| value.get(..7));
         if self.settings.require_bearer && !bearer.is_some_and(|word| word.eq_ignore_ascii_case("Bearer ")) {
@@ -368,7 +368,7 @@ impl ArmModel {
         Fate::Answered(answer.with(verb.remaining_header(), left.clone()).with(verb.global_header(), left))
     }
 
-    /// The resource provider's part.
+    /// Returns the resource provider's part.
     fn provide(&mut self, call: &Call, bad_end: Option<(BadEnd, String, String)>) -> Answer {
         match (call.request.method, &call.target.route) {
             (Method::Get, Route::LoadBalancers) => self.list_load_balancers(call),

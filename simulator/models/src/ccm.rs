@@ -79,7 +79,7 @@ pub enum In {
     Machine {
         /// The node's name.
         node: String,
-        /// Whether it is stopped.
+        /// True if it is stopped.
         stopped: bool,
     },
     /// Result of a call.
@@ -93,7 +93,7 @@ pub struct Counters {
     pub holds: u64,
     /// Locks not acquired.
     pub lock_failures: u64,
-    /// How often it found another previous holder and dropped its caches.
+    /// Number of times it found another previous holder and dropped its caches.
     pub cache_rebuilds: u64,
     /// Successful reconciles.
     pub reconciled: u64,

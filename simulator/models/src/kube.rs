@@ -80,7 +80,7 @@ impl Default for Settings {
     }
 }
 
-/// Why a direct write failed.
+/// Reasons why a direct write failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     /// Not a JSON object with metadata.

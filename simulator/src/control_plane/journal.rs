@@ -1,4 +1,4 @@
-//! What clients asked, in values that tests can compare and in words that operators can read.
+//! Recorded requests of clients, as values that tests can compare and as text for operators.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use super::resources::Kind;
 
 /// One request of a client.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Asked {
-    /// When it came, in microseconds since the control plane was first started.
+pub struct RecordedRequest {
+    /// Time at which it came, in microseconds since the control plane was first started.
     pub at_us: u64,
     /// On which stream; they are counted from 1, over restarts too.
     pub stream: u64,
-    /// Of which type, as the client wrote it.
+    /// Type, as the client wrote it.
     pub type_url: String,
     /// The version that the client says it has; empty if none.
     pub version_info: String,
@@ -25,9 +25,9 @@ pub struct Asked {
     pub response_nonce: String,
     /// The names that it subscribes to, as the client ordered them.
     pub names: Vec<String>,
-    /// What it refuses of that response.
+    /// Rejection of that response.
     pub error: Option<Refusal>,
-    /// Who it says it is; clients say so in the first request of a stream only.
+    /// Identity of the client; clients send it only in the first request of a stream.
     pub node: Option<Client>,
     /// The metadata `authorization` of the stream.
     pub authorization: Option<String>,
@@ -45,7 +45,7 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// Who a client says it is: its `Node`.
+/// Identity of a client: its `Node`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Client {
     /// `id`.
@@ -60,14 +60,14 @@ pub struct Client {
     pub features: Vec<String>,
 }
 
-/// What is known of connections and streams, over restarts too.
+/// Counts of connections and streams, over restarts too.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Streams {
-    /// How many connections were accepted.
+    /// Number of accepted connections.
     pub connections: u64,
     /// When each stream was opened, refused ones included, in microseconds since the control plane was first started.
     pub opened_us: Vec<u64>,
-    /// How many streams are open.
+    /// Number of open streams.
     pub open: usize,
 }
 
@@ -78,15 +78,15 @@ pub struct Streams {
     patience.as_secs(), streams.connections, streams.opened_us.len(), streams.open, in_words(journal)
 )]
 pub struct NeverCame {
-    /// For how long it was awaited.
+    /// Time for which it was awaited.
     pub patience: Duration,
     /// Connections and streams at the end.
     pub streams: Streams,
     /// The journal at the end.
-    pub journal: Vec<Asked>,
+    pub journal: Vec<RecordedRequest>,
 }
 
-impl Asked {
+impl RecordedRequest {
     pub(super) fn new(
         request: DiscoveryRequest,
         stream: u64,
@@ -110,19 +110,19 @@ impl Asked {
         }
     }
 
-    /// Of which kind it is; `None` for types that the control plane does not have.
+    /// Returns the kind; `None` for types that the control plane does not have.
     #[must_use]
     pub fn kind(&self) -> Option<Kind> {
         Kind::of_type_url(&self.type_url)
     }
 
-    /// Whether it takes a response as it came.
+    /// Returns whether it takes a response as it came.
     #[must_use]
     pub fn is_ack(&self) -> bool {
         !self.response_nonce.is_empty() && self.error.is_none()
     }
 
-    /// Whether it refuses a response or a part of it.
+    /// Returns whether it refuses a response or a part of it.
     #[must_use]
     pub fn is_nack(&self) -> bool {
         self.error.is_some()
@@ -145,7 +145,7 @@ impl From<Node> for Client {
     }
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for RecordedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let type_name = self.type_url.rsplit('.').next().unwrap_or_default();
         write!(f, "stream {} asks for {type_name} {:?}", self.stream, self.names)?;
@@ -163,7 +163,7 @@ impl fmt::Display for Asked {
     }
 }
 
-fn in_words(journal: &[Asked]) -> String {
+fn in_words(journal: &[RecordedRequest]) -> String {
     if journal.is_empty() {
         return "no request was received".to_owned();
     }

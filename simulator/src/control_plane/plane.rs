@@ -11,7 +11,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tonic::Status;
 
-use super::journal::{Asked, Streams};
+use super::journal::{RecordedRequest, Streams};
 use super::resources::Kind;
 use super::serving;
 use super::stream::{Catalogue, Never, Stream};
@@ -21,7 +21,7 @@ use crate::owner::{Model, Owner};
 /// The state of a control plane.
 pub(super) struct Plane {
     pub(super) catalogue: Catalogue,
-    pub(super) journal: Vec<Asked>,
+    pub(super) journal: Vec<RecordedRequest>,
     pub(super) wraps: bool,
     pub(super) repeats: bool,
     pub(super) repeats_accepted: bool,
@@ -29,7 +29,7 @@ pub(super) struct Plane {
     pub(super) holds: bool,
     behaviour: StreamBehaviour,
     streams: BTreeMap<u64, Stream>,
-    seen: Streams,
+    stream_counts: Streams,
     /// Responses since the last restart; the nonces are counted by it.
     responses: u64,
     listening: Option<JoinHandle<()>>,
@@ -42,7 +42,7 @@ pub(super) struct Plane {
 pub(super) struct Opened {
     /// Its number.
     pub(super) stream: u64,
-    /// Whether its headers wait for its first message.
+    /// True if its headers wait for its first message.
     pub(super) holds: bool,
 }
 
@@ -58,7 +58,7 @@ impl Plane {
             holds: false,
             behaviour: StreamBehaviour::default(),
             streams: BTreeMap::new(),
-            seen: Streams::default(),
+            stream_counts: Streams::default(),
             responses: 0,
             listening: None,
             connections: JoinSet::new(),
@@ -108,7 +108,7 @@ impl Plane {
         // Connections that have ended leave no trace.
         while self.connections.try_join_next().is_some() {}
         self.connections.spawn(serving::serve(io, tls, owner, self.frozen.subscribe()));
-        self.seen.connections += 1;
+        self.stream_counts.connections += 1;
         self.revision += 1;
         true
     }
@@ -125,18 +125,18 @@ impl Plane {
         open: oneshot::Sender<Never>,
         now_us: u64,
     ) -> Result<Opened, Status> {
-        self.seen.opened_us.push(now_us);
+        self.stream_counts.opened_us.push(now_us);
         self.revision += 1;
         if let StreamBehaviour::Refuses(status) = &self.behaviour {
             return Err(status.clone());
         }
-        let stream = self.seen.opened_us.len() as u64;
+        let stream = self.stream_counts.opened_us.len() as u64;
         self.streams.insert(stream, Stream::new(replies, open, authorization));
         Ok(Opened { stream, holds: self.holds })
     }
 
     /// A request has come on a stream.
-    pub(super) fn asked(&mut self, number: u64, bytes: &Bytes, now_us: u64) {
+    pub(super) fn on_request(&mut self, number: u64, bytes: &Bytes, now_us: u64) {
         let Some(stream) = self.streams.get_mut(&number) else { return };
         self.revision += 1;
         let Ok(request) = DiscoveryRequest::decode(bytes.clone()) else {
@@ -147,7 +147,7 @@ impl Plane {
         let kind = Kind::of_type_url(&request.type_url);
         let stale = stream.is_stale(kind, &request.response_nonce);
         let authorization = stream.authorization.clone();
-        self.journal.push(Asked::new(request.clone(), number, now_us, authorization, stale));
+        self.journal.push(RecordedRequest::new(request.clone(), number, now_us, authorization, stale));
         if let Some(kind) = kind {
             stream.take(kind, &request, &self.catalogue, self.trusts);
         }
@@ -219,9 +219,9 @@ impl Plane {
         self.streams.len()
     }
 
-    /// What is known of connections and streams.
-    pub(super) fn seen(&self) -> Streams {
-        Streams { open: self.streams.len(), ..self.seen.clone() }
+    /// Returns the counts of connections and streams.
+    pub(super) fn stream_counts(&self) -> Streams {
+        Streams { open: self.streams.len(), ..self.stream_counts.clone() }
     }
 
     fn answer(&mut self, number: u64, request: &DiscoveryRequest) {

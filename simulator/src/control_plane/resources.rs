@@ -4,7 +4,7 @@ use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
     ClusterDiscoveryType, DiscoveryType, EdsClusterConfig,
 };
-use envoy_types::pb::envoy::config::core::v3::address::Address as Place;
+use envoy_types::pb::envoy::config::core::v3::address::Address as AddressKind;
 use envoy_types::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
 use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
 use envoy_types::pb::envoy::config::core::v3::{
@@ -19,13 +19,13 @@ use envoy_types::pb::google::protobuf::{Any, UInt32Value};
 use prost::Message;
 pub use simulator_models::control_plane::Kind;
 
-/// What is wrong with a resource.
+/// Defect of a resource.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Bad {
-    /// It can be decoded and has its name, but holds what gRPC refuses: a host name as the address of an endpoint, or a
-    /// cluster of the type STATIC.
+    /// The resource can be decoded and has its name, but its content is one that gRPC refuses: a host name as the
+    /// address of an endpoint, or a cluster of the type STATIC.
     Content,
-    /// It cannot be decoded; unless resources are wrapped, its name cannot be read.
+    /// The resource cannot be decoded; unless resources are wrapped, its name cannot be read.
     Bytes,
 }
 
@@ -61,7 +61,7 @@ pub struct Locality {
 }
 
 impl Locality {
-    /// A locality of priority 0 and weight 1 in `zone-1`, with healthy endpoints at these addresses and ports.
+    /// Returns a locality of priority 0 and weight 1 in `zone-1`, with healthy endpoints at these addresses and ports.
     #[must_use]
     pub fn of<'a>(endpoints: impl IntoIterator<Item = (&'a str, u32)>) -> Self {
         Self {
@@ -80,7 +80,7 @@ pub struct Endpoint {
     pub address: String,
     /// Its port.
     pub port: u32,
-    /// What is known of its health.
+    /// Health of the endpoint.
     pub health: HealthStatus,
     /// Its weight; unset by default.
     pub weight: Option<u32>,
@@ -89,7 +89,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// A healthy endpoint at this address and port.
+    /// Returns a healthy endpoint at this address and port.
     #[must_use]
     pub fn at(address: &str, port: u32) -> Self {
         Self {
@@ -120,7 +120,7 @@ impl Endpoint {
     }
 }
 
-/// A `ClusterLoadAssignment` of this name with these localities; without any it is valid and empty.
+/// Returns a `ClusterLoadAssignment` of this name with these localities; without any it is valid and empty.
 #[must_use]
 pub fn endpoints(name: &str, localities: impl IntoIterator<Item = Locality>) -> Any {
     let localities = localities.into_iter().map(|locality| LocalityLbEndpoints {
@@ -138,7 +138,8 @@ pub fn endpoints(name: &str, localities: impl IntoIterator<Item = Locality>) -> 
     packed(Kind::Endpoints, &assignment)
 }
 
-/// A `Cluster` of this name whose endpoints come from ADS under `eds_service_name`; empty, they have the cluster's name.
+/// Returns a `Cluster` of this name whose endpoints come from ADS under `eds_service_name`; empty, they have the
+/// cluster's name.
 #[must_use]
 pub fn cluster(name: &str, eds_service_name: &str) -> Any {
     let source = ConfigSource {
@@ -170,5 +171,5 @@ fn socket_address(address: String, port: u32) -> Address {
         port_specifier: Some(PortSpecifier::PortValue(port)),
         ..SocketAddress::default()
     };
-    Address { address: Some(Place::SocketAddress(socket)) }
+    Address { address: Some(AddressKind::SocketAddress(socket)) }
 }

@@ -37,7 +37,7 @@ pub(super) async fn accept(listener: TcpListener, plane: Owner<Plane>, tls: Opti
         let Ok((socket, _)) = listener.accept().await else { continue };
         if socket.set_nodelay(true).is_ok() {
             let (owner, tls) = (plane.clone(), tls.clone());
-            plane.tell(move |plane, _| {
+            plane.send(move |plane, _| {
                 plane.connect(socket, tls, owner);
             });
         }
@@ -142,9 +142,9 @@ async fn read(
             _ = &mut ended => return,
         };
         match request {
-            Ok(Some(bytes)) => plane.tell(move |plane, now_us| plane.asked(stream, &bytes, now_us)),
+            Ok(Some(bytes)) => plane.send(move |plane, now_us| plane.on_request(stream, &bytes, now_us)),
             Ok(None) | Err(_) => {
-                plane.tell(move |plane, _| plane.ended(stream));
+                plane.send(move |plane, _| plane.ended(stream));
                 return;
             }
         }

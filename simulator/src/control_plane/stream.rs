@@ -17,7 +17,7 @@ use simulator_models::control_plane::{self as model, Due, Subscriptions};
 use super::journal::Refusal;
 use super::resources::Kind;
 
-/// What is served.
+/// The served resources.
 pub(super) type Catalogue = model::Catalogue<Any, Refusal>;
 
 const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
@@ -32,7 +32,7 @@ pub(super) struct Stream {
     _open: oneshot::Sender<Never>,
     /// Its metadata `authorization`.
     pub(super) authorization: Option<String>,
-    /// Whether a message was sent on it.
+    /// True if a message was sent on it.
     pub(super) answered: bool,
     subscriptions: Subscriptions,
     /// The last response of each kind that was subscribed to.
@@ -49,7 +49,7 @@ impl Stream {
         Self { replies, _open: open, authorization, answered: false, subscriptions, last }
     }
 
-    /// Whether a request answers another response than the last one of its kind.
+    /// Returns whether a request answers another response than the last one of its kind.
     pub(super) fn is_stale(&self, kind: Option<Kind>, nonce: &str) -> bool {
         self.subscriptions.is_stale(kind, nonce)
     }
@@ -66,7 +66,7 @@ impl Stream {
         self.subscriptions.take(kind, claims, &request.resource_names, catalogue, trusts);
     }
 
-    /// The response that is due to this stream, without its nonce; it counts as told.
+    /// Returns the response that is due to this stream, without its nonce; it counts as told.
     pub(super) fn due(
         &mut self,
         kind: Kind,
@@ -94,7 +94,7 @@ impl Stream {
         })
     }
 
-    /// The last response of a kind, if this nonce is its.
+    /// Returns the last response of a kind, if this nonce is its.
     pub(super) fn answered_by(&self, kind: Kind, nonce: &str) -> Option<DiscoveryResponse> {
         self.last.get(&kind).filter(|_| self.subscriptions.is_last(kind, nonce)).cloned()
     }

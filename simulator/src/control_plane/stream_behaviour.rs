@@ -5,18 +5,19 @@ use tonic::Status;
 /// In what manner the control plane deals with streams.
 #[derive(Clone, Debug, Default)]
 pub enum StreamBehaviour {
-    /// It answers as a server should.
+    /// The server answers as it should.
     #[default]
     Answers,
-    /// It takes streams and requests and sends nothing; what it owes is sent when it answers again.
+    /// The server takes streams and requests and sends nothing; pending responses are sent when it answers again.
     Silent,
-    /// It ends each stream so at its first request, before any response. Streams that have had a response go on.
+    /// The server ends each stream in this way at its first request, before any response. Streams that have had a
+    /// response continue.
     EndsStreams(Ending),
-    /// It refuses each new stream with this status, before any request is read. Open streams go on.
+    /// The server refuses each new stream with this status, before any request is read. Open streams continue.
     Refuses(Status),
 }
 
-/// How a stream ends.
+/// End of a stream.
 #[derive(Clone, Debug)]
 pub enum Ending {
     /// With the status OK.

@@ -41,7 +41,7 @@ async fn a_subscription_is_answered_once_and_its_ack_is_not() {
     let mut client = Client::connect(&control).await;
 
     client.ask(first(Kind::Endpoints, &["a"]));
-    let response = client.hear().await;
+    let response = client.receive().await;
     assert_eq!(response.type_url, Kind::Endpoints.type_url());
     assert_eq!((response.version_info.as_str(), response.nonce.as_str()), ("1", "1"));
     assert_eq!(response.resources, [with("a", "10.0.0.1")]);
@@ -49,32 +49,32 @@ async fn a_subscription_is_answered_once_and_its_ack_is_not() {
     client.ask(ack(&response, &["a"]));
     control.wait_until(|journal| journal.len() == 2).await.expect("the ACK");
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.2")).await;
-    let pushed = client.hear().await;
+    let pushed = client.receive().await;
     assert_eq!((pushed.version_info.as_str(), pushed.nonce.as_str()), ("2", "2"), "nothing came in between");
     assert_eq!(pushed.resources, [with("a", "10.0.0.2")]);
 }
 
 #[tokio::test]
-async fn endpoints_are_sent_where_they_are_new_or_asked_for_again() {
+async fn endpoints_are_sent_if_new_or_requested_again() {
     let control = started().await;
     control.set_all(Kind::Endpoints, ["a", "b"].map(|name| (name.to_owned(), endpoints(name, [])))).await;
     let mut client = Client::connect(&control).await;
 
     client.ask(first(Kind::Endpoints, &["a", "absent"]));
-    let response = client.hear().await;
+    let response = client.receive().await;
     assert_eq!(endpoints_in(&response), ["a"]);
     client.ask(ack(&response, &["a", "b"]));
-    let response = client.hear().await;
+    let response = client.receive().await;
     assert_eq!(endpoints_in(&response), ["b"]);
     client.ask(ack(&response, &["b"]));
     client.ask(ack(&response, &["a", "b"]));
-    let response = client.hear().await;
+    let response = client.receive().await;
     assert_eq!((endpoints_in(&response), response.nonce.as_str()), (vec!["a".to_owned()], "3"));
 
     control.remove(Kind::Endpoints, "a").await;
     control.set(Kind::Endpoints, "c", endpoints("c", [])).await;
     control.set(Kind::Endpoints, "b", with("b", "10.0.0.1")).await;
-    let response = client.hear().await;
+    let response = client.receive().await;
     assert_eq!(endpoints_in(&response), ["b"]);
     assert_eq!(response.nonce, "4", "neither a removal nor a name of others is sent");
 }
@@ -86,38 +86,38 @@ async fn a_response_of_clusters_names_all_so_a_removed_one_is_absent() {
     let mut client = Client::connect(&control).await;
 
     client.ask(first(Kind::Clusters, &["a", "b", "absent"]));
-    assert_eq!(clusters_in(&client.hear().await), ["a", "b"]);
+    assert_eq!(clusters_in(&client.receive().await), ["a", "b"]);
     control.set(Kind::Clusters, "b", cluster("b", "other")).await;
-    assert_eq!(clusters_in(&client.hear().await), ["a", "b"]);
+    assert_eq!(clusters_in(&client.receive().await), ["a", "b"]);
     control.remove(Kind::Clusters, "a").await;
-    assert_eq!(clusters_in(&client.hear().await), ["b"]);
+    assert_eq!(clusters_in(&client.receive().await), ["b"]);
     control.remove(Kind::Clusters, "b").await;
-    let response = client.hear().await;
+    let response = client.receive().await;
     assert_eq!(clusters_in(&response), [""; 0]);
     assert_eq!(response.version_info, "4");
 }
 
 #[tokio::test]
-async fn a_subscription_to_clusters_that_do_not_exist_is_answered_without_any() {
+async fn missing_clusters_are_answered_with_an_empty_response() {
     let control = started().await;
     let mut client = Client::connect(&control).await;
 
     client.ask(first(Kind::Clusters, &["a"]));
-    let response = client.hear().await;
+    let response = client.receive().await;
 
     assert_eq!((response.version_info.as_str(), response.resources.len()), ("0", 0));
 }
 
 #[tokio::test]
-async fn an_error_is_said_once_per_stream_and_can_be_forgotten() {
+async fn an_error_is_sent_once_per_stream_and_can_be_forgotten() {
     let control = started().await;
     control.set_all(Kind::Clusters, ["a", "b"].map(|name| (name.to_owned(), cluster(name, "")))).await;
     let mut client = Client::connect(&control).await;
     client.ask(first(Kind::Clusters, &["a", "b"]));
-    client.hear().await;
+    client.receive().await;
 
     control.fail(Kind::Clusters, "a", Code::PermissionDenied, "not yours").await;
-    let response = client.hear().await;
+    let response = client.receive().await;
     assert_eq!(clusters_in(&response), ["b"]);
     let [error] = &response.resource_errors[..] else { panic!("{response:?}") };
     assert_eq!(error.resource_name.as_ref().map(|name| name.name.as_str()), Some("a"));
@@ -125,41 +125,41 @@ async fn an_error_is_said_once_per_stream_and_can_be_forgotten() {
     assert_eq!((Code::from(detail.code), detail.message.as_str()), (Code::PermissionDenied, "not yours"));
 
     control.set(Kind::Clusters, "b", cluster("b", "other")).await;
-    let response = client.hear().await;
+    let response = client.receive().await;
     assert_eq!((clusters_in(&response), response.resource_errors.len()), (vec!["b".to_owned()], 0));
 
     let mut second = Client::connect(&control).await;
     second.ask(first(Kind::Clusters, &["a"]));
-    assert_eq!(second.hear().await.resource_errors.len(), 1, "another stream has not heard of it");
+    assert_eq!(second.receive().await.resource_errors.len(), 1, "another stream has not heard of it");
 
     control.forget_error(Kind::Clusters, "a").await;
-    assert_eq!(clusters_in(&client.hear().await), ["a", "b"]);
+    assert_eq!(clusters_in(&client.receive().await), ["a", "b"]);
 }
 
 #[tokio::test]
-async fn an_error_of_missing_endpoints_is_said_and_forgotten() {
+async fn an_error_of_missing_endpoints_is_sent_and_forgotten() {
     let control = started().await;
     control.fail(Kind::Endpoints, "a", Code::NotFound, "never heard of it").await;
     let mut client = Client::connect(&control).await;
 
     client.ask(first(Kind::Endpoints, &["a"]));
-    let response = client.hear().await;
+    let response = client.receive().await;
     assert_eq!((response.resources.len(), response.resource_errors.len()), (0, 1));
 
     control.forget_error(Kind::Endpoints, "a").await;
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
-    let response = client.hear().await;
+    let response = client.receive().await;
     assert_eq!((response.nonce.as_str(), response.resources.len()), ("2", 1));
 }
 
 #[tokio::test]
-async fn the_journal_has_all_that_a_client_says() {
+async fn the_journal_has_all_fields_of_a_request() {
     let control = started().await;
     control.set_bad(Kind::Endpoints, "a", Bad::Content).await;
     let mut client = Client::with_authorization(&control, "Bearer token").await;
 
     client.ask(named(first(Kind::Endpoints, &["a"]), "node-7"));
-    let response = client.hear().await;
+    let response = client.receive().await;
     client.ask(nack(&response, &["a"], "no address"));
     client.ask(ack(&DiscoveryResponse { nonce: "old".to_owned(), ..response }, &["a", "b"]));
     let journal = control.wait_until(|journal| journal.len() == 3).await.expect("three requests");
@@ -183,18 +183,18 @@ async fn a_request_that_answers_an_older_response_is_not_heeded() {
     control.set_all(Kind::Endpoints, ["a", "b"].map(|name| (name.to_owned(), endpoints(name, [])))).await;
     let mut client = Client::connect(&control).await;
     client.ask(first(Kind::Endpoints, &["a"]));
-    let older = client.hear().await;
+    let older = client.receive().await;
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
-    client.hear().await;
+    client.receive().await;
 
     client.ask(ack(&older, &["a", "b"]));
     control.wait_until(|journal| journal.len() == 2).await.expect("the request");
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.2")).await;
-    let response = client.hear().await;
+    let response = client.receive().await;
     assert_eq!((endpoints_in(&response), response.nonce.as_str()), (vec!["a".to_owned()], "3"));
 
     client.ask(ack(&response, &["a", "b"]));
-    assert_eq!(endpoints_in(&client.hear().await), ["b"]);
+    assert_eq!(endpoints_in(&client.receive().await), ["b"]);
 }
 
 #[tokio::test]
@@ -203,18 +203,18 @@ async fn a_nack_is_left_alone_or_answered_with_the_same_again() {
     control.set_bad(Kind::Endpoints, "a", Bad::Bytes).await;
     let mut client = Client::connect(&control).await;
     client.ask(first(Kind::Endpoints, &["a"]));
-    let response = client.hear().await;
+    let response = client.receive().await;
     client.ask(nack(&response, &["a"], "what?"));
     control.wait_until(|journal| journal.len() == 2).await.expect("the NACK");
     control.set_bad(Kind::Endpoints, "a", Bad::Content).await;
-    let response = client.hear().await;
+    let response = client.receive().await;
     assert_eq!(response.nonce, "2", "the NACK was not answered");
 
     control.repeat_on_nack(true).await;
     let mut last = response;
     for nonce in ["3", "4"] {
         client.ask(nack(&last, &["a"], "what?"));
-        let again = client.hear().await;
+        let again = client.receive().await;
         assert_eq!(again, DiscoveryResponse { nonce: nonce.to_owned(), ..last });
         last = again;
     }
@@ -227,17 +227,17 @@ async fn an_ack_is_answered_again_only_if_configured() {
     control.repeat_on_ack(true).await;
     let mut client = Client::connect(&control).await;
     client.ask(first(Kind::Endpoints, &["a"]));
-    let mut last = client.hear().await;
+    let mut last = client.receive().await;
     for nonce in ["2", "3"] {
         client.ask(ack(&last, &["a"]));
-        let again = client.hear().await;
+        let again = client.receive().await;
         assert_eq!(again, DiscoveryResponse { nonce: nonce.to_owned(), ..last });
         last = again;
     }
     control.repeat_on_ack(false).await;
     client.ask(ack(&last, &["a"]));
     control.set(Kind::Endpoints, "a", endpoints("a", [Locality::of([("10.0.0.2", 80)])])).await;
-    let next = client.hear().await;
+    let next = client.receive().await;
     assert_eq!((next.nonce.as_str(), next.version_info.as_str()), ("4", "2"), "the ACK was not answered");
 }
 
@@ -249,7 +249,7 @@ async fn resources_are_wrapped_on_demand() {
     let mut client = Client::connect(&control).await;
 
     client.ask(first(Kind::Endpoints, &["a"]));
-    let response = client.hear().await;
+    let response = client.receive().await;
 
     assert!(response.resources[0].type_url.ends_with("/envoy.service.discovery.v3.Resource"));
     let wrapper = Resource::decode(&response.resources[0].value[..]).expect("a wrapper");
@@ -283,7 +283,7 @@ async fn builders_say_all_that_a_script_wants_to_say() {
 }
 
 #[tokio::test]
-async fn a_silent_control_plane_takes_requests_and_sends_what_it_owes_later() {
+async fn a_silent_control_plane_sends_its_responses_later() {
     let control = started().await;
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
     control.behave(StreamBehaviour::Silent).await;
@@ -295,13 +295,13 @@ async fn a_silent_control_plane_takes_requests_and_sends_what_it_owes_later() {
     }
 
     control.behave(StreamBehaviour::Answers).await;
-    let response = client.hear().await;
+    let response = client.receive().await;
 
     assert_eq!((response.nonce.as_str(), &response.resources[..]), ("1", &[with("a", "10.0.0.3")][..]));
 }
 
 #[tokio::test]
-async fn streams_are_cut_with_a_status_or_cleanly_or_with_their_connections() {
+async fn streams_end_with_a_status_or_with_their_connection() {
     let control = started().await;
     for (number, ending, code) in [
         (1, Ending::Cleanly, None),
@@ -327,7 +327,7 @@ async fn streams_end_before_their_first_response_and_open_ones_go_on() {
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
     let mut early = Client::connect(&control).await;
     early.ask(first(Kind::Endpoints, &["a"]));
-    let response = early.hear().await;
+    let response = early.receive().await;
 
     control.behave(StreamBehaviour::EndsStreams(Ending::Status(Status::internal("broken")))).await;
     let mut late = Client::connect(&control).await;
@@ -338,11 +338,11 @@ async fn streams_end_before_their_first_response_and_open_ones_go_on() {
     early.ask(ack(&response, &["a"]));
     control.wait_until(|journal| journal.len() == 3).await.expect("the ACK");
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.2")).await;
-    assert_eq!(early.hear().await.nonce, "2");
+    assert_eq!(early.receive().await.nonce, "2");
 }
 
 #[tokio::test]
-async fn streams_are_refused_and_counted_but_their_requests_are_not_read() {
+async fn streams_are_refused_before_requests_are_read() {
     let control = started().await;
     control.behave(StreamBehaviour::Refuses(Status::unauthenticated("who?"))).await;
 
@@ -366,7 +366,7 @@ async fn a_stream_that_its_client_ends_is_no_longer_open() {
 }
 
 #[tokio::test]
-async fn bytes_arrive_as_they_were_sent_and_no_client_of_messages_can_read_them() {
+async fn bytes_arrive_as_they_were_sent() {
     let control = started().await;
     let mut bytewise = Bytewise::connect(&control).await;
     let mut client = Client::connect(&control).await;
@@ -375,7 +375,7 @@ async fn bytes_arrive_as_they_were_sent_and_no_client_of_messages_can_read_them(
     let bytes = [0xff, 0x00, 0x17, 0xff];
     assert_eq!(control.send_bytes(bytes.to_vec()).await, 2);
 
-    assert_eq!(bytewise.hear().await, bytes[..]);
+    assert_eq!(bytewise.receive().await, bytes[..]);
     assert_eq!(client.end().await, Some(Code::Internal));
 }
 
@@ -385,16 +385,16 @@ async fn a_response_is_sent_unchanged_with_missing_version_and_nonce() {
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
     let mut client = Client::connect(&control).await;
     client.ask(first(Kind::Endpoints, &["a"]));
-    client.hear().await;
+    client.receive().await;
 
     let type_url = Kind::Endpoints.type_url().to_owned();
     assert_eq!(control.send(DiscoveryResponse { type_url, ..DiscoveryResponse::default() }).await, 1);
-    let empty = client.hear().await;
+    let empty = client.receive().await;
     assert_eq!((empty.version_info.as_str(), empty.nonce.as_str()), ("1", "2"));
     assert_eq!(empty.resources, []);
     let odd = DiscoveryResponse { type_url: "odd".to_owned(), nonce: "n".to_owned(), ..empty };
     control.send(odd.clone()).await;
-    assert_eq!(client.hear().await, odd);
+    assert_eq!(client.receive().await, odd);
 
     client.ask(ack(&DiscoveryResponse { nonce: "2".to_owned(), ..odd }, &["a"]));
     let journal = control.wait_until(|journal| journal.len() == 2).await.expect("the ACK");
@@ -409,7 +409,7 @@ async fn after_a_restart_versions_and_nonces_begin_again() {
     }
     let mut client = Client::connect(&control).await;
     client.ask(first(Kind::Endpoints, &["a"]));
-    let response = client.hear().await;
+    let response = client.receive().await;
     assert_eq!((response.version_info.as_str(), response.nonce.as_str()), ("2", "1"));
 
     control.stop().await;
@@ -422,7 +422,7 @@ async fn after_a_restart_versions_and_nonces_begin_again() {
     control.restart().await.expect("the same address");
     let mut client = Client::connect(&control).await;
     client.ask(ack(&response, &["a"]));
-    let response = client.hear().await;
+    let response = client.receive().await;
     assert_eq!((response.version_info.as_str(), response.nonce.as_str()), ("1", "1"));
     assert_eq!(response.resources, [with("a", "10.0.0.2")]);
     let journal = control.journal().await;
@@ -432,7 +432,7 @@ async fn after_a_restart_versions_and_nonces_begin_again() {
     control.restart().await.expect("the same address");
     let mut client = Client::connect(&control).await;
     client.ask(first(Kind::Clusters, &["a"]));
-    assert_eq!(client.hear().await.version_info, "0", "it was told to forget");
+    assert_eq!(client.receive().await.version_info, "0", "it was told to forget");
 }
 
 #[tokio::test]
@@ -451,7 +451,7 @@ async fn with_the_last_handle_the_port_is_refused() {
 }
 
 #[tokio::test]
-async fn who_names_the_current_version_gets_nothing_where_versions_are_trusted() {
+async fn a_current_version_gets_no_resend_where_trusted() {
     let control = started().await;
     control.trust_versions(true).await;
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
@@ -463,7 +463,7 @@ async fn who_names_the_current_version_gets_nothing_where_versions_are_trusted()
     control.wait_until(|journal| journal.len() == 1).await.expect("the request");
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.2")).await;
 
-    let response = client.hear().await;
+    let response = client.receive().await;
     assert_eq!((response.version_info.as_str(), response.nonce.as_str()), ("2", "1"));
 }
 
@@ -478,7 +478,7 @@ async fn headers_that_are_held_come_with_the_first_message() {
 
     client.ask(first(Kind::Clusters, &["a"]));
     client.open(opening.await.expect("headers"));
-    assert_eq!(client.hear().await.nonce, "1");
+    assert_eq!(client.receive().await.nonce, "1");
     control.cut(Ending::Cleanly).await;
     assert_eq!(client.end().await, None);
 }
@@ -492,16 +492,16 @@ async fn a_frozen_connection_stays_open_and_nothing_moves_on_it() {
     control.freeze(true).await;
 
     client.ask(first(Kind::Endpoints, &["a"]));
-    let heard = tokio::time::timeout(Duration::from_secs(60), client.hear()).await;
-    assert!(heard.is_err(), "{heard:?}");
+    let received = tokio::time::timeout(Duration::from_secs(60), client.receive()).await;
+    assert!(received.is_err(), "{received:?}");
     assert_eq!(control.journal().await, []);
 
     control.freeze(false).await;
-    assert_eq!(client.hear().await.resources.len(), 1);
+    assert_eq!(client.receive().await.resources.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_comes_is_told_with_the_journal_in_words() {
+async fn a_timeout_shows_the_journal_in_words() {
     let control = started().await;
     let never = control.wait_until(|_| false).await.expect_err("nothing can come");
     assert_eq!(
@@ -531,7 +531,7 @@ async fn with_tls_it_shows_its_certificate_and_asks_for_the_client_s() {
 
     let mut client = tls.connect(&control, true).await.expect("a client with a certificate");
     client.ask(first(Kind::Endpoints, &["a"]));
-    assert_eq!(client.hear().await.resources.len(), 1);
+    assert_eq!(client.receive().await.resources.len(), 1);
     assert!(tls.connect(&control, false).await.is_err(), "a client without one");
 
     let broken = Identity { key: "no PEM".to_owned(), ..tls.identity() };

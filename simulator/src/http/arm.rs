@@ -20,14 +20,14 @@ pub(super) async fn answer(
     body: web::Bytes,
     azure: web::Data<Owner<Azure>>,
 ) -> HttpResponse {
-    let asked = Request {
+    let model_request = Request {
         method: Method::parse(request.method().as_str()),
         path_and_query: path_and_query(&request),
         headers: headers(&request),
         body: body.to_vec(),
     };
     let (Verdict { reply, arrived_us, held }, ahead_s) =
-        azure.ask(move |azure, now_us| (azure.receive(asked, now_us), azure.ahead_s)).await;
+        azure.ask(move |azure, now_us| (azure.receive(model_request, now_us), azure.ahead_s)).await;
     let wait = async |latency_us: u64| {
         if latency_us > 0 {
             tokio::time::sleep_until(azure.clock().instant(arrived_us.saturating_add(latency_us))).await;

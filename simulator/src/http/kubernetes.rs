@@ -18,7 +18,7 @@ pub(super) async fn answer(
     body: web::Bytes,
     cluster: web::Data<Owner<Cluster>>,
 ) -> HttpResponse {
-    let asked = Request {
+    let model_request = Request {
         method: request.method().as_str().to_owned(),
         path_and_query: path_and_query(&request),
         headers: headers(&request),
@@ -27,8 +27,9 @@ pub(super) async fn answer(
     // Taken before asking, so that no move of the revision is missed.
     let revision = cluster.revision();
     let owner = cluster.get_ref().clone();
-    let (reply, arrived_us, ahead_s) =
-        owner.ask(move |cluster, now_us| (cluster.handle(&asked, now_us), now_us, cluster.ahead_s)).await;
+    let (reply, arrived_us, ahead_s) = owner
+        .ask(move |cluster, now_us| (cluster.handle(&model_request, now_us), now_us, cluster.ahead_s))
+        .await;
     let clock = owner.clock().ahead(ahead_s);
     match reply {
         Reply::Answer { status, headers, body, after_us } => {
@@ -45,7 +46,7 @@ pub(super) async fn answer(
         }
         Reply::Watch(id, lines) => {
             let open = Watching { owner, id, revision, first: Some(lines) };
-            HttpResponse::Ok().content_type("application/json").streaming(told(open))
+            HttpResponse::Ok().content_type("application/json").streaming(lines_of(open))
         }
         Reply::Refused => cut(&request),
     }
@@ -62,12 +63,12 @@ struct Watching {
 impl Drop for Watching {
     fn drop(&mut self) {
         let id = self.id;
-        self.owner.tell(move |cluster, _| cluster.model.close_watch(id));
+        self.owner.send(move |cluster, _| cluster.model.close_watch(id));
     }
 }
 
-/// The lines of a watch, in chunks as they come.
-fn told(watching: Watching) -> impl Stream<Item = Result<web::Bytes, std::io::Error>> {
+/// Returns the lines of a watch, in chunks as they come.
+fn lines_of(watching: Watching) -> impl Stream<Item = Result<web::Bytes, std::io::Error>> {
     futures::stream::unfold(watching, |mut watching| async {
         let chunk = watching.next().await?;
         Some((Ok(chunk), watching))
@@ -75,7 +76,7 @@ fn told(watching: Watching) -> impl Stream<Item = Result<web::Bytes, std::io::Er
 }
 
 impl Watching {
-    /// The next lines; `None` when the watch is over.
+    /// Returns the next lines; `None` when the watch is over.
     async fn next(&mut self) -> Option<web::Bytes> {
         if let Some(chunk) = self.first.take().and_then(|lines| joined(&lines)) {
             return Some(chunk);

@@ -1,4 +1,4 @@
-//! How nodes that left service were taken out of traffic, and how many of them could have been in time.
+//! Nodes that left service: the time until they were taken out of traffic, and how many could have been in time.
 //!
 //! A node is cut off at the first moment at which each entry that it has is Down, or it has none any more. That counts
 //! from the taint or the notice, as the API server took it.
@@ -17,10 +17,10 @@ use crate::truth::WrongEntry;
 
 /// Nodes that a report lists.
 const LISTED: usize = 1_000;
-/// For how long after a node has come back or gone a PUT for it may still be on its way.
+/// Time after the return or end of a node within which a PUT for it may still be in flight.
 const GRACE_US: u64 = 1_000_000;
 
-/// What became of the nodes that left service.
+/// Results for the nodes that left service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct AdminState {
     /// Nodes that left service while they were in pools.
@@ -32,10 +32,10 @@ pub struct AdminState {
     pub late: usize,
     /// Those that were not cut off before they came back, went, or all was over.
     pub never: usize,
-    /// How many the story expects to be reached in time; nothing where it is not counted.
+    /// Number that the story expects to be reached in time; `None` if it is not counted.
     pub reached_expected: Option<usize>,
-    /// How many could have been reached in time: if each load balancer had served the pools of these nodes alone, one
-    /// after another, the earliest deadline first, each in the time that its writes have taken.
+    /// Number that could have been reached in time: if each load balancer had served the pools of these nodes alone,
+    /// one after another, the earliest deadline first, each in the time that its writes have taken.
     pub best_possible: usize,
     /// From the taint or the notice until the last pool had the node Down.
     pub cut_seconds: Times,
@@ -59,7 +59,7 @@ pub struct AdminState {
     pub by_node: Vec<Drained>,
 }
 
-/// How long things took, in seconds.
+/// Percentiles of times, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Times {
     /// Half of them took no longer.
@@ -77,29 +77,29 @@ pub struct Drained {
     pub node: String,
     /// When its signal came, from the beginning of the run.
     pub signal_seconds: f64,
-    /// When its machine goes; nothing without a notice.
+    /// Time at which its machine goes; nothing without a notice.
     pub due_seconds: Option<f64>,
-    /// When the first PUT for it arrived.
+    /// Time at which the first PUT for it arrived.
     pub sent_seconds: Option<f64>,
-    /// When it was cut off.
+    /// Time at which it was cut off.
     pub cut_seconds: Option<f64>,
-    /// When it could have been.
+    /// Time at which it could have been.
     pub best_seconds: f64,
     /// The pools that it was in, and not Down, when its signal came.
     pub pools: usize,
-    /// Whether it was cut off in time.
+    /// True if it was cut off in time.
     pub in_time: bool,
 }
 
-/// What the models have seen of it.
+/// Observations of the models.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen<'a> {
+pub(super) struct DrainInputs<'a> {
     pub(super) signals: &'a Signals,
     pub(super) downs: &'a Downs,
     pub(super) writes: &'a [Write],
-    /// What a read before a write takes, in microseconds.
+    /// Time of a read before a write, in microseconds.
     pub(super) read_us: u64,
-    /// When the run began, in microseconds.
+    /// Time at which the run began, in microseconds.
     pub(super) began_us: u64,
 }
 
@@ -112,10 +112,14 @@ impl Times {
 }
 
 impl AdminState {
-    /// Works it out from what was seen.
-    pub(super) fn of(seen: &Seen<'_>, wrong: Vec<WrongEntry>, reached_expected: Option<usize>) -> Self {
-        let courses = seen.courses();
-        let best = seen.best(&courses);
+    /// Computes the results.
+    pub(super) fn of(
+        inputs: &DrainInputs<'_>,
+        wrong: Vec<WrongEntry>,
+        reached_expected: Option<usize>,
+    ) -> Self {
+        let courses = inputs.courses();
+        let best = inputs.best(&courses);
         let in_time = courses.iter().filter(|course| course.is_in_time()).count();
         let cut = courses.iter().filter(|course| course.cut_us.is_some()).count();
         let since = |at: Option<u64>, course: &Course<'_>| at.map(|at| at - course.signal.from_us);
@@ -123,7 +127,7 @@ impl AdminState {
         let sent = courses.iter().filter_map(|course| since(course.sent_us, course)).collect();
         let best_possible = courses.iter().zip(&best).filter(|(course, at)| course.is_met_at(**at)).count();
         let by_node = courses.iter().zip(&best).take(LISTED);
-        let by_node = by_node.map(|(course, best_us)| course.listed(*best_us, seen.began_us)).collect();
+        let by_node = by_node.map(|(course, best_us)| course.listed(*best_us, inputs.began_us)).collect();
         Self {
             nodes: courses.len(),
             reached_in_time: in_time,
@@ -136,17 +140,17 @@ impl AdminState {
             wrong_entries: wrong.len(),
             wrong_entry_details: wrong.into_iter().take(NAMED).collect(),
             by_node,
-            ..seen.puts()
+            ..inputs.puts()
         }
     }
 
-    /// Whether as many nodes were reached in time as the story expects.
+    /// Returns whether as many nodes were reached in time as the story expects.
     pub(super) fn is_as_expected(&self) -> bool {
         self.reached_expected.is_none_or(|least| self.reached_in_time >= least)
     }
 }
 
-/// What happened to one node from its signal on.
+/// History of one node from its signal on.
 #[derive(Clone, Debug)]
 struct Course<'a> {
     signal: &'a Signal,
@@ -181,8 +185,8 @@ impl Course<'_> {
     }
 }
 
-impl<'a> Seen<'a> {
-    /// The courses of the nodes that were in pools, in the order of their signals.
+impl<'a> DrainInputs<'a> {
+    /// Returns the courses of the nodes that were in pools, in the order of their signals.
     fn courses(&self) -> Vec<Course<'a>> {
         let mut history: BTreeMap<IpAddr, Vec<Change>> = BTreeMap::new();
         for change in self.downs.changes() {
@@ -200,7 +204,7 @@ impl<'a> Seen<'a> {
         let (before, mut after) =
             changes.split_at(changes.partition_point(|change| change.at_us <= signal.from_us));
         let mut entries = BTreeMap::new();
-        note(&mut entries, before);
+        apply_changes(&mut entries, before);
         if entries.is_empty() {
             return None;
         }
@@ -212,7 +216,7 @@ impl<'a> Seen<'a> {
                 break;
             }
             let (now, later) = after.split_at(after.partition_point(|change| change.at_us == at_us));
-            note(&mut entries, now);
+            apply_changes(&mut entries, now);
             cut_us = is_cut_off(&entries).then_some(at_us);
             after = later;
         }
@@ -225,7 +229,7 @@ impl<'a> Seen<'a> {
         Some(Course { signal, open, sent_us, cut_us })
     }
 
-    /// What PUTs the controller has sent. All else is left out.
+    /// Returns the counts of PUTs that the controller has sent. All else is left out.
     fn puts(&self) -> AdminState {
         let taken = self.downs.puts().iter().filter(|put| put.taken && put.sent_us >= self.began_us);
         let mut all = AdminState::default();
@@ -242,13 +246,13 @@ impl<'a> Seen<'a> {
     }
 
     fn is_in_vain(&self, put: &AdminPut) -> bool {
-        let asked_for = |ip: &IpAddr| {
+        let is_requested = |ip: &IpAddr| {
             self.signals.all().iter().any(|signal| {
                 let over_us = signal.until_us.map_or(u64::MAX, |until| until.saturating_add(GRACE_US));
                 signal.ips.contains(ip) && (signal.from_us..=over_us).contains(&put.sent_us)
             })
         };
-        !put.downs.is_empty() && !put.downs.iter().any(asked_for)
+        !put.downs.is_empty() && !put.downs.iter().any(is_requested)
     }
 
     /// When each node could have been cut off, in microseconds.
@@ -271,7 +275,7 @@ impl<'a> Seen<'a> {
         ends
     }
 
-    /// How long each write of the controller took of a load balancer, in microseconds.
+    /// Returns the time for which each write of the controller took of a load balancer, in microseconds.
     fn turns(&self, load_balancer: &str) -> Vec<u64> {
         let own = self.writes.iter().filter(|write| write.load_balancer == load_balancer && !write.foreign);
         let done = own.filter(|write| match write.fate {
@@ -282,7 +286,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-fn note(entries: &mut BTreeMap<(PoolNumber, IpAddr), bool>, changes: &[&Change]) {
+fn apply_changes(entries: &mut BTreeMap<(PoolNumber, IpAddr), bool>, changes: &[&Change]) {
     for change in changes {
         let key = (change.pool, change.ip);
         match change.down {
@@ -311,7 +315,7 @@ struct Job {
 
 /// Serves one load balancer's jobs, pool by pool, each with all that it waits for by then: first who has the earliest
 /// deadline that can still be met. `turns` is how long each takes, one after another; what comes then takes their mean.
-/// Says when each job is done, with its node.
+/// Returns the time at which each job is done, with its node.
 fn serve(mut waiting: Vec<Job>, turns: &[u64]) -> Vec<(usize, u64)> {
     let mean = turns.iter().sum::<u64>() / turns.len().max(1) as u64;
     let mut turns = turns.iter().copied().chain(std::iter::repeat(mean));

@@ -8,7 +8,7 @@ use super::{AdminState, Report, SERVICE, UPSTREAM, lanes, watched};
 
 const STYLE: &str = include_str!("page.css");
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn page(report: &Report) -> String {
     let title = match &report.scenario {
         Some(name) => format!("Simulation: {name}"),
@@ -23,8 +23,8 @@ pub(super) fn page(report: &Report) -> String {
     if let Some(checks) = &report.checks {
         let legend = "<p class=\"legend\"><i class=\"ours\"></i>what waits <i class=\"held\"></i>guards hold removals \
                       back <i class=\"bad\"></i>all removals are stopped</p>\n";
-        let picture = watched::picture(&report.picture, &checks.seen);
-        body += &section("What guards held back, and what waited", &picture, legend);
+        let picture = watched::picture(&report.picture, &checks.samples);
+        body += &section("Held removals and waiting work", &picture, legend);
     }
     body += &section("How long changes waited for their members", &waiting(report), "");
     body += &run("Load balancers", report, true);
@@ -49,7 +49,7 @@ fn section(title: &str, picture: &str, more: &str) -> String {
     format!("<section>\n<h2>{}</h2>\n{picture}{more}</section>\n", escaped(title))
 }
 
-/// The pictures of one run; where the controller does not run, there is no word of it.
+/// Returns the pictures of one run; where the controller does not run, there is no word of it.
 fn run(title: &str, report: &Report, with_service: bool) -> String {
     let picture = &report.picture;
     let service = if with_service { "<i class=\"ours\"></i>the controller " } else { "" };
@@ -70,7 +70,7 @@ fn run(title: &str, report: &Report, with_service: bool) -> String {
         + &section("Calls and budget", &lanes::budget(picture), "")
 }
 
-/// The few numbers that matter most.
+/// Returns the few numbers that matter most.
 fn tiles(report: &Report) -> String {
     let took = &report.convergence_seconds;
     let shown = |time: Option<f64>| time.map_or_else(|| "never".to_owned(), span);
@@ -136,7 +136,7 @@ fn converging(report: &Report) -> String {
     }
 }
 
-/// The part of the changes that had waited no longer than so long.
+/// Returns the part of the changes that had waited no longer than so long.
 fn waiting(report: &Report) -> String {
     let upstream = report.upstream.as_deref();
     let all = [Some(report), upstream].into_iter().flatten();
@@ -155,8 +155,8 @@ fn waiting(report: &Report) -> String {
         let points: Vec<(f64, f64)> = waits.map(|(at, us)| (*us as f64 / 1e6, share(at))).collect();
         chart.line(class, &points, true);
     }
-    let note = "<p class=\"note\">A line that ends below 100 % has changes that still wait at the end.</p>\n";
-    chart.done("the part of the changes that waited no longer than a time") + note
+    let hint = "<p class=\"note\">A line that ends below 100 % has changes that still wait at the end.</p>\n";
+    chart.done("the part of the changes that waited no longer than a time") + hint
 }
 
 fn happenings(picture: &Picture) -> String {

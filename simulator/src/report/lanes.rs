@@ -44,7 +44,7 @@ pub(super) fn lanes(picture: &Picture) -> String {
     text
 }
 
-/// The bars of a row; what would be drawn on top of each other becomes one.
+/// Returns the bars of a row; what would be drawn on top of each other becomes one.
 fn bars(chart: &Chart, writes: &[&Write]) -> Vec<(&'static str, f64, f64, String)> {
     let mut bars: Vec<(&'static str, f64, f64, String)> = Vec::new();
     for write in writes {
@@ -84,7 +84,7 @@ fn word_of(write: &Write) -> String {
     }
 }
 
-/// Who held the shared Lease.
+/// Draws the holders of the shared Lease.
 pub(super) fn lease(picture: &Picture) -> String {
     let mut chart = Chart::new(Axis::Time(seconds(picture.length_us)), 46.0 + 2.0 * ROW, 1.0);
     for (number, (name, ours)) in [("controller", true), ("others", false)].into_iter().enumerate() {
@@ -104,7 +104,7 @@ pub(super) fn lease(picture: &Picture) -> String {
     chart.done("holders of the shared Lease over time")
 }
 
-/// The calls of the five minutes before each moment.
+/// Returns the calls of the five minutes before each moment.
 pub(super) fn budget(picture: &Picture) -> String {
     let mut text = String::new();
     for (writes, budget, name) in BUDGETS {
@@ -131,7 +131,7 @@ pub(super) fn budget(picture: &Picture) -> String {
     text
 }
 
-/// How many of these moments lie in the window before each change of that number.
+/// Returns the number of these moments in the window before each change of that number.
 fn sliding(mut moments: Vec<f64>) -> Vec<(f64, f64)> {
     moments.sort_by(f64::total_cmp);
     let mut changes: Vec<(f64, f64)> = moments.iter().map(|at| (*at, 1.0)).collect();
@@ -146,7 +146,7 @@ fn sliding(mut moments: Vec<f64>) -> Vec<(f64, f64)> {
     points
 }
 
-/// What happened in the story, in seconds.
+/// Returns the events of the story, in seconds.
 pub(super) fn moments(picture: &Picture) -> Vec<(f64, String)> {
     picture.happenings.iter().map(|(at, words)| (seconds(*at), words.clone())).collect()
 }

@@ -7,7 +7,7 @@ use simulator_models::arm::{Counters, Kind};
 use simulator_models::ccm;
 use simulator_models::kube::{KubeModel, Resource};
 
-use super::drain::Seen;
+use super::drain::DrainInputs;
 use super::{AdminState, Convergence, Lease, Manager, NAMED, Report, Unserved, seconds};
 use crate::azure::Azure;
 use crate::cluster::Cluster;
@@ -27,26 +27,26 @@ use crate::world::World;
 /// The event of an attempt that failed and will be made again (E1).
 const RETRYING: &str = "LoadBalancerBackendPoolUpdateRetrying";
 
-/// What is known of a run besides what the models have seen.
+/// Facts about a run besides the observations of the models.
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'a> {
+pub struct RunInfo<'a> {
     /// Its story.
     pub story: &'a Story,
-    /// How many times as fast as told it ran.
+    /// Speed, as a multiple of that of the story's file.
     pub speed: u32,
     /// The seed.
     pub seed: u64,
-    /// When it began, in microseconds.
+    /// Time at which it began, in microseconds.
     pub began_us: u64,
-    /// What the controller has cost.
+    /// Resource usage of the controller.
     pub usage: Option<Usage>,
     /// The cloud-controller-manager's sums, and its longest wait for the lock in microseconds.
     pub manager: Option<(ccm::Counters, u64)>,
 }
 
-/// What the models have seen of a run.
+/// Observations of the models during a run.
 #[derive(Clone, Debug)]
-struct Beheld {
+struct Observations {
     arm: Counters,
     pools: usize,
     emptied: usize,
@@ -69,13 +69,13 @@ struct Beheld {
     picture: Picture,
 }
 
-/// What is drawn; times are microseconds from the beginning of the run.
+/// Data of the pictures; times are microseconds from the beginning of the run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Picture {
     pub(super) length_us: u64,
     /// Pools out of sync, from each moment on.
     pub(super) out_of_sync: Vec<(u64, usize)>,
-    /// How long changes waited, sorted.
+    /// Time for which changes waited, sorted.
     pub(super) waits_us: Vec<u64>,
     pub(super) writes: Vec<Write>,
     pub(super) holds: Vec<Hold>,
@@ -84,7 +84,7 @@ pub(super) struct Picture {
     pub(super) happenings: Vec<(u64, String)>,
 }
 
-impl Beheld {
+impl Observations {
     fn of_azure(azure: &Azure, began_us: u64) -> Self {
         let convergence = &azure.convergence;
         let mut out_of_sync: Vec<(u64, usize)> = convergence.history().to_vec();
@@ -130,22 +130,22 @@ impl Beheld {
         self.warnings = warnings(&cluster.model);
         self.holds = cluster.holds.clone();
         self.signals = cluster.signals.clone();
-        self.reach.note_cluster(cluster);
+        self.reach.record_cluster(cluster);
         self
     }
 }
 
-impl Beheld {
-    /// What became of the nodes that left service, with the entries that are wrong in the end.
-    fn admin_state(&self, told: &Told<'_>, wrong: Vec<WrongEntry>) -> AdminState {
-        let seen = Seen {
+impl Observations {
+    /// Returns the results for the nodes that left service, with the entries that are wrong in the end.
+    fn admin_state(&self, info: &RunInfo<'_>, wrong: Vec<WrongEntry>) -> AdminState {
+        let inputs = DrainInputs {
             signals: &self.signals,
             downs: &self.downs,
             writes: &self.writes,
-            read_us: told.story.read_us(),
-            began_us: told.began_us,
+            read_us: info.story.read_us(),
+            began_us: info.began_us,
         };
-        AdminState::of(&seen, wrong, told.story.reached)
+        AdminState::of(&inputs, wrong, info.story.reached)
     }
 }
 
@@ -172,12 +172,12 @@ fn is_write(kind: Kind) -> bool {
 
 impl Report {
     /// Gathers the numbers of a run that has ended.
-    pub async fn gather(fakes: &Fakes, told: &Told<'_>, world: &World, outcome: Outcome) -> Self {
-        let began_us = told.began_us;
-        let beheld = fakes.azure.ask(move |azure, _| Beheld::of_azure(azure, began_us)).await;
-        let beheld = fakes.cluster.ask(move |cluster, _| beheld.and_cluster(cluster)).await;
-        let unreached = beheld.reach.missed(&told.story.timetable());
-        let report = Self::of(beheld, told, world, outcome, fakes.clock().now_us());
+    pub async fn gather(fakes: &Fakes, info: &RunInfo<'_>, world: &World, outcome: Outcome) -> Self {
+        let began_us = info.began_us;
+        let observations = fakes.azure.ask(move |azure, _| Observations::of_azure(azure, began_us)).await;
+        let observations = fakes.cluster.ask(move |cluster, _| observations.and_cluster(cluster)).await;
+        let unreached = observations.reach.missed(&info.story.timetable());
+        let report = Self::of(observations, info, world, outcome, fakes.clock().now_us());
         Self { unreached, ..report }
     }
 
@@ -185,28 +185,28 @@ impl Report {
     #[must_use]
     pub fn of_upstream(story: &Story, world: &World, seed: u64) -> Self {
         let ended = upstream::play(story, world, seed);
-        let beheld = Beheld::of_azure(&ended.azure, ended.began_us).and_cluster(&ended.cluster);
+        let observations = Observations::of_azure(&ended.azure, ended.began_us).and_cluster(&ended.cluster);
         let manager = Some((ended.counters, 0));
-        let told = Told { story, speed: 1, seed, began_us: ended.began_us, usage: None, manager };
-        let report = Self::of(beheld, &told, world, ended.outcome, ended.ended_us);
+        let info = RunInfo { story, speed: 1, seed, began_us: ended.began_us, usage: None, manager };
+        let report = Self::of(observations, &info, world, ended.outcome, ended.ended_us);
         Self { removal_delay_seconds: 0.0, ..report }
     }
 
-    fn of(beheld: Beheld, told: &Told, world: &World, outcome: Outcome, now_us: u64) -> Self {
+    fn of(observations: Observations, info: &RunInfo, world: &World, outcome: Outcome, now_us: u64) -> Self {
         let converged = outcome.wrong_pools.is_empty() && outcome.wrong_entries.is_empty();
-        let admin_state = beheld.admin_state(told, outcome.wrong_entries);
-        let Beheld { arm, events, holds, mut picture, .. } = beheld;
-        let end_us = beheld.all_converged_us.filter(|_| converged).unwrap_or(now_us).max(told.began_us);
-        picture.length_us = end_us.min(now_us) - told.began_us;
-        picture.holds = holds.all().iter().filter_map(|hold| within(hold, told.began_us)).collect();
-        let happenings = told.story.happenings.iter();
+        let admin_state = observations.admin_state(info, outcome.wrong_entries);
+        let Observations { arm, events, holds, mut picture, .. } = observations;
+        let end_us = observations.all_converged_us.filter(|_| converged).unwrap_or(now_us).max(info.began_us);
+        picture.length_us = end_us.min(now_us) - info.began_us;
+        picture.holds = holds.all().iter().filter_map(|hold| within(hold, info.began_us)).collect();
+        let happenings = info.story.happenings.iter();
         picture.happenings = happenings.map(|one| (one.at_us, one.words.clone())).collect();
         Self {
             converged,
             wrong_pools: outcome.wrong_pools.len(),
-            pools: beheld.pools,
-            scenario: told.story.name.clone(),
-            speed: told.speed,
+            pools: observations.pools,
+            scenario: info.story.name.clone(),
+            speed: info.speed,
             services: world.size().services,
             load_balancers: world.size().load_balancers,
             nodes: world.size().nodes,
@@ -220,30 +220,30 @@ impl Report {
             arm_refused_by_lock: arm.refused_by_lock,
             arm_superseded: arm.superseded,
             max_concurrent_puts_per_lb: arm.max_concurrent_puts,
-            emptied_pools: beheld.emptied,
-            unserved: unserved(&beheld.outages, now_us),
+            emptied_pools: observations.emptied,
+            unserved: unserved(&observations.outages, now_us),
             admin_state,
-            flows_reset: beheld.outages.flows_reset(),
-            lane_turn_seconds: seconds(told.story.lane_turn_us()),
-            lease: lease(&holds, told.began_us, end_us),
-            ccm: told.manager.map(manager),
-            first_event_to_converged_seconds: beheld.to_converged_us.filter(|_| converged).map(seconds),
-            converged_seconds_by_load_balancer: beheld
+            flows_reset: observations.outages.flows_reset(),
+            lane_turn_seconds: seconds(info.story.lane_turn_us()),
+            lease: lease(&holds, info.began_us, end_us),
+            ccm: info.manager.map(manager),
+            first_event_to_converged_seconds: observations.to_converged_us.filter(|_| converged).map(seconds),
+            converged_seconds_by_load_balancer: observations
                 .by_balancer
                 .into_iter()
                 .map(|(lb, took)| (lb, took.map(seconds)))
                 .collect(),
-            convergence_seconds: Convergence::of(&beheld.waits_us, beheld.waiting),
-            removal_seconds: Convergence::of(&beheld.removals_us, beheld.leaving),
-            removal_delay_seconds: told.story.removal_delay().as_secs_f64(),
+            convergence_seconds: Convergence::of(&observations.waits_us, observations.waiting),
+            removal_seconds: Convergence::of(&observations.removals_us, observations.leaving),
+            removal_delay_seconds: info.story.removal_delay().as_secs_f64(),
             retries: events.get(RETRYING).copied().unwrap_or(0),
             events,
-            cpu_seconds: told.usage.map(|usage| usage.cpu_seconds),
-            max_rss_bytes: told.usage.map(|usage| usage.max_rss_bytes),
-            seed: told.seed,
-            duration_seconds: seconds(now_us.saturating_sub(told.began_us)),
+            cpu_seconds: info.usage.map(|usage| usage.cpu_seconds),
+            max_rss_bytes: info.usage.map(|usage| usage.max_rss_bytes),
+            seed: info.seed,
+            duration_seconds: seconds(now_us.saturating_sub(info.began_us)),
             wrong_pool_details: outcome.wrong_pools.into_iter().take(NAMED).collect(),
-            warnings: beheld.warnings,
+            warnings: observations.warnings,
             unreached: Vec::new(),
             checks: None,
             upstream: None,
@@ -301,17 +301,17 @@ fn manager((sums, longest_wait_us): (ccm::Counters, u64)) -> Manager {
     }
 }
 
-/// The events of both groups, each once: either group may show those of the other too.
+/// Returns the events of both groups, each once: either group may show those of the other too.
 fn all_events(cluster: &KubeModel) -> impl Iterator<Item = Value> {
-    let mut seen = BTreeSet::new();
+    let mut inputs = BTreeSet::new();
     let both = cluster.list(Resource::Events).chain(cluster.list(Resource::EventsV1));
     both.filter(move |event| {
         let text = |key: &str| event["metadata"][key].as_str().unwrap_or_default().to_owned();
-        seen.insert((text("namespace"), text("name")))
+        inputs.insert((text("namespace"), text("name")))
     })
 }
 
-/// The events of both groups by reason; one that stands for several counts as often as it says.
+/// Returns the events of both groups by reason; one that stands for several counts as often as it says.
 pub(super) fn events_by_reason(cluster: &KubeModel) -> BTreeMap<String, u64> {
     let mut events = BTreeMap::new();
     for event in all_events(cluster) {
@@ -322,14 +322,17 @@ pub(super) fn events_by_reason(cluster: &KubeModel) -> BTreeMap<String, u64> {
     events
 }
 
-/// What the first Warning events say, each text once.
+/// Returns the texts of the first Warning events, each once.
 pub(super) fn warnings(cluster: &KubeModel) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     for event in all_events(cluster) {
         let message = event["message"].as_str().or(event["note"].as_str()).unwrap_or_default();
-        if event["type"] == "Warning" && !said.iter().any(|known| known == message) && said.len() < NAMED {
-            said.push(message.to_owned());
+        if event["type"] == "Warning"
+            && !messages.iter().any(|known| known == message)
+            && messages.len() < NAMED
+        {
+            messages.push(message.to_owned());
         }
     }
-    said
+    messages
 }

@@ -12,7 +12,7 @@ const WIDTH: f64 = 1_040.0;
 /// Ticks that fit onto a time axis.
 const MAX_TICKS: f64 = 8.0;
 
-/// How the horizontal axis is divided.
+/// Division of the horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Axis {
     /// Seconds from 0 to this.
@@ -29,12 +29,12 @@ pub(super) struct Chart {
     body: String,
 }
 
-/// What stands for itself in SVG and HTML.
+/// Escapes a text for SVG and HTML.
 pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A span of time in words that fit under a tick.
+/// Returns a span of time in words that fit under a tick.
 pub(super) fn span(seconds: f64) -> String {
     if seconds <= 0.0 {
         return "0".to_owned();
@@ -50,7 +50,7 @@ pub(super) fn span(seconds: f64) -> String {
 }
 
 impl Chart {
-    /// A chart whose vertical axis goes from 0 to `most`.
+    /// Returns a chart whose vertical axis goes from 0 to `most`.
     pub(super) fn new(axis: Axis, height: f64, most: f64) -> Self {
         Self { axis, height, most: most.max(1e-9), body: String::new() }
     }
@@ -146,7 +146,7 @@ impl Chart {
         }
     }
 
-    /// The picture, with its horizontal axis.
+    /// Returns the picture, with its horizontal axis.
     pub(super) fn done(mut self, what: &str) -> String {
         let base = self.height - BOTTOM + 16.0;
         let bottom = self.height - BOTTOM;
@@ -167,7 +167,7 @@ impl Chart {
     }
 }
 
-/// Where an axis has its ticks.
+/// Returns the ticks of an axis.
 fn ticks(axis: Axis) -> Vec<f64> {
     match axis {
         Axis::Time(end) => {
@@ -187,7 +187,7 @@ fn ticks(axis: Axis) -> Vec<f64> {
     }
 }
 
-/// The next round number that is not below this.
+/// Returns the next round number that is not below this.
 pub(super) fn round_up(value: f64) -> f64 {
     let magnitude = 10_f64.powf(value.max(1.0).log10().floor());
     let found = [1.0, 2.0, 4.0, 6.0, 8.0, 10.0].into_iter().find(|times| times * magnitude >= value);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn words_cannot_become_markup_and_a_point_stays_inside_the_picture() {
+    fn text_cannot_become_markup_and_points_stay_inside() {
         let mut chart = Chart::new(Axis::Time(10.0), 100.0, 4.0);
         chart.marks(&[(99.0, "<b>&\"".to_owned())]);
         chart.line("ours", &[(0.0, 1.0), (5.0, 9.0)], true);

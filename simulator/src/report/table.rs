@@ -8,7 +8,7 @@ use crate::truth::WrongEntry;
 
 type Row = (&'static str, String);
 
-/// The table with its verdict; where upstream's updater was played too, its own before it, and who each is of.
+/// Returns the table with its verdict; where upstream's updater was played too, its own before it, and who each is of.
 pub(super) fn text(report: &Report) -> String {
     let Some(upstream) = &report.upstream else { return table(report) + "\n" + &report.verdict() + "\n" };
     // Ours comes last: the end of the text is what operators read, and what the exit code says.
@@ -37,7 +37,7 @@ fn table(report: &Report) -> String {
     text
 }
 
-/// The number that matters most: how long it took from a change until the new members were in their pools.
+/// Returns the number that matters most: how long it took from a change until the new members were in their pools.
 fn headline(report: &Report) -> String {
     let Convergence { count, waiting, p50, p99, max: _ } = report.convergence_seconds;
     let took = match count {
@@ -48,7 +48,7 @@ fn headline(report: &Report) -> String {
     format!("change → members in place: {took}{waiting}")
 }
 
-/// What was played, and how long pools took.
+/// Returns the rows about the story and the times of its pools.
 fn course(report: &Report) -> Vec<Row> {
     let Report { services, pools, load_balancers, nodes, seed, .. } = report;
     let mut rows = Vec::new();
@@ -56,7 +56,7 @@ fn course(report: &Report) -> Vec<Row> {
         rows.push(("scenario", name.clone()));
     }
     if report.speed > 1 {
-        rows.push(("speed", format!("{} times as fast as told", report.speed)));
+        rows.push(("speed", format!("{} times as fast as written", report.speed)));
     }
     let world = format!("{services} Services, {pools} pools, {load_balancers} load balancers, {nodes} nodes");
     rows.push(("world", world));
@@ -98,7 +98,7 @@ fn course(report: &Report) -> Vec<Row> {
     rows
 }
 
-/// The nodes that left service, where there were any.
+/// Returns the nodes that left service, where there were any.
 fn leaving(admin_state: &AdminState) -> Vec<Row> {
     let AdminState { nodes, reached_in_time, late, never, best_possible, .. } = admin_state;
     if *nodes == 0 {
@@ -112,12 +112,13 @@ fn leaving(admin_state: &AdminState) -> Vec<Row> {
     );
     let AdminState { puts, puts_per_pool_max, puts_in_vain, .. } = admin_state;
     let sent = times(admin_state.sent_seconds);
-    let puts =
-        format!("{puts}, at most {puts_per_pool_max} for a pool, {puts_in_vain} in vain; first {sent}");
+    let puts = format!(
+        "{puts}, at most {puts_per_pool_max} for a pool, {puts_in_vain} without effect; first {sent}"
+    );
     vec![("nodes cut off", nodes), ("PUTs for them", puts)]
 }
 
-/// What ARM was asked.
+/// Returns the rows about requests to ARM.
 fn calls(report: &Report) -> Vec<Row> {
     let calls = format!("{} GET, {} PUT, {} polls", report.arm_gets, report.arm_puts, report.arm_polls);
     let refusals = format!(
@@ -135,7 +136,7 @@ fn calls(report: &Report) -> Vec<Row> {
     ]
 }
 
-/// The shared Lease, and who else takes it.
+/// Returns the shared Lease, and who else takes it.
 fn others(report: &Report) -> Vec<Row> {
     let mut rows = Vec::new();
     let Lease { duty, others, holds, longest_hold_seconds } = report.lease;
@@ -149,7 +150,7 @@ fn others(report: &Report) -> Vec<Row> {
     }
     if let Some(ccm) = &report.ccm {
         let sums = format!(
-            "{} reconciled, {} failed, {} locks, {} not got, longest wait {:.1} s, {} changes dropped",
+            "{} reconciled, {} failed, {} locks, {} not acquired, longest wait {:.1} s, {} changes dropped",
             ccm.reconciled, ccm.failed, ccm.holds, ccm.lock_failures, ccm.longest_wait_seconds, ccm.dropped
         );
         rows.push(("cloud-controller", sums));
@@ -157,7 +158,7 @@ fn others(report: &Report) -> Vec<Row> {
     rows
 }
 
-/// What the controller's guards held back, and what waited.
+/// Returns the rows about held removals and waiting work.
 fn guards(checks: &PostRunChecks) -> Vec<Row> {
     let mut rows: Vec<Row> = checks
         .held
@@ -185,12 +186,12 @@ fn ending(report: &Report) -> Vec<Row> {
         ));
     }
     rows.extend(report.wrong_pool_details.iter().map(|wrong| {
-        let place = format!("{}/{}", wrong.load_balancer, wrong.pool);
-        ("out of sync", format!("{place} missing {:?} unwanted {:?}", wrong.missing, wrong.unwanted))
+        let pool_name = format!("{}/{}", wrong.load_balancer, wrong.pool);
+        ("out of sync", format!("{pool_name} missing {:?} unwanted {:?}", wrong.missing, wrong.unwanted))
     }));
     rows.extend(report.admin_state.wrong_entry_details.iter().map(|wrong| {
-        let WrongEntry { load_balancer, pool, ip, state, why } = wrong;
-        ("wrong admin state", format!("{load_balancer}/{pool} {ip} {state}: {why}"))
+        let WrongEntry { load_balancer, pool, ip, state, why: reason } = wrong;
+        ("wrong admin state", format!("{load_balancer}/{pool} {ip} {state}: {reason}"))
     }));
     if !report.passed() {
         rows.extend(report.warnings.iter().map(|warning| ("warning", warning.clone())));

@@ -7,7 +7,7 @@ use super::measure::{events_by_reason, warnings};
 use super::*;
 use crate::holds::{Hold, OURS};
 use crate::lanes::{Fate, Write};
-use crate::post_run_checks::{Held, Seen};
+use crate::post_run_checks::{Held, StatusSample};
 use crate::truth::WrongEntry;
 
 fn report() -> Report {
@@ -58,7 +58,7 @@ fn report() -> Report {
 }
 
 #[test]
-fn z2_the_first_line_says_how_long_members_took() {
+fn z2_the_first_line_has_the_time_of_members() {
     let first = |report: Report| report.text().lines().next().unwrap_or_default().to_owned();
     let took = Convergence::of(&[1_000_000, 2_000_000], 0);
     let of = |convergence_seconds| Report { convergence_seconds, ..report() };
@@ -178,7 +178,7 @@ fn z2_pools_out_of_sync_and_overlapping_writes_fail() {
 }
 
 #[test]
-fn z2_the_verdict_fails_for_what_waits_and_where_nobody_knows_what_waits() {
+fn z2_the_verdict_fails_for_waiting_or_unknown_work() {
     let left = |queue_depth_end| Report {
         checks: Some(PostRunChecks { queue_depth_end, ..PostRunChecks::default() }),
         ..report()
@@ -198,7 +198,7 @@ fn z2_the_verdict_fails_for_what_waits_and_where_nobody_knows_what_waits() {
 }
 
 #[test]
-fn percentiles_are_the_smallest_time_that_so_many_did_not_exceed() {
+fn percentiles_are_the_smallest_sufficient_time() {
     let waits: Vec<u64> = (1..=200).map(|ms| ms * 1_000).collect();
     let took = Convergence::of(&waits, 3);
     assert_eq!((took.p50, took.p99, took.max), (Some(0.1), Some(0.198), Some(0.2)));
@@ -248,7 +248,7 @@ fn write(pool: &str, at_us: u64, foreign: bool, fate: Fate) -> Write {
     }
 }
 
-/// A report with something in every picture, and upstream's beside it.
+/// Returns a report with something in every picture, and upstream's beside it.
 fn drawn() -> Report {
     let hold = |holder: &str, from_us| Hold {
         holder: holder.to_owned(),
@@ -270,13 +270,13 @@ fn drawn() -> Report {
         happenings: vec![(10_000_000, "arm faults any/every:2:503 & more".to_owned())],
     };
     let upstream = Report { wrong_pools: 2, converged: false, picture: picture.clone(), ..report() };
-    let seen = [(1.0, 9, 0, false), (10.0, 40, 60, false), (20.0, 30, 60, true), (61.0, 0, 0, false)];
+    let samples = [(1.0, 9, 0, false), (10.0, 40, 60, false), (20.0, 30, 60, true), (61.0, 0, 0, false)];
     let checks = PostRunChecks {
         queue_depth_end: Some(0),
         queue_depth_max: 40,
         held: BTreeMap::from([("empty_confirm".to_owned(), Held { pools: 60, seconds: 51.0 })]),
         removals_stopped_seconds: Some(41.25),
-        seen: seen.map(|(at, depth, held, stopped)| Seen { at, depth, held, stopped }).to_vec(),
+        samples: samples.map(|(at, depth, held, stopped)| StatusSample { at, depth, held, stopped }).to_vec(),
         ..PostRunChecks::default()
     };
     let scenario = Some("a <b>".to_owned());
@@ -285,7 +285,7 @@ fn drawn() -> Report {
 }
 
 #[test]
-fn z2_the_page_needs_nothing_else_and_has_every_picture_of_both_runs() {
+fn z2_the_page_is_self_contained_with_all_pictures() {
     let page = drawn().html();
     for foreign in ["http://", "https://", "<script", "<link", "<img", "@import", "url("] {
         assert!(!page.contains(foreign), "{foreign}");
@@ -338,7 +338,7 @@ fn g5_text_and_page_say_what_guards_held_back_and_what_waited() {
 }
 
 #[test]
-fn z2_a_report_with_two_verdicts_says_whose_they_are_and_ends_with_ours() {
+fn z2_a_report_with_two_verdicts_ends_with_ours() {
     let text = drawn().text();
     assert_eq!(text.lines().last(), Some("The controller: PASSED: all 3 pools are in sync."), "{text}");
     assert!(text.contains("\nUpstream's updater: FAILED: 2 of 3 pools are out of sync.\n"), "{text}");

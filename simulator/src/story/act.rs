@@ -1,4 +1,4 @@
-//! What can happen in a story besides changes of pods, and how it is done to the models.
+//! The acts of a story besides changes of pods, and their effects on the models.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::process_control::ProcessControl;
 use crate::truth;
 use crate::world::World;
 
-/// What happens.
+/// An act.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
     /// A knob of ARM is turned.
@@ -33,7 +33,7 @@ pub enum Act {
     ApiRestart,
     /// The next requests are answered 429 with this Retry-After in seconds.
     ApiThrottle {
-        /// How many.
+        /// Number of requests.
         requests: u64,
         /// Retry-After.
         seconds: u64,
@@ -41,7 +41,7 @@ pub enum Act {
     /// Lists of these kinds are answered 200 without objects, all others as they should be; watches end at that moment,
     /// so that all clients list again.
     ListsEmpty(Vec<Resource>),
-    /// What etcd holds now is kept as a backup.
+    /// The present content of etcd is saved as a backup.
     EtcdSave,
     /// etcd is set back to its backup.
     EtcdRestore,
@@ -130,7 +130,7 @@ impl Act {
         }
     }
 
-    /// The same in a story that runs `speed` times as fast.
+    /// Returns the same in a story that runs `speed` times as fast.
     #[must_use]
     pub fn faster(self, speed: u32) -> Self {
         match self {
@@ -156,7 +156,7 @@ impl Act {
         }
     }
 
-    /// The n-th occurrence of what happens again and again.
+    /// Returns the n-th occurrence of what happens again and again.
     #[must_use]
     pub fn nth(self, number: usize) -> Self {
         match self {
@@ -180,8 +180,7 @@ impl Act {
         }
     }
 
-    /// What has to be told to the models where there is no world to change; `None` for what changes one, or needs the
-    /// controller's process.
+    /// Returns the changes of the models, if the act needs neither the world nor the controller's process.
     #[must_use]
     pub fn alone(&self) -> Option<Scene> {
         match self {
@@ -210,7 +209,7 @@ impl Act {
         Scene { act: self.clone(), shift: Shift::default(), touched: None, done: !needs_process }
     }
 
-    /// What it does to the world, and what has to be told to the models for it.
+    /// Applies the act to the world, and returns the changes of the models that follow.
     pub fn begin(&self, world: &mut World, trigger_time: &str) -> Scene {
         let mut scene = self.scene();
         if let Self::Disruption(disruption) = self {
@@ -231,11 +230,11 @@ impl Act {
 #[derive(Clone, Debug)]
 pub struct Scene {
     act: Act,
-    /// What an disruption does.
+    /// Changes of the models for a disruption.
     shift: Shift,
     /// A Service that changes: its namespace, its name, and the time.
     touched: Option<(String, String, String)>,
-    /// Whether the controller's process was there to do it to, where that is needed.
+    /// True if the controller's process was there to do it to, where that is needed.
     done: bool,
 }
 
@@ -260,8 +259,8 @@ impl Scene {
                 if let Some(backup) = cluster.backup {
                     // A backup that is too old is no longer there; then nothing happens.
                     model.rollback(backup);
-                    cluster.signals.look_at_all(&cluster.model, now_us);
-                    cluster.note_holder(now_us);
+                    cluster.signals.observe_all(&cluster.model, now_us);
+                    cluster.record_holder(now_us);
                 }
             }
             Act::TouchService(_) => {
@@ -288,7 +287,7 @@ impl Scene {
     pub(crate) async fn on_process(&mut self, control: Option<&ProcessControl>) {
         let Some(control) = control else { return };
         match self.act {
-            Act::StandStill(still) => self.done = control.stand_still(still),
+            Act::StandStill(still) => self.done = control.set_suspended(still),
             Act::FilesLimit(files) => self.done = control.limit_files(files),
             Act::Restart => self.done = control.restart().await,
             // The controller ends when it reads that its Lease is older than it was, and the kubelet starts it again.
@@ -311,7 +310,7 @@ impl Scene {
 
     /// Does it to Azure, which notes what had been done before.
     pub fn on_azure(&self, azure: &mut Azure, now_us: u64) {
-        Reach::note(azure, &self.act, self.done);
+        Reach::record(azure, &self.act, self.done);
         self.shift.on_azure(azure, now_us);
         match &self.act {
             Act::Arm(knob) => azure.model.reconfigure(|settings| knob.clone().turn(settings)),
@@ -334,7 +333,7 @@ impl Scene {
         }
     }
 
-    /// Whether pools want something else afterwards.
+    /// Returns whether pools want something else afterwards.
     #[must_use]
     pub fn changes_wishes(&self) -> bool {
         match &self.act {
@@ -362,7 +361,7 @@ impl Scene {
 /// Takes a member that is needed, where there is one.
 fn take_members(azure: &mut Azure, every: usize, now_us: u64) {
     // To count what is missed afterwards one has to know what was there.
-    azure.look_at_all(now_us);
+    azure.observe_all(now_us);
     let pools: Vec<_> = azure.convergence.names().step_by(every).cloned().collect();
     for pool in pools {
         let members = truth::members(&azure.model, &pool.load_balancer, &pool.pool);
@@ -391,7 +390,7 @@ fn set_down(azure: &mut Azure, every: usize, now_us: u64) {
     azure.model.reconfigure(|settings| (settings.put_latency, settings.operation) = (put_latency, operation));
 }
 
-/// The PUT that sets one more member Down; `None` where all are.
+/// Returns the PUT that sets one more member Down; `None` where all are.
 fn down_put(azure: &Azure, pool: &PoolName) -> Option<Request> {
     let mut body = azure.model.pool_json(&pool.load_balancer, &pool.pool)?;
     let entries = body.pointer_mut("/properties/loadBalancerBackendAddresses")?.as_array_mut()?;

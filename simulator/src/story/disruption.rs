@@ -13,14 +13,14 @@ use crate::world::World;
 use leaving::Edit;
 pub use leaving::{Form, Leaving, Preemption, Step};
 
-/// What happens to many nodes or Services at once.
+/// A change of many nodes or Services at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Disruption {
     /// New nodes join; no pod runs there yet.
     AddNodes(usize),
     /// Nodes are deleted; their pods run elsewhere at once.
     LoseNodes {
-        /// How many.
+        /// Number of nodes.
         count: usize,
         /// Those that have been there longest, instead of the newest.
         oldest: bool,
@@ -29,7 +29,7 @@ pub enum Disruption {
     FailNodes(usize),
     /// The oldest nodes get a label.
     LabelNodes {
-        /// How many.
+        /// Number of nodes.
         count: usize,
         /// Its key.
         key: String,
@@ -81,7 +81,7 @@ impl Disruption {
         Some(act)
     }
 
-    /// The same in a story that runs `speed` times as fast.
+    /// Returns the same in a story that runs `speed` times as fast.
     pub(super) fn faster(self, speed: u32) -> Self {
         match self {
             Self::Leaving(act) => Self::Leaving(act.faster(speed)),
@@ -98,7 +98,7 @@ impl Disruption {
         }
     }
 
-    /// Whether pools want something else afterwards.
+    /// Returns whether pools want something else afterwards.
     pub(super) fn changes_wishes(&self) -> bool {
         match self {
             Self::Leaving(act) => act.changes_wishes(),
@@ -115,7 +115,7 @@ impl Disruption {
         }
     }
 
-    /// What it does to the world, and what has to be told to the models for it.
+    /// Applies the disruption to the world, and returns the changes of the models that follow.
     pub(super) fn begin(&self, world: &mut World, trigger_time: &str) -> Shift {
         let mut shift = Shift::default();
         match self {
@@ -172,7 +172,7 @@ fn node(name: String) -> (Resource, String, String) {
     (Resource::Nodes, String::new(), name)
 }
 
-/// What has to be told to the models.
+/// Changes of the models.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shift {
     /// Kind, namespace and name of objects to delete.
@@ -189,7 +189,7 @@ pub(super) struct Shift {
     stopped: Option<Vec<String>>,
     /// Nodes whose objects are kept for their return.
     hidden: Vec<String>,
-    /// Whether those nodes return.
+    /// True if those nodes return.
     returns: bool,
     /// Pools to remove, each with its rule.
     pools: Vec<(PoolName, String)>,
@@ -198,8 +198,8 @@ pub(super) struct Shift {
 impl Shift {
     pub(super) fn on_cluster(&self, cluster: &mut Cluster, now_us: u64) {
         let model = &mut cluster.model;
-        let kept = self.hidden.iter().filter_map(|name| model.get(Resource::Nodes, "", name));
-        cluster.hidden_nodes.extend(kept.collect::<Vec<_>>());
+        let hidden = self.hidden.iter().filter_map(|name| model.get(Resource::Nodes, "", name));
+        cluster.hidden_nodes.extend(hidden.collect::<Vec<_>>());
         for (kind, namespace, name) in &self.deleted {
             model.delete(*kind, namespace, name, now_us);
         }
@@ -238,14 +238,14 @@ impl Shift {
         self.signal(cluster, now_us);
     }
 
-    /// Tells which nodes leave service, or no longer do.
+    /// Updates the nodes that leave service.
     fn signal(&self, cluster: &mut Cluster, now_us: u64) {
         if let Some(stopped) = &self.stopped {
             leaving::stop_machines(cluster, stopped, now_us);
         }
         let Cluster { model, signals, .. } = cluster;
         if self.returns {
-            signals.look_at_all(model, now_us);
+            signals.observe_all(model, now_us);
         }
         let deleted = self.deleted.iter().filter(|(kind, ..)| *kind == Resource::Nodes);
         let written = self.objects.iter().filter(|object| object["kind"] == "Node");
@@ -254,7 +254,7 @@ impl Shift {
             .chain(written.filter_map(|object| object["metadata"]["name"].as_str()))
             .chain(self.edits.iter().map(|(name, _)| name.as_str()));
         for name in names {
-            signals.look_at(model, name, now_us);
+            signals.observe(model, name, now_us);
         }
         for (name, notice_us) in &self.notices {
             signals.notice(model, name, now_us.saturating_add(*notice_us), now_us);
@@ -265,7 +265,7 @@ impl Shift {
         for (pool, rule) in &self.pools {
             azure.model.remove_rule(&pool.load_balancer, rule);
             azure.model.remove_pool(&pool.load_balancer, &pool.pool);
-            azure.downs.look(&azure.model, pool, now_us);
+            azure.downs.observe(&azure.model, pool, now_us);
             azure.convergence.forget(pool, now_us);
             azure.outages.forget(pool, now_us);
         }

@@ -8,32 +8,32 @@ use crate::notation;
 /// One knob and its new position.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Knob {
-    /// How long reads take.
+    /// Time for which reads take.
     GetLatency(Latency),
-    /// How long writes take to be answered.
+    /// Time for which writes take to be answered.
     PutLatency(Latency),
-    /// How long the operations of writes run; nothing: writes are finished when they are answered.
+    /// Time for which the operations of writes run; nothing: writes are finished when they are answered.
     Operation(Option<Latency>),
     /// Retry-After of answers that started an operation, in seconds.
     RetryAfter(u32),
     /// Status of a PUT that changes a pool: 200 or 201.
     UpdateStatus(u16),
-    /// What happens to a write while another one runs.
+    /// Fate of a write while another one runs.
     ConcurrentWrite(ConcurrentWrite),
-    /// What a write is told that finds its load balancer locked.
+    /// `Retry-After` of a write that finds its load balancer locked.
     LockRetryAfter {
         /// In how many seconds the call can be retried, as the message says.
         seconds: u32,
-        /// Whether the Retry-After header says so too.
+        /// True if the Retry-After header says so too.
         header: bool,
     },
-    /// What a canceled or failed operation leaves behind.
+    /// State that a canceled or failed operation leaves.
     UnfinishedWrite(UnfinishedWrite),
-    /// When reads show what a running operation writes.
+    /// Time at which reads show what a running operation writes.
     Visibility(Visibility),
-    /// Whether `adminState: Down` resets the flows that exist.
+    /// True if `adminState: Down` resets the flows that exist.
     DownResetsFlows(bool),
-    /// What Azure makes of admin states in pools that network interfaces fill.
+    /// Azure's treatment of admin states in pools that network interfaces fill.
     NicAdminState(NicAdminState),
     /// The probability that a write reports success and is lost.
     SilentLoss(f64),
@@ -45,7 +45,7 @@ pub enum Knob {
     Buckets(Buckets),
 }
 
-/// What the network provider allows within one window.
+/// Quota of the network provider within one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     writes: u64,
@@ -162,7 +162,7 @@ impl Knob {
             ["buckets", buckets @ ..] if !buckets.is_empty() => Buckets::parse(buckets).map(Self::Buckets),
             _ => Err("a knob of ARM: get-latency, put-latency, operation, retry-after, update-status, \
                       concurrent-write, lock-retry-after, unfinished-write, visible, down, nic-admin-state, silent-loss, \
-                      faults, quota or buckets, with its words"
+                      faults, quota or buckets, with its arguments"
                 .to_owned()),
         }
     }
@@ -198,7 +198,7 @@ impl Knob {
         }
     }
 
-    /// The same knob of a story that runs `speed` times as fast.
+    /// Returns the same knob of a story that runs `speed` times as fast.
     #[must_use]
     pub fn faster(self, speed: u32) -> Self {
         match self {

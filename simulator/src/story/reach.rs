@@ -1,6 +1,6 @@
-//! Whether what happened in a story had an effect: a fault that no request has met proves nothing.
+//! Checks that each act of a story had an effect: a fault that no request has met proves nothing.
 //!
-//! Owns the notes of what had been done when each thing happened; they lie with Azure while the run goes on.
+//! It stores the counts at the time of each act, with Azure while the run continues.
 
 use std::collections::BTreeSet;
 
@@ -11,35 +11,35 @@ use super::{Act, Happening, Knob};
 use crate::azure::Azure;
 use crate::cluster::Cluster;
 
-/// What requests have met of the faults of both servers.
+/// Faults of both servers that requests have met.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reach {
     cluster: FaultEffects,
     arm_cut: u64,
-    /// What was done to Azure, or past it, in the order of time.
-    noted: Vec<Noted>,
-    /// What has been done in the end.
+    /// Acts on Azure, or past it, in the order of time.
+    recorded: Vec<RecordedAct>,
+    /// Final counts.
     end: Tally,
 }
 
 /// Something that happened.
 #[derive(Clone, Debug)]
-struct Noted {
+struct RecordedAct {
     act: Act,
-    /// Whether the controller's process was there to do it to, where that is needed.
+    /// True if the controller's process was there to do it to, where that is needed.
     done: bool,
     before: Tally,
 }
 
-/// What Azure's side has seen until a moment.
+/// Counts of Azure's side at a moment.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     sums: Counters,
-    /// How often each fault has taken effect.
+    /// Number of times each fault has taken effect.
     effects: Vec<(Fault, u64)>,
     /// Members that another client has taken out of pools that needed them.
     taken: u64,
-    /// How often another client set an entry Down.
+    /// Number of times another client set an entry Down.
     set_down: u64,
 }
 
@@ -64,32 +64,33 @@ impl Tally {
 }
 
 impl Reach {
-    /// What Azure's side has seen.
+    /// Returns the counts of Azure's side.
     pub(crate) fn of_azure(azure: &Azure) -> Self {
         Self { arm_cut: azure.cut, end: Tally::of(azure), ..azure.reach.clone() }
     }
 
-    /// Notes that something happens now, and what had been done before. `done` tells whether it was done to the
-    /// controller's process, where that is what happens.
-    pub(crate) fn note(azure: &mut Azure, act: &Act, done: bool) {
+    /// Records an act with the counts before it. `done` is false if an act on the controller's process was not possible.
+    pub(crate) fn record(azure: &mut Azure, act: &Act, done: bool) {
         let before = Tally::of(azure);
-        azure.reach.noted.push(Noted { act: act.clone(), done, before });
+        azure.reach.recorded.push(RecordedAct { act: act.clone(), done, before });
     }
 
-    /// Takes in what the cluster's side has seen.
-    pub(crate) fn note_cluster(&mut self, cluster: &Cluster) {
+    /// Records the fault effects of the cluster's side.
+    pub(crate) fn record_cluster(&mut self, cluster: &Cluster) {
         self.cluster = cluster.model.fault_effects().clone();
     }
 
-    /// The happenings of which no request has met anything, each in its words and once. Those of the same words count
-    /// together, and so do those of the API server of one sort: of two restarts close together a watcher notices one.
+    /// Returns the happenings of which no request has met anything, each in its words and once. Those of the same words
+    /// count together, and so do those of the API server of one sort: of two restarts close together a watcher notices
+    /// one.
     pub(crate) fn missed(&self, happenings: &[Happening]) -> Vec<String> {
         let missed = happenings.iter().filter(|happening| !self.reached(&happening.act));
         let words: BTreeSet<&String> = missed.map(|happening| &happening.words).collect();
         words.into_iter().cloned().collect()
     }
 
-    /// What ends a fault reaches the next request, and what changes the world is seen in the world.
+    /// Returns whether an act had an effect. The end of a fault reaches the next request; a changed world is seen in
+    /// the world.
     fn reached(&self, act: &Act) -> bool {
         let fault_effects = &self.cluster;
         match act {
@@ -146,24 +147,26 @@ impl Reach {
         }
     }
 
-    /// Whether something became more from the moment of an act until another one that ends it, or until the end.
+    /// Returns whether something became more from the moment of an act until another one that ends it, or until the
+    /// end.
     fn grew(&self, act: &Act, ends: impl Fn(&Act) -> bool, sum: impl Fn(&Tally) -> u64) -> bool {
-        let grows = |(from, noted): (usize, &Noted)| {
-            let later = self.noted.iter().skip(from + 1).find(|later| ends(&later.act));
-            noted.act == *act && sum(&noted.before) < sum(later.map_or(&self.end, |later| &later.before))
+        let grows = |(from, recorded): (usize, &RecordedAct)| {
+            let later = self.recorded.iter().skip(from + 1).find(|later| ends(&later.act));
+            recorded.act == *act
+                && sum(&recorded.before) < sum(later.map_or(&self.end, |later| &later.before))
         };
-        self.noted.iter().enumerate().any(grows)
+        self.recorded.iter().enumerate().any(grows)
     }
 
-    /// Whether the service got an answer of ARM after an act, which has its date by ARM's clock.
+    /// Returns whether the service got an answer of ARM after an act, which has its date by ARM's clock.
     fn answered(&self, act: &Act) -> bool {
         let over = |later: &Act| matches!((act, later), (Act::ClocksJump(_), Act::ClocksJump(_)));
         self.grew(act, over, |tally| tally.sums.answered)
     }
 
-    /// Whether an act was done to the controller's process.
+    /// Returns whether an act was done to the controller's process.
     fn was_done(&self, act: &Act) -> bool {
-        self.noted.iter().any(|noted| noted.done && noted.act == *act)
+        self.recorded.iter().any(|recorded| recorded.done && recorded.act == *act)
     }
 }
 
@@ -174,7 +177,7 @@ mod tests {
     use super::*;
     use crate::story::Story;
 
-    /// What takes something away from all that was met, and the acts that are missed then.
+    /// A function that removes an effect from those that were met, and the acts that are missed then.
     type Less = (fn(&mut Reach), &'static [&'static str]);
 
     /// Each of these needs a client that meets it.
@@ -200,7 +203,7 @@ mod tests {
         "others take a member of every 2",
     ];
 
-    /// All of them, and then what ends them or changes the world.
+    /// Returns all of them, and then what ends them or changes the world.
     fn happenings() -> Vec<Happening> {
         let lines: Vec<String> = ACTS.iter().map(|act| format!("at 1s {act}\n")).collect();
         let ends = "at 2s apiserver up\nat 2s apiserver slow 0\nat 2s arm up\nat 2s arm faults none\n\
@@ -211,8 +214,9 @@ mod tests {
 
     /// Nothing but the notes: nothing had an effect.
     fn nothing() -> Reach {
-        let noted = |one: &Happening| Noted { act: one.act.clone(), done: false, before: Tally::default() };
-        Reach { noted: happenings().iter().map(noted).collect(), ..Reach::default() }
+        let recorded =
+            |one: &Happening| RecordedAct { act: one.act.clone(), done: false, before: Tally::default() };
+        Reach { recorded: happenings().iter().map(recorded).collect(), ..Reach::default() }
     }
 
     fn faults() -> Vec<Fault> {
@@ -243,20 +247,20 @@ mod tests {
         };
         let effects = faults().into_iter().map(|fault| (fault, 1)).collect();
         let end = Tally { sums, effects, taken: 1, set_down: 1 };
-        let mut noted = nothing().noted;
-        for (number, one) in noted.iter_mut().enumerate() {
+        let mut recorded = nothing().recorded;
+        for (number, one) in recorded.iter_mut().enumerate() {
             one.done = true;
             if number >= ACTS.len() {
                 one.before = end.clone();
             }
         }
-        Reach { cluster, arm_cut: 1, noted, end }
+        Reach { cluster, arm_cut: 1, recorded, end }
     }
 
     /// The same with another tally in the end, and when what ends things happened.
     fn less(reach: &mut Reach, take: impl Fn(&mut Tally)) {
-        for noted in &mut reach.noted[ACTS.len()..] {
-            take(&mut noted.before);
+        for recorded in &mut reach.recorded[ACTS.len()..] {
+            take(&mut recorded.before);
         }
         take(&mut reach.end);
     }
@@ -266,20 +270,20 @@ mod tests {
     }
 
     fn undo(reach: &mut Reach, undone: &Act) {
-        for noted in &mut reach.noted {
-            noted.done &= noted.act != *undone;
+        for recorded in &mut reach.recorded {
+            recorded.done &= recorded.act != *undone;
         }
     }
 
     #[test]
-    fn z2_a_fault_that_no_request_has_met_is_named_and_its_end_needs_nobody() {
+    fn z2_a_fault_without_a_request_is_named() {
         assert_eq!(Reach::default().missed(&happenings()), ACTS, "it has not even happened");
         assert_eq!(nothing().missed(&happenings()), ACTS);
         assert_eq!(all().missed(&happenings()), Vec::<String>::new());
     }
 
     #[test]
-    fn z2_each_fault_is_told_apart_from_the_others() {
+    fn z2_each_fault_is_counted_by_itself() {
         let cases: [Less; 20] = [
             (|reach| reach.cluster.refused = 0, &["apiserver down"]),
             (|reach| reach.cluster.expired = 0, &["apiserver restart"]),
@@ -333,13 +337,13 @@ mod tests {
         let timed = [ACTS[4], ACTS[6], ACTS[7], ACTS[8]];
         assert!(timed.iter().all(|act| act.starts_with("arm ")), "{timed:?}");
         let mut late = all();
-        for noted in &mut late.noted {
-            noted.before = Tally::default();
+        for recorded in &mut late.recorded {
+            recorded.before = Tally::default();
         }
         assert_eq!(late.missed(&happenings()), timed, "all of them were over when something was met");
         let mut early = all();
-        for noted in &mut early.noted {
-            noted.before = early.end.clone();
+        for recorded in &mut early.recorded {
+            recorded.before = early.end.clone();
         }
         let missed = early.missed(&happenings());
         let since_then = [

@@ -10,7 +10,7 @@ use simulator_models::arm::{
 };
 use simulator_models::kube::{self, KubeModel};
 
-/// Which happenings of a story had no effect. There are two pools on one load balancer, which need the members
+/// Returns the acts of a story that had no effect. There are two pools on one load balancer, which need the members
 /// that they have; after each happening `meanwhile` does what else is done.
 fn unreached(text: &str, mut meanwhile: impl FnMut(&mut Azure, u64)) -> Vec<String> {
     let size = "services 2\nload-balancers 1\nnodes 6\n";
@@ -103,7 +103,7 @@ fn z2_each_fault_of_a_line_must_be_met() {
 }
 
 #[test]
-fn z2_a_member_must_have_been_taken_out_of_a_pool_that_needed_it() {
+fn z2_a_member_must_be_taken_from_a_pool_that_needed_it() {
     let story = "at 1s arm up\nat 2s others take a member of every 2\n";
     assert_eq!(unreached(story, |_, _| ()), Vec::<String>::new());
     let unneeded = |azure: &mut Azure, at_us: u64| {
@@ -154,7 +154,7 @@ fn z1_a_change_is_answered_200_or_201_and_nothing_else() {
 }
 
 #[test]
-fn z2_every_scenario_with_a_name_can_be_read_and_says_what_it_shows() {
+fn z2_every_named_scenario_can_be_read_and_has_a_summary() {
     for (name, text) in NAMED {
         let story =
             Story::named(name).expect("it has this name").unwrap_or_else(|bad| panic!("{name}: {bad}"));
@@ -267,7 +267,7 @@ fn z1_a_scenario_reaches_locks_and_both_quotas_of_the_model() {
 }
 
 #[test]
-fn z2_a_faster_story_divides_its_own_times_and_rounds_retry_after_up() {
+fn z2_a_faster_story_divides_its_times() {
     let text = "arm operation 6s\narm retry-after 10\npods churn 2/s for 60s\nsettle 90s\n\
                 at 30s arm get-latency 300ms\nat 45s arm faults every:2:429:4\n";
     let story = Story::read(text).expect("a story").faster(3);
@@ -294,7 +294,7 @@ fn z2_repeated_acts_go_on_while_pods_change_by_service() {
 }
 
 #[test]
-fn z2_a_story_says_what_happens_to_each_kind_of_thing() {
+fn z2_a_story_has_acts_for_each_kind_of_object() {
     let text = "log full\nexpect log ERROR out of ink   # as told\nexpect removals stopped\nexpect held breaker 7\npods recreate within 1m step 4s\n\
                 at 1s nodes label 3 some/key=value\nat 2s nodes delete 4 oldest\nat 3s lists empty nodes\n\
                 at 4s clocks jump back 90s\nat 5s controller files 7\nat 6s controller goes on\n\
@@ -322,7 +322,7 @@ fn z2_a_story_says_what_happens_to_each_kind_of_thing() {
 }
 
 #[test]
-fn z2_a_story_says_which_nodes_leave_service_and_how_they_come_back() {
+fn z2_a_story_names_nodes_that_leave_and_return() {
     let text = "expect nodes reached 7\nat 1s nodes taint 3 some/key=value\nat 2s nodes taint 1 some/key\n\
                 at 3s nodes untaint some/key\nat 4s nodes stop 2\nat 5s nodes start\n\
                 at 6s nodes recreate 2 same-addresses\nat 7s nodes recreate 2\n\
@@ -381,7 +381,7 @@ fn z2_evictions_are_spread_evenly_with_notice_and_end() {
 }
 
 #[test]
-fn z2_a_member_must_have_been_set_down_by_somebody_else() {
+fn z2_a_member_must_have_been_set_down_by_another_client() {
     let story = "at 1s arm up\nat 2s others set down a member of every 2\n";
     assert_eq!(unreached(story, |_, _| ()), Vec::<String>::new());
     let locked = format!("arm operation 1m\n{story}");
@@ -403,12 +403,12 @@ fn z2_a_member_must_have_been_set_down_by_somebody_else() {
 }
 
 #[test]
-fn z2_the_documentation_has_every_scenario_with_a_name_and_no_other() {
+fn z2_the_documentation_lists_exactly_the_named_scenarios() {
     let text = include_str!("../../../docs/simulator.md");
     let (_, table) = text.split_once("| name | what happens |").expect("the table of names");
     let table = table.split("\n\n").next().unwrap_or_default();
     let cells = table.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
-    let told: std::collections::BTreeSet<&str> =
+    let named: std::collections::BTreeSet<&str> =
         cells.flat_map(|cell| cell.split(", ")).map(|name| name.trim_matches('`')).collect();
-    assert_eq!(told, NAMED.iter().map(|(name, _)| *name).collect());
+    assert_eq!(named, NAMED.iter().map(|(name, _)| *name).collect());
 }

@@ -65,22 +65,26 @@ fn a_pool_is_wrong_with_a_missing_or_unwanted_member() {
     let wanted = wanted_pools(&cluster());
     let mut wanted: BTreeMap<String, Wanted> =
         wanted.into_iter().filter(|(name, _)| name == "shop-web").collect();
-    let judge = |members: &[&str], wanted: &BTreeMap<String, Wanted>| {
+    let wrong_pools = |members: &[&str], wanted: &BTreeMap<String, Wanted>| {
         let mut azure = ArmModel::new(arm::Settings::default());
         let members = members.iter().map(|ip| (format!("n-{ip}"), (*ip).to_owned())).collect();
         azure.add_pool("LB", "Shop-Web", &PoolSpec { members, ..PoolSpec::default() });
         azure.add_pool("LB", "kubernetes", &PoolSpec::default());
         wrong_pools(&azure, wanted)
     };
-    assert_eq!(judge(&["10.0.0.1", "10.0.0.3"], &wanted), []);
-    assert_eq!(judge(&["10.0.0.3", "10.0.0.2", "10.0.0.1"], &wanted), []);
-    let [wrong] = &judge(&["10.0.0.1", "10.0.0.9"], &wanted)[..] else { panic!("one pool out of sync") };
+    assert_eq!(wrong_pools(&["10.0.0.1", "10.0.0.3"], &wanted), []);
+    assert_eq!(wrong_pools(&["10.0.0.3", "10.0.0.2", "10.0.0.1"], &wanted), []);
+    let [wrong] = &wrong_pools(&["10.0.0.1", "10.0.0.9"], &wanted)[..] else {
+        panic!("one pool out of sync")
+    };
     assert_eq!((wrong.load_balancer.as_str(), wrong.pool.as_str()), ("LB", "Shop-Web"));
     assert_eq!(wrong.missing, ["10.0.0.3".parse::<IpAddr>().expect("an address")]);
     assert_eq!(wrong.unwanted, ["10.0.0.9".parse::<IpAddr>().expect("an address")]);
 
     wanted.insert("shop-gone".to_owned(), Wanted::default());
-    let [nowhere] = &judge(&["10.0.0.1", "10.0.0.3"], &wanted)[..] else { panic!("one pool out of sync") };
+    let [nowhere] = &wrong_pools(&["10.0.0.1", "10.0.0.3"], &wanted)[..] else {
+        panic!("one pool out of sync")
+    };
     assert_eq!((nowhere.load_balancer.as_str(), nowhere.pool.as_str()), ("", "shop-gone"));
 }
 
@@ -114,7 +118,7 @@ fn d5_nodes_left_out_by_a_label_do_not_count_with_others() {
 }
 
 #[test]
-fn d5_nodes_that_are_about_to_be_deleted_are_required_where_no_other_is() {
+fn d5_nodes_about_to_be_deleted_count_where_no_other_is() {
     let taint = [("ToBeDeletedByClusterAutoscaler", "1", "NoSchedule")];
     let mut cluster = cluster();
     cluster.apply(build::node("n1", &["10.0.0.1"], &[], true, &taint), 0).expect("a node");
@@ -154,13 +158,21 @@ fn n1_an_entry_is_down_where_its_node_has_one_of_three_taints() {
         assert_eq!((wrong.ip.to_string().as_str(), wrong.state.as_str()), ("10.0.0.1", "None"), "{taint:?}");
     }
     assert_eq!(azure.wrong_entries(&states(&others)), []);
-    let why = |is_down, others| why_wrong(is_down, others).is_some();
-    assert!(why(true, None) && !why(true, Some(Others::Set)) && why(true, Some(Others::TakenBack)));
-    assert!(!why(false, None) && !why(false, Some(Others::Set)) && why(false, Some(Others::TakenBack)));
+    let has_mismatch = |is_down, others| mismatch_of(is_down, others).is_some();
+    assert!(
+        has_mismatch(true, None)
+            && !has_mismatch(true, Some(Others::Set))
+            && has_mismatch(true, Some(Others::TakenBack))
+    );
+    assert!(
+        !has_mismatch(false, None)
+            && !has_mismatch(false, Some(Others::Set))
+            && has_mismatch(false, Some(Others::TakenBack))
+    );
 }
 
 #[test]
-fn n4_an_address_of_a_tainted_node_and_of_another_one_is_not_judged() {
+fn n4_an_address_shared_with_a_tainted_node_is_not_checked() {
     let mut cluster = cluster();
     let taint = ("node.kubernetes.io/out-of-service", "", "NoExecute");
     cluster.apply(build::node("n9", &["10.0.0.2"], &[], false, &[taint]), 0).expect("a node");

@@ -1,4 +1,4 @@
-//! What happens to a world at large: nodes that come and go with their pods, Services that end or sleep for a while.
+//! Large changes of a world: nodes that come and go with their pods, Services that end or sleep for a while.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::random::Random;
 /// Slices to write, each by the number of its Service and its own.
 pub(crate) type Changed = BTreeSet<(usize, usize)>;
 
-/// What was deleted with a namespace.
+/// Objects that were deleted with a namespace.
 pub(crate) struct Deleted {
     /// The namespace.
     pub(crate) namespace: String,
@@ -86,14 +86,14 @@ impl World {
         gone
     }
 
-    /// Lets new nodes join; no pod runs there yet.
+    /// Adds nodes; no pod runs there yet.
     pub(crate) fn add_nodes(&mut self, count: usize) -> Vec<Value> {
         let new = self.nodes.end..self.nodes.end + count;
         self.nodes.end = new.end;
         new.map(|node| self.node_object(node)).collect()
     }
 
-    /// The names of the oldest nodes.
+    /// Returns the names of the oldest nodes.
     pub(crate) fn oldest_nodes(&self, count: usize) -> Vec<String> {
         self.there().take(count).map(node_name).collect()
     }
@@ -148,12 +148,12 @@ impl World {
         Some(deleted)
     }
 
-    /// The pools of Services that were deleted.
+    /// Returns the pools of Services that were deleted.
     pub(crate) fn gone_pools(&self) -> Vec<PoolName> {
         self.gone.iter().flat_map(|index| self.pools(*index).map(|(_, pool)| pool)).collect()
     }
 
-    /// What to write so that the cluster knows of these slices.
+    /// Returns the writes after which the cluster has these slices.
     pub(crate) fn changed_slices(&self, changed: &Changed, trigger_time: &str) -> Vec<Value> {
         changed.iter().flat_map(|(service, slice)| self.slices(*service, *slice, trigger_time)).collect()
     }

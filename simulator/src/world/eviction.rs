@@ -14,7 +14,7 @@ const SPARE_ADDRESSES: usize = 40_000;
 /// The nodes that are evicted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Evictions {
-    /// By the number of the eviction.
+    /// Evictions by number.
     nodes: BTreeMap<usize, usize>,
     /// Nodes that take no new pods: those that are evicted, and those that have gone from among others.
     closed: BTreeSet<usize>,
@@ -22,20 +22,20 @@ pub(super) struct Evictions {
 }
 
 impl Evictions {
-    /// The nodes that take no new pods.
+    /// Returns the nodes that take no new pods.
     pub(super) fn closed(&self) -> &BTreeSet<usize> {
         &self.closed
     }
 }
 
 impl World {
-    /// The numbers of the nodes that there are, without those that went from among others.
+    /// Returns the numbers of the nodes that there are, without those that went from among others.
     pub(super) fn there(&self) -> impl Iterator<Item = usize> {
         self.nodes.clone().filter(move |node| !self.evictions.gone.contains(node))
     }
 
-    /// The eviction of this number begins: says which node it is, the oldest that is not evicted yet. It takes no new pods
-    /// from now on. `None` where there is none, or only one.
+    /// Returns the eviction of this number begins: says which node it is, the oldest that is not evicted yet. It takes
+    /// no new pods from now on. `None` where there is none, or only one.
     pub(crate) fn begin_eviction(&mut self, number: usize) -> Option<String> {
         let mut open = self.nodes.clone().filter(|node| !self.evictions.closed.contains(node));
         let (node, _another) = (open.next()?, open.next()?);
@@ -44,7 +44,7 @@ impl World {
         Some(node_name(node))
     }
 
-    /// The node of the eviction of this number, as long as it is there.
+    /// Returns the node of the eviction of this number, as long as it is there.
     pub(crate) fn evicted(&self, number: usize) -> Option<String> {
         let node = self.evictions.nodes.get(&number).copied()?;
         self.there().find(|there| *there == node).map(node_name)

@@ -8,7 +8,7 @@ use simulator_models::kube::build::{self, Family};
 use super::node_name;
 use super::service::{Phase, Service};
 
-/// A node that is Ready, with the addresses of this number.
+/// Returns a node that is Ready, with the addresses of this number.
 pub(super) fn node(number: usize, address: usize, families: &[Family]) -> Value {
     let ips: Vec<String> = families.iter().map(|family| node_ip(address, *family).to_string()).collect();
     let ips: Vec<&str> = ips.iter().map(String::as_str).collect();
@@ -16,7 +16,7 @@ pub(super) fn node(number: usize, address: usize, families: &[Family]) -> Value 
     build::node(&node_name(number), &ips, &[("topology.kubernetes.io/zone", &zone)], true, &[])
 }
 
-/// The InternalIP of a node.
+/// Returns the InternalIP of a node.
 pub(super) fn node_ip(node: usize, family: Family) -> IpAddr {
     let part = |number: usize| u8::try_from(number % 250).expect("a remainder of 250 fits");
     let (high, low) = (part(node / 250), part(node) + 4);
@@ -39,13 +39,13 @@ pub(super) fn service(service: &Service, number: usize, families: &[Family]) -> 
     build::with_ingress(object, &ingress)
 }
 
-/// The name of a slice.
+/// Returns the name of a slice.
 pub(super) fn slice_name(service: &Service, slice: usize, family: Family) -> String {
     let object = build::endpoint_slice(&service.namespace, &service.name, slice, &[], family);
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A slice with the endpoints that belong in it.
+/// Returns a slice with the endpoints that belong in it.
 pub(super) fn slice(service: &Service, slice: usize, family: Family, trigger_time: &str) -> Value {
     let empty = build::endpoint_slice(&service.namespace, &service.name, slice, &[], family);
     let mut object = build::triggered_at(empty, trigger_time);

@@ -7,7 +7,7 @@ use simulator_models::kube::build::{self, Family};
 
 use crate::random::Random;
 
-/// How far a pod is.
+/// Phase of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Scheduled, not ready.
@@ -27,7 +27,7 @@ pub struct Pod {
     pub node: usize,
     /// The number of its slice.
     pub slice: usize,
-    /// How far it is.
+    /// Its phase.
     pub phase: Phase,
     /// The pod that terminates once this one is ready.
     pub replaces: Option<u64>,
@@ -42,14 +42,14 @@ pub struct Service {
     pub name: String,
     /// The number of its load balancer.
     pub load_balancer: usize,
-    /// How many slices it has in each family.
+    /// Number of slices in each family.
     pub slices: usize,
     /// Its pods, in the order of their appearance.
     pub pods: Vec<Pod>,
 }
 
 impl Service {
-    /// The name of its rule in a family: the first 32 characters of `a<uid>`, protocol, port and family.
+    /// Returns the name of its rule in a family: the first 32 characters of `a<uid>`, protocol, port and family.
     #[must_use]
     pub fn rule(&self, family: Family) -> String {
         let uid = build::uid("Service", &self.namespace, &self.name).replace('-', "");
@@ -60,7 +60,7 @@ impl Service {
         }
     }
 
-    /// A node without a pod of this Service that is not closed; where there is none, any that is not closed.
+    /// Returns a node without a pod of this Service that is not closed; where there is none, any that is not closed.
     pub(crate) fn free_node(
         &self,
         nodes: &Range<usize>,
@@ -70,13 +70,13 @@ impl Service {
         let (begin, count) = (nodes.start, nodes.len());
         let first = random.below(count);
         let taken = |node: usize| self.pods.iter().any(|pod| pod.node == node);
-        let place = |step: usize| begin + (first + step) % count;
+        let node_at = |step: usize| begin + (first + step) % count;
         let open = |node: &usize| !closed.contains(node);
-        let free = (0..count).map(place).find(|node| open(node) && !taken(*node));
-        free.or_else(|| (0..count).map(place).find(open)).unwrap_or(begin + first)
+        let free = (0..count).map(node_at).find(|node| open(node) && !taken(*node));
+        free.or_else(|| (0..count).map(node_at).find(open)).unwrap_or(begin + first)
     }
 
-    /// Whether pods are starting or terminating.
+    /// Returns whether pods are starting or terminating.
     #[must_use]
     pub fn is_changing(&self) -> bool {
         self.pods.iter().any(|pod| pod.phase != Phase::Ready)
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_pod_terminates_when_its_successor_is_ready_and_then_ends() {
+    fn a_replaced_pod_ends_after_its_successor_is_ready() {
         let mut service = Service {
             namespace: "shop".to_owned(),
             name: "web".to_owned(),

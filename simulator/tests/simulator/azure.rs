@@ -98,7 +98,7 @@ async fn z1_answers_come_after_their_latency() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_an_answer_that_is_lost_closes_the_connection_after_the_write() {
+async fn z1_a_lost_answer_closes_the_connection_after_the_write() {
     let faults = vec![fault("every:1:lost").expect("a fault")];
     let (fakes, client) = start(arm::Settings { faults, ..quick() }).await;
     let lost = put(&client, &fakes, "10.0.0.1").await;
@@ -110,7 +110,7 @@ async fn z1_an_answer_that_is_lost_closes_the_connection_after_the_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_while_arm_is_down_connections_are_cut_and_nothing_is_written() {
+async fn z1_while_arm_is_down_nothing_is_written() {
     let (fakes, client) = start(quick()).await;
     fakes.arm_down(true).await;
     let cut = put(&client, &fakes, "10.0.0.1").await;
@@ -122,7 +122,7 @@ async fn z1_while_arm_is_down_connections_are_cut_and_nothing_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_an_operation_is_polled_at_the_address_that_the_answer_gives() {
+async fn z1_an_operation_is_polled_at_the_given_address() {
     let operation = Some(Latency::Fixed { us: 2_000_000 });
     let get_latency = Latency::Fixed { us: 5_000 };
     let (fakes, client) = start(arm::Settings { operation, get_latency, ..quick() }).await;
@@ -142,7 +142,7 @@ async fn z1_an_operation_is_polled_at_the_address_that_the_answer_gives() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_convergence_follows_an_operation_that_fails_and_undoes_its_write() {
+async fn z1_convergence_follows_a_failed_operation() {
     let operation = Some(Latency::Fixed { us: 30_000 });
     let effect = arm::FaultEffect::FailOperation {
         end: arm::BadEnd::Canceled,
@@ -164,12 +164,13 @@ async fn z1_convergence_follows_an_operation_that_fails_and_undoes_its_write() {
         .await;
     put(&client, &fakes, "10.0.0.1").await.expect("an answer");
     // In sync when the write is answered, out of sync again when it is taken back; ARM gets no request meanwhile.
-    let mut seen = (0, 0);
-    while seen.0 < 2 {
+    let mut counts = (0, 0);
+    while counts.0 < 2 {
         soon(moved.changed()).await.expect("the owner lives");
-        seen = fakes.azure.ask(|azure, _| (azure.convergence.moves(), azure.convergence.out_of_sync())).await;
+        counts =
+            fakes.azure.ask(|azure, _| (azure.convergence.moves(), azure.convergence.out_of_sync())).await;
     }
-    assert_eq!(seen, (2, 1));
+    assert_eq!(counts, (2, 1));
     fakes.stop().await;
 }
 

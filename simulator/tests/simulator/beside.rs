@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use simulator::models::arm::Latency;
 use simulator::{
-    Beside, Churn, Fakes, LiveCcm, Outcome, Pattern, Play, Report, Settings, Size, States, Story, Told,
-    World, wrong_pools, vnet_id, wanted_pools,
+    Beside, Churn, Fakes, LiveCcm, Outcome, Pattern, Play, Report, RunInfo, Settings, Size, States, Story,
+    World, vnet_id, wanted_pools, wrong_pools,
 };
 
 const SIZE: Size = Size { services: 12, load_balancers: 3, nodes: 12, endpoints: 1, dual_stack: false };
 
-/// A rolling restart of everything within a minute; operations of 5 s.
+/// Returns a rolling restart of everything within a minute; operations of 5 s.
 fn story() -> Story {
     let mut story = Story { size: SIZE, beside: Beside::Manager, ..Story::default() };
     story.pattern = Pattern::Rollout { within_us: 60_000_000, step_us: 10_000_000 };
@@ -39,7 +39,7 @@ fn z1_upstream_alone_writes_pools_in_turn_under_one_lock() {
 }
 
 #[test]
-fn z1_what_azure_refuses_once_stays_wrong_for_ever_under_upstream() {
+fn z1_a_refused_pool_stays_wrong_under_upstream() {
     let mut story = story();
     story.arm.faults = vec![simulator::fault("every:4:409").expect("a fault")];
     let report = Report::of_upstream(&story, &World::new(SIZE, 1), 1);
@@ -54,8 +54,8 @@ async fn z1_a_manager_beside_the_service_leaves_pools_as_they_were() {
     let fakes = Fakes::start(settings).await.expect("a free port");
     let world = World::new(SIZE, 1);
     world.populate(&fakes, &vnet_id()).await;
-    let nobody = Story { beside: Beside::Nobody, ..story.clone() };
-    assert!(LiveCcm::beside(&fakes, &world, &nobody, 1, 1).await.is_none());
+    let alone = Story { beside: Beside::Off, ..story.clone() };
+    assert!(LiveCcm::beside(&fakes, &world, &alone, 1, 1).await.is_none());
     let live_ccm = LiveCcm::beside(&fakes, &world, &story, 1, 1).await.expect("the story has one");
     assert_eq!(live_ccm.sums().0.reconciled, 0, "what comes before the story does not count");
     let arm = fakes.azure.ask(|azure, _| azure.model.settings().clone()).await;
@@ -68,8 +68,8 @@ async fn z1_a_manager_beside_the_service_leaves_pools_as_they_were() {
     let play = Play::new(&fakes, world.clone(), Churn::new(Pattern::Still, 1)).await;
     let outcome: Outcome = play.run(Duration::from_secs(1), |_| ()).await;
     let manager = Some(live_ccm.sums());
-    let told = Told { story: &story, speed: 1, seed: 1, began_us, usage: None, manager };
-    let report = Report::gather(&fakes, &told, &world, outcome).await;
+    let info = RunInfo { story: &story, speed: 1, seed: 1, began_us, usage: None, manager };
+    let report = Report::gather(&fakes, &info, &world, outcome).await;
     assert!(report.passed() && report.events.is_empty(), "{}", report.text());
     fakes.stop().await;
 }
@@ -110,7 +110,7 @@ async fn n1_a_manager_beside_the_service_taints_nodes_that_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z2_what_a_scenario_lets_happen_reaches_both_models_at_its_time() {
+async fn z2_acts_of_a_scenario_reach_both_models_in_time() {
     let text = "services 4\nload-balancers 1\nnodes 6\npods still\n\
                 at 0s etcd save\nat 20ms arm silent-loss 1\nat 30ms nodes delete 2\n\
                 at 40ms others take a member of every 2\nat 50ms lists empty\nat 60ms apiserver down\n";

@@ -1,4 +1,4 @@
-//! What happens to whole worlds in stories, as the cluster, ARM and the truth show it afterwards.
+//! Changes of whole worlds in stories, as the cluster, ARM and the truth show them afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,22 +24,22 @@ async fn play(acts: &[&str]) -> (Fakes, Outcome) {
     (fakes, outcome)
 }
 
-async fn look<T: Send + 'static>(fakes: &Fakes, look: impl FnOnce(&KubeModel) -> T + Send + 'static) -> T {
-    fakes.cluster.ask(|cluster, _| look(&cluster.model)).await
+async fn query<T: Send + 'static>(fakes: &Fakes, query: impl FnOnce(&KubeModel) -> T + Send + 'static) -> T {
+    fakes.cluster.ask(|cluster, _| query(&cluster.model)).await
 }
 
 async fn required(fakes: &Fakes) -> BTreeMap<String, BTreeSet<IpAddr>> {
-    let wanted = look(fakes, wanted_pools).await;
+    let wanted = query(fakes, wanted_pools).await;
     wanted.into_iter().map(|(pool, wanted)| (pool, wanted.required)).collect()
 }
 
 async fn nodes(fakes: &Fakes) -> Vec<String> {
     let name = |node: serde_json::Value| node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    look(fakes, move |model| model.list(Resource::Nodes).map(name).collect()).await
+    query(fakes, move |model| model.list(Resource::Nodes).map(name).collect()).await
 }
 
 #[tokio::test]
-async fn z2_nodes_join_and_the_oldest_go_with_their_pods_which_run_on_others() {
+async fn z2_nodes_join_and_the_oldest_go_with_their_pods() {
     let (fakes, outcome) = play(&["nodes add 12", "nodes delete 12 oldest"]).await;
     let expected: Vec<String> = (12..24).map(|number| format!("node-{number:04}")).collect();
     assert_eq!(nodes(&fakes).await, expected);
@@ -63,7 +63,7 @@ async fn z2_pods_of_failed_nodes_run_nowhere_until_scaled_back() {
 }
 
 #[tokio::test]
-async fn z2_labelled_nodes_are_not_required_until_the_label_is_gone_again() {
+async fn z2_labelled_nodes_are_not_required_until_unlabelled() {
     let key = "node.kubernetes.io/exclude-from-external-load-balancers";
     let (before, _) = play(&[]).await;
     let before = required(&before).await;
@@ -109,7 +109,7 @@ async fn n1_a_tainted_node_must_be_down_in_all_its_pools() {
 }
 
 #[tokio::test]
-async fn n4_what_somebody_else_sets_down_may_be_so() {
+async fn n4_another_clients_down_may_stay() {
     let (fakes, outcome) = play(&["others set down a member of every 10"]).await;
     assert_eq!((outcome.wrong_pools.len(), outcome.wrong_entries.len()), (0, 0));
     let down = |azure: &mut simulator::Azure, _| {
@@ -135,7 +135,7 @@ async fn z2_services_sleep_without_pods_and_wake_up_with_as_many() {
 }
 
 #[tokio::test]
-async fn z2_a_deleted_namespace_leaves_nothing_and_a_returned_pool_is_wrong() {
+async fn z2_a_deleted_namespace_leaves_nothing() {
     let (fakes, outcome) = play(&["namespace delete"]).await;
     assert_eq!(outcome.wrong_pools.len(), 0);
     let left = |kind| {
@@ -145,9 +145,9 @@ async fn z2_a_deleted_namespace_leaves_nothing_and_a_returned_pool_is_wrong() {
         }
     };
     assert!(
-        look(&fakes, left(Resource::Services)).await && look(&fakes, left(Resource::EndpointSlices)).await
+        query(&fakes, left(Resource::Services)).await && query(&fakes, left(Resource::EndpointSlices)).await
     );
-    assert_eq!(look(&fakes, |model| model.list(Resource::Services).count()).await, 10);
+    assert_eq!(query(&fakes, |model| model.list(Resource::Services).count()).await, 10);
     let told = |azure: &mut simulator::Azure, _| {
         (azure.model.member_ips("kubernetes", "team-000-web-00000").is_none(), azure.convergence.pools())
     };
@@ -199,7 +199,7 @@ async fn z2_lists_of_one_kind_are_empty_and_clocks_jump_on_both_sides() {
     assert_eq!((arm.status().as_u16(), patience), (429, 30));
 }
 
-/// The answer to a watch of this kind that goes on from a resourceVersion, and the list that follows.
+/// Returns the answer to a watch of this kind that goes on from a resourceVersion, and the list that follows.
 async fn goes_on(fakes: &Fakes, path: &str, version: u64) -> (serde_json::Value, serde_json::Value) {
     let client = Client::builder().no_proxy().build().expect("a client");
     let get = async |path: &str| {

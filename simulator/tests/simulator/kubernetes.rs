@@ -78,7 +78,7 @@ async fn z1_a_watch_hears_of_a_change_within_milliseconds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_a_watch_from_before_a_restart_is_told_410_in_an_error_event() {
+async fn z1_a_watch_from_before_a_restart_gets_410() {
     let (fakes, client) = start().await;
     fakes.apply(vec![slice("web", &["n1"]), slice("api", &["n1"])]).await.expect("slices");
     let mut open = get(&client, &fakes, &format!("{SLICES}?watch=1&resourceVersion=1")).await;
@@ -94,7 +94,7 @@ async fn z1_a_watch_from_before_a_restart_is_told_410_in_an_error_event() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_a_server_that_is_down_cuts_connections_and_serves_again_afterwards() {
+async fn z1_a_stopped_server_cuts_connections_and_returns() {
     let (fakes, client) = start().await;
     assert_eq!(get(&client, &fakes, "/readyz").await.status(), 200);
     fakes.plant(|model| model.down(true)).await;

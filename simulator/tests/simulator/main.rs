@@ -8,7 +8,7 @@ mod run;
 mod wire;
 mod world;
 
-/// What is awaited must come, and not never.
+/// Waits for something, with a time limit.
 async fn soon<T>(awaited: impl Future<Output = T>) -> T {
     let within = std::time::Duration::from_secs(10);
     tokio::time::timeout(within, awaited).await.expect("nothing came within ten seconds")

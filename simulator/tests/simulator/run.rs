@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use simulator::models::arm::{self, Latency};
 use simulator::{
-    Churn, Fakes, Outcome, Pattern, Play, Report, Settings, Size, Stage, Story, Told, Wanted, World,
-    wrong_pools, vnet_id, wanted_pools,
+    Churn, Fakes, Outcome, Pattern, Play, Report, RunInfo, Settings, Size, Stage, Story, Wanted, World,
+    vnet_id, wanted_pools, wrong_pools,
 };
 
 const SIZE: Size = Size { services: 10, load_balancers: 2, nodes: 8, endpoints: 3, dual_stack: false };
@@ -51,8 +51,8 @@ async fn z2_a_run_converges_behind_a_controller_and_is_measured() {
     };
     assert_eq!((stages.first(), stages.last()), (Some(&Stage::Changing), Some(&Stage::Settling)));
     let story = Story { size: SIZE, ..Story::default() };
-    let told = Told { story: &story, speed: 1, seed: 1, began_us, usage: None, manager: None };
-    let report = Report::gather(&fakes, &told, &world, outcome).await;
+    let info = RunInfo { story: &story, speed: 1, seed: 1, began_us, usage: None, manager: None };
+    let report = Report::gather(&fakes, &info, &world, outcome).await;
     assert!(report.passed(), "{}", report.text());
     assert_eq!((report.changes, report.pools, report.convergence_seconds.waiting), (100, 10, 0));
     let took = report.first_event_to_converged_seconds.expect("all in sync");
@@ -69,15 +69,13 @@ async fn z2_a_run_without_a_controller_names_the_pools_out_of_sync() {
     let story = Story { size: SIZE, ..story };
     let play = Play::new(&fakes, world.clone(), churn).await.with(&story.timetable());
     let outcome = play.run(Duration::from_millis(50), |_| ()).await;
-    let told = Told { story: &story, speed: 1, seed: 1, began_us: 0, usage: None, manager: None };
-    let report = Report::gather(&fakes, &told, &world, outcome).await;
+    let info = RunInfo { story: &story, speed: 1, seed: 1, began_us: 0, usage: None, manager: None };
+    let report = Report::gather(&fakes, &info, &world, outcome).await;
     assert!(!report.passed() && !report.converged, "{}", report.text());
     assert_eq!((report.changes, report.wrong_pools), (50, 10));
     assert_eq!(report.unreached, ["apiserver restart"], "there is no watch");
     assert_eq!(report.convergence_seconds.count, 0);
-    assert!(
-        report.convergence_seconds.waiting > 10 && !report.wrong_pool_details[0].missing.is_empty()
-    );
+    assert!(report.convergence_seconds.waiting > 10 && !report.wrong_pool_details[0].missing.is_empty());
     assert_eq!(report.first_event_to_converged_seconds, None);
     fakes.stop().await;
 }

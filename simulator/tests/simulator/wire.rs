@@ -1,4 +1,4 @@
-//! What tests see of ARM's wire, and what they do to it.
+//! The journal and the hooks of ARM's wire.
 
 use reqwest::{Client, Response};
 use simulator::models::arm::{self, Latency, Method, Request};

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use simulator::models::kube::build::Family;
 use simulator::{
-    CLUSTER_NAME, Change, Churn, Fakes, FileOptions, Files, Pattern, Phase, Settings, Size, World,
-    wrong_pools, vnet_id, wanted_pools,
+    CLUSTER_NAME, Change, Churn, Fakes, FileOptions, Files, Pattern, Phase, Settings, Size, World, vnet_id,
+    wanted_pools, wrong_pools,
 };
 
 const SIZE: Size = Size { services: 40, load_balancers: 3, nodes: 12, endpoints: 3, dual_stack: true };
@@ -34,7 +34,7 @@ fn churn_is_the_same_for_the_same_seed_and_another_for_another() {
 }
 
 #[test]
-fn churn_keeps_a_living_pod_of_each_service_and_touches_no_other_slice() {
+fn churn_keeps_a_living_pod_of_each_service() {
     let (mut world, mut churn) = churn(3);
     let (mut replaced, mut sizes) = (0, BTreeSet::new());
     for _ in 0..1_000 {
@@ -72,27 +72,27 @@ fn changes_are_due_evenly_over_the_whole_duration() {
 }
 
 #[test]
-fn z2_recreate_takes_all_pods_away_before_it_brings_as_many_new_ones() {
+fn z2_recreate_removes_all_pods_before_new_ones_start() {
     let mut world = World::new(SIZE, 5);
     let pattern = Pattern::Recreate { within_us: 10_000_000, step_us: 1_000_000 };
     let mut churn = Churn::new(pattern, 5).planned(&world);
     let old: BTreeMap<usize, BTreeSet<u64>> = world.services().iter().map(serials).enumerate().collect();
-    let mut told: BTreeMap<usize, Vec<(u64, usize, BTreeSet<Phase>)>> = BTreeMap::new();
+    let mut changes: BTreeMap<usize, Vec<(u64, usize, BTreeSet<Phase>)>> = BTreeMap::new();
     while let Some(at) = churn.next_due_us(&world) {
         let change = churn.make(&mut world).expect("a change");
         let service = &world.services()[change.service];
         let phases = service.pods.iter().map(|pod| pod.phase).collect();
-        told.entry(change.service).or_default().push((at, change.slice, phases));
+        changes.entry(change.service).or_default().push((at, change.slice, phases));
     }
-    assert_eq!((told.len(), churn.made()), (SIZE.services, churn.total(&world)));
-    for (index, told) in told {
+    assert_eq!((changes.len(), churn.made()), (SIZE.services, churn.total(&world)));
+    for (index, changes) in changes {
         let service = &world.services()[index];
         let steps = [vec![Phase::Terminating], vec![], vec![Phase::Starting], vec![Phase::Ready]];
         for (step, phases) in steps.into_iter().enumerate() {
-            let here = &told[step * service.slices..(step + 1) * service.slices];
+            let here = &changes[step * service.slices..(step + 1) * service.slices];
             let slices: Vec<usize> = here.iter().map(|(_, slice, _)| *slice).collect();
             assert_eq!(slices, (0..service.slices).collect::<Vec<_>>(), "every slice is written");
-            assert!(here.iter().all(|(at, _, _)| *at == told[0].0 + step as u64 * 1_000_000));
+            assert!(here.iter().all(|(at, _, _)| *at == changes[0].0 + step as u64 * 1_000_000));
             assert_eq!(here[0].2, BTreeSet::from_iter(phases), "step {step} of Service {index}");
         }
         assert_eq!(service.pods.len(), SIZE.endpoints);
@@ -105,7 +105,7 @@ fn serials(service: &simulator::Service) -> BTreeSet<u64> {
 }
 
 #[test]
-fn b_a_burst_moves_a_pod_of_every_service_five_times_within_a_second() {
+fn b_a_burst_moves_every_services_pod_five_times() {
     let mut world = World::new(SIZE, 5);
     let mut churn = Churn::new(Pattern::Burst, 5);
     let (mut counts, mut last) = (BTreeMap::new(), 0);

@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(story.size, Size::default());
         assert_eq!(story.controller, json!({}));
         assert_eq!(story.pattern, Pattern::Churn { rate: 5.0, duration_us: 60_000_000 });
-        assert_eq!((story.settle, story.beside), (Duration::from_secs(180), Beside::Nobody));
+        assert_eq!((story.settle, story.beside), (Duration::from_secs(180), Beside::Off));
     }
 
     #[test]
@@ -284,7 +284,7 @@ mod tests {
         let default = args(&["--scenario", "realistic"]).story().unwrap();
         assert_eq!((default.size.services, default.beside), (200, Beside::Manager));
         let story = args(&["--scenario", "realistic", "--services", "20", "--ccm", "off"]).story().unwrap();
-        assert_eq!((story.size.services, story.beside), (20, Beside::Nobody));
+        assert_eq!((story.size.services, story.beside), (20, Beside::Off));
         assert_eq!((story.size.load_balancers, story.arm.operation), (10, default.arm.operation));
         assert_eq!((story.pattern, story.settle), (default.pattern, default.settle));
     }

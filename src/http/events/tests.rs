@@ -4,7 +4,7 @@ use actors::kubernetes::EventPublisher;
 use model::ids::{ServiceKey, ServiceUid};
 use model::machine::Now;
 use model::report::{ServiceRef, Subject};
-use reporting::events::{Event, Place, Severity};
+use reporting::events::{Event, EventTarget, Severity};
 use serde_json::{Value, json};
 
 use super::*;
@@ -51,8 +51,8 @@ impl Fixture {
             count,
             first: Now::ZERO.plus(Clock::OFFSET),
             last: self.clock.now(),
-            place: Place::New(count),
-            is_news: true,
+            object: EventTarget::New(count),
+            is_new: true,
         };
         self.publisher.publish(object, &Arc::new(event));
     }

@@ -13,9 +13,9 @@ use tokio::process::Command;
 
 use super::{Reader, encoded};
 use crate::admin::nodes::{OUT_OF_SERVICE, taint};
-use crate::admin::stage::{Prepared, Stage, add_service, node_name, place, pool_of};
+use crate::admin::stage::{Prepared, Stage, add_service, node_name, pool_of, set_endpoints};
 
-/// What the chart sets, for a release that is not named like the chart.
+/// Values that the chart sets, for a release that is not named like the chart.
 const INSTALLATION: [(&str, &str); 3] = [
     ("POD_NAMESPACE", "pools"),
     ("DEPLOYMENT_NAME", "edge-pools"),
@@ -54,11 +54,11 @@ impl Shell {
     }
 }
 
-/// What is needed to ask by the page.
+/// An operator who uses the page.
 struct Operator {
     reader: Reader,
     shell: Shell,
-    asked: BTreeSet<String>,
+    requested: BTreeSet<String>,
 }
 
 impl Operator {
@@ -73,10 +73,10 @@ impl Operator {
         self.reader.browser.wait(&format!("Boolean({shown})")).await;
         let text = self.reader.browser.value(&format!("{shown}.querySelector('pre').textContent")).await;
         let text = text.as_str().expect("a command");
-        let said = self.shell.run(text).await;
-        assert_eq!(said["answer"], answer, "{text}: {said}");
+        let response = self.shell.run(text).await;
+        assert_eq!(response["answer"], answer, "{text}: {response}");
         let path = text.split_once("/api/v1").map(|(_, path)| path.trim_end_matches('\'').to_owned());
-        self.asked.insert(path.expect("a path of the API"));
+        self.requested.insert(path.expect("a path of the API"));
         self.reader.is_right(title).await;
     }
 }
@@ -92,9 +92,9 @@ async fn shown_paused(stage: &Stage, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_every_request_is_offered_as_a_command_that_works_as_it_is_copied() {
+async fn h3_every_request_is_shown_as_a_working_command() {
     let Some(reader) = Reader::start().await else { return };
-    let mut operator = Operator { reader, shell: Shell::new(), asked: BTreeSet::new() };
+    let mut operator = Operator { reader, shell: Shell::new(), requested: BTreeSet::new() };
     let prepared = Prepared::new(1).await;
     for name in ["web", "one", "two", "three"] {
         add_service(&prepared.fakes, name, &[0]).await;
@@ -106,7 +106,7 @@ async fn h3_every_request_is_offered_as_a_command_that_works_as_it_is_copied() {
         stage.verdict(name, "in sync: ").await;
     }
     for name in ["one", "two", "three"] {
-        place(&stage.fakes, name, &[]).await;
+        set_endpoints(&stage.fakes, name, &[]).await;
         stage.verdict(name, "held back (empty_confirm)").await;
     }
 
@@ -141,7 +141,7 @@ async fn h3_every_request_is_offered_as_a_command_that_works_as_it_is_copied() {
 
     let throttled = Fault::every_nth_put(1, 429, "TooManyRequests", Some("600"));
     stage.fakes.tune_arm(|arm| arm.faults = vec![throttled]).await;
-    place(&stage.fakes, "web", &[Endpoint::ready(&node_name(5))]).await;
+    set_endpoints(&stage.fakes, "web", &[Endpoint::ready(&node_name(5))]).await;
     stage
         .shown("/api/v1/status", |status| {
             let gates = status["gates"].as_array();
@@ -157,13 +157,13 @@ async fn h3_every_request_is_offered_as_a_command_that_works_as_it_is_copied() {
         .map(|path| path.replace("{lb}", "kubernetes").replace("{pool}", &pool_of("web")))
         .map(|path| path.trim_start_matches("/api/v1").to_owned())
         .collect();
-    assert_eq!(operator.asked, wanted, "every request of operators is offered");
+    assert_eq!(operator.requested, wanted, "every request of operators is offered");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h3_under_simulate_a_command_works_without_kubectl() {
     let Some(reader) = Reader::start().await else { return };
-    let mut operator = Operator { reader, shell: Shell::new(), asked: BTreeSet::new() };
+    let mut operator = Operator { reader, shell: Shell::new(), requested: BTreeSet::new() };
     let prepared = Prepared::new(1).await;
     let stage = prepared.start_in(&json!({}), &[("SIMULATED_API_SERVER", "true")]).await;
     stage.wait_until_ready().await;
@@ -173,7 +173,7 @@ async fn h3_under_simulate_a_command_works_without_kubectl() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_the_page_says_how_to_sign_in_and_a_standby_names_the_leader() {
+async fn h3_the_page_explains_sign_in_and_names_the_leader() {
     let Some(mut reader) = Reader::start().await else { return };
     let stage = Stage::ready(1).await;
     let commands = "[...document.querySelectorAll('#rows pre')].map((one) => one.textContent).join('\\n')";

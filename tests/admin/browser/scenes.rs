@@ -6,14 +6,16 @@ use simulator::models::kube::Resource;
 use simulator::models::kube::build::{self, Endpoint};
 
 use super::{LOADED, Reader, encoded};
-use crate::admin::stage::{NAMESPACE, Prepared, Stage, add_service, node_ip, node_name, place, pool_of};
+use crate::admin::stage::{
+    NAMESPACE, Prepared, Stage, add_service, node_ip, node_name, pool_of, set_endpoints,
+};
 use crate::admin::{nodes, web};
 use crate::xds::trouble;
 
 const TOKEN: Option<&str> = Some("a-secret-token");
 const STATUS: &str = "/api/v1/status";
 
-/// A controller of these Services, each on nodes 0 and 1, that leads.
+/// Returns a controller of these Services, each on nodes 0 and 1, that leads.
 async fn leading(names: &[&str], overlay: &Value) -> Stage {
     let prepared = Prepared::new(1).await;
     for name in names {
@@ -35,7 +37,7 @@ fn queue(name: &str) -> String {
 /// Moves the endpoints of a Service.
 async fn moved(stage: &Stage, name: &str, nodes: &[usize]) {
     let endpoints: Vec<Endpoint> = nodes.iter().map(|node| Endpoint::ready(&node_name(*node))).collect();
-    place(&stage.fakes, name, &endpoints).await;
+    set_endpoints(&stage.fakes, name, &endpoints).await;
 }
 
 async fn is_held(stage: &Stage, name: &str, reason: &str) {
@@ -75,7 +77,7 @@ async fn h3_observe_and_add_only_render_and_show_what_would_change() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_each_scope_of_a_pause_renders_also_with_fields_that_nobody_has_set() {
+async fn h3_pauses_render_without_optional_fields() {
     let Some(mut reader) = Reader::start().await else { return };
     let stage = leading(&["annotated", "of-pool", "of-service", "free"], &json!({})).await;
     let annotate = |cluster: &mut simulator::Cluster, now: u64| {
@@ -118,7 +120,7 @@ async fn h3_pools_that_are_held_written_parked_and_failed_render() {
     drop((stage, release));
 
     let stage = leading(&["last", "unusable"], &json!({})).await;
-    place(&stage.fakes, "last", &[Endpoint::draining(&node_name(3))]).await;
+    set_endpoints(&stage.fakes, "last", &[Endpoint::draining(&node_name(3))]).await;
     moved(&stage, "unusable", &[4]).await;
     let label = ("kubernetes.azure.com/managed", "false");
     let node = build::node(&node_name(4), &[&node_ip(4)], &[label], true, &[]);
@@ -150,7 +152,7 @@ async fn h3_pools_that_are_held_written_parked_and_failed_render() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_a_pool_shows_what_its_last_attempt_changed_and_why() {
+async fn h3_a_pool_shows_its_last_attempt_with_reasons() {
     let Some(mut reader) = Reader::start().await else { return };
     let stage = leading(&["web"], &json!({ "members": { "removalDelay": "0s" } })).await;
     moved(&stage, "web", &[1, 2]).await;
@@ -170,7 +172,7 @@ async fn h3_a_pool_shows_what_its_last_attempt_changed_and_why() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_a_dry_run_stopped_removals_leaving_nodes_and_control_planes_render() {
+async fn h3_a_dry_run_with_stopped_removals_renders() {
     let Some(mut reader) = Reader::start().await else { return };
     let stage = web::dry().await;
     reader.walk(&stage, "dry").await;
@@ -197,10 +199,10 @@ async fn h3_a_controller_that_knows_nothing_yet_renders() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_services_are_filtered_and_sorted_by_verdict_and_lists_have_totals() {
+async fn h3_services_are_filtered_and_sorted_by_verdict() {
     let Some(mut reader) = Reader::start().await else { return };
     let stage = leading(&["alpha", "held", "zeta"], &json!({})).await;
-    place(&stage.fakes, "held", &[]).await;
+    set_endpoints(&stage.fakes, "held", &[]).await;
     is_held(&stage, "held", "empty_confirm").await;
     let first = "document.querySelector('#rows tbody tr').innerText";
     reader.open(&stage, "view=services").await;

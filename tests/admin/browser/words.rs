@@ -1,5 +1,5 @@
-//! What the page makes of answers that a test cannot have a controller give: every word of the API, words that the page
-//! does not know, and answers that lack something. The answers are those of the real binary; a script in the page
+//! The page's rendering of answers that a test cannot have a controller give: every word of the API, words that the
+//! page does not know, and answers that lack something. The answers are those of the real binary; a script in the page
 //! changes them as they come.
 
 use model::assignment::HeldReason;
@@ -36,7 +36,7 @@ const NAMES: [&str; 6] = ["quiet", "slow", "waits", "held", "paused", "foreign"]
 const HELD: &str = "open=pool%3Akubernetes%2Fshop-held";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_every_state_and_reason_and_words_that_the_page_does_not_know_render() {
+async fn h3_every_state_and_reason_and_unknown_words_render() {
     let Some(mut reader) = Reader::start().await else { return };
     let (stage, _release) = web::in_the_middle(&NAMES).await;
     reader.browser.prepare(CHANGES).await;
@@ -72,7 +72,7 @@ fn keys(value: &Value, all: &mut Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_a_missing_key_costs_what_depends_on_it_and_the_page_says_so() {
+async fn h3_a_missing_key_hides_only_what_depends_on_it() {
     let Some(mut reader) = Reader::start().await else { return };
     let (stage, _release) = web::in_the_middle(&NAMES).await;
     reader.browser.prepare(CHANGES).await;
@@ -82,13 +82,13 @@ async fn h3_a_missing_key_costs_what_depends_on_it_and_the_page_says_so() {
     keys(&status, &mut all);
     keys(&pool["pool"], &mut all);
     assert!(all.len() > 80, "{all:?}");
-    let mut said = 0;
+    let mut mentioned = 0;
     for key in &all {
         reader.open(&stage, &format!("view=pools&{HELD}&drop={key}")).await;
         let broken = reader.browser.value("document.querySelectorAll('.broken').length").await;
         let complaints = reader.browser.complaints().await;
         assert!(broken == json!(0) && complaints.is_empty(), "without {key}: {complaints:?}");
-        said += usize::from(reader.text("missed").await.contains(&format!(".{key}")));
+        mentioned += usize::from(reader.text("missed").await.contains(&format!(".{key}")));
     }
-    assert!(said > 60, "the page says of {said} of {} keys that it misses them", all.len());
+    assert!(mentioned > 60, "the page says of {mentioned} of {} keys that it misses them", all.len());
 }

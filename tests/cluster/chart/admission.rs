@@ -70,7 +70,8 @@ impl<'a> User<'a> {
     }
 }
 
-/// Whether this rule of the policy has refused a request, with a status that the controller counts as a refusal.
+/// Returns whether this rule of the policy has refused a request, with a status that the controller counts as a
+/// refusal.
 fn is_refusal(answer: &str, policy: &str, rule: &str) -> bool {
     let policy = format!("ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request");
     answer.contains(&policy) && answer.contains(rule) && answer.contains("\"code\":403")

@@ -1,7 +1,7 @@
-//! What the kubelet and a container runtime do for a Pod of the chart, for a process of this machine: arguments,
-//! environment, files and probes are those of the live Pod. The process has mounts of its own, and with them a root that
-//! it cannot write, with the Pod's volumes and the files of its service account at their very paths, and nothing of
-//! this machine but what a debug build needs. Two things are not as in a container:
+//! Runs a Pod of the chart as a process of this machine, in place of the kubelet and a container runtime: arguments,
+//! environment, files and probes are those of the live Pod. The process has mounts of its own, and with them a root
+//! that it cannot write, with the Pod's volumes and the files of its service account at their very paths, and nothing
+//! of this machine but the needs of a debug build. Two things are not as in a container:
 //! - All listeners take free ports of loopback, by the environment, as it has no network of its own.
 //! - It runs as the user who runs the tests.
 
@@ -24,9 +24,9 @@ const LISTENERS: [(&str, &str); 3] = [
     ("POOL_CONTROLLER_HTTP_ADMIN_LISTEN", "127.0.0.1:0"),
     ("POOL_CONTROLLER_HTTP_ADMIN_TLS_LISTEN", "127.0.0.1:0"),
 ];
-/// Where every container finds what its service account signs in with.
+/// Folder with the credentials of the service account in every container.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Where the image has its program.
+/// Path of the program in the image.
 const ENTRYPOINT: &str = "/azure-backend-pool-controller";
 
 /// Makes the process that runs it a container: `$1` becomes its root, `$2` has what is mounted, each below its own path,
@@ -60,24 +60,24 @@ mount -o remount,bind,ro "$root"
 exec chroot "$root" /usr/bin/env -i "$@"
 "#;
 
-/// Whether this machine lets a process have mounts of its own, without which no container can be played. Where it does
-/// not, the test says that it is skipped.
+/// Returns whether this machine lets a process have mounts of its own, without which no container can be played. Where
+/// it does not, the test says that it is skipped.
 pub(super) async fn can_be_played() -> bool {
     let mut attempt = tokio::process::Command::from(unshared());
     // Some let a process unshare its mounts, and mount nothing then.
     attempt.args(["mount", "-t", "tmpfs", "attempt", "/tmp"]);
-    let why = match attempt.stdin(Stdio::null()).output().await {
+    let reason = match attempt.stdin(Stdio::null()).output().await {
         Ok(output) if output.status.success() => return true,
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         Err(error) => format!("unshare: {error}"),
     };
-    let why = format!("a process may have no mounts of its own here, as a container has: {why}");
-    kubernetes::skip("CONTAINER_TESTS", &why);
+    let reason = format!("a process may have no mounts of its own here, as a container has: {reason}");
+    kubernetes::skip("CONTAINER_TESTS", &reason);
     false
 }
 
-/// What runs the command that follows with mounts of its own: as root, or as a user who is root in a namespace of its
-/// own.
+/// Returns a command that runs the following one with mounts of its own: as root, or as a user who is root in a
+/// namespace of its own.
 fn unshared() -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]);
@@ -90,23 +90,23 @@ fn unshared() -> Command {
 /// A Pod with one container.
 pub(super) struct Pod(Value);
 
-/// How a Pod's container is started here.
+/// A container of a Pod, as it is started here.
 pub(super) struct Container {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
-    /// Where something is mounted.
+    /// Mount points.
     mounts: Vec<String>,
-    /// What is mounted, each below its own path.
+    /// Folder of the mounted files, each below its own path.
     files: PathBuf,
 }
 
 impl Pod {
-    /// One that the API server has.
+    /// Returns one that the API server has.
     pub(super) fn new(object: Value) -> Self {
         Self(object)
     }
 
-    /// Its name.
+    /// Returns its name.
     pub(super) fn name(&self) -> &str {
         text(&self.0["metadata"]["name"])
     }
@@ -157,7 +157,7 @@ impl Pod {
         Container { arguments, environment, mounts, files }
     }
 
-    /// The value of a `fieldPath`.
+    /// Returns the value of a `fieldPath`.
     fn field(&self, path: &str) -> &str {
         let value = self.0.pointer(&format!("/{}", path.replace('.', "/")));
         value.and_then(Value::as_str).unwrap_or_else(|| panic!("the Pod has no {path}: {}", self.0))
@@ -169,22 +169,22 @@ impl Pod {
         let listens = container.health_listener();
         let own = &self.0["spec"]["containers"][0];
         for name in ["startupProbe", "livenessProbe", "readinessProbe"] {
-            let asked = &own[name]["httpGet"];
+            let probe = &own[name]["httpGet"];
             let port = list(&own["ports"])
-                .find(|port| [&port["name"], &port["containerPort"]].contains(&&asked["port"]));
+                .find(|port| [&port["name"], &port["containerPort"]].contains(&&probe["port"]));
             let port = port.unwrap_or_else(|| panic!("{name} asks at no port of the container: {own}"));
             assert_eq!(
                 port["containerPort"],
                 listens.port(),
                 "{name} asks where there is no listener: {own}"
             );
-            assert_eq!(asked["scheme"], "HTTP", "{name}: {own}");
-            let path = text(&asked["path"]);
+            assert_eq!(probe["scheme"], "HTTP", "{name}: {own}");
+            let path = text(&probe["path"]);
             assert_eq!(process.health(path).await, 200, "{name}: {path}");
         }
     }
 
-    /// The names of a volume's files, and what is in them.
+    /// Returns the names of a volume's files, and what is in them.
     async fn files(&self, api: &Api, volume: &Value) -> Vec<(String, Vec<u8>)> {
         let named = (volume["configMap"]["name"].as_str(), volume["secret"]["secretName"].as_str());
         let (kind, name) = match named {
@@ -213,12 +213,12 @@ impl Pod {
 }
 
 impl Container {
-    /// What starts it.
+    /// Returns the command that starts it.
     pub(super) fn command(&self) -> Command {
         self.with(&self.arguments, &LISTENERS)
     }
 
-    /// The binary with these arguments, in the container's environment and with this in it besides.
+    /// Returns the binary with these arguments, in the container's environment and with this in it besides.
     fn with(&self, arguments: &[String], besides: &[(&str, &str)]) -> Command {
         let root = self.files.with_extension("root");
         fs::create_dir_all(&root).expect("the folder can be written");
@@ -240,7 +240,7 @@ impl Container {
         fs::rename(next, folder.join("token")).expect("the folder can be written");
     }
 
-    /// Where its configuration has it listen for the kubelet.
+    /// Returns the address at which its configuration has it listen for the kubelet.
     fn health_listener(&self) -> SocketAddr {
         let [run, files @ ..] = &self.arguments[..] else { panic!("the container has no arguments") };
         assert_eq!(run, "run");
@@ -254,7 +254,7 @@ impl Container {
         address.unwrap_or_else(|| panic!("no address to listen at: {shown}"))
     }
 
-    /// What stands behind the beginning of an argument.
+    /// Returns the rest of the argument that begins so.
     pub(super) fn argument(&self, begins: &str) -> String {
         let value = self.arguments.iter().find_map(|argument| argument.strip_prefix(begins));
         value.unwrap_or_else(|| panic!("the container has no argument {begins}")).to_owned()
@@ -266,7 +266,7 @@ impl Container {
         new.clone_into(argument.unwrap_or_else(|| panic!("the container has no argument {old}")));
     }
 
-    /// Has it call itself so at Azure, whose log is to tell replicas apart. All of them mount the same Secret.
+    /// Sets its name at Azure, whose log must tell replicas apart. All of them mount the same Secret.
     pub(super) fn name_at_azure(&self, name: &str) {
         let path = below(&self.files, "/etc/azure-backend-pool-controller/cloud/azure.json");
         let text = fs::read_to_string(&path).expect("the cloud configuration is mounted");
@@ -276,7 +276,7 @@ impl Container {
     }
 }
 
-/// Where a path of a container leads, below this folder.
+/// Returns the target of a path of a container, below this folder.
 fn below(folder: &Path, path: &str) -> PathBuf {
     folder.join(path.trim_start_matches('/'))
 }

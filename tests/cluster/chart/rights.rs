@@ -23,7 +23,7 @@ const ACCOUNT: &str = "system:serviceaccount:chart-rights:rights-azure-backend-p
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 /// A Service whose EndpointSlice the story writes by itself.
 const MOVING: &str = "moving-2";
-/// What is said of a right on the Secret, which is needed before anything can be checked.
+/// Message about a missing right on the Secret, which is needed before anything can be checked.
 const SECRET_MISSED: &str = "docs/rbac-cloud-config-secret.yaml has the Role";
 
 /// One verb on one kind, as a role of the release grants it.
@@ -31,7 +31,7 @@ const SECRET_MISSED: &str = "docs/rbac-cloud-config-secret.yaml has the Role";
 pub(super) struct Grant {
     /// The path of the role.
     role: String,
-    /// Where it counts; `None`: everywhere.
+    /// Its namespace; `None`: all.
     namespace: Option<String>,
     group: String,
     resource: String,
@@ -41,7 +41,7 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    /// Whether it is by this that a request may be made.
+    /// Returns whether it is by this that a request may be made.
     pub(super) fn covers(&self, request: &Request) -> bool {
         // A create request has no name to be judged by; the log takes it from the body.
         let name: &str = if request.verb == "create" { "" } else { &request.name };
@@ -52,7 +52,7 @@ impl Grant {
             && self.name.as_ref().is_none_or(|wanted| wanted == name)
     }
 
-    /// The rule that grants this and nothing else.
+    /// Returns the rule that grants this and nothing else.
     fn rule(&self) -> Value {
         let mut rule =
             json!({ "apiGroups": [self.group], "resources": [self.resource], "verbs": [self.verb] });
@@ -62,21 +62,21 @@ impl Grant {
         rule
     }
 
-    /// What `check` says of it when it is missing, as far as that is known here.
+    /// Returns the message of `check` when it is missing, as far as that is known here.
     fn missed(&self) -> String {
         if self.resource == "secrets" {
             return SECRET_MISSED.to_owned();
         }
         let dot = if self.group.is_empty() { "" } else { "." };
-        let mut said = format!("the account may not {} {}{dot}{}", self.verb, self.resource, self.group);
+        let mut text = format!("the account may not {} {}{dot}{}", self.verb, self.resource, self.group);
         if let Some(namespace) = &self.namespace {
-            said.push_str(&format!(" in {namespace} ({}", self.name.as_deref().unwrap_or_default()));
+            text.push_str(&format!(" in {namespace} ({}", self.name.as_deref().unwrap_or_default()));
         }
-        said
+        text
     }
 }
 
-/// What all roles of a release grant to the controller's account.
+/// Returns the grants of all roles of a release to the controller's account.
 async fn grants(story: &Story<&Cluster>, release: &str) -> Vec<Grant> {
     let selector = format!("app.kubernetes.io/instance={release},app.kubernetes.io/component!=operator");
     let mut grants = Vec::new();
@@ -89,7 +89,7 @@ async fn grants(story: &Story<&Cluster>, release: &str) -> Vec<Grant> {
     grants
 }
 
-/// What one role grants, each verb by itself.
+/// Returns the grants of one role, each verb by itself.
 pub(super) fn granted(role: &Value) -> Vec<Grant> {
     let texts = |value: &Value| -> Vec<String> {
         let all = value.as_array().into_iter().flatten();
@@ -124,7 +124,7 @@ pub(super) fn granted(role: &Value) -> Vec<Grant> {
     grants
 }
 
-/// The grants that no request needed.
+/// Returns the grants that no request needed.
 pub(super) fn unused<'a>(grants: &'a [Grant], requests: &[Request]) -> Vec<&'a Grant> {
     grants.iter().filter(|grant| !requests.iter().any(|request| grant.covers(request))).collect()
 }
@@ -198,8 +198,8 @@ async fn is_evicted(story: &Story<&Cluster>, number: u8) {
 async fn ask_with(story: &Story<&Cluster>, renewed: &[String]) {
     eventually("renewed tokens are used", PATIENCE, || {
         let requests = story.cluster.requests();
-        let has_asked = |token: &&String| requests.iter().any(|request| request.credential == **token);
-        let unused: Vec<&String> = renewed.iter().filter(|token| !has_asked(token)).collect();
+        let was_used = |token: &&String| requests.iter().any(|request| request.credential == **token);
+        let unused: Vec<&String> = renewed.iter().filter(|token| !was_used(token)).collect();
         let unused = if unused.is_empty() { Ok(()) } else { Err(format!("{unused:?} are not")) };
         async move { unused }
     })
@@ -225,12 +225,12 @@ async fn pause_and_resume(
     assert_eq!(installation["namespace"], NAMESPACE, "{installation}");
     assert_eq!(installation["deployment"], release.full_name(), "{installation}");
     let operator = installation["operatorServiceAccount"].as_str().expect("the chart names it");
-    let person = story.cluster.token(NAMESPACE, operator).await;
+    let token = story.cluster.token(NAMESPACE, operator).await;
     let stranger = story.cluster.token(NAMESPACE, "default").await;
     let everything = json!({ "scope": "everything", "reason": "a drill" });
     let (status, text) = standby.post("/api/v1/pause", &stranger, &everything).await;
     assert_eq!(status, 403, "{text}");
-    let (status, text) = standby.post("/api/v1/pause", &person, &everything).await;
+    let (status, text) = standby.post("/api/v1/pause", &token, &everything).await;
     assert_eq!(status, 200, "{text}");
     let path = format!("/api/v1/queues/{}/{}", load_balancer(MOVING), azure::pool_name(NAMESPACE, MOVING));
     let shown = async |wanted: &str| {
@@ -251,13 +251,13 @@ async fn pause_and_resume(
     })
     .await;
     assert_eq!(story.azure.puts().await.len(), before, "nothing is written while everything is paused");
-    let (status, text) = standby.post("/api/v1/resume", &person, &json!({ "scope": "everything" })).await;
+    let (status, text) = standby.post("/api/v1/resume", &token, &json!({ "scope": "everything" })).await;
     assert_eq!(status, 200, "{text}");
     story.holds(MOVING, ["10.1.0.2"]).await;
     shown("right").await;
 }
 
-/// What `check` says that the account may not do, or why it cannot say.
+/// Returns the rights that `check` reports as missing, or the reason why it cannot check them.
 async fn missing(container: &Container) -> Vec<String> {
     let mut check = Command::from(container.command());
     let Output { stdout, stderr, .. } =
@@ -270,7 +270,7 @@ async fn missing(container: &Container) -> Vec<String> {
     wrong.map(|it| it["what"].as_str().expect("words").to_owned()).collect()
 }
 
-/// The Pod of `helm test`, which is not created here.
+/// Returns the Pod of `helm test`, which is not created here.
 async fn check_of(release: &Release<'_>) -> Pod {
     let hooks = release.helm(&["get", "hooks", release.name]).await;
     let hooks: Vec<Value> = serde_saphyr::from_multiple(&hooks).expect("hooks are YAML");
@@ -293,8 +293,8 @@ async fn each_is_missed(story: &Story<&Cluster>, release: &Release<'_>, grants: 
         story.api.merge(&grant.role, &json!({ "rules": others })).await;
         let wanted = grant.missed();
         eventually(&format!("check says: {wanted}"), PATIENCE, || async {
-            let said = missing(&check).await;
-            if said.len() == 1 && said[0].contains(&wanted) { Ok(()) } else { Err(format!("{said:?}")) }
+            let text = missing(&check).await;
+            if text.len() == 1 && text[0].contains(&wanted) { Ok(()) } else { Err(format!("{text:?}")) }
         })
         .await;
         story.api.merge(&grant.role, &json!({ "rules": all })).await;
@@ -322,7 +322,7 @@ async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
         story.deploy(name, replicas).await;
     }
     let node = story.node(1);
-    story.place_by_hand(MOVING, &[("10.220.0.1", Some(&node))]).await;
+    story.set_endpoints_by_hand(MOVING, &[("10.220.0.1", Some(&node))]).await;
     // Before the release has a Service of its own, which needs no load balancer.
     story.provision(NAMESPACE).await;
     let release = Release::install(&story, "rights", &values).await;
@@ -348,12 +348,12 @@ async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
     let own = |request: &&Request| request.resource == "deployments" && request.name == release.full_name();
     assert_eq!(requests.iter().filter(own).count(), 2, "each replica reads its Deployment once");
     assert_eq!(unused(&grants, &requests), Vec::<&Grant>::new(), "rights that are not needed");
-    let told = |request: &Request| format!("{} {}: {}", request.verb, request.uri, request.status);
-    let refused = requests.iter().filter(|request| request.status == 403).map(told);
+    let line_of = |request: &Request| format!("{} {}: {}", request.verb, request.uri, request.status);
+    let refused = requests.iter().filter(|request| request.status == 403).map(line_of);
     assert_eq!(refused.collect::<BTreeSet<_>>(), BTreeSet::new(), "rights that are missing");
     let strange = requests.iter().filter(|request| !grants.iter().any(|grant| grant.covers(request)));
     assert_eq!(
-        strange.map(told).collect::<BTreeSet<_>>(),
+        strange.map(line_of).collect::<BTreeSet<_>>(),
         BTreeSet::new(),
         "done without a right of the chart"
     );
@@ -361,7 +361,7 @@ async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
     each_is_missed(&story, &release, &grants).await;
 }
 
-/// The roles, bindings and the account of some YAML, by kind, namespace and name, without labels.
+/// Returns the roles, bindings and the account of some YAML, by kind, namespace and name, without labels.
 fn rights(text: &str) -> BTreeMap<String, Value> {
     let kinds = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"];
     let objects: Vec<Value> = serde_saphyr::from_multiple(text).expect("it is YAML");

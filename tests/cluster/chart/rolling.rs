@@ -16,7 +16,7 @@ use super::{Process, Release, pod, store_cloud_config, values};
 use crate::cluster::Story;
 use crate::cluster::replicas::{has_role, writers};
 use crate::support::kubernetes::{self, Cluster};
-use crate::support::{PATIENCE, eventually, tell};
+use crate::support::{PATIENCE, eventually, log_line};
 
 const NAMESPACE: &str = "chart-rolling";
 /// Services whose endpoints move, on three load balancers.
@@ -27,12 +27,12 @@ const NODES: u8 = 6;
 /// that is promised.
 const HAND_OVER_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long Azure takes to answer a write, and then to carry it out.
+/// Time for which Azure takes to answer a write, and then to carry it out.
 const WRITE_TAKES: Duration = Duration::from_secs(2);
-/// What was found wrong without an announced change.
+/// Metric of the differences that were found without an announced change.
 const DRIFT: &str = "backend_pool_controller_drift_total";
 
-/// The addresses of a Service's two endpoints, and their nodes after so many moves.
+/// Returns the addresses of a Service's two endpoints, and their nodes after so many moves.
 fn endpoints(story: &Story<&Cluster>, service: usize, moves: usize) -> [(String, String); 2] {
     [1, 2].map(|endpoint| {
         let node = (service + moves + endpoint) % usize::from(NODES) + 1;
@@ -97,11 +97,11 @@ async fn write_is_in_flight(story: &Story<&Cluster>, name: &str) {
 async fn hand_over(story: &Story<&Cluster>, from: Process) -> Duration {
     let Process { name, controller } = from;
     write_is_in_flight(story, &name).await;
-    let asked_us = story.azure.now_us();
+    let requested_us = story.azure.now_us();
     let wrote = async {
         eventually("a successor writes", PATIENCE, || async {
             let puts = story.azure.puts().await;
-            let by_others = puts.iter().find(|put| put.at_us > asked_us && !put.who.starts_with(&name));
+            let by_others = puts.iter().find(|put| put.at_us > requested_us && !put.who.starts_with(&name));
             by_others.map(|put| put.at_us).ok_or_else(|| format!("{:?}", puts.last()))
         })
         .await
@@ -110,7 +110,7 @@ async fn hand_over(story: &Story<&Cluster>, from: Process) -> Duration {
     let puts = story.azure.puts().await;
     let last_us = puts.iter().filter(|put| put.who.starts_with(&name)).map(|put| put.answered_us).max();
     let last_us = last_us.expect("it has written");
-    assert!(asked_us < last_us, "a write was in flight");
+    assert!(requested_us < last_us, "a write was in flight");
     assert!(wrote_us >= last_us, "written at {wrote_us}, beside a write until {last_us}");
     let took = Duration::from_micros(wrote_us - last_us);
     assert!(took < HAND_OVER_WITHIN, "the hand-over took {took:?}");
@@ -126,7 +126,7 @@ async fn w8_a_rolling_update_under_churn_loses_no_change() {
     let story = Story::begin(cluster, NAMESPACE, NODES).await;
     store_cloud_config(&story).await;
     for (service, name) in MOVING.into_iter().enumerate() {
-        story.place_by_hand(name, &written(&endpoints(&story, service, 0))).await;
+        story.set_endpoints_by_hand(name, &written(&endpoints(&story, service, 0))).await;
     }
     story.provision(NAMESPACE).await;
     let mut values = values(NAMESPACE);
@@ -166,7 +166,7 @@ async fn w8_a_rolling_update_under_churn_loses_no_change() {
         new.push(fresh);
         hand_overs.extend(took);
     }
-    tell(&format!(
+    log_line(&format!(
         "a rolling update under churn: a successor wrote {hand_overs:?} after the last answer to its predecessor"
     ));
     assert!(!hand_overs.is_empty(), "the first one to go was the leader");

@@ -12,27 +12,27 @@ use crate::support::controller::Controller;
 use crate::support::{PATIENCE, azure, eventually};
 
 const STATUS: &str = "/api/v1/status";
-/// It reads, and changes nothing.
+/// A POST that reads, and changes nothing.
 const COMPARE: &str = "/api/v1/compare";
 /// No request has this key: a client that may ask is told so, and nothing is done.
 const NONSENSE: &str = r#"{ "nonsense": true }"#;
 /// The operator's verbs, each with a request that it is for.
 const VERBS: [(&str, Method, &str); 2] = [("get", Method::GET, STATUS), ("post", Method::POST, COMPARE)];
 
-/// The paths of one section of docs/admin-api.md, with a Service's names in them.
+/// Returns the paths of one section of docs/admin-api.md, with a Service's names in them.
 fn paths(heading: &str, namespace: &str, service: &str) -> Vec<String> {
     let mut sections = include_str!("../../../docs/admin-api.md").split("\n## ");
     let section = sections.find(|section| section.starts_with(heading)).expect("the document has it");
-    let told = section.lines().filter_map(|line| line.strip_prefix("| `/")?.split_once('`'));
+    let documented = section.lines().filter_map(|line| line.strip_prefix("| `/")?.split_once('`'));
     let named = |path: &str| {
         let path = path.replace("{lb}", load_balancer(service));
         let path = path.replace("{pool}", &azure::pool_name(namespace, service));
         format!("/{}", path.replace("{namespace}", namespace).replace("{name}", service))
     };
-    told.map(|(path, _)| named(path)).collect()
+    documented.map(|(path, _)| named(path)).collect()
 }
 
-/// A client that trusts the authority of the release's certificate and no other.
+/// Returns a client that trusts the authority of the release's certificate and no other.
 async fn client(release: &Release<'_>) -> Client {
     let path = release.story.path("secrets", &format!("{}-admin-tls", release.full_name()));
     let secret = release.story.api.get(&path).await.expect("the Secret exists");
@@ -87,8 +87,8 @@ pub(super) async fn each_verb_counts(release: &Release<'_>, controller: &Control
             eventually(&format!("without {taken}, {method} {path} is {wanted}"), PATIENCE, || async {
                 // A verdict about reading is kept for each token.
                 let token = story.cluster.token(story.namespace, &operator).await;
-                let asked = (method.clone(), *path, if *method == Method::POST { "{}" } else { "" });
-                let found = controller.secured(&http, asked, Some(&token)).await;
+                let request = (method.clone(), *path, if *method == Method::POST { "{}" } else { "" });
+                let found = controller.secured(&http, request, Some(&token)).await;
                 if found == wanted { Ok(()) } else { Err(found.to_string()) }
             })
             .await;

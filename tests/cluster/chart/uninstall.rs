@@ -23,16 +23,16 @@ const ACCOUNT: &str =
     "system:serviceaccount:chart-uninstall:leaving-azure-backend-pool-controller-pre-delete";
 /// A Service whose EndpointSlice the story writes by itself.
 const GROWING: &str = "growing-2";
-/// How long Azure takes to answer a write.
+/// Time for which Azure takes to answer a write.
 const WRITE_TAKES: Duration = Duration::from_secs(3);
 
-/// A Lease.
+/// Returns a Lease.
 async fn lease(story: &Story<&Cluster>, namespace: &str, name: &str) -> Value {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}");
     story.api.get(&path).await.expect("the Lease exists")
 }
 
-/// Whether a Lease has no holder.
+/// Returns whether a Lease has no holder.
 fn is_free(lease: &Value) -> bool {
     lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty()
 }
@@ -55,7 +55,7 @@ async fn begin_a_write(story: &Story<&Cluster>) {
 /// leader has taken nodes back before, and is told in the middle of a write.
 async fn ends_with_its_pod(story: &Story<&Cluster>, process: Process, leads: bool) {
     let Process { name, controller } = process;
-    story.is_told_to_end(&name).await;
+    story.is_being_deleted(&name).await;
     if leads {
         assert_eq!(story.downs().await, Ok(BTreeSet::new()), "ours are taken back first");
         assert_eq!(story.records().await, Ok(BTreeMap::new()));
@@ -67,7 +67,7 @@ async fn ends_with_its_pod(story: &Story<&Cluster>, process: Process, leads: boo
     story.let_go(&name).await;
 }
 
-/// What the roles of the release's hooks grant; they are there for as long as the hook runs.
+/// Returns the grants of the roles of the release's hooks; they exist for as long as the hook runs.
 async fn rights_of_hooks(release: &Release<'_>) -> Vec<Grant> {
     let hooks = release.helm(&["get", "hooks", release.name]).await;
     let hooks: Vec<Value> = serde_saphyr::from_multiple(&hooks).expect("hooks are YAML");
@@ -83,7 +83,7 @@ async fn n4_w7_w8_helm_uninstall_in_a_write_takes_nodes_back() {
     }
     let story = Story::begin(&cluster, NAMESPACE, 2).await;
     store_cloud_config(&story).await;
-    story.place_by_hand(GROWING, &[("10.222.0.1", Some(&story.node(1)))]).await;
+    story.set_endpoints_by_hand(GROWING, &[("10.222.0.1", Some(&story.node(1)))]).await;
     story.provision(NAMESPACE).await;
     let release = Release::install(&story, "leaving", &values(NAMESPACE)).await;
     let grants = rights_of_hooks(&release).await;
@@ -139,9 +139,12 @@ async fn hook_fails(release: &Release<'_>, slow: &str) -> String {
         labels = container.argument("--selector=");
         let output = release.carry_out(&pod, &container).await;
         let Output { status, stderr, .. } = &output;
-        let told = String::from_utf8_lossy(stderr);
+        let message = String::from_utf8_lossy(stderr);
         assert_eq!(status.code(), Some(3), "the {attempt} attempt: {output:?}");
-        assert!(told.contains("has not ended within 8s: ") && told.contains(slow), "{attempt}: {told}");
+        assert!(
+            message.contains("has not ended within 8s: ") && message.contains(slow),
+            "{attempt}: {message}"
+        );
     }
     labels
 }
@@ -162,9 +165,9 @@ async fn w8_helm_uninstall_waits_for_pods_and_can_be_run_again() {
     assert!(before.contains(&format!("Deployment {}", release.full_name())), "{before:?}");
 
     let uninstall = ["uninstall", release.name, "--wait"];
-    let (told, given) = tokio::join!(release.helm_fails(&uninstall), hook_fails(&release, slow));
+    let (message, given) = tokio::join!(release.helm_fails(&uninstall), hook_fails(&release, slow));
     let job = format!("{}-pre-delete", release.full_name());
-    assert!(told.contains(&job), "{told}");
+    assert!(message.contains(&job), "{message}");
     let status = release.helm(&["status", release.name, "--output=json"]).await;
     let status: Value = serde_json::from_str(&status).expect("helm prints JSON");
     assert_eq!(status["info"]["status"], "uninstalling");
@@ -186,8 +189,8 @@ async fn w8_helm_uninstall_waits_for_pods_and_can_be_run_again() {
     let rolled_back = release.helm(&["rollback", release.name, "1", "--wait"]).await;
     let deployment = story.api.get(&path).await.expect("the Deployment stays");
     assert_eq!(deployment["spec"]["replicas"], 2, "{rolled_back}");
-    let (told, _) = tokio::join!(release.helm_fails(&uninstall), hook_fails(&release, slow));
-    assert!(told.contains(&job), "{told}");
+    let (message, _) = tokio::join!(release.helm_fails(&uninstall), hook_fails(&release, slow));
+    assert!(message.contains(&job), "{message}");
 
     story.let_go(slow).await;
     release.uninstall().await;

@@ -5,7 +5,7 @@ use simulator::models::arm::topology::Topology;
 
 use super::{Bench, bench, both_leases_are_free};
 
-/// The addresses of the members of both load balancers.
+/// Returns the addresses of the members of both load balancers.
 async fn addresses(bench: &Bench) -> Vec<usize> {
     let mut counts = Vec::new();
     for lb in ["kubernetes", "kubernetes-internal"] {

@@ -9,7 +9,7 @@ use super::{Bench, Ended, bench, plan, scale_set};
 /// The ConfigMap that names the parts of the journal.
 const HEAD: &str = "azure-backend-pool-controller-migration";
 
-/// A bench with a plan that was carried out, and the files of both.
+/// Returns a bench with a plan that was carried out, and the files of both.
 async fn migrated() -> (Bench, String, String) {
     let bench = bench(scale_set()).await;
     let (file, journal) = (bench.path("plan.json"), bench.path("journal.json"));
@@ -30,7 +30,7 @@ async fn config_map(bench: &Bench, name: String) -> Value {
     bench.fakes.cluster.ask(get).await
 }
 
-/// The name of the only part.
+/// Returns the name of the only part.
 async fn part(bench: &Bench) -> String {
     let head = config_map(bench, HEAD.to_owned()).await;
     assert_eq!(head["data"]["parts"], "1");
@@ -82,7 +82,7 @@ async fn a_first_config_map_that_names_no_parts_is_damaged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_migration_is_not_forgotten_because_the_first_config_map_is_deleted() {
+async fn a_deleted_config_map_does_not_lose_a_migration() {
     let (bench, _, _) = migrated().await;
     let part = part(&bench).await;
     assert!(bench.fakes.delete(Resource::ConfigMaps, "kube-system", HEAD).await);

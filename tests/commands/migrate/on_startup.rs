@@ -16,13 +16,13 @@ use super::{
 };
 use crate::support::{PATIENCE, eventually};
 
-/// How long a process may take to end while nothing is in flight, on a busy machine.
+/// Maximum time in which a process ends while nothing is in flight, on a busy machine.
 const ENDED_WITHIN: Duration = Duration::from_secs(20);
 const BLOCKED: &str = "a finding blocks the migration from Basic load balancers";
 const MIGRATED: &str = "migrated from Basic to Standard load balancers, and all addresses are as they were";
 const NOTHING: &str = "no Basic load balancer is in scope: nothing is migrated";
 
-/// A bench whose controller migrates this cluster at its start. Its one Service has no pool at Azure yet.
+/// Returns a bench whose controller migrates this cluster at its start. Its one Service has no pool at Azure yet.
 async fn bench(cluster: Cluster, more: Value) -> Bench {
     let mut overlay = json!({
         "migration": { "onStartup": true, "accept": ["no-outbound"] },
@@ -43,7 +43,7 @@ fn start(bench: &Bench) -> Running {
     Running::start(bench, "run", &[], "controller.log")
 }
 
-/// The lines of the log with this message.
+/// Returns the lines of the log with this message.
 fn lines(running: &Running, message: &str) -> Vec<Value> {
     running.lines().into_iter().filter(|line| line["message"] == message).collect()
 }
@@ -86,7 +86,7 @@ async fn is_managed(bench: &Bench) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s3_a_start_migrates_once_and_the_controller_then_manages_the_pools() {
+async fn s3_a_start_migrates_once_and_then_manages_pools() {
     let bench = bench(scale_set(), json!({})).await;
     let running = start(&bench);
     running.leads().await;
@@ -108,7 +108,7 @@ async fn s3_a_start_migrates_once_and_the_controller_then_manages_the_pools() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_blocks_the_plan_is_logged_and_the_controller_leads_all_the_same() {
+async fn a_blocked_plan_is_logged_and_the_controller_leads() {
     let bench = bench(Topology::LockedDelete.cluster(), json!({})).await;
     let running = start(&bench);
     running.leads().await;
@@ -127,7 +127,7 @@ async fn what_blocks_the_plan_is_logged_and_the_controller_leads_all_the_same() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h1_a_new_pod_is_ready_while_an_old_leader_runs_and_migrates_after_it() {
+async fn h1_a_new_pod_is_ready_and_migrates_after_the_old_leader() {
     let bench = bench(scale_set(), json!({})).await;
     bench.fakes.apply(vec![lease(OWN, "controller-1")]).await.expect("a good Lease");
     let running = start(&bench);
@@ -143,7 +143,7 @@ async fn h1_a_new_pod_is_ready_while_an_old_leader_runs_and_migrates_after_it() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_of_two_replicas_one_migrates_and_the_other_is_a_standby_at_once() {
+async fn w8_one_of_two_replicas_migrates() {
     let bench = bench(scale_set(), json!({})).await;
     bench.fakes.apply(vec![lease(OWN, "controller-1")]).await.expect("a good Lease");
     let replicas = ["one.log", "two.log"].map(|log| Running::start(&bench, "run", &[], log));
@@ -165,7 +165,7 @@ async fn w8_of_two_replicas_one_migrates_and_the_other_is_a_standby_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sigterm_before_the_outage_ends_the_migration_and_gives_the_leases_back() {
+async fn sigterm_before_the_outage_releases_the_leases() {
     let bench = bench(scale_set(), json!({})).await;
     bench.fakes.apply(vec![lease(SHARED, "cloud-controller-manager")]).await.expect("a good Lease");
     let running = start(&bench);
@@ -186,7 +186,7 @@ async fn sigterm_before_the_outage_ends_the_migration_and_gives_the_leases_back(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sigterm_in_the_outage_ends_the_process_and_the_next_continues() {
+async fn sigterm_in_the_outage_lets_the_next_continue() {
     let bench = bench(scale_set(), json!({})).await;
     let mut cut = cut_creations(&bench).await;
     let running = start(&bench);
@@ -228,7 +228,7 @@ async fn a_process_that_was_killed_in_the_outage_is_continued_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c4_a_dry_run_and_other_modes_log_the_plan_and_a_pause_stops_it() {
+async fn c4_other_modes_log_the_plan_and_a_pause_stops_it() {
     let shown = "the plan of a migration from Basic load balancers, which is not carried out";
     for (more, arguments) in [(json!({}), &["--dry-run"][..]), (json!({ "mode": "observe" }), &[])] {
         let bench = bench(scale_set(), more).await;
@@ -256,7 +256,7 @@ async fn c4_a_dry_run_and_other_modes_log_the_plan_and_a_pause_stops_it() {
     assert_eq!(skus(&bench).await, ["Basic", "Basic"]);
 }
 
-/// The private address of the internal frontend; `None`: it does not exist.
+/// Returns the private address of the internal frontend; `None`: it does not exist.
 async fn internal_address(bench: &Bench) -> Option<String> {
     let find = |azure: &mut Azure, _: u64| {
         let ids = azure.model.ids();
@@ -285,7 +285,7 @@ async fn rival_leaves(bench: &Bench, address: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_is_in_use_is_logged_and_the_next_start_tries_again() {
+async fn an_address_in_use_is_logged_and_retried_at_start() {
     let bench = bench(scale_set(), json!({})).await;
     let address = internal_address(&bench).await.expect("the internal load balancer is there");
     let ip = address.parse().expect("an address");

@@ -10,7 +10,7 @@ async fn s3_a_plan_that_nothing_blocks_is_carried_out_once() {
     let first = bench.run("migrate-basic-lb", &["apply", "--unattended"]).await;
     assert_eq!(first.code, Some(0), "{first:?}");
     assert!(first.stdout.contains("all addresses are as they were"), "{first:?}");
-    assert!(first.stderr.contains("Outbound traffic is yours to configure"), "{first:?}");
+    assert!(first.stderr.contains("Configure outbound traffic yourself"), "{first:?}");
     assert_eq!(skus(&bench).await, ["Standard", "Standard"]);
     both_leases_are_free(&bench).await;
     let writes = bench.puts().len();
@@ -32,7 +32,7 @@ async fn a_plan_that_is_blocked_ends_with_3_and_nothing_is_written() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_configuration_or_a_flag_accepts_is_accepted() {
-    // Only internal frontends: under Standard, nodes lose the internet.
+    // Only internal frontends: under Standard, nodes lose access to the internet.
     let bench = bench(Topology::InternalStatic.cluster()).await;
     let refused = bench.run("migrate-basic-lb", &["apply", "--unattended"]).await;
     assert_eq!(refused.code, Some(3), "{refused:?}");

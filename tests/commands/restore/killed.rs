@@ -13,8 +13,8 @@ fn of_one_balancer(pools: &[Pool]) -> Vec<Pool> {
     pools.iter().filter(|pool| pool.lb == pools[0].lb).cloned().collect()
 }
 
-/// The note by which everything is paused.
-async fn note(bench: &Bench) -> Option<String> {
+/// Returns the note by which everything is paused.
+async fn pause_entry(bench: &Bench) -> Option<String> {
     let map = bench.config_map().await?;
     map["data"]["pause.everything"].as_str().map(str::to_owned)
 }
@@ -43,8 +43,10 @@ async fn killed_after(bench: &Bench, file: &str, writes: usize) {
     let before = bench.puts().len();
     let mut restore = Running::start(bench, "restore", &[file, "--yes"], "killed.log");
     let hold = tokio::time::timeout(PATIENCE, read.recv()).await.expect("it reads the next pool");
-    eventually("everything is paused", PATIENCE, || async { note(bench).await.ok_or("no pause".to_owned()) })
-        .await;
+    eventually("everything is paused", PATIENCE, || async {
+        pause_entry(bench).await.ok_or("no pause".to_owned())
+    })
+    .await;
     restore.signal(Signal::KILL);
     restore.child.wait().await.expect("it is our child");
     bench.fakes.azure.ask(|azure, _| azure.wire.intercept(|_, _, _| Fate::Answered)).await;
@@ -61,7 +63,7 @@ async fn g6_a_second_restore_finishes_what_a_killed_one_has_left() {
         wreck(&bench, pool).await;
     }
     killed_after(&bench, &file, 0).await;
-    let paused = note(&bench).await.expect("the pause stands");
+    let paused = pause_entry(&bench).await.expect("the pause stands");
     assert!(paused.contains("by: restore"), "{paused}");
 
     let ended = bench.run("restore", &[&file, "--yes"]).await;
@@ -72,12 +74,12 @@ async fn g6_a_second_restore_finishes_what_a_killed_one_has_left() {
         assert_eq!(line(&ended, pool), "restored", "{ended:?}");
     }
     assert_eq!(bench.puts().len(), pools.len());
-    assert_eq!(note(&bench).await, Some(paused), "the pause is the first one's");
+    assert_eq!(pause_entry(&bench).await, Some(paused), "the pause is the first one's");
     assert!(ended.stdout.contains("everything is paused: no controller changes these pools"), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_a_restore_killed_between_two_puts_leaves_everything_paused() {
+async fn g6_a_restore_killed_midway_leaves_everything_paused() {
     let bench = Bench::new(4).await;
     let file = bench.path("pools.json");
     let pools = of_one_balancer(&stored(&bench, &file).await);
@@ -88,7 +90,7 @@ async fn g6_a_restore_killed_between_two_puts_leaves_everything_paused() {
     killed_after(&bench, &file, 1).await;
     let restored = [is_restored(&bench, &pools[0]).await, is_restored(&bench, &pools[1]).await];
     assert_ne!(restored[0], restored[1], "one of two pools was written");
-    let paused = note(&bench).await.expect("the pause stands");
+    let paused = pause_entry(&bench).await.expect("the pause stands");
 
     // A controller that takes over undoes nothing of it, and finishes nothing.
     let (controller, admin) = Running::leading(&bench).await;
@@ -96,7 +98,7 @@ async fn g6_a_restore_killed_between_two_puts_leaves_everything_paused() {
     controller.signal(Signal::TERM);
     controller.ended().await;
     assert_eq!(bench.puts().len(), 1);
-    assert_eq!(note(&bench).await, Some(paused.clone()));
+    assert_eq!(pause_entry(&bench).await, Some(paused.clone()));
 
     let ended = bench.run("restore", &[&file, "--yes"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -105,7 +107,7 @@ async fn g6_a_restore_killed_between_two_puts_leaves_everything_paused() {
         assert_eq!(line(&ended, pool), if was_restored { "" } else { "restored" }, "{ended:?}");
     }
     assert_eq!(bench.puts().len(), 2, "what was in sync was not written again");
-    assert_eq!(note(&bench).await, Some(paused));
+    assert_eq!(pause_entry(&bench).await, Some(paused));
 
     // The operator resumes, as the command says: the pools follow endpoints again.
     let mut map = bench.config_map().await.expect("our ConfigMap");

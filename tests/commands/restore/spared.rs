@@ -11,14 +11,14 @@ fn says(ended: &Ended, pool: &Pool, words: &str) -> bool {
     ended.stdout.lines().any(|line| line.starts_with(&head) && line.contains(words))
 }
 
-/// The Service whose pool it is: the simulator puts all of a small world into one namespace.
+/// Returns the Service whose pool it is: the simulator puts all of a small world into one namespace.
 fn service(pool: &Pool) -> (String, String) {
     let name = pool.name.strip_prefix("team-000-").expect("the pool of a Service of the first namespace");
     ("team-000".to_owned(), name.to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g2_a_pool_that_would_have_no_member_is_left_alone_without_a_flag() {
+async fn g2_a_pool_without_members_needs_a_flag() {
     let bench = Bench::new(2).await;
     let file = bench.path("pools.json");
     let pools_of_file = pools(&bench, &bench.path("before.json")).await;
@@ -79,7 +79,7 @@ async fn d1_g6_paused_pools_are_left_alone_unless_they_are_named() {
         wreck(&bench, pool).await;
     }
     let who = "since 2026-11-20T08:00:00Z by alice, we look into it";
-    let told = [
+    let skipped = [
         (by_pool, format!("paused {who}")),
         (by_service, format!("its Service {namespace}/{name} is paused {who}")),
         (by_annotation, "has the annotation azure-backend-pool-controller.io/pause".to_owned()),
@@ -96,19 +96,19 @@ async fn d1_g6_paused_pools_are_left_alone_unless_they_are_named() {
 
     let ended = bench.run("restore", &[&file, "--yes", "--leave-unpaused"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    for (pool, words) in &told {
-        let said = line(&ended, pool);
-        assert!(said.starts_with("left as it is: ") && said.contains(words.as_str()), "{ended:?}");
-        assert!(said.contains("--pool"), "{ended:?}");
+    for (pool, words) in &skipped {
+        let outcome = line(&ended, pool);
+        assert!(outcome.starts_with("left as it is: ") && outcome.contains(words.as_str()), "{ended:?}");
+        assert!(outcome.contains("--pool"), "{ended:?}");
         assert_eq!(now(&bench, pool).await, [(WRONG.to_owned(), "wrong".to_owned())]);
     }
     assert!(line(&ended, free) == "restored" && is_restored(&bench, free).await, "{ended:?}");
     assert_eq!(bench.puts().len(), 1);
 
-    let names: Vec<&str> = told.iter().flat_map(|(pool, _)| ["--pool", &pool.name]).collect();
+    let names: Vec<&str> = skipped.iter().flat_map(|(pool, _)| ["--pool", &pool.name]).collect();
     let ended = bench.run("restore", &[&[&file, "--yes"][..], &names].concat()).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    for (pool, words) in &told {
+    for (pool, words) in &skipped {
         assert!(says(&ended, pool, words), "it is shown in any case: {ended:?}");
         assert!(line(&ended, pool) == "restored" && is_restored(&bench, pool).await, "{ended:?}");
     }

@@ -15,7 +15,7 @@ use crate::wait;
 
 /// The version of the network API: the product's own.
 const NETWORK: &str = "2025-05-01";
-/// How long an operation may run.
+/// Time for which an operation may run.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// A client of Azure.
@@ -24,15 +24,15 @@ pub(crate) struct Azure {
     /// The id of the resource group.
     group: String,
     pub(crate) location: String,
-    /// How often it is asked for something that is to come.
+    /// Interval between polls.
     pub(crate) interval: Duration,
-    /// How long each GET and each PUT took.
+    /// Time of each GET and each PUT.
     times: RefCell<(Vec<Duration>, Vec<Duration>)>,
     /// The least that was left of the quotas, as headers tell.
     left: RefCell<Vec<(String, u64)>>,
 }
 
-/// How an operation ended.
+/// The end of an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     /// `Succeeded`, `Failed` or `Canceled`.
@@ -76,7 +76,7 @@ impl Azure {
         })
     }
 
-    /// The id of a network resource, such as `loadBalancers/lb/backendAddressPools/pool`.
+    /// Returns the id of a network resource, such as `loadBalancers/lb/backendAddressPools/pool`.
     pub(crate) fn id(&self, path: &str) -> String {
         format!("{}/providers/Microsoft.Network/{path}", self.group)
     }
@@ -116,11 +116,11 @@ impl Azure {
         let request = RawRequest { method, target: target.to_owned(), api_version: NETWORK, if_match, body };
         let answer = self.client.send(&request).await;
         let answer = answer.map_err(|failure| anyhow::anyhow!("{method:?} {target}: {failure}"))?;
-        self.note(method, &answer);
+        self.record(method, &answer);
         Ok(answer)
     }
 
-    fn note(&self, method: RawMethod, answer: &RawAnswer) {
+    fn record(&self, method: RawMethod, answer: &RawAnswer) {
         match method {
             RawMethod::Get => self.times.borrow_mut().0.push(answer.took),
             RawMethod::Put => self.times.borrow_mut().1.push(answer.took),
@@ -138,7 +138,7 @@ impl Azure {
         }
     }
 
-    /// The median and the 95th percentile of how long GETs and PUTs took until they were answered.
+    /// Returns the median and the 95th percentile of how long GETs and PUTs took until they were answered.
     pub(crate) fn times(&self) -> Option<[(Duration, Duration); 2]> {
         let quantiles = |times: &[Duration]| {
             let mut times = times.to_vec();
@@ -152,7 +152,7 @@ impl Azure {
         Some([quantiles(&times.0)?, quantiles(&times.1)?])
     }
 
-    /// The least that was left of each quota.
+    /// Returns the least that was left of each quota.
     pub(crate) fn left(&self) -> Vec<(String, u64)> {
         self.left.borrow().clone()
     }
@@ -163,7 +163,7 @@ impl Azure {
         let begin = Instant::now();
         let end = wait::until("the operation ends", (self.interval, LIMIT), async || {
             let poll = self.get(address).await?;
-            ensure!(poll.status < 300, "the operation cannot be polled: {}", said(&poll));
+            ensure!(poll.status < 300, "the operation cannot be polled: {}", describe(&poll));
             let status = match poll.body["status"].as_str() {
                 Some(status) => status.to_owned(),
                 // `Location` answers with the resource at the end.
@@ -179,7 +179,7 @@ impl Azure {
 
     /// Requires that a request has succeeded, and waits for its operation.
     pub(crate) async fn done(&self, what: &str, answer: &RawAnswer) -> anyhow::Result<()> {
-        ensure!(answer.status < 300, "{what}: {}", said(answer));
+        ensure!(answer.status < 300, "{what}: {}", describe(answer));
         match self.end(answer).await? {
             Some(End { status, body, .. }) if status != "Succeeded" => {
                 bail!("{what}: the operation ended {status}: {body}")
@@ -193,7 +193,7 @@ impl Azure {
         let id = self.id(&format!("loadBalancers/{load_balancer}"));
         wait::until("the load balancer is at rest", (self.interval, LIMIT), async || {
             let answer = self.get(&id).await?;
-            ensure!(answer.status == 200, "GET of {load_balancer}: {}", said(&answer));
+            ensure!(answer.status == 200, "GET of {load_balancer}: {}", describe(&answer));
             let pools = answer.body["properties"]["backendAddressPools"].as_array();
             let states = pools.into_iter().flatten().chain([&answer.body]);
             let busy = states
@@ -208,26 +208,26 @@ impl Azure {
     }
 }
 
-/// Where to ask how an operation stands.
+/// Returns the URL of the status of an operation.
 pub(crate) fn operation(answer: &RawAnswer) -> Option<&str> {
     let named = |name: &str| answer.headers.get(name).map(String::as_str).filter(|url| !url.is_empty());
     named("azure-asyncoperation").or_else(|| named("location"))
 }
 
-/// The code of an error, the innermost one where there are several; empty where there is none.
+/// Returns the code of an error, the innermost one where there are several; empty where there is none.
 pub(crate) fn code(body: &Value) -> &str {
     let error = if body["error"].is_object() { &body["error"] } else { body };
     let inner = error["details"][0]["code"].as_str();
     inner.or_else(|| error["code"].as_str()).unwrap_or("")
 }
 
-/// Whether this server has no such resources or methods, as a simulated one may not.
+/// Returns whether this server has no such resources or methods, as a simulated one may not.
 pub(crate) fn is_unknown(answer: &RawAnswer) -> bool {
     answer.status == 405 || (answer.status == 404 && code(&answer.body) == "InvalidResourceType")
 }
 
-/// What an answer says, for operators.
-pub(crate) fn said(answer: &RawAnswer) -> String {
+/// Returns a description of an answer for operators.
+pub(crate) fn describe(answer: &RawAnswer) -> String {
     let code = code(&answer.body);
     if code.is_empty() { format!("HTTP {}", answer.status) } else { format!("HTTP {} {code}", answer.status) }
 }

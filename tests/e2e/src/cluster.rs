@@ -18,11 +18,11 @@ use crate::report::{Case, Outcome};
 use crate::{Options, Suite};
 use stage::Stage;
 
-/// What a test has shown.
+/// Result of a test.
 enum Shown {
-    /// It passed.
+    /// The test passed.
     Passed,
-    /// It cannot be run in this cluster, for this reason.
+    /// The test cannot be run in this cluster, for this reason.
     NotHere(String),
 }
 
@@ -58,7 +58,7 @@ const TESTS: [Test; 7] = [
     test!("event", "A written pool is told as an event on its Service.", event),
 ];
 
-/// The names of all tests.
+/// Returns the names of all tests.
 pub(crate) fn names() -> Vec<&'static str> {
     TESTS.iter().map(|test| test.name).collect()
 }
@@ -82,8 +82,8 @@ pub(crate) async fn run(options: &Options, environment: &Environment, azure: &Az
     let stage = match Stage::set_up(environment, azure).await {
         Ok(stage) => stage,
         Err(error) => {
-            let why = Outcome::Failed(format!("{error:#}"));
-            cases.push(case("set-up", "The cluster has what the tests need.", why, begin));
+            let outcome = Outcome::Failed(format!("{error:#}"));
+            cases.push(case("set-up", "The cluster has what the tests need.", outcome, begin));
             return cases;
         }
     };
@@ -91,15 +91,15 @@ pub(crate) async fn run(options: &Options, environment: &Environment, azure: &Az
         let begin = Instant::now();
         let outcome = match (test.play)(&stage).await {
             Ok(Shown::Passed) => Outcome::Passed(String::new()),
-            Ok(Shown::NotHere(why)) => Outcome::Skipped(why),
+            Ok(Shown::NotHere(reason)) => Outcome::Skipped(reason),
             Err(error) => Outcome::Failed(format!("{error:#}")),
         };
         cases.push(case(test.name, test.about, outcome, begin));
     }
     let begin = Instant::now();
     if let Err(error) = stage.clear_up().await {
-        let why = Outcome::Failed(format!("{error:#}"));
-        cases.push(case("clear-up", "What the tests created is deleted.", why, begin));
+        let outcome = Outcome::Failed(format!("{error:#}"));
+        cases.push(case("clear-up", "What the tests created is deleted.", outcome, begin));
     }
     cases
 }
@@ -125,7 +125,7 @@ async fn endpoint_moves(stage: &Stage<'_>) -> anyhow::Result<Shown> {
     }
     let service = stage.create("moves", &[0]).await?;
     stage.holds(&service, &[0]).await?;
-    stage.place("moves", &[1]).await?;
+    stage.set_endpoints("moves", &[1]).await?;
     stage.holds(&service, &[1]).await?;
     Ok(Shown::Passed)
 }
@@ -134,7 +134,7 @@ async fn all_nodes(stage: &Stage<'_>) -> anyhow::Result<Shown> {
     let all: Vec<usize> = (0..stage.nodes.len()).collect();
     let service = stage.create("all-nodes", &all).await?;
     stage.holds(&service, &all).await?;
-    stage.place("all-nodes", &[0]).await?;
+    stage.set_endpoints("all-nodes", &[0]).await?;
     stage.holds(&service, &[0]).await?;
     Ok(Shown::Passed)
 }
@@ -148,9 +148,9 @@ async fn last_member(stage: &Stage<'_>) -> anyhow::Result<Shown> {
     stage.holds(&service, &[0]).await?;
     stage.holds(&other, &[0]).await?;
     let begin = Instant::now();
-    stage.place("last-member", &[]).await?;
+    stage.set_endpoints("last-member", &[]).await?;
     // When a later change of another Service is there, this one has been seen too.
-    stage.place("beside-last-member", &[1]).await?;
+    stage.set_endpoints("beside-last-member", &[1]).await?;
     stage.holds(&other, &[1]).await?;
     let members = stage.members(&service).await?;
     let took = begin.elapsed();
@@ -174,9 +174,9 @@ async fn pause(stage: &Stage<'_>) -> anyhow::Result<Shown> {
         stage.holds(service, &[0]).await?;
         stage.ensured(service).await?;
     }
-    stage.place("pause", &[1]).await?;
+    stage.set_endpoints("pause", &[1]).await?;
     // When a later change of another Service is there, this one has been seen too.
-    stage.place("beside-pause", &[1]).await?;
+    stage.set_endpoints("beside-pause", &[1]).await?;
     stage.holds(&other, &[1]).await?;
     let members = stage.members(&service).await?;
     ensure!(
@@ -195,7 +195,7 @@ async fn event(stage: &Stage<'_>) -> anyhow::Result<Shown> {
     // The cloud-controller-manager may have put the first node there itself.
     let service = stage.create("event", &[0]).await?;
     stage.holds(&service, &[0]).await?;
-    stage.place("event", &[1]).await?;
+    stage.set_endpoints("event", &[1]).await?;
     stage.holds(&service, &[1]).await?;
     stage.event(&service.name_any(), "LoadBalancerBackendPoolUpdated").await?;
     Ok(Shown::Passed)

@@ -17,26 +17,26 @@ use crate::report::{Case, Outcome};
 use crate::{Options, Suite};
 use stage::Stage;
 
-/// What an experiment has shown.
+/// Result of an experiment.
 enum Finding {
     /// The answer, and the knobs that follow.
     Answered(String, Vec<(&'static str, Value)>),
-    /// It stays open, for this reason.
+    /// The question stays open, for this reason.
     Open(String),
 }
 
-/// An answer without a knob.
+/// Returns an answer without a knob.
 fn answered(text: impl Into<String>) -> anyhow::Result<Finding> {
     Ok(Finding::Answered(text.into(), Vec::new()))
 }
 
-/// An answer from which one knob follows.
+/// Returns an answer from which one knob follows.
 fn turns(knob: &'static str, value: impl Into<Value>, text: impl Into<String>) -> anyhow::Result<Finding> {
     Ok(Finding::Answered(text.into(), vec![(knob, value.into())]))
 }
 
-fn open(why: impl Into<String>) -> anyhow::Result<Finding> {
-    Ok(Finding::Open(why.into()))
+fn open(reason: impl Into<String>) -> anyhow::Result<Finding> {
+    Ok(Finding::Open(reason.into()))
 }
 
 /// One question.
@@ -46,9 +46,9 @@ struct Question {
     how: How,
 }
 
-/// How a question is answered.
+/// Method of answering a question.
 enum How {
-    /// By an experiment.
+    /// With an experiment.
     Asks(for<'a> fn(&'a Stage<'a>) -> LocalBoxFuture<'a, anyhow::Result<Finding>>),
     /// Not by this suite, for this reason.
     Needs(&'static str),
@@ -66,18 +66,18 @@ macro_rules! question {
 }
 use question;
 
-/// All questions, in the order in which they are asked.
+/// Returns all questions, in the order in which they are asked.
 fn questions() -> impl Iterator<Item = &'static Question> {
     pools::QUESTIONS.iter().chain(&writes::QUESTIONS).chain(&migration::QUESTIONS).chain(&LAST)
 }
 
-/// What is known when all the others have been asked.
+/// Questions whose answers follow from all the others.
 const LAST: [Question; 2] = [
     question!("latency", "How long do GETs and PUTs take until they are answered?", latency),
     question!("quota", "How many calls are left, as x-ms-ratelimit-remaining-* say?", quota),
 ];
 
-/// The names of all questions.
+/// Returns the names of all questions.
 pub(crate) fn names() -> Vec<&'static str> {
     questions().map(|question| question.name).collect()
 }
@@ -101,8 +101,8 @@ pub(crate) async fn run(options: &Options, azure: &Azure) -> (Vec<Case>, Map<Str
     let stage = match Stage::set_up(azure).await {
         Ok(stage) => stage,
         Err((stage, error)) => {
-            let why = Outcome::Failed(format!("{error:#}"));
-            cases.push(case("set-up", "The suite's own resources are created.", why, begin));
+            let reason = Outcome::Failed(format!("{error:#}"));
+            cases.push(case("set-up", "The suite's own resources are created.", reason, begin));
             cases.extend(stage.clear_up().await);
             return (cases, knobs);
         }
@@ -114,7 +114,7 @@ pub(crate) async fn run(options: &Options, azure: &Azure) -> (Vec<Case>, Map<Str
                 knobs.extend(turned.into_iter().map(|(name, value)| (name.to_owned(), value)));
                 Outcome::Passed(text)
             }
-            Ok(Finding::Open(why)) => Outcome::Skipped(why),
+            Ok(Finding::Open(reason)) => Outcome::Skipped(reason),
             Err(error) => Outcome::Failed(format!("{error:#}")),
         };
         cases.push(case(question.name, question.about, outcome, begin));
@@ -133,7 +133,7 @@ async fn ask(question: &Question, stage: &Stage<'_>) -> anyhow::Result<Finding> 
     }
 }
 
-/// A distribution as the simulated ARM has them, by two quantiles in microseconds.
+/// Returns a distribution as the simulated ARM has them, by two quantiles in microseconds.
 fn log_normal(median: std::time::Duration, p95: std::time::Duration) -> Value {
     let micros = |span: std::time::Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
     json!({ "logNormal": { "medianUs": micros(median), "p95Us": micros(p95) } })
@@ -154,8 +154,9 @@ async fn quota(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     if left.is_empty() {
         return open("no answer had such a header");
     }
-    let told: Vec<String> = left.iter().map(|(name, least)| format!("{name}: at least {least}")).collect();
-    answered(told.join(", "))
+    let remaining: Vec<String> =
+        left.iter().map(|(name, least)| format!("{name}: at least {least}")).collect();
+    answered(remaining.join(", "))
 }
 
 #[cfg(test)]

@@ -15,9 +15,9 @@ use url::Url;
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// Whether it must be set.
+    /// True if it must be set.
     pub required: bool,
-    /// What counts when it is not set.
+    /// Value when it is not set.
     pub default: &'static str,
 }
 
@@ -126,7 +126,7 @@ impl Environment {
         })
     }
 
-    /// Whether Azure is a simulated one.
+    /// Returns whether Azure is a simulated one.
     pub(crate) fn is_simulated(&self) -> bool {
         is_loopback(&self.endpoint)
     }
@@ -164,7 +164,7 @@ fn login(endpoint: &Url, cloud: String) -> anyhow::Result<Login> {
     Ok(Login::Metadata { document, cloud, authority_host: None })
 }
 
-/// The name of the cluster in the kubeconfig's current context; `azure` where there is no kubeconfig.
+/// Returns the name of the cluster in the kubeconfig's current context; `azure` where there is no kubeconfig.
 fn cluster_of(kubeconfig: Option<&PathBuf>) -> anyhow::Result<String> {
     let file = match kubeconfig {
         Some(path) => Kubeconfig::read_from(path)

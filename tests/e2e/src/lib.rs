@@ -22,12 +22,12 @@ use report::{Case, Report};
 
 pub use environment::{VARIABLES, Variable};
 
-/// Which tests are run.
+/// The selected tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Suite {
     /// A running controller in the cluster of KUBECONFIG.
     Cluster,
-    /// What Azure does with requests.
+    /// Azure's treatment of requests.
     Conformance,
     /// Both.
     All,
@@ -37,7 +37,7 @@ pub enum Suite {
 #[derive(Parser, Clone, Debug)]
 #[command(name = "e2e")]
 pub struct Options {
-    /// Which tests are run.
+    /// The selected tests.
     #[arg(long, value_enum, default_value = "all")]
     pub suite: Suite,
     /// Runs only tests whose name contains this text.
@@ -58,19 +58,19 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether a test of this suite and name is to be run.
+    /// Returns whether a test of this suite and name is to be run.
     fn selects(&self, suite: Suite, name: &str) -> bool {
         let is_left_out = self.skip.as_deref().is_some_and(|skip| !skip.is_empty() && name.contains(skip));
         (self.suite == suite || self.suite == Suite::All) && name.contains(&self.focus) && !is_left_out
     }
 }
 
-/// What is told at the end.
+/// Result of a run.
 #[derive(Debug)]
-pub struct Told {
+pub struct RunResult {
     /// For the terminal.
     pub text: String,
-    /// Whether a test has failed.
+    /// True if a test has failed.
     pub failed: bool,
 }
 
@@ -78,7 +78,7 @@ pub struct Told {
 ///
 /// # Errors
 /// A variable is missing or wrong, or a report cannot be written. A test that fails is no error.
-pub async fn run(options: &Options, variables: &BTreeMap<String, String>) -> anyhow::Result<Told> {
+pub async fn run(options: &Options, variables: &BTreeMap<String, String>) -> anyhow::Result<RunResult> {
     let mut variables = variables.clone();
     let mut options = options.clone();
     let simulated =
@@ -88,7 +88,7 @@ pub async fn run(options: &Options, variables: &BTreeMap<String, String>) -> any
     anyhow::ensure!(!names.is_empty(), "no test is selected; check --suite, --focus and --skip");
     if options.dry_run {
         let text = format!("{}\n{} tests would run on {environment}\n", names.join("\n"), names.len());
-        return Ok(Told { text, failed: false });
+        return Ok(RunResult { text, failed: false });
     }
     let azure = Azure::new(&environment)?;
     let mut report = Report::new(&environment.cluster_name);
@@ -105,10 +105,10 @@ pub async fn run(options: &Options, variables: &BTreeMap<String, String>) -> any
     let folder = options.reports.join(&environment.cluster_name);
     report.write(&folder).with_context(|| format!("failed to write the reports to {}", folder.display()))?;
     drop(simulated);
-    Ok(Told { text: report.text(&folder), failed: report.failed() })
+    Ok(RunResult { text: report.text(&folder), failed: report.failed() })
 }
 
-/// The names of the selected tests.
+/// Returns the names of the selected tests.
 fn selected(options: &Options) -> Vec<String> {
     let cluster = cluster::names().into_iter().map(|name| (Suite::Cluster, name));
     let conformance = conformance::names().into_iter().map(|name| (Suite::Conformance, name));

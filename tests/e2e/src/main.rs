@@ -9,7 +9,7 @@ use e2e::Options;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let (text, code) = match e2e::run(&Options::parse(), &std::env::vars().collect()).await {
-        Ok(told) => (told.text, if told.failed { 1 } else { 0 }),
+        Ok(result) => (result.text, if result.failed { 1 } else { 0 }),
         Err(error) => (format!("e2e: {error:#}\n"), 2),
     };
     // A failure of that cannot be reported.

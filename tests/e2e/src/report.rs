@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-/// How a test ended.
+/// Outcome of a test.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// It passed; of a question: this is the answer.
+    /// The test passed; of a question: this is the answer.
     Passed(String),
-    /// It could not be run here; of a question: it stays open.
+    /// The test could not be run here; of a question: it stays open.
     Skipped(String),
-    /// It failed.
+    /// The test failed.
     Failed(String),
 }
 
@@ -22,7 +22,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Case {
     pub(crate) suite: &'static str,
     pub(crate) name: &'static str,
-    /// What it checks or asks.
+    /// Its subject.
     pub(crate) about: &'static str,
     pub(crate) outcome: Outcome,
     pub(crate) took: Duration,
@@ -45,7 +45,7 @@ impl Report {
         self.cases.push(case);
     }
 
-    /// Whether a test has failed.
+    /// Returns whether a test has failed.
     pub(crate) fn failed(&self) -> bool {
         self.cases.iter().any(|case| matches!(case.outcome, Outcome::Failed(_)))
     }
@@ -61,7 +61,7 @@ impl Report {
         Ok(())
     }
 
-    /// What is printed.
+    /// Returns the text to print.
     pub(crate) fn text(&self, folder: &Path) -> String {
         let mut text = String::new();
         for case in &self.cases {
@@ -125,8 +125,8 @@ impl Report {
             xml.push_str(&match &case.outcome {
                 Outcome::Passed(detail) if detail.is_empty() => String::new(),
                 Outcome::Passed(detail) => format!("<system-out>{}</system-out>", escaped(detail)),
-                Outcome::Skipped(why) => format!("<skipped message=\"{}\"/>", escaped(why)),
-                Outcome::Failed(why) => format!("<failure message=\"{}\"/>", escaped(why)),
+                Outcome::Skipped(reason) => format!("<skipped message=\"{}\"/>", escaped(reason)),
+                Outcome::Failed(reason) => format!("<failure message=\"{}\"/>", escaped(reason)),
             });
             xml.push_str("</testcase>\n");
         }
@@ -135,7 +135,7 @@ impl Report {
     }
 }
 
-/// A text as it may stand in XML, in an attribute too. Control characters may not stand there at all.
+/// Returns a text as it may stand in XML, in an attribute too. Control characters may not stand there at all.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {

@@ -33,11 +33,11 @@ async fn every_missing_variable_is_named_and_a_simulation_needs_none() {
         assert!(text.contains(name), "{text}");
     }
     assert!(!text.contains("AZURE_TENANT_ID"), "{text}");
-    let told = run(&dry, &variables(&AZURE)).await.expect("all is set");
+    let result = run(&dry, &variables(&AZURE)).await.expect("all is set");
     assert!(
-        told.text.contains("https://management.azure.com") && !told.text.contains("secret-of"),
+        result.text.contains("https://management.azure.com") && !result.text.contains("secret-of"),
         "{}",
-        told.text
+        result.text
     );
     let mut near = variables(&AZURE[4..]);
     near.extend(variables(&[
@@ -62,8 +62,8 @@ async fn every_missing_variable_is_named_and_a_simulation_needs_none() {
 #[tokio::test]
 async fn focus_and_skip_select_by_a_part_of_the_name() {
     let names = async |arguments: &[&str]| {
-        let told = run(&options(&[&["--dry-run"], arguments].concat()), &variables(&AZURE)).await;
-        let text = told.map(|told| told.text).unwrap_or_else(|error| error.to_string());
+        let result = run(&options(&[&["--dry-run"], arguments].concat()), &variables(&AZURE)).await;
+        let text = result.map(|result| result.text).unwrap_or_else(|error| error.to_string());
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         lines.pop();
         lines

@@ -11,7 +11,7 @@ pub(crate) async fn pause(span: Duration) {
     tokio::time::sleep(span).await;
 }
 
-/// Looks every `interval` until `condition` gives a value; what it says otherwise is told when the time is over.
+/// Checks every `interval` until `condition` gives a value; the error has its last text when the time is over.
 pub(crate) async fn until<T, F>(
     what: &str,
     (interval, limit): (Duration, Duration),
@@ -24,7 +24,7 @@ where
     loop {
         match condition().await? {
             Ok(value) => return Ok(value),
-            Err(seen) if begin.elapsed() >= limit => bail!("{what}: not within {limit:?}; last seen: {seen}"),
+            Err(last) if begin.elapsed() >= limit => bail!("{what}: not within {limit:?}; last seen: {last}"),
             Err(_) => pause(interval).await,
         }
     }

@@ -1,5 +1,5 @@
-//! What a story does to nodes: they get other addresses and labels, leave service and come back, and are made again; what
-//! another client does to the admin states of their entries; and what becomes of the controller meanwhile.
+//! The acts of a story on nodes: they get other addresses and labels, leave service and come back, and are recreated;
+//! another client changes the admin states of their entries; and the controller is killed or suspended meanwhile.
 
 use serde_json::{Value, json};
 use simulator::models::arm::{Method, Reply, Request};
@@ -10,13 +10,13 @@ use super::{Done, was_done};
 use crate::scenarios::signals::{Notice, Taint};
 use crate::scenarios::stage::Stage;
 
-/// How old the nodes are when a story begins, in seconds.
+/// Age of the nodes when a story begins, in seconds.
 const AGE_S: u64 = 3_600;
 
 /// The taint of a node that was cordoned.
 const CORDONED: &str = "node.kubernetes.io/unschedulable";
 
-/// How the cloud-controller-manager calls itself at Azure: it stands for all other clients.
+/// Name of the cloud-controller-manager at Azure: it stands for all other clients.
 const SOMEBODY_ELSE: &str = "kubernetes-cloudprovider/somebody";
 
 impl Stage {
@@ -26,24 +26,24 @@ impl Stage {
                 let there = self.fakes.delete(Resource::Nodes, "", name).await;
                 return if there { Ok(()) } else { Err(format!("there is no node {name}")) };
             }
-            ["ip", ips @ ..] => self.place_node(name, ips)?,
+            ["ip", ips @ ..] => self.set_node(name, ips)?,
             ["label", key] => self.world.label_node(name, key, Some(""))?,
             ["label", key, value] => self.world.label_node(name, key, Some(value))?,
             ["unlabel", key] => self.world.label_node(name, key, None)?,
-            ["machine", machine] => self.world.place_machine(name, machine)?,
+            ["machine", machine] => self.world.set_machine(name, machine)?,
             ["replaced"] => self.world.renew_node(name)?,
             ["replaced", "ip", ips @ ..] => {
                 self.world.renew_node(name)?;
-                self.place_node(name, ips)?;
+                self.set_node(name, ips)?;
             }
             other => return self.signal_node(name, other).await,
         }
         self.write_node(name).await
     }
 
-    fn place_node(&mut self, name: &str, ips: &[&str]) -> Done {
+    fn set_node(&mut self, name: &str, ips: &[&str]) -> Done {
         let ips = ips.iter().map(|ip| ip.parse().map_err(|_| format!("{ip:?} is not an address")));
-        self.world.place_node(name, ips.collect::<Result<_, _>>()?);
+        self.world.set_node(name, ips.collect::<Result<_, _>>()?);
         Ok(())
     }
 
@@ -134,12 +134,12 @@ impl Stage {
     /// Another client sets the admin state of a node's entry, by a PUT of the whole pool; `none` leaves it out, as
     /// a client that does not know of admin states writes entries.
     pub(super) async fn set_state(&self, state: &str, pool: &str, node: &str) -> Done {
-        let (lb, name) = self.place_of(pool).await?;
-        let look = {
+        let (lb, name) = self.lb_and_pool(pool).await?;
+        let query = {
             let (lb, name) = (lb.clone(), name.clone());
             move |azure: &mut Azure, _| azure.model.pool_json(&lb, &name)
         };
-        let body = self.fakes.azure.ask(look).await;
+        let body = self.fakes.azure.ask(query).await;
         let mut body = body.ok_or_else(|| format!("{lb} has no pool {name}"))?;
         let entries = body["properties"]["loadBalancerBackendAddresses"].as_array_mut();
         let is_of = |entry: &&mut Value| {
@@ -210,7 +210,7 @@ fn set_condition(node: &mut Value, condition: Value) {
     node["status"]["conditions"] = conditions.into();
 }
 
-/// The condition of a node that is Ready, or whose kubelet is silent.
+/// Returns the condition of a node that is Ready, or whose kubelet is silent.
 fn readiness(ready: bool) -> Value {
     build::node("", &[], &[], ready, &[])["status"]["conditions"][0].take()
 }

@@ -1,5 +1,5 @@
-//! What a story expects of nodes that leave service: the admin states of their entries and what follows for their
-//! traffic, their taints, what is noted of them, what operators hear of them; and how much is asked of ARM for all that.
+//! The expectations about nodes that leave service: the admin states of their entries and the consequences for their
+//! traffic, their taints, records and events; and the number of requests to ARM for all that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,10 @@ use crate::scenarios::world::{NOBODY, ServiceName};
 
 /// Namespace and name of our ConfigMap.
 const CONFIG_MAP: [&str; 2] = ["kube-system", "azure-backend-pool-controller"];
-/// How the keys of records begin in it.
+/// Prefix of the keys of records.
 const RECORD: &str = "down.";
 
-/// What an event is about.
+/// Subject of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum About {
     Service(ServiceName),
@@ -36,7 +36,7 @@ impl About {
         }
     }
 
-    /// Whether this event is about it.
+    /// Returns whether this event is about it.
     pub fn is_of(&self, event: &Value) -> bool {
         let about = &event["involvedObject"];
         match self {
@@ -48,7 +48,7 @@ impl About {
     }
 }
 
-/// These nodes, which may be none.
+/// Returns these nodes, which may be none.
 pub(super) fn nodes<'w>(words: &[&'w str]) -> Result<Vec<&'w str>, String> {
     match words {
         [] => Err(format!("nodes are missing at the end of the line; {NOBODY} means none")),
@@ -56,7 +56,7 @@ pub(super) fn nodes<'w>(words: &[&'w str]) -> Result<Vec<&'w str>, String> {
     }
 }
 
-/// Whether these entries are those of these nodes, one of each.
+/// Returns whether these entries are those of these nodes, one of each.
 pub(super) fn are_of(nodes: &[&str], entries: &[Entry], is_of: impl Fn(&str, &Entry) -> bool) -> bool {
     let nodes: Vec<&str> = nodes.iter().copied().filter(|node| *node != NOBODY).collect();
     let is_there = |node: &&str| entries.iter().any(|entry| is_of(node, entry));
@@ -64,16 +64,16 @@ pub(super) fn are_of(nodes: &[&str], entries: &[Entry], is_of: impl Fn(&str, &En
 }
 
 impl Stage {
-    /// The network interfaces that stand for addresses in a pool, by the names of its entries.
+    /// Returns the network interfaces that stand for addresses in a pool, by the names of its entries.
     pub(super) async fn interfaces(&self, pool: &str) -> BTreeMap<String, String> {
-        let Ok((lb, name)) = self.place_of(pool).await else { return BTreeMap::new() };
+        let Ok((lb, name)) = self.lb_and_pool(pool).await else { return BTreeMap::new() };
         let members = self.fakes.members(&lb, &name).await.unwrap_or_default();
         members.into_iter().filter_map(|member| Some((member.name, member.network_interface?))).collect()
     }
 
     /// Exactly the entries of these nodes are Down in a pool.
     pub(super) async fn expect_down(&mut self, pool: &str, words: &[&str]) -> Done {
-        let (nodes, (lb, name)) = (nodes(words)?, self.place_of(pool).await?);
+        let (nodes, (lb, name)) = (nodes(words)?, self.lb_and_pool(pool).await?);
         let mut again = Patience::of(self);
         loop {
             let members = self.fakes.members(&lb, &name).await;
@@ -96,28 +96,31 @@ impl Stage {
         let ["new", words @ ..] = words else {
             return Err(format!("{words:?}: traffic is new <nodes> [kept <nodes>]"));
         };
-        let (new, kept) = match words.iter().position(|word| *word == "kept") {
+        let (new, unchanged) = match words.iter().position(|word| *word == "kept") {
             Some(at) => (nodes(&words[..at])?, nodes(&words[at + 1..])?),
             None => (nodes(words)?, Vec::new()),
         };
-        let (lb, name) = self.place_of(pool).await?;
+        let (lb, name) = self.lb_and_pool(pool).await?;
         let mut again = Patience::of(self);
         loop {
             let (lb, name) = (lb.clone(), name.clone());
-            let look = move |azure: &mut Azure, _| {
+            let query = move |azure: &mut Azure, _| {
                 let served = azure.model.traffic_of_pool(&lb, &name, |_| true).into_iter();
                 served.map(|(member, traffic)| (member.to_owned(), traffic)).collect::<Vec<_>>()
             };
-            let served = self.fakes.azure.ask(look).await;
+            let served = self.fakes.azure.ask(query).await;
             let is_of = |node: &str, member: &str| self.world.is_of(node, member.parse().ok(), Some(member));
             let are_served = |nodes: &[&str], new_connections: bool| {
                 let traffic = Traffic { new_connections, existing: Flows::Kept };
-                let so = served.iter().filter(|(_, seen)| *seen == traffic);
+                let so = served.iter().filter(|(_, actual)| *actual == traffic);
                 let members: Vec<&str> = so.map(|(member, _)| member.as_str()).collect();
                 let is_there = |node: &&str| members.iter().any(|member| is_of(node, member));
                 members.len() == nodes.len() && nodes.iter().all(is_there)
             };
-            if served.len() == new.len() + kept.len() && are_served(&new, true) && are_served(&kept, false) {
+            if served.len() == new.len() + unchanged.len()
+                && are_served(&new, true)
+                && are_served(&unchanged, false)
+            {
                 return Ok(());
             }
             again.more(&format!("{served:?}")).await?;
@@ -134,15 +137,15 @@ impl Stage {
         let mut again = Patience::of(self);
         loop {
             let name = node.to_owned();
-            let look = move |cluster: &mut Cluster, _| cluster.model.get(Resource::Nodes, "", &name);
+            let query = move |cluster: &mut Cluster, _| cluster.model.get(Resource::Nodes, "", &name);
             let object =
-                self.fakes.cluster.ask(look).await.ok_or_else(|| format!("there is no node {node}"))?;
-            let seen = object["spec"]["taints"].as_array().into_iter().flatten().map(Taint::of);
-            let seen: BTreeSet<Taint> = seen.collect();
-            if seen == wanted {
+                self.fakes.cluster.ask(query).await.ok_or_else(|| format!("there is no node {node}"))?;
+            let actual = object["spec"]["taints"].as_array().into_iter().flatten().map(Taint::of);
+            let actual: BTreeSet<Taint> = actual.collect();
+            if actual == wanted {
                 return Ok(());
             }
-            again.more(&format!("{seen:?}")).await?;
+            again.more(&format!("{actual:?}")).await?;
         }
     }
 
@@ -151,15 +154,15 @@ impl Stage {
         let wanted: BTreeSet<String> = nodes(words)?.into_iter().map(str::to_owned).collect();
         let mut again = Patience::of(self);
         loop {
-            let look = |cluster: &mut Cluster, _| {
+            let query = |cluster: &mut Cluster, _| {
                 let [namespace, name] = CONFIG_MAP;
                 recorded(&cluster.model.get(Resource::ConfigMaps, namespace, name).unwrap_or_default())
             };
-            let seen = self.fakes.cluster.ask(look).await;
-            if seen == wanted {
+            let actual = self.fakes.cluster.ask(query).await;
+            if actual == wanted {
                 return Ok(());
             }
-            again.more(&format!("{seen:?}")).await?;
+            again.more(&format!("{actual:?}")).await?;
         }
     }
 
@@ -190,7 +193,7 @@ impl Stage {
     }
 }
 
-/// The nodes of which a ConfigMap has records.
+/// Returns the nodes of which a ConfigMap has records.
 fn recorded(config_map: &Value) -> BTreeSet<String> {
     let data = config_map["data"].as_object().into_iter().flatten();
     let records = data.filter(|(key, _)| key.starts_with(RECORD)).filter_map(|(_, record)| record.as_str());
@@ -218,7 +221,7 @@ fn a_list_of_nodes_may_be_empty_but_not_missing() {
 }
 
 #[test]
-fn records_are_told_by_their_first_lines_and_other_keys_are_none() {
+fn records_are_recognised_by_their_first_lines() {
     let config_map = serde_json::json!({ "data": {
         "down.uid-1": "node-1\nips: 10.0.0.1\n", "down.uid-2": "node-2", "starts": "of the process",
     } });

@@ -10,7 +10,7 @@ use simulator::models::ccm::Answer;
 use crate::support::ccm::answer_of;
 use crate::support::{PATIENCE, eventually};
 
-/// How long one call may take.
+/// Maximum time of one call.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// A client that may do everything.
@@ -75,7 +75,7 @@ impl Api {
         answered(path, request.header("Impersonate-User", user).body(body.to_string())).await
     }
 
-    /// The text of a path.
+    /// Returns the text of a path.
     pub async fn text(&self, path: &str) -> Result<String, String> {
         match self.call(Method::GET, path, "application/json", String::new()).await? {
             (200, text) => Ok(text),
@@ -83,12 +83,12 @@ impl Api {
         }
     }
 
-    /// An object, or a list of them.
+    /// Returns an object, or a list of them.
     pub async fn get(&self, path: &str) -> Result<Value, String> {
         serde_json::from_str(&self.text(path).await?).map_err(|error| format!("{path}: {error}"))
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     pub async fn items(&self, path: &str) -> Result<Vec<Value>, String> {
         let mut list = self.get(path).await?;
         let items = list["items"].as_array_mut().map(std::mem::take);
@@ -115,7 +115,7 @@ impl Api {
         self.change(Method::POST, path, "application/json", &object.to_string(), &[409]).await
     }
 
-    /// The status of a single attempt to create an object, such as one with `dryRun=All`.
+    /// Returns the status of a single attempt to create an object, such as one with `dryRun=All`.
     pub async fn attempt(&self, path: &str, object: &Value) -> Result<u16, String> {
         let (status, _) = self.call(Method::POST, path, "application/json", object.to_string()).await?;
         Ok(status)

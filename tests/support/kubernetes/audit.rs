@@ -1,4 +1,4 @@
-//! What one service account has asked of the API server, by the server's own audit log.
+//! The requests of one service account to the API server, by the server's own audit log.
 
 use std::path::Path;
 
@@ -43,12 +43,12 @@ pub(super) fn flags(folder: &Path, user: &str) -> Vec<String> {
     vec![format!("--audit-policy-file={POLICY}"), format!("--audit-log-path={LOG}")]
 }
 
-/// The requests so far; one that lasts is there twice.
+/// Returns the requests so far; one that lasts is there twice.
 pub(super) fn requests(folder: &Path) -> Vec<Request> {
     log_lines(&folder.join(LOG)).iter().map(Request::of).collect()
 }
 
-/// What the log calls this token of a service account.
+/// Returns the id of this token of a service account in the log.
 pub fn credential_of(token: &str) -> String {
     let claims = token.split('.').nth(1).and_then(|claims| URL_SAFE_NO_PAD.decode(claims).ok());
     let claims = claims.and_then(|claims| serde_json::from_slice::<Value>(&claims).ok());

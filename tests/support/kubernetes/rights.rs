@@ -8,7 +8,7 @@ use crate::support::objects::ACCOUNT;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// Its objects for a story of this namespace, each with the path of its collection.
+/// Returns its objects for a story of this namespace, each with the path of its collection.
 pub(super) fn of_story(namespace: &str) -> Vec<(String, Value)> {
     let documents: Vec<Value> =
         serde_saphyr::from_multiple(include_str!("../../../docs/rbac.yaml")).expect("docs/rbac.yaml is YAML");

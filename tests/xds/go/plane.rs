@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::support::kubernetes::skip;
 use crate::support::{PATIENCE, eventually};
 
-/// How many commands wait for their turn at most.
+/// Maximum number of commands that wait for their turn.
 const COMMANDS: usize = 8;
 
 /// The caches of the library.
@@ -44,14 +44,14 @@ pub struct GoPlane {
     cache: Cache,
     address: SocketAddr,
     child: Child,
-    commands: mpsc::Sender<Told>,
+    commands: mpsc::Sender<PendingCommand>,
 }
 
 /// A command, and where its answer goes.
-type Told = (Value, oneshot::Sender<String>);
+type PendingCommand = (Value, oneshot::Sender<String>);
 
-/// Where one of the programs in tests/go-control-plane is: in the folder `xds` of TOOLS_DIR, or of `.tools` of this
-/// workspace. Without it the test is skipped.
+/// Returns the path of one of the programs in tests/go-control-plane: in the folder `xds` of TOOLS_DIR, or of `.tools`
+/// of this workspace. Without it the test is skipped.
 pub fn program(name: &str) -> Option<PathBuf> {
     let named = std::env::var_os("TOOLS_DIR").filter(|name| !name.is_empty());
     let tools = named.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools"), PathBuf::from);
@@ -59,26 +59,26 @@ pub fn program(name: &str) -> Option<PathBuf> {
     if program.exists() {
         return Some(program);
     }
-    let why = format!(
+    let reason = format!(
         "there is no {}; `.ci/tools` builds it, and TOOLS_DIR names another folder of tools",
         program.display()
     );
-    skip("CLUSTER_TESTS", &why);
+    skip("CLUSTER_TESTS", &reason);
     None
 }
 
-/// An endpoint at this address, as the program is told of it.
-pub fn place(address: &str) -> Value {
+/// Returns an endpoint at this address, as the program is told of it.
+pub fn endpoint(address: &str) -> Value {
     json!({ "address": address, "port": 8080, "health": "HEALTHY", "zone": "zone-1" })
 }
 
 /// The same with other keys.
-pub fn place_with(address: &str, keys: &Value) -> Value {
-    let mut place = place(address);
+pub fn endpoint_with(address: &str, keys: &Value) -> Value {
+    let mut endpoint = endpoint(address);
     for (key, value) in keys.as_object().into_iter().flatten() {
-        place[key] = value.clone();
+        endpoint[key] = value.clone();
     }
-    place
+    endpoint
 }
 
 impl GoPlane {
@@ -97,7 +97,7 @@ impl GoPlane {
         Self { program, cache, address, child, commands }
     }
 
-    /// How it is asked, as it stands in the bootstrap.
+    /// Returns its server entry, as in a bootstrap.
     pub fn server(&self) -> Value {
         let address = self.address.to_string();
         json!({ "server_uri": address, "channel_creds": [{ "type": "insecure" }] })
@@ -113,8 +113,8 @@ impl GoPlane {
         Self::start_on(self.program, self.cache, self.address).await
     }
 
-    /// Has it carry out a command, and gives its answer.
-    async fn tell(&self, command: Value) -> Value {
+    /// Sends a command, and returns its answer.
+    async fn send(&self, command: Value) -> Value {
         let (answer, answered) = oneshot::channel();
         let words = command.to_string();
         self.commands.send((command, answer)).await.expect("it takes commands");
@@ -126,18 +126,18 @@ impl GoPlane {
 
     /// Sets endpoints; it is not sent before [`GoPlane::publish`].
     pub async fn set(&self, name: &str, places: &[Value]) {
-        self.tell(json!({ "command": "set-endpoints", "name": name, "endpoints": places })).await;
+        self.send(json!({ "command": "set-endpoints", "name": name, "endpoints": places })).await;
     }
 
     /// Sets endpoints at these addresses, with which nothing is wrong.
     pub async fn set_at(&self, name: &str, addresses: &[&str]) {
-        let places: Vec<Value> = addresses.iter().map(|address| place(address)).collect();
+        let places: Vec<Value> = addresses.iter().map(|address| endpoint(address)).collect();
         self.set(name, &places).await;
     }
 
     /// Sets a cluster with these endpoints.
     pub async fn set_cluster(&self, name: &str, endpoints: &str) {
-        self.tell(json!({ "command": "set-cluster", "name": name, "edsName": endpoints })).await;
+        self.send(json!({ "command": "set-cluster", "name": name, "edsName": endpoints })).await;
     }
 
     /// Removes a resource.
@@ -146,17 +146,17 @@ impl GoPlane {
             Kind::Clusters => "remove-cluster",
             Kind::Endpoints => "remove-endpoints",
         };
-        self.tell(json!({ "command": command, "name": name })).await;
+        self.send(json!({ "command": command, "name": name })).await;
     }
 
     /// Makes known what was set and removed.
     pub async fn publish(&self) {
-        self.tell(json!({ "command": "publish" })).await;
+        self.send(json!({ "command": "publish" })).await;
     }
 
-    /// What it has counted so far.
+    /// Returns its counts so far.
     pub async fn stats(&self) -> Stats {
-        Stats(self.tell(json!({ "command": "stats" })).await["stats"].take())
+        Stats(self.send(json!({ "command": "stats" })).await["stats"].take())
     }
 
     /// Waits until it has counted so, and gives that.
@@ -169,7 +169,7 @@ impl GoPlane {
     }
 }
 
-/// What the program has counted since its start.
+/// Counts of the program since its start.
 #[derive(Debug)]
 pub struct Stats(Value);
 
@@ -178,33 +178,33 @@ impl Stats {
         value.as_u64().unwrap_or(0)
     }
 
-    /// How long ago its start is, in milliseconds.
+    /// Returns the time for which ago its start is, in milliseconds.
     pub fn elapsed_ms(&self) -> u64 {
         Self::number(&self.0["elapsedMs"])
     }
 
-    /// How many streams are open.
+    /// Returns the number of open streams.
     pub fn open_streams(&self) -> u64 {
         Self::number(&self.0["openStreams"])
     }
 
-    /// A count of a kind of resource: requests, acks, nacks, responses or emptyResponses.
+    /// Returns a count of a kind of resource: requests, acks, nacks, responses or emptyResponses.
     pub fn of(&self, kind: Kind, count: &str) -> u64 {
         Self::number(&self.0["types"][kind.type_url()][count])
     }
 
-    /// What the last request of a kind said: names, versionInfo, lastError or node.
+    /// Returns a field of the last request of a kind: names, versionInfo, lastError or node.
     pub fn last(&self, kind: Kind, field: &str) -> &Value {
         &self.0["types"][kind.type_url()][field]
     }
 }
 
-/// The process, where it listens, and the way to it.
+/// Returns the process, where it listens, and the way to it.
 async fn started(
     program: &Path,
     cache: Cache,
     listen: SocketAddr,
-) -> Result<(Child, SocketAddr, mpsc::Sender<Told>), String> {
+) -> Result<(Child, SocketAddr, mpsc::Sender<PendingCommand>), String> {
     let mut command = Command::new(program);
     command.args(["-listen", &listen.to_string(), "-cache", cache.name()]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -214,18 +214,18 @@ async fn started(
     let first = lines.next_line().await.map_err(|error| error.to_string())?;
     let first = first.ok_or("it ended at once")?;
     let address = first.parse().map_err(|error| format!("{first}: {error}"))?;
-    let (commands, told) = mpsc::channel(COMMANDS);
-    tokio::spawn(converse(told, input, lines));
+    let (commands, receiver) = mpsc::channel(COMMANDS);
+    tokio::spawn(converse(receiver, input, lines));
     Ok((child, address, commands))
 }
 
 /// Passes commands on, one after the other, until the process or its caller is gone.
 async fn converse(
-    mut told: mpsc::Receiver<Told>,
+    mut commands: mpsc::Receiver<PendingCommand>,
     mut input: ChildStdin,
     mut lines: Lines<BufReader<ChildStdout>>,
 ) {
-    while let Some((command, answer)) = told.recv().await {
+    while let Some((command, answer)) = commands.recv().await {
         let is_sent = input.write_all(format!("{command}\n").as_bytes()).await.is_ok();
         let Ok(Some(line)) = lines.next_line().await else { return };
         if !is_sent || answer.send(line).is_err() {

@@ -1,5 +1,5 @@
-//! What CSDS tells a Go client with the call and the types of grpcdebug (H5): the program `csds` of tests/go-control-plane,
-//! and its answer.
+//! CSDS as a Go client sees it, with the call and the types of grpcdebug (H5): the program `csds` of
+//! tests/go-control-plane, and its answer.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -28,12 +28,12 @@ impl Status {
         Self(answer["config"][0].take())
     }
 
-    /// Who the client says it is.
+    /// Returns the identity that the client sends.
     pub fn node(&self) -> &Value {
         &self.0["node"]
     }
 
-    /// A resource; null: it is not watched.
+    /// Returns a resource; null: it is not watched.
     pub fn resource(&self, kind: Kind, name: &str) -> &Value {
         let resources = self.0["genericXdsConfigs"].as_array();
         let mut resources = resources.into_iter().flatten();
@@ -41,7 +41,7 @@ impl Status {
         found.unwrap_or(&Value::Null)
     }
 
-    /// Whether all of these resources are in these states.
+    /// Returns whether all of these resources are in these states.
     pub fn has(&self, states: &[(Kind, &str, &str)]) -> bool {
         states.iter().all(|(kind, name, state)| self.resource(*kind, name)["clientStatus"] == *state)
     }

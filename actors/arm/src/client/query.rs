@@ -15,7 +15,7 @@ const DATE: HeaderName = HeaderName::from_static("date");
 const PERMISSIONS_VERSION: &str = "2022-04-01";
 const LOCKS_VERSION: &str = "2016-09-01";
 
-/// What to read. A scope is the id of a subscription, a resource group or a resource.
+/// A read of resources. A scope is the id of a subscription, a resource group or a resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Query {
     /// A load balancer with all its pools and rules.
@@ -44,7 +44,7 @@ impl Client {
     pub async fn query(&self, query: &Query) -> QueryResult {
         let response = match self.address(query) {
             Ok(url) => self.get(url).await,
-            Err(why) => Err(failure::refused(&why)),
+            Err(error) => Err(failure::refused(&error)),
         };
         match response {
             Ok(response) => read(&response),

@@ -60,7 +60,7 @@ pub struct ResourceReply {
 }
 
 impl Client {
-    /// The version of the network API for load balancers and pools.
+    /// Returns the version of the network API for load balancers and pools.
     #[must_use]
     pub fn network_version(&self) -> &str {
         self.addresses.network_version()
@@ -85,7 +85,7 @@ impl Client {
             ResourceMethod::Delete => Method::Delete,
             ResourceMethod::Post => Method::Post,
         };
-        let mut request = Request::new(url.map_err(|why| failure::refused(&why))?, method);
+        let mut request = Request::new(url.map_err(|error| failure::refused(&error))?, method);
         request.insert_header(ACCEPT, JSON);
         if let Some(etag) = call.if_match {
             request.insert_header(IF_MATCH, etag);

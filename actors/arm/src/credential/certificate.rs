@@ -95,8 +95,8 @@ impl Pair {
     }
 }
 
-/// Why a file cannot be used, and the remedy. The library's message is not repeated, because it may be about the
-/// decrypted contents.
+/// Reasons why a file cannot be used, and the remedy. The library's message is not repeated, because it may be about
+/// the decrypted contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 enum Unusable {
     #[error("is larger than {LARGEST} bytes; check aadClientCertPath")]
@@ -123,14 +123,14 @@ enum Unusable {
 }
 
 fn read(path: &Path, password: Option<&Secret>) -> azure_core::Result<Pair> {
-    let refused = |why: String| {
-        let message = format!("the certificate file {} {why}", path.display());
+    let refused = |reason: String| {
+        let message = format!("the certificate file {} {reason}", path.display());
         Error::with_message(ErrorKind::Credential, message)
     };
     let bytes = super::read_at_most(path, LARGEST).map_err(|error| {
         refused(format!("cannot be read ({error}); check aadClientCertPath, or mount the file there"))
     })?;
-    pair(&bytes, password.map_or("", Secret::secret)).map_err(|why| refused(why.to_string()))
+    pair(&bytes, password.map_or("", Secret::secret)).map_err(|reason| refused(reason.to_string()))
 }
 
 fn pair(bytes: &[u8], password: &str) -> Result<Pair, Unusable> {

@@ -49,18 +49,18 @@ impl Explainer {
 
     /// Explains an error. The SDK's error is not its source, because it holds the whole answer.
     pub(super) fn explain(&self, error: &Error) -> Error {
-        let (said, remedy, retry_after) = match answer(error) {
+        let (detail, remedy, retry_after) = match answer(error) {
             Some(Answer { status, body, retry_after }) => {
-                let (said, remedy) = self.of_answer(status, &body);
-                (said, remedy, retry_after)
+                let (detail, remedy) = self.of_answer(status, &body);
+                (detail, remedy, retry_after)
             }
             None => {
-                let (said, remedy) = self.of_silence(error);
-                (said, remedy, None)
+                let (detail, remedy) = self.of_silence(error);
+                (detail, remedy, None)
             }
         };
         // Redact before truncating: half a secret would not be recognised.
-        self.no_token(&first_line(&self.redact(&said)), remedy, retry_after)
+        self.no_token(&first_line(&self.redact(&detail)), remedy, retry_after)
     }
 
     /// Explains a successful answer without a token.
@@ -68,10 +68,10 @@ impl Explainer {
         self.no_token("the answer holds no token", Some(self.foreign()), None)
     }
 
-    fn no_token(&self, said: &str, remedy: Option<&str>, retry_after: Option<Duration>) -> Error {
+    fn no_token(&self, detail: &str, remedy: Option<&str>, retry_after: Option<Duration>) -> Error {
         let (name, remedy) = (self.identity.name(), remedy.map(|it| format!("; {it}")).unwrap_or_default());
-        let why = format!("{name} could not sign in: {said}{remedy}");
-        Error::new(ErrorKind::Credential, NoToken { why, retry_after })
+        let reason = format!("{name} could not sign in: {detail}{remedy}");
+        Error::new(ErrorKind::Credential, NoToken { reason, retry_after })
     }
 
     fn of_answer(&self, status: u16, body: &[u8]) -> (String, Option<&'static str>) {
@@ -114,12 +114,12 @@ impl Explainer {
         }
     }
 
-    /// The remedy if another server answers instead of the token service.
+    /// Returns the remedy if another server answers instead of the token service.
     fn foreign(&self) -> &'static str {
         if self.identity.asks_authority() { FOREIGN } else { FOREIGN_NEAR }
     }
 
-    /// The remedy if there is no answer.
+    /// Returns the remedy if there is no answer.
     fn unreached(&self) -> &'static str {
         if self.identity.asks_authority() { UNREACHED } else { UNREACHED_NEAR }
     }
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn c3_a_refusal_carries_the_retry_time_of_the_authority() {
         let explainer = Explainer::new(&Identity::Managed(crate::ManagedIdentity::SystemAssigned));
-        for (header, kept) in [(Some("20"), Some(20)), (Some("soon"), None), (None, None)] {
+        for (header, retry_after) in [(Some("20"), Some(20)), (Some("soon"), None), (None, None)] {
             let mut headers = Headers::new();
             if let Some(value) = header {
                 headers.insert("retry-after", value);
@@ -265,19 +265,19 @@ mod tests {
             let error = explainer.explain(&Error::with_message(kind, "refused"));
             assert_eq!(error.kind().to_string(), ErrorKind::Credential.to_string());
             let error = error.downcast_ref::<NoToken>().unwrap();
-            assert_eq!(error.retry_after, kept.map(Duration::from_secs), "{header:?}");
+            assert_eq!(error.retry_after, retry_after.map(Duration::from_secs), "{header:?}");
         }
     }
 
     #[test]
-    fn c1_no_part_of_a_secret_is_left_wherever_an_authority_repeats_it() {
+    fn c1_no_part_of_a_secret_survives_a_repeating_authority() {
         const SECRET: &str = "planted  secret\twith-gaps";
         let (tenant, client_id) = ("t".to_owned(), "c".to_owned());
         let identity = Identity::ClientSecret { tenant, client_id, secret: Secret::new(SECRET) };
         let explainer = Explainer::new(&identity);
         for before in [0, 1, 200].into_iter().chain(LONGEST - 2 * SECRET.len()..LONGEST + 2) {
-            let said = format!("{} {SECRET} after", "x".repeat(before));
-            let body = serde_json::json!({ "error_description": said, "error_codes": [1] }).to_string();
+            let detail = format!("{} {SECRET} after", "x".repeat(before));
+            let body = serde_json::json!({ "error_description": detail, "error_codes": [1] }).to_string();
             let response = RawResponse::from_bytes(400.into(), Headers::new(), body);
             let kind = ErrorKind::HttpResponse {
                 status: 400.into(),

@@ -38,10 +38,10 @@ impl FromMetadata {
     }
 
     async fn read(&self) -> azure_core::Result<(String, String)> {
-        let refused = |why: String| {
+        let refused = |reason: String| {
             let endpoint = shown(self.document.as_str());
             let message = format!(
-                "the metadata document of {endpoint} {why}; check resourceManagerEndpoint, or remove it and set cloud"
+                "the metadata document of {endpoint} {reason}; check resourceManagerEndpoint, or remove it and set cloud"
             );
             Error::with_message(ErrorKind::Credential, message)
         };
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn c3_a_metadata_document_gives_the_addresses_of_its_endpoints_cloud() {
+    fn c3_a_metadata_document_gives_its_endpoints_addresses() {
         let (a, b) =
             (entry("A", "https://arm.a", "for-a"), entry("B", "https://management.local.stack/", "for-b"));
         let rows = [
@@ -193,8 +193,8 @@ mod tests {
             (r#"{"authentication": {"loginEndpoint": "https://a", "audiences": [""]}}"#, "names no audience"),
             (r#"[{"authentication": {}}]"#, "names no audience"),
         ];
-        for (body, why) in rows {
-            assert_eq!(parsed(body, "").unwrap_err(), why, "{body}");
+        for (body, reason) in rows {
+            assert_eq!(parsed(body, "").unwrap_err(), reason, "{body}");
         }
     }
 }

@@ -56,7 +56,7 @@ pub(super) enum In {
     /// A request has returned a token.
     Received { request: RequestId, token: AccessToken, wall: Wall },
     /// A request has failed, with the reason and the authority's `Retry-After`.
-    Refused { request: RequestId, why: Arc<str>, retry_after: Option<Duration> },
+    Refused { request: RequestId, reason: Arc<str>, retry_after: Option<Duration> },
     /// Azure has rejected this token.
     Rejected(Secret),
 }
@@ -116,7 +116,7 @@ struct Refused {
     times: u32,
     /// End of the authority's `Retry-After`.
     retry_after_ends: Now,
-    why: Arc<str>,
+    reason: Arc<str>,
 }
 
 impl Refused {
@@ -165,7 +165,7 @@ impl Renewal {
         }
         match (&self.request, &self.refused) {
             _ if has_token => {}
-            (None, Some(refused)) => out.push(Out::Refuse(caller, Arc::clone(&refused.why))),
+            (None, Some(refused)) => out.push(Out::Refuse(caller, Arc::clone(&refused.reason))),
             (Some(_), _) | (None, None) => self.waiting.push(caller),
         }
     }
@@ -191,12 +191,12 @@ impl Renewal {
         self.refused = None;
     }
 
-    fn on_refused(&mut self, now: Now, why: Arc<str>, retry_after: Option<Duration>, out: &mut Vec<Out>) {
+    fn on_refused(&mut self, now: Now, reason: Arc<str>, retry_after: Option<Duration>, out: &mut Vec<Out>) {
         let callers = std::mem::take(&mut self.waiting);
-        out.extend(callers.into_iter().map(|caller| Out::Refuse(caller, Arc::clone(&why))));
+        out.extend(callers.into_iter().map(|caller| Out::Refuse(caller, Arc::clone(&reason))));
         let times = self.refused.as_ref().map_or(0, |before| before.times).saturating_add(1);
         let retry_after_ends = now.plus(retry_after.unwrap_or_default().min(MAX_RETRY_AFTER));
-        self.refused = Some(Refused { at: now, times, retry_after_ends, why });
+        self.refused = Some(Refused { at: now, times, retry_after_ends, reason });
     }
 
     /// Drops the token that Azure has rejected, unless another one has come since, or one was dropped a moment ago.
@@ -242,9 +242,9 @@ impl Machine for Renewal {
                     self.on_brought(now, wall, token, out);
                 }
             }
-            In::Refused { request, why, retry_after } => {
+            In::Refused { request, reason, retry_after } => {
                 if self.close(request) {
-                    self.on_refused(now, why, retry_after, out);
+                    self.on_refused(now, reason, retry_after, out);
                 }
             }
             In::Rejected(token) => self.on_rejected(now, &token, out),

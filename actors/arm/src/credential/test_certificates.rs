@@ -14,7 +14,7 @@ pub(crate) struct Made {
     pub(crate) certificate: rcgen::Certificate,
 }
 
-/// A new key of 2048 bits and its certificate.
+/// Returns a new key of 2048 bits and its certificate.
 pub(crate) fn make() -> Made {
     let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
     let certificate =
@@ -43,7 +43,7 @@ impl Made {
         writer.encryption_iterations(2_000).mac_iterations(2_000).write().unwrap()
     }
 
-    /// Every file format with its password; the last is what Windows and older OpenSSL write.
+    /// Returns every file format with its password; the last is what Windows and older OpenSSL write.
     pub(crate) fn files(&self) -> Vec<(&'static str, Vec<u8>, Option<&'static str>)> {
         let certificate_first = format!("{}{}", self.certificate.pem(), self.key.serialize_pem());
         let (other, elliptic) = (make(), KeyPair::generate().unwrap().serialize_pem());

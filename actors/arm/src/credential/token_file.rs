@@ -41,10 +41,10 @@ pub(super) fn check(path: &Path) -> azure_core::Result<()> {
 }
 
 fn read(path: &Path) -> azure_core::Result<String> {
-    let refused = |why: &str| {
+    let refused = |reason: &str| {
         let path = path.display();
         let message = format!(
-            "the token file {path} {why}; check AZURE_FEDERATED_TOKEN_FILE or aadFederatedTokenFile, and that the \
+            "the token file {path} {reason}; check AZURE_FEDERATED_TOKEN_FILE or aadFederatedTokenFile, and that the \
              pod has a projected service account token there"
         );
         Error::with_message(ErrorKind::Credential, message)

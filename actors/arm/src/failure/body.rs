@@ -51,8 +51,8 @@ fn of_value(value: &Value) -> ErrorBody {
         Some(Value::Object(error)) => collect(error, &mut read),
         Some(Value::String(code)) => {
             read.codes.push(code.clone());
-            let said = member(whole, "error_description").or_else(|| member(whole, "message"));
-            read.message = said.map(text_value).unwrap_or_default();
+            let text = member(whole, "error_description").or_else(|| member(whole, "message"));
+            read.message = text.map(text_value).unwrap_or_default();
         }
         Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_)) | None => {
             collect(whole, &mut read);
@@ -194,12 +194,12 @@ mod tests {
         let body = r#"{"error":{"code":"RetryableError","message":"A \"retryable\" error.","details":[
             {"code":"RetryableErrorDueToAnotherOperation","message":"It can be retried in 14 seconds."}]}}"#;
         let codes = ["RetryableError", "RetryableErrorDueToAnotherOperation"];
-        let said =
+        let text =
             "A \"retryable\" error. RetryableErrorDueToAnotherOperation: It can be retried in 14 seconds.";
-        expect(body, &codes, said);
-        expect(&body.replace('\n', "\r\n"), &codes, said);
-        expect(&format!("\u{feff}{body}"), &codes, said);
-        expect(&Value::String(body.to_owned()).to_string(), &codes, said);
+        expect(body, &codes, text);
+        expect(&body.replace('\n', "\r\n"), &codes, text);
+        expect(&format!("\u{feff}{body}"), &codes, text);
+        expect(&Value::String(body.to_owned()).to_string(), &codes, text);
     }
 
     #[test]

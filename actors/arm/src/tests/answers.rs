@@ -43,15 +43,15 @@ fn w2_a_poll_is_decided_on_its_status_alone_in_any_spelling() {
     assert!(matches!(poll(&response(200, &[], succeeded)), OperationState::Succeeded));
     let canceled = r#"{"status":"CANCELED","error":{"code":"Canceled","message":"m","details":[
         {"code":"CanceledAndSupersededDueToAnotherOperation","message":"by \"another\""}]}}"#;
-    let OperationState::Canceled(why) =
+    let OperationState::Canceled(failure) =
         poll(&response(200, &[("x-ms-correlation-request-id", "c")], canceled))
     else {
         panic!("not canceled")
     };
-    assert_eq!(why.kind, FailureKind::Operation);
-    assert_eq!(why.code.as_deref(), Some("Canceled"));
-    assert_eq!(why.inner_codes, [std::sync::Arc::from("CanceledAndSupersededDueToAnotherOperation")]);
-    assert_eq!(why.correlation_id.as_deref(), Some("c"));
+    assert_eq!(failure.kind, FailureKind::Operation);
+    assert_eq!(failure.code.as_deref(), Some("Canceled"));
+    assert_eq!(failure.inner_codes, [std::sync::Arc::from("CanceledAndSupersededDueToAnotherOperation")]);
+    assert_eq!(failure.correlation_id.as_deref(), Some("c"));
     assert!(matches!(poll(&response(200, &[], r#"{"status":"Failed"}"#)), OperationState::Failed(_)));
     for status in ["InProgress", "Accepted", "Updating", "Whatever"] {
         for http in [200, 202] {
@@ -66,7 +66,7 @@ fn w2_a_poll_is_decided_on_its_status_alone_in_any_spelling() {
 }
 
 #[test]
-fn w5_a_poll_without_a_status_is_undecodable_unless_it_has_the_resource() {
+fn w5_a_poll_needs_a_status_or_the_resource() {
     for body in ["", "{}", "<html>", "[]", r#"{"status":3}"#, r#"{"status":""}"#] {
         let answer = failure(answer::operation(false, &response(200, &[], body)));
         assert_eq!(answer.kind, FailureKind::Undecodable(200), "{body}");
@@ -113,9 +113,9 @@ fn d2_a_pool_gives_everything_that_its_proof_needs() {
     assert_eq!(pool.network, Some(NetworkId::new("/vnet")));
     assert_eq!(pool.provisioning, Provisioning::Updating);
     let ip = |text: &str| Some(text.parse::<IpAddr>().unwrap());
-    let seen: Vec<_> = pool.entries.iter().map(|e| (&*e.name, e.ip, e.admin_state)).collect();
+    let entries: Vec<_> = pool.entries.iter().map(|e| (&*e.name, e.ip, e.admin_state)).collect();
     assert_eq!(
-        seen,
+        entries,
         [
             ("a", ip("10.0.0.4"), AdminState::Down),
             ("b", None, AdminState::Unknown),

@@ -24,7 +24,7 @@ fn new_entry(name: &str, network: Option<&str>, admin_state: Option<AdminState>)
 }
 
 #[test]
-fn w3_everything_beside_the_addresses_stays_the_very_text_that_azure_sent() {
+fn w3_text_beside_the_addresses_stays_byte_for_byte() {
     let text = r#"{"future": [1.10, 123456789012345678901234567890, 1E5, -0.0],"properties":{"x":"\u00e9\/",
         "loadBalancerBackendAddresses":[{"name":"a", "new":1.0,"properties":{"ipAddress":"10.0.0.4","y":9.0e0}},{"name":"b"}],
         "last":null}}"#;
@@ -40,7 +40,7 @@ fn w3_everything_beside_the_addresses_stays_the_very_text_that_azure_sent() {
 }
 
 #[test]
-fn w3_the_address_array_is_written_even_when_it_is_empty_or_was_absent() {
+fn w3_the_address_array_is_written_even_when_empty() {
     let emptied = Edit { remove: BTreeSet::from([0]), ..Edit::default() };
     let one = r#"{"properties":{"loadBalancerBackendAddresses":[{"name":"a"}],"z":1}}"#;
     assert_eq!(apply(one, &emptied), r#"{"properties":{"loadBalancerBackendAddresses":[],"z":1}}"#);
@@ -50,7 +50,7 @@ fn w3_the_address_array_is_written_even_when_it_is_empty_or_was_absent() {
 }
 
 #[test]
-fn w3_new_entries_have_the_network_where_the_pool_has_it_and_no_more() {
+fn w3_new_entries_have_the_network_as_the_pool_has_it() {
     let added = |entry, pool_network: Option<&str>, base: &str| {
         let edit =
             Edit { add: vec![entry], pool_network: pool_network.map(NetworkId::new), ..Edit::default() };
@@ -75,9 +75,9 @@ fn w3_new_entries_have_the_network_where_the_pool_has_it_and_no_more() {
     );
     let at_pool = added(new_entry("n", None, None), Some("/v"), r#"{"properties":{"virtualNetwork":null}}"#);
     assert_eq!(at_pool["virtualNetwork"], json!({"id": "/v"}));
-    let kept =
+    let entry =
         added(new_entry("n", None, None), Some("/v"), r#"{"properties":{"virtualNetwork":{"id":"/old"}}}"#);
-    assert_eq!(kept["virtualNetwork"], json!({"id": "/old"}), "a network that is there is never changed");
+    assert_eq!(entry["virtualNetwork"], json!({"id": "/old"}), "a network that is there is never changed");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn w3_an_unknown_admin_state_is_never_written() {
 }
 
 #[test]
-fn an_edit_of_an_entry_that_is_not_there_or_of_no_pool_does_not_fit() {
+fn an_edit_of_a_missing_entry_does_not_fit() {
     let try_apply = |text: &str, edit: &Edit| PoolDocument::parse(text).unwrap().apply(edit);
     let one = r#"{"properties":{"loadBalancerBackendAddresses":[{}]}}"#;
     let beyond = Edit { set_admin: BTreeMap::from([(1, AdminState::Up)]), ..Edit::default() };
@@ -108,7 +108,7 @@ fn an_edit_of_an_entry_that_is_not_there_or_of_no_pool_does_not_fit() {
 }
 
 #[test]
-fn of_a_key_that_stands_twice_the_last_value_counts() {
+fn of_a_repeated_key_the_last_value_counts() {
     let twice = r#"{"sku":{"name":"Standard"},"properties":{"a":1,"a":2},"sku":{"name":"Basic"}}"#;
     let written: Value = serde_json::from_str(&apply(twice, &Edit::default())).unwrap();
     assert_eq!(written["sku"]["name"], "Basic");
@@ -122,14 +122,14 @@ const INTERFACES: &str = r#"{"name":"kubernetes","id":"/lb/backendAddressPools/k
 fn n2_entries_of_network_interfaces_name_their_virtual_machine() {
     let facts = pool_read(answer::pool(&pool_id(), &response(200, &[], INTERFACES))).facts;
     assert!(facts.nic_backed);
-    let seen: Vec<_> = facts.entries.iter().map(|entry| (entry.backend(), entry.admin_state)).collect();
+    let entries: Vec<_> = facts.entries.iter().map(|entry| (entry.backend(), entry.admin_state)).collect();
     let machine = |name: &str| Some(Backend::Instance(InstanceId::new(name)));
     let expected = [
         (machine("AKS-np-12345678-VMSS/0"), AdminState::None),
         (machine("aks-pool-12345678-1"), AdminState::Down),
         (None, AdminState::None),
     ];
-    assert_eq!(seen, expected);
+    assert_eq!(entries, expected);
 
     // Entries that the generated models cannot read yield the same facts.
     let odd = INTERFACES
@@ -141,7 +141,7 @@ fn n2_entries_of_network_interfaces_name_their_virtual_machine() {
 }
 
 #[test]
-fn n3_an_admin_state_of_an_interface_entry_is_set_and_nothing_else() {
+fn n3_only_the_admin_state_of_an_interface_entry_is_set() {
     let facts = pool_read(answer::pool(&pool_id(), &response(200, &[], INTERFACES))).facts;
     let at = |name: &str| {
         let backend = Some(Backend::Instance(InstanceId::new(name)));
@@ -166,7 +166,7 @@ fn n3_an_admin_state_of_an_interface_entry_is_set_and_nothing_else() {
 }
 
 #[test]
-fn n2_a_pool_that_shows_network_interfaces_alone_has_no_entry_to_change() {
+fn n2_a_pool_of_network_interfaces_alone_has_no_entry() {
     let alone = r#"{"properties":{"backendIPConfigurations":[{"id":"/x"}]}}"#;
     let facts = pool_read(answer::pool(&pool_id(), &response(200, &[], alone))).facts;
     assert!(facts.nic_backed && facts.entries.is_empty());
@@ -189,7 +189,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// An arbitrary object, with keys that no edit touches.
+/// Returns an arbitrary object, with keys that no edit touches.
 fn extras() -> impl Strategy<Value = serde_json::Map<String, Value>> {
     btree_map("x.{0,4}", any_json(), 0..4).prop_map(|map| map.into_iter().collect())
 }
@@ -203,7 +203,7 @@ prop_compose! {
     }
 }
 
-/// A document with entries, and an edit of them.
+/// Returns a document with entries, and an edit of them.
 fn edited() -> impl Strategy<Value = (String, Edit)> {
     (extras(), extras(), extras(), vec(entry(), 0..6)).prop_flat_map(
         |(mut whole, mut properties, tail, entries)| {
@@ -249,8 +249,8 @@ proptest! {
             expected.push(entry.to_string());
         }
         prop_assert_eq!(list.len(), expected.len() + edit.add.len());
-        let kept: Vec<String> = list.iter().take(expected.len()).map(Value::to_string).collect();
-        prop_assert_eq!(kept, expected);
+        let entry: Vec<String> = list.iter().take(expected.len()).map(Value::to_string).collect();
+        prop_assert_eq!(entry, expected);
     }
 
     #[test]

@@ -49,13 +49,13 @@ fn imds(token: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn c3_a_client_secret_goes_to_the_authority_and_its_token_to_the_endpoint() {
+async fn c3_a_client_secret_goes_only_to_the_authority() {
     let (mut server, client) = start(secret(), vec![token("t-1"), reply(200, "", POOL)]).await;
     read_pool(&client).await;
-    let asked = server.received().unwrap();
-    assert_eq!(asked.line, "POST /my-tenant/oauth2/v2.0/token HTTP/1.1");
-    assert_eq!(asked.headers["x-meant-for"], "login.test");
-    let form = form(&asked);
+    let request = server.received().unwrap();
+    assert_eq!(request.line, "POST /my-tenant/oauth2/v2.0/token HTTP/1.1");
+    assert_eq!(request.headers["x-meant-for"], "login.test");
+    let form = form(&request);
     let sent = ["client_id", "client_secret", "grant_type", "scope"].map(|key| form[key].as_str());
     assert_eq!(
         sent,
@@ -66,7 +66,7 @@ async fn c3_a_client_secret_goes_to_the_authority_and_its_token_to_the_endpoint(
 }
 
 #[tokio::test]
-async fn c3_a_managed_identity_asks_the_metadata_service_by_its_configured_id() {
+async fn c3_a_managed_identity_uses_its_configured_id() {
     let id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/i";
     let rows = [
         (ManagedIdentity::SystemAssigned, None),
@@ -77,10 +77,10 @@ async fn c3_a_managed_identity_asks_the_metadata_service_by_its_configured_id() 
         let (mut server, client) =
             start(Identity::Managed(which), vec![imds("t-1"), reply(200, "", POOL)]).await;
         read_pool(&client).await;
-        let asked = server.received().unwrap();
-        assert_eq!(asked.headers["x-meant-for"], "169.254.169.254");
-        assert_eq!(asked.headers["metadata"], "true");
-        let path = asked.line.split(' ').nth(1).unwrap();
+        let request = server.received().unwrap();
+        assert_eq!(request.headers["x-meant-for"], "169.254.169.254");
+        assert_eq!(request.headers["metadata"], "true");
+        let path = request.line.split(' ').nth(1).unwrap();
         let url = Url::parse(&format!("http://x{path}")).unwrap();
         assert_eq!(url.path(), "/metadata/identity/oauth2/token");
         let mut query: BTreeMap<String, String> = url.query_pairs().into_owned().collect();
@@ -110,8 +110,8 @@ async fn c3_a_client_certificate_signs_an_assertion_that_verifies() {
         };
         let (mut server, client) = start(identity, vec![token("t-1"), reply(200, "", POOL)]).await;
         read_pool(&client).await;
-        let asked = server.received().unwrap();
-        let form = form(&asked);
+        let request = server.received().unwrap();
+        let form = form(&request);
         assert_eq!(form["client_assertion_type"], "urn:ietf:params:oauth:client-assertion-type:jwt-bearer");
         let (signed, signature) = form["client_assertion"].rsplit_once('.').unwrap();
         let key = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, made.key.der_bytes());
@@ -164,7 +164,7 @@ async fn c3_a_renewed_certificate_counts_with_the_next_token() {
 }
 
 #[tokio::test]
-async fn c3_a_metadata_document_says_whom_to_ask_and_for_what() {
+async fn c3_a_metadata_document_names_authority_and_audience() {
     let document = r#"[{"name": "Stack", "resourceManager": "https://management.test/",
         "authentication": {"loginEndpoint": "https://login.stack/", "audiences": ["https://audience.stack"]}}]"#;
     let url = Url::parse("https://management.test/metadata/endpoints?api-version=2019-05-01").unwrap();
@@ -179,9 +179,9 @@ async fn c3_a_metadata_document_says_whom_to_ask_and_for_what() {
         let first = server.received().unwrap();
         assert_eq!(first.line, "GET /metadata/endpoints?api-version=2019-05-01 HTTP/1.1");
         assert!(!first.headers.contains_key("authorization"));
-        let asked = server.received().unwrap();
-        assert_eq!(asked.headers["x-meant-for"], asked_host);
-        assert_eq!(form(&asked)["scope"], "https://audience.stack/.default");
+        let request = server.received().unwrap();
+        assert_eq!(request.headers["x-meant-for"], asked_host);
+        assert_eq!(form(&request)["scope"], "https://audience.stack/.default");
         for _ in 0..2 {
             assert_eq!(server.received().unwrap().headers["authorization"], "Bearer t-1");
         }
@@ -189,7 +189,7 @@ async fn c3_a_metadata_document_says_whom_to_ask_and_for_what() {
 }
 
 #[tokio::test]
-async fn c3_a_metadata_document_that_cannot_be_used_is_told_with_its_remedy() {
+async fn c3_an_unusable_metadata_document_names_its_remedy() {
     let at =
         |login: &str| format!(r#"{{"authentication": {{"loginEndpoint": "{login}", "audiences": ["a"]}}}}"#);
     let (plain, adfs) = (at("http://login.stack"), at("https://adfs.stack/adfs/"));
@@ -200,13 +200,13 @@ async fn c3_a_metadata_document_that_cannot_be_used_is_told_with_its_remedy() {
         (reply(200, "", &adfs), "names AD FS as login endpoint"),
         (Reply::Hangup, "cannot be read ("),
     ];
-    for (answer, why) in rows {
+    for (answer, reason) in rows {
         let document = Url::parse("https://management.test/metadata/endpoints").unwrap();
         let login = Login::Metadata { document, cloud: String::new(), authority_host: None };
         let (_server, client) = of(secret(), login, vec![answer], Duration::ZERO).await;
         let failed = failure(client.execute(ArmRequest::GetPool(pool_id())).await.answer);
         assert_eq!(failed.kind, FailureKind::Credential);
-        assert!(failed.message.contains(why), "{failed}");
+        assert!(failed.message.contains(reason), "{failed}");
         assert!(failed.message.contains("check resourceManagerEndpoint"), "{failed}");
     }
 }
@@ -259,7 +259,7 @@ async fn c3_what_an_authority_refuses_names_the_key_that_is_wrong() {
 }
 
 #[tokio::test]
-async fn c3_an_authority_that_is_away_is_told_with_what_to_check() {
+async fn c3_an_unreachable_authority_is_reported_with_a_remedy() {
     let (server, client) = start(secret(), Vec::new()).await;
     let address = server.address;
     drop(server);
@@ -270,7 +270,7 @@ async fn c3_an_authority_that_is_away_is_told_with_what_to_check() {
 }
 
 #[tokio::test]
-async fn c3_files_that_are_gone_when_a_token_is_needed_are_told_with_their_keys() {
+async fn c3_missing_credential_files_are_named_with_their_keys() {
     let folder = tempfile::tempdir().unwrap();
     let (tenant, client_id) = ("t".to_owned(), "c".to_owned());
     let (token_file, path) = (folder.path().join("token"), folder.path().join("certificate"));
@@ -305,9 +305,9 @@ async fn c3_files_that_are_gone_when_a_token_is_needed_are_told_with_their_keys(
 }
 
 #[tokio::test]
-async fn c3_many_calls_at_once_make_one_request_for_a_token_that_is_refused() {
-    let said = r#"{"error_description":"AADSTS7000215: no","error_codes":[7000215]}"#;
-    let (mut server, client) = start(secret(), vec![reply(401, "", said), token("never")]).await;
+async fn c3_many_calls_make_one_request_for_a_refused_token() {
+    let body = r#"{"error_description":"AADSTS7000215: no","error_codes":[7000215]}"#;
+    let (mut server, client) = start(secret(), vec![reply(401, "", body), token("never")]).await;
     let client = Arc::new(client);
     let calls: Vec<_> = (0..20)
         .map(|_| {
@@ -322,7 +322,7 @@ async fn c3_many_calls_at_once_make_one_request_for_a_token_that_is_refused() {
 }
 
 #[test]
-fn c3_a_certificate_that_cannot_be_used_is_told_when_the_client_is_set_up() {
+fn c3_an_unusable_certificate_fails_the_set_up() {
     let folder = tempfile::tempdir().unwrap();
     let made = test_certificates::make();
     let other = test_certificates::make();
@@ -360,7 +360,7 @@ fn c3_a_certificate_that_cannot_be_used_is_told_when_the_client_is_set_up() {
         ),
         (put("large", &vec![b'x'; (1 << 20) + 1]), None, "is larger than"),
     ];
-    for (path, password, why) in rows {
+    for (path, password, reason) in rows {
         let identity = Identity::ClientCertificate {
             tenant: "t".to_owned(),
             client_id: "c".to_owned(),
@@ -373,8 +373,8 @@ fn c3_a_certificate_that_cannot_be_used_is_told_when_the_client_is_set_up() {
             ..super::settings("https://management.test")
         };
         let error = Client::new(settings).expect_err("it must be refused");
-        let said = model::redact::chain(&error);
-        assert!(said.contains(why) && said.contains("the certificate file "), "{why}: {said}");
-        assert!(!said.contains(PASSWORD) && !format!("{error:?}").contains(PASSWORD));
+        let body = model::redact::chain(&error);
+        assert!(body.contains(reason) && body.contains("the certificate file "), "{reason}: {body}");
+        assert!(!body.contains(PASSWORD) && !format!("{error:?}").contains(PASSWORD));
     }
 }

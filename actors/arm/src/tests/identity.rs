@@ -92,22 +92,22 @@ fn put() -> ArmRequest {
 }
 
 #[tokio::test]
-async fn c3_workload_identity_sends_one_token_for_its_file_to_the_endpoint() {
+async fn c3_workload_identity_sends_one_token_for_its_file() {
     let replies = vec![token("token-1"), reply(200, "", POOL), reply(200, "", POOL)];
     let Fixture { mut server, client, file: _file } = fixture(replies, "assertion-1", Duration::ZERO).await;
     for _ in 0..2 {
         pool_read(client.execute(ArmRequest::GetPool(pool_id())).await.answer);
     }
-    let asked = server.received().unwrap();
-    assert_eq!(asked.line, "POST /my-tenant/oauth2/v2.0/token HTTP/1.1");
-    assert_eq!(asked.headers["x-meant-for"], "login.test");
-    assert!(!asked.headers.contains_key("authorization"));
+    let request = server.received().unwrap();
+    assert_eq!(request.line, "POST /my-tenant/oauth2/v2.0/token HTTP/1.1");
+    assert_eq!(request.headers["x-meant-for"], "login.test");
+    assert!(!request.headers.contains_key("authorization"));
     for part in [
         "client_assertion=assertion-1",
         "client_id=my-client",
         "scope=https%3A%2F%2Fmanagement.test%2F.default",
     ] {
-        assert!(asked.body.contains(part), "{}", asked.body);
+        assert!(request.body.contains(part), "{}", request.body);
     }
     for _ in 0..2 {
         let get = server.received().unwrap();
@@ -117,7 +117,7 @@ async fn c3_workload_identity_sends_one_token_for_its_file_to_the_endpoint() {
 }
 
 #[tokio::test]
-async fn w5_a_refused_token_is_renewed_once_from_the_file_as_it_is_now() {
+async fn w5_a_refused_token_is_renewed_once_from_the_file() {
     let replies = vec![
         token("token-1"),
         reply(200, "", POOL),
@@ -152,7 +152,7 @@ async fn w8_a_permit_that_runs_out_while_a_token_is_had_stops_the_put() {
 }
 
 #[tokio::test]
-async fn w8_a_permit_that_expires_during_a_token_renewal_stops_the_second_put() {
+async fn w8_a_permit_that_expires_during_renewal_stops_the_put() {
     let replies = vec![token("a"), reply(401, CHALLENGE, ""), token("b"), reply(200, "", POOL)];
     let Fixture { mut server, client, file: _file } = fixture(replies, "x", Duration::from_millis(600)).await;
     assert_eq!(failure(client.execute(put()).await.answer).kind, FailureKind::PermitExpired);
@@ -180,9 +180,9 @@ async fn w6_a_stopped_try_asks_for_no_token() {
 
 #[tokio::test]
 async fn c3_an_authority_that_gives_no_token_is_a_credential_failure() {
-    let said = r#"{"error":"invalid_client","error_description":"AADSTS700016: no such application"}"#;
+    let body = r#"{"error":"invalid_client","error_description":"AADSTS700016: no such application"}"#;
     let Fixture { client, server: _server, file: _file } =
-        fixture(vec![reply(400, "", said)], "x", Duration::ZERO).await;
+        fixture(vec![reply(400, "", body)], "x", Duration::ZERO).await;
     let failed = failure(client.execute(put()).await.answer);
     assert_eq!(failed.kind, FailureKind::Credential);
     assert!(failed.message.contains("AADSTS700016"), "{failed}");

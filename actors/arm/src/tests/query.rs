@@ -41,7 +41,7 @@ async fn each_query_is_one_get_of_its_own_address_with_body_and_date() {
 }
 
 #[tokio::test]
-async fn a_refusal_has_status_and_date_and_next_pages_stay_on_the_endpoint() {
+async fn a_refusal_has_status_and_date_and_pages_stay_local() {
     let body = r#"{"error":{"code":"AuthorizationFailed","message":"no"}}"#;
     let mut server = Server::start(vec![reply(403, "date: today\r\n", body), reply(200, "", "{}")]).await;
     let client = Client::new(settings(&server.endpoint())).unwrap();

@@ -12,7 +12,7 @@ fn request(method: RawMethod, target: &str) -> RawRequest {
 }
 
 #[tokio::test]
-async fn a_request_is_sent_as_it_stands_and_every_answer_comes_back() {
+async fn a_request_is_sent_unchanged_and_every_answer_returned() {
     let refusal = reply(412, "Retry-After: 3\r\n", r#"{"error":{"code":"PreconditionFailed"}}"#);
     let mut server = Server::start(vec![refusal, reply(200, "", "no JSON")]).await;
     let client = RawClient::new(settings(&server.endpoint())).unwrap();

@@ -146,8 +146,8 @@ fn w2_w3_recorded_traffic_is_read_without_loss() {
         }
     }
     if !files.is_empty() {
-        let seen = [balancers, pools, puts, polls, errors];
-        assert!(seen.iter().all(|n| *n > 3), "{seen:?}");
+        let counts = [balancers, pools, puts, polls, errors];
+        assert!(counts.iter().all(|n| *n > 3), "{counts:?}");
     }
 }
 
@@ -219,10 +219,10 @@ fn w5_every_collected_error_keeps_its_codes() {
                 assert!(check_any(&response(status, &[], &text), body));
                 let failed = failure(answer::put(&response(status, &[], &text)));
                 for detail in body["error"]["details"].as_array().into_iter().flatten() {
-                    let (code, said) =
+                    let (code, message) =
                         (detail["code"].as_str().unwrap(), detail["message"].as_str().unwrap());
                     assert!(failed.inner_codes.iter().any(|it| &**it == code), "{failed:?}");
-                    assert!(failed.message.contains(&said[..said.len().min(100)]), "{failed}");
+                    assert!(failed.message.contains(&message[..message.len().min(100)]), "{failed}");
                 }
                 whole += 1;
             }
@@ -230,8 +230,9 @@ fn w5_every_collected_error_keeps_its_codes() {
                 let answer = answer::operation(false, &response(200, &[], &text));
                 let ArmAnswer::Operation(state) = answer else { panic!("{error}") };
                 match (body["status"].as_str().unwrap(), state) {
-                    ("Canceled", OperationState::Canceled(why)) | ("Failed", OperationState::Failed(why)) => {
-                        assert_eq!(why.code.as_deref(), code);
+                    ("Canceled", OperationState::Canceled(failure))
+                    | ("Failed", OperationState::Failed(failure)) => {
+                        assert_eq!(failure.code.as_deref(), code);
                     }
                     ("Succeeded", OperationState::Succeeded) => {}
                     (_, state) => panic!("{error} {state:?}"),
@@ -326,11 +327,11 @@ fn w5_collected_errors_have_the_classes_of_the_contract() {
         let text = if body.is_null() { error["raw"].as_str().unwrap().to_owned() } else { body.to_string() };
         let status = error["httpStatus"].as_u64().and_then(|status| u16::try_from(status).ok());
         let (failed, stage) = if let (
-            ArmAnswer::Operation(OperationState::Failed(why) | OperationState::Canceled(why)),
+            ArmAnswer::Operation(OperationState::Failed(failure) | OperationState::Canceled(failure)),
             None,
         ) = (answer::operation(false, &response(200, &[], &text)), status)
         {
-            (why, Stage::Poll)
+            (failure, Stage::Poll)
         } else {
             (failure(answer::put(&response(status.unwrap_or(400), &[], &text))), Stage::Put)
         };

@@ -21,7 +21,7 @@ const SECRET: &str = "planted/secret+with&signs";
 const SECRET_ENCODED: &str = "planted%2Fsecret%2Bwith%26signs";
 const JWT: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwbGFudGVkIn0.cGxhbnRlZA";
 
-/// The visible output of clients with every identity, whose authorities repeat what they receive: everything
+/// Returns the visible output of clients with every identity, whose authorities repeat what they receive: everything
 /// printable of the client, its settings and its failures.
 async fn of_every_identity() -> String {
     let made = test_certificates::make();

@@ -34,7 +34,7 @@ async fn error_of(identity: Identity, answer: Reply) -> (String, usize) {
 }
 
 #[tokio::test]
-async fn c3_a_refusing_metadata_service_is_told_with_its_status() {
+async fn c3_a_refusing_metadata_service_is_reported_with_its_status() {
     let again = "it is asked again by itself";
     let rows = [
         (reply(404, "", r#"{"error":"not_found"}"#), "status 404: not_found; assign the identity"),
@@ -62,7 +62,7 @@ async fn c3_a_refusing_metadata_service_is_told_with_its_status() {
 }
 
 #[tokio::test]
-async fn c3_a_busy_login_endpoint_is_told_with_its_status() {
+async fn c3_a_busy_login_endpoint_is_reported_with_its_status() {
     let again = "it is asked again by itself";
     let rows = [
         (reply(429, "retry-after: 3600\r\n", ""), "status 429"),
@@ -77,7 +77,7 @@ async fn c3_a_busy_login_endpoint_is_told_with_its_status() {
 }
 
 #[tokio::test]
-async fn c3_the_words_of_a_login_endpoint_are_read_whatever_is_escaped_in_them() {
+async fn c3_escaped_errors_of_a_login_endpoint_are_read() {
     let rows = [
         r#"{"error_description":"AADSTS700016: \"x\" \u0027y\u0027\r\nTrace ID: 1","error_codes":[700016]}"#,
         r#"{"error_description":"AADSTS700016: no","error_codes":["700016", -1, null]}"#,
@@ -102,7 +102,7 @@ async fn c3_an_answer_without_a_token_is_no_token() {
 }
 
 #[tokio::test]
-async fn w5_a_refused_token_is_renewed_also_where_the_refusal_names_no_scheme() {
+async fn w5_a_refused_token_is_renewed_without_a_named_scheme() {
     let replies = vec![token("token-1"), reply(401, "", ""), token("token-2"), reply(200, "", POOL)];
     let (mut server, client) = start(secret(), replies).await;
     pool_read(client.execute(ArmRequest::GetPool(pool_id())).await.answer);

@@ -20,7 +20,7 @@ pub(super) enum Reply {
     Hangup,
 }
 
-/// An answer with a body.
+/// Returns an answer with a body.
 pub(super) fn reply(status: u16, headers: &str, body: &str) -> Reply {
     let length = body.len();
     Reply::Raw(format!(

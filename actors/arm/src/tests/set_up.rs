@@ -41,7 +41,7 @@ fn c3_anonymous_and_plain_http_are_for_loopback_only() {
 }
 
 #[test]
-fn c1_a_wrong_setting_is_told_with_its_name_and_without_secrets() {
+fn c1_a_wrong_setting_is_named_without_secrets() {
     let local = || settings("http://127.0.0.1:1");
     let table = [
         (settings("ftp://127.0.0.1"), "endpoint ftp://127.0.0.1"),
@@ -69,7 +69,7 @@ fn c1_a_wrong_setting_is_told_with_its_name_and_without_secrets() {
 }
 
 #[tokio::test]
-async fn c3_nothing_but_what_is_near_is_asked_by_plain_http() {
+async fn c3_plain_http_is_only_for_local_servers() {
     let transport = HttpTransport::new(&settings("http://127.0.0.1:1")).unwrap();
     for (url, allowed) in [("http://192.0.2.1/x", false), ("http://127.0.0.1:1/x", true)] {
         let request = Request::new(Url::parse(url).unwrap(), Method::Get);

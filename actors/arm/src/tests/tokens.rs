@@ -29,7 +29,7 @@ enum Does {
 struct Authority {
     clocks: Clocks,
     does: &'static [Does],
-    asked: Arc<AtomicU32>,
+    requests: Arc<AtomicU32>,
 }
 
 impl std::fmt::Debug for Authority {
@@ -46,7 +46,7 @@ impl TokenCredential for Authority {
         _: Option<TokenRequestOptions<'_>>,
     ) -> azure_core::Result<AccessToken> {
         assert_eq!(scopes, ["scope"]);
-        let n = self.asked.fetch_add(1, Ordering::SeqCst);
+        let n = self.requests.fetch_add(1, Ordering::SeqCst);
         let good_for = match self.does[usize::try_from(n).unwrap()] {
             Does::Give(seconds) => seconds,
             Does::Refuse => return Err(Error::with_message(ErrorKind::Credential, "no")),
@@ -65,13 +65,13 @@ impl TokenCredential for Authority {
 /// Number of token requests, and of created credentials.
 #[derive(Clone, Default)]
 struct Counts {
-    asked: Arc<AtomicU32>,
+    requests: Arc<AtomicU32>,
     made: Arc<AtomicU32>,
 }
 
 impl Counts {
-    fn asked(&self) -> u32 {
-        self.asked.load(Ordering::SeqCst)
+    fn requests(&self) -> u32 {
+        self.requests.load(Ordering::SeqCst)
     }
 }
 
@@ -81,8 +81,8 @@ fn tokens(does: &'static [Does]) -> (Arc<Tokens>, Counts) {
     let (clocks, theirs) = (clocks(), clocks());
     let make: Make = Arc::new(move || {
         counted.made.fetch_add(1, Ordering::SeqCst);
-        let (clocks, asked) = (theirs.clone(), Arc::clone(&counted.asked));
-        let authority: Arc<dyn TokenCredential> = Arc::new(Authority { clocks, does, asked });
+        let (clocks, requests) = (theirs.clone(), Arc::clone(&counted.requests));
+        let authority: Arc<dyn TokenCredential> = Arc::new(Authority { clocks, does, requests });
         Ok(authority)
     });
     (Arc::new(Tokens::made_by(make, "scope".to_owned(), clocks).unwrap()), counts)
@@ -104,7 +104,7 @@ async fn token(tokens: &Tokens) -> Result<String, String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_a_hanging_renewal_delays_no_call_while_the_old_token_is_good() {
+async fn c3_a_hanging_renewal_delays_no_call() {
     let (tokens, counts) = tokens(&[Does::Give(200), Does::Hang(20), Does::Refuse]);
     assert_eq!(token(&tokens).await.unwrap(), "token-1");
     tokio::time::advance(Duration::from_secs(10)).await;
@@ -112,10 +112,10 @@ async fn c3_a_hanging_renewal_delays_no_call_while_the_old_token_is_good() {
     for _ in 0..5 {
         assert_eq!(token(&tokens).await.unwrap(), "token-1");
     }
-    assert_eq!((began.elapsed(), counts.asked()), (Duration::ZERO, 2));
+    assert_eq!((began.elapsed(), counts.requests()), (Duration::ZERO, 2));
     tokio::time::sleep(Duration::from_secs(21)).await;
     assert_eq!(token(&tokens).await.unwrap(), "token-2");
-    assert_eq!(counts.asked(), 2);
+    assert_eq!(counts.requests(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,11 +126,11 @@ async fn c3_without_a_token_a_hanging_request_is_repeated_after_30_s() {
     assert_eq!(began.elapsed(), Duration::from_secs(30));
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(token(&tokens).await.unwrap(), "token-2", "the answer of who was given up means nothing");
-    assert_eq!(counts.asked(), 2);
+    assert_eq!(counts.requests(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_many_calls_without_a_token_make_one_request_and_share_its_refusal() {
+async fn c3_many_calls_without_a_token_share_one_refusal() {
     let (tokens, counts) = tokens(&[Does::Refuse, Does::Refuse]);
     let calls = (0..100).map(|_| {
         let tokens = Arc::clone(&tokens);
@@ -139,16 +139,16 @@ async fn c3_many_calls_without_a_token_make_one_request_and_share_its_refusal() 
     for call in calls.collect::<Vec<_>>() {
         assert_eq!(call.await.unwrap().unwrap_err(), "no");
     }
-    assert_eq!(counts.asked(), 1);
+    assert_eq!(counts.requests(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_a_request_goes_on_when_the_call_that_made_it_has_gone_away() {
+async fn c3_a_request_outlives_the_call_that_made_it() {
     let (tokens, counts) = tokens(&[Does::Hang(5), Does::Refuse]);
     let left = tokio::time::timeout(Duration::from_secs(1), token(&tokens)).await;
     assert!(left.is_err(), "it has gone");
     assert_eq!(token(&tokens).await.unwrap(), "token-1");
-    assert_eq!(counts.asked(), 1);
+    assert_eq!(counts.requests(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,5 +159,5 @@ async fn w5_a_token_that_azure_refused_is_not_used_again() {
         tokens.rejected(refused.clone()).await;
         assert_eq!(token(&tokens).await.unwrap(), "token-2");
     }
-    assert_eq!((counts.asked(), counts.made.load(Ordering::SeqCst)), (2, 2));
+    assert_eq!((counts.requests(), counts.made.load(Ordering::SeqCst)), (2, 2));
 }

@@ -33,7 +33,7 @@ async fn started(replies: Vec<Reply>) -> (Server, Client) {
 }
 
 #[tokio::test]
-async fn w3_a_get_and_the_put_that_edits_it_have_the_right_address_and_body() {
+async fn w3_a_get_and_its_put_have_the_right_address_and_body() {
     let accepted = r#"{"etag":"W/\"new\"","properties":{"provisioningState":"Updating"}}"#;
     let headers = "azure-asyncoperation: https://h/op?t=1\r\nlocation: https://h/other\r\nretry-after: 10\r\nx-ms-correlation-request-id: c-1\r\n";
     let (mut server, client) =
@@ -76,7 +76,7 @@ async fn w3_a_get_and_the_put_that_edits_it_have_the_right_address_and_body() {
 }
 
 #[tokio::test]
-async fn w8_a_put_is_sent_at_the_last_moment_of_its_permit_and_not_after_it() {
+async fn w8_a_put_is_sent_until_the_last_moment_of_its_permit() {
     let (mut server, client) = started(vec![reply(200, "", POOL)]).await;
     let late = failure(client.execute(put(Now::from_micros(NOW.as_micros() - 1))).await.answer);
     assert_eq!(late.kind, FailureKind::PermitExpired);
@@ -121,7 +121,7 @@ async fn w4_a_server_that_never_answers_is_a_timeout_of_its_verb() {
 }
 
 #[tokio::test]
-async fn w4_a_broken_or_refused_connection_is_a_failure_and_is_tried_once() {
+async fn w4_a_broken_or_refused_connection_is_tried_once() {
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"name\":";
     let (mut server, client) = started(vec![Reply::Hangup, Reply::Raw(half.to_owned())]).await;
     // The third finds no server, and so has certainly not been carried out.
@@ -153,7 +153,7 @@ async fn w4_nothing_is_tried_twice_and_no_redirect_is_followed() {
 }
 
 #[tokio::test]
-async fn w5_a_polls_address_is_sent_unchanged_and_foreign_hosts_get_nothing() {
+async fn w5_a_polls_address_is_sent_unchanged_to_no_foreign_host() {
     let (mut server, client) = started(vec![reply(200, "", r#"{"status":"InProgress"}"#)]).await;
     let odd = "/subscriptions/s/locations/e/operations/g?api-version=1&t=63%2b9&c=MII+a/b%3d&s=x_-y&h=~";
     let foreign = [
@@ -176,7 +176,7 @@ async fn w5_a_polls_address_is_sent_unchanged_and_foreign_hosts_get_nothing() {
 }
 
 #[tokio::test]
-async fn a_put_that_does_not_fit_its_document_is_refused_and_nothing_is_sent() {
+async fn a_put_that_does_not_fit_its_document_is_not_sent() {
     let (mut server, client) = started(vec![reply(200, "", POOL)]).await;
     let request = |base, edit| {
         let (pool, permit, record) = (pool_id(), permit(NOW), Arc::default());
@@ -200,7 +200,7 @@ async fn a_put_that_does_not_fit_its_document_is_refused_and_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn w9_what_is_left_is_told_with_every_answer_also_with_a_failure() {
+async fn w9_remaining_quota_is_reported_with_every_answer() {
     let left = "x-ms-ratelimit-remaining-subscription-reads: 11\r\n\
                 x-ms-ratelimit-remaining-resource: A/B;41,C/D;5\r\n";
     let replies = vec![reply(200, left, POOL), reply(429, left, ""), Reply::Hangup];

@@ -26,7 +26,7 @@ use model::policy::OperatorPolicy;
 use model::report::{Report, Subject};
 use model::sample::Metric;
 
-pub use protocol::{DropReason, Dropped, Event, In, Out, Params, Place, PostFailure, Severity};
+pub use protocol::{DropReason, Dropped, Event, EventTarget, In, Out, Params, PostFailure, Severity};
 
 /// The source component of every event.
 pub const COMPONENT: &str = "azure-backend-pool-controller";
@@ -79,7 +79,7 @@ struct PendingPost {
     stage: PostStage,
     /// Number of failed writes.
     tries: usize,
-    /// Whether the next post was taken out of the budget of its object.
+    /// True if the next post was taken out of the budget of its object.
     paid: bool,
 }
 
@@ -89,7 +89,7 @@ enum PostStage {
     Waiting,
     /// An answer.
     Sent {
-        /// Whether it occurred again since it was sent, so that it is written once more.
+        /// True if it occurred again since it was sent, so that it is written once more.
         again: bool,
     },
 }
@@ -153,8 +153,8 @@ impl Emitter {
         let room = self.has_room();
         let paid = room && self.correlator.may_write(now, &key.class);
         if !paid && key.class.condition.is_none() {
-            let why = if room { DropReason::OverBudget } else { DropReason::QueueFull };
-            drop_event(&key.class, message, why, out);
+            let cause = if room { DropReason::OverBudget } else { DropReason::QueueFull };
+            drop_event(&key.class, message, cause, out);
             self.correlator.remember(key, series);
             return;
         }
@@ -277,13 +277,13 @@ fn may_report(leads: Option<Epoch>, term: Option<Epoch>, subject: &Subject) -> b
 }
 
 /// Counts and logs an event that is not posted.
-fn drop_event(class: &EventClass, message: Arc<str>, why: DropReason, out: &mut Vec<Out>) {
+fn drop_event(class: &EventClass, message: Arc<str>, cause: DropReason, out: &mut Vec<Out>) {
     out.push(Out::Metric(Metric::EventDropped));
-    out.push(Out::Dropped(dropped(class, message, why)));
+    out.push(Out::Dropped(dropped(class, message, cause)));
 }
 
-fn dropped(class: &EventClass, message: Arc<str>, why: DropReason) -> Dropped {
-    Dropped { subject: class.subject.clone(), severity: class.severity, reason: class.reason, message, why }
+fn dropped(class: &EventClass, message: Arc<str>, cause: DropReason) -> Dropped {
+    Dropped { subject: class.subject.clone(), severity: class.severity, reason: class.reason, message, cause }
 }
 
 fn overdue_at(sent: Now) -> Now {

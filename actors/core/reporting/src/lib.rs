@@ -1,4 +1,4 @@
-//! What operators see: Kubernetes Events and the published snapshot (docs/design/reporting.md).
+//! Kubernetes Events and the published snapshot (docs/design/reporting.md).
 
 pub mod events;
 pub mod snapshot;

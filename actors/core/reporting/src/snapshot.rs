@@ -1,7 +1,7 @@
 //! Collects the machines' views into one snapshot, published at most every 250 ms (docs/design/model-and-mechanisms.md,
 //! A2).
 //!
-//! The board makes no decisions about the views.
+//! The publisher makes no decisions about the views.
 
 mod carried;
 #[cfg(test)]
@@ -29,7 +29,7 @@ const MAX_RECORDED: usize = 20;
 /// Least time between two snapshots.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// Inputs of the board.
+/// Inputs of the publisher.
 #[derive(Clone, Debug)]
 pub enum In {
     /// The view of a pool.
@@ -46,7 +46,7 @@ pub enum In {
     Source(SourceView),
     /// The view of a load balancer.
     Lb(LbView),
-    /// Since when the previous leader has found pools out of sync.
+    /// Time since which the previous leader has found pools out of sync.
     OutOfSync(OutOfSyncTimes),
     /// The state of leadership.
     Leadership(LeadershipView),
@@ -73,7 +73,7 @@ pub enum In {
     DiscoverySynced,
 }
 
-/// Outputs of the board.
+/// Outputs of the publisher.
 #[derive(Clone, Debug)]
 pub enum Out {
     /// To the published cell.
@@ -84,23 +84,23 @@ pub enum Out {
 
 /// The newest view of everything, and the time of the last publication.
 #[derive(Debug, Default)]
-pub struct Board {
+pub struct SnapshotPublisher {
     newest: Snapshot,
-    /// Whether anything changed since the last publication.
+    /// True if anything changed since the last publication.
     dirty: bool,
     /// Time of the last publication.
     published: Option<Now>,
-    /// Since when the previous leader has found pools out of sync.
+    /// Time since which the previous leader has found pools out of sync.
     carried: PredecessorRecord,
     /// The pools last reported out of sync.
     out_of_sync: OutOfSyncTimes,
 }
 
-impl Board {
-    /// Creates an empty board.
+impl SnapshotPublisher {
+    /// Creates an empty publisher.
     #[must_use]
-    pub fn new() -> Board {
-        Board::default()
+    pub fn new() -> SnapshotPublisher {
+        SnapshotPublisher::default()
     }
 
     /// Records a view. Returns whether anything visible changed.
@@ -148,7 +148,7 @@ impl Board {
                 newest.load_balancers.insert(view.lb.clone(), Arc::new(view));
                 true
             }
-            In::Refused(pool, Some(why)) => newest.refused.insert(pool, why.clone()) != Some(why),
+            In::Refused(pool, Some(reason)) => newest.refused.insert(pool, reason.clone()) != Some(reason),
             In::Refused(pool, None) => newest.refused.remove(&pool).is_some(),
             In::Leadership(view) => replace_view(&mut newest.leadership, view),
             In::Xds(view) => replace_view(&mut newest.xds, view),
@@ -192,7 +192,7 @@ impl Board {
     }
 }
 
-impl Board {
+impl SnapshotPublisher {
     /// Sends the pools that have been out of sync longest to the Leader, when they change.
     fn send_out_of_sync(&mut self, out: &mut Vec<Out>) {
         let longest = self.newest.longest_out_of_sync(MAX_RECORDED);
@@ -206,13 +206,13 @@ impl Board {
 }
 
 /// Replaces a view. Returns whether it differs from the former one.
-fn replace_view<V: PartialEq>(place: &mut Option<V>, view: V) -> bool {
-    let same = place.as_ref() == Some(&view);
-    *place = Some(view);
+fn replace_view<V: PartialEq>(current: &mut Option<V>, view: V) -> bool {
+    let same = current.as_ref() == Some(&view);
+    *current = Some(view);
     !same
 }
 
-impl Machine for Board {
+impl Machine for SnapshotPublisher {
     type In = In;
     type Out = Out;
 

@@ -72,7 +72,7 @@ pub struct Params {
     pub namespaces: BTreeSet<Arc<str>>,
     /// `services.selector`.
     pub selector: Selector,
-    /// How long the last known address of a node is tolerated when its endpoints have no usable one (D6: 5 min).
+    /// Time for which the last known address of a node is tolerated when its endpoints have no usable one (D6: 5 min).
     pub last_known_for: Duration,
     /// `sources.kubernetes.failOnDataErrors`: true if a data error ends the use of the last good state (X5).
     pub fail_on_data_errors: bool,
@@ -107,7 +107,7 @@ pub enum In {
     /// An observation of a watcher, with the time when it was read from the connection. Delays and ages count from
     /// that time.
     Seen(Kind, Now, Seen),
-    /// Whether a watcher's view is current. Until the first message, it counts as current.
+    /// State of a watcher's view: current or not. Until the first message, it counts as current.
     Contact(Kind, Contact),
     /// The term in which reports become Events. Initially `None`: reports would be dropped, so the Informer makes
     /// none. Lasting conditions are reported once in each term.
@@ -191,8 +191,8 @@ impl Machine for Informer {
         let kind = match input {
             // Levels do not depend on Events, and nothing waits for a list of them.
             In::Seen(Kind::Preemptions, ..) => return,
-            In::Seen(kind, read, seen) => {
-                self.on_seen(read.min(now), kind, seen, out);
+            In::Seen(kind, read, event) => {
+                self.on_watch_event(read.min(now), kind, event, out);
                 self.on_read(now, kind, read);
                 kind
             }
@@ -294,12 +294,13 @@ impl Informer {
         self.streams.values().all(|stream| stream.synced)
     }
 
-    /// The newest term for which lists of all kinds are committed that began after the term requested them (W8).
+    /// Returns the newest term for which lists of all kinds are committed that began after the term requested them
+    /// (W8).
     fn confirmed(&self) -> Option<Epoch> {
         self.streams.values().map(|stream| stream.confirmed).min().flatten()
     }
 
-    /// The newest second read for which lists of all kinds are committed that began after its request (G1).
+    /// Returns the newest second read for which lists of all kinds are committed that began after its request (G1).
     fn read(&self) -> Option<ReadId> {
         self.streams.values().map(|stream| stream.read).min().flatten()
     }
@@ -315,9 +316,9 @@ impl Informer {
         }
     }
 
-    fn on_seen(&mut self, now: Now, kind: Kind, seen: Seen, out: &mut Vec<Out>) {
+    fn on_watch_event(&mut self, now: Now, kind: Kind, event: Seen, out: &mut Vec<Out>) {
         let stream = self.streams.entry(kind).or_default();
-        match seen {
+        match event {
             Seen::ListBegan(provenance) => stream.staging = Some(Staging::new(provenance)),
             Seen::ListAborted => stream.staging = None,
             Seen::Bookmark(version) => {
@@ -354,7 +355,7 @@ impl Informer {
             }
             Seen::Undecodable { key, owner, error, before } => {
                 if let Some(before) = before {
-                    self.on_seen(now, kind, *before, out);
+                    self.on_watch_event(now, kind, *before, out);
                 }
                 self.on_undecodable(now, kind, key.map(|key| (key, owner)), error);
             }

@@ -52,7 +52,7 @@ pub struct Listed<'a, K, V> {
 }
 
 impl<K, V> Listed<'_, K, V> {
-    /// The metric label.
+    /// Returns the metric label.
     #[must_use]
     pub fn cache_state(&self) -> CacheState {
         self.state.cache_state(self.cached.is_some())
@@ -194,7 +194,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
         debug_assert!(self.is_sound());
     }
 
-    /// When the next timer fires; `None` if none is running.
+    /// Returns the time at which the next timer fires; `None` if none is running.
     #[must_use]
     pub fn deadline(&self) -> Option<Now> {
         self.due.first().map(|(fires, _)| *fires)
@@ -215,24 +215,24 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
         late
     }
 
-    /// The connectivity error; `None`: the source has answered, or was not tried yet.
+    /// Returns the connectivity error; `None`: the source has answered, or was not tried yet.
     #[must_use]
     pub fn connectivity_error(&self) -> Option<&Error> {
         self.connectivity_error.as_ref()
     }
 
-    /// All watched resources, in the order of their keys.
+    /// Returns all watched resources, in the order of their keys.
     pub fn entries(&self) -> impl Iterator<Item = Listed<'_, K, V>> {
         self.entries.iter().map(|(key, entry)| entry.listed(key))
     }
 
-    /// One watched resource; `None` if it has no watcher.
+    /// Returns one watched resource; `None` if it has no watcher.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<Listed<'_, K, V>> {
         self.entries.get_key_value(key).map(|(key, entry)| entry.listed(key))
     }
 
-    /// The number of watched resources in each state, including zeros (A78).
+    /// Returns the number of watched resources in each state, including zeros (A78).
     #[must_use]
     pub fn states_count(&self) -> BTreeMap<CacheState, u64> {
         let mut counts: BTreeMap<CacheState, u64> =

@@ -39,11 +39,11 @@ use model::watch::{Seen, Serves};
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// The maximum time of a streaming list from its acceptance to its end.
 const LIST_LIMIT: Duration = Duration::from_secs(60);
-/// How long a watch may be silent before it is opened again from the same resourceVersion.
+/// Time for which a watch may be silent before it is opened again from the same resourceVersion.
 pub const REOPEN_AFTER: Duration = Duration::from_secs(100);
-/// How long a watch may be silent, reopened or not, before it counts as broken.
+/// Time for which a watch may be silent, reopened or not, before it counts as broken.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(330);
-/// How long plain lists are used after a streaming list was refused.
+/// Time for which plain lists are used after a streaming list was refused.
 const PLAIN_FOR: Duration = Duration::from_secs(600);
 /// The minimum time between the starts of two watches.
 const WATCHES_APART: Duration = Duration::from_secs(1);
@@ -61,7 +61,7 @@ pub enum In {
     Line {
         /// Id of the request.
         call: CallId,
-        /// When the line was read from the connection; later for each line.
+        /// Time at which the line was read from the connection; later for each line.
         read: Now,
         /// The line.
         line: Line,
@@ -137,7 +137,7 @@ pub enum Line {
     },
 }
 
-/// Why a request or a stream failed.
+/// Reasons why a request or a stream failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WatchFailure {
     /// 410, or an equivalent ERROR event: the resourceVersion is too old.
@@ -163,7 +163,7 @@ pub enum Out {
         kind: Kind,
         /// The request.
         ask: Ask,
-        /// Why the previous watch was given up, if that must be logged.
+        /// Reason why the previous watch was given up, if that must be logged.
         given_up: Option<GivenUp>,
     },
     /// To the Informer, or to the admin state for [`Kind::Preemptions`]: an observation, with the time when it was
@@ -205,7 +205,7 @@ pub struct Watcher {
     /// The time until which lists are plain, after a streaming list was refused.
     plain_until: Option<Now>,
     backoff: WatchBackoff,
-    /// Whether recent watches have delivered lines.
+    /// Record of whether recent watches have delivered lines.
     deliveries: Deliveries,
     /// True if a list was completed.
     listed: bool,
@@ -219,7 +219,7 @@ pub struct Watcher {
     /// The API server's message since it began to deny requests.
     denied: Option<Arc<str>>,
     cached: usize,
-    /// When the current input was read from the connection.
+    /// Time at which the current input was read from the connection.
     read: Now,
     heard_at: Option<Now>,
     last_error: Option<Arc<str>>,
@@ -267,7 +267,7 @@ impl Purpose {
         }
     }
 
-    /// The requests for most recent data that were made before the list began.
+    /// Returns the requests for most recent data that were made before the list began.
     fn serves(&self) -> Serves {
         match self {
             Purpose::StreamingList { began: _, serves } | Purpose::List { page: _, began: _, serves } => {
@@ -571,7 +571,7 @@ impl Watcher {
         let contact = match (fresh, &self.denied) {
             (true, _) => Contact::Current,
             (false, None) => Contact::Lost,
-            (false, Some(why)) => Contact::Denied(Arc::clone(why)),
+            (false, Some(reason)) => Contact::Denied(Arc::clone(reason)),
         };
         if self.contact.as_ref() != Some(&contact) {
             self.contact = Some(contact.clone());
@@ -612,16 +612,16 @@ impl Watcher {
     }
 }
 
-/// The description of a failure for operators.
+/// Returns the description of a failure for operators.
 fn describe(failure: &WatchFailure) -> Arc<str> {
     match failure {
         WatchFailure::Expired => "the resourceVersion is too old".into(),
-        WatchFailure::StreamingRefused(why) => format!("streaming list refused: {why}").into(),
+        WatchFailure::StreamingRefused(reason) => format!("streaming list refused: {reason}").into(),
         WatchFailure::TooManyRequests(Some(after)) => {
             format!("too many requests, retry after {} s", after.as_secs()).into()
         }
         WatchFailure::TooManyRequests(None) => "too many requests".into(),
-        WatchFailure::Denied(why) => format!("denied: {why}").into(),
-        WatchFailure::Other(why) => Arc::clone(why),
+        WatchFailure::Denied(reason) => format!("denied: {reason}").into(),
+        WatchFailure::Other(reason) => Arc::clone(reason),
     }
 }

@@ -25,7 +25,7 @@ fn id(pool: &str) -> PoolId {
     PoolId::new(LbName::new("lb"), PoolName::new(pool))
 }
 
-/// A pool in sync, seen.
+/// Returns a pool in sync, seen.
 fn pool(name: &str) -> PoolView {
     PoolView {
         pool: id(name),
@@ -57,7 +57,7 @@ fn pool(name: &str) -> PoolView {
     }
 }
 
-/// A candidate whose rules send to these pools.
+/// Returns a candidate whose rules send to these pools.
 fn service(name: &str, pools: &[&str]) -> ServiceView {
     ServiceView {
         key: ServiceKey::new("shop", name),
@@ -137,7 +137,7 @@ impl Bench {
     fn at(&mut self, second: u64, snapshot: &Snapshot) -> &mut Bench {
         let now = Now::from_millis(second * 1_000);
         self.wait(now);
-        self.send(now, In::Seen(Arc::new(snapshot.clone())));
+        self.send(now, In::Snapshot(Arc::new(snapshot.clone())));
         self
     }
 
@@ -170,7 +170,7 @@ impl Bench {
 }
 
 #[test]
-fn c4_it_is_complete_when_everything_has_been_compared_for_a_second() {
+fn c4_everything_compared_for_a_second_is_complete() {
     let in_sync = world([pool("shop-web")], [service("web", &["shop-web"])]);
     assert_eq!(Bench::begun().at(3, &in_sync).end(), (4, End::Complete));
     let due = world([PoolView { state: PoolState::Unknown, ..pool("shop-web") }], []);
@@ -181,7 +181,7 @@ fn c4_it_is_complete_when_everything_has_been_compared_for_a_second() {
 }
 
 #[test]
-fn c4_a_pool_that_was_compared_once_may_wait_again_but_not_vanish() {
+fn c4_a_compared_pool_may_wait_again_but_not_vanish() {
     let in_sync = world([pool("a"), pool("b")], []);
     let again = world([PoolView { state: PoolState::Due, ..pool("a") }, pool("b")], []);
     assert_eq!(Bench::begun().at(1, &in_sync).at(1, &again).end(), (2, End::Complete));
@@ -193,7 +193,7 @@ fn c4_a_pool_that_was_compared_once_may_wait_again_but_not_vanish() {
 }
 
 #[test]
-fn d2_the_pools_of_the_cluster_are_nobodys_and_are_not_waited_for() {
+fn d2_the_clusters_own_pools_are_not_awaited() {
     let services = [service("web", &["shop-web", "kubernetes"]), service("six", &["KUBERNETES-ipv6"])];
     assert_eq!(Bench::begun().at(1, &world([pool("shop-web")], services)).end(), (2, End::Complete));
     let foreign = world([], [service("web", &["kubernetes-2"])]);
@@ -203,7 +203,7 @@ fn d2_the_pools_of_the_cluster_are_nobodys_and_are_not_waited_for() {
 }
 
 #[test]
-fn d2_refused_pools_and_those_of_no_candidates_are_not_waited_for() {
+fn d2_refused_pools_and_those_of_no_candidates_do_not_block() {
     let refused = ServiceView {
         not_manageable: vec![(id("shop-nat"), NotManageable::InboundNatRule)],
         ..service("nat", &["shop-nat"])
@@ -213,7 +213,7 @@ fn d2_refused_pools_and_those_of_no_candidates_are_not_waited_for() {
 }
 
 #[test]
-fn d4_members_that_may_go_are_waited_for_until_2_s_after_their_delay() {
+fn d4_tolerated_members_are_awaited_2_s_after_their_delay() {
     let level = Level { tolerated: [ip(1)].into(), ..Level::default() };
     let leaving = world([PoolView { level, ..pool("shop-web") }], []);
     let mut bench = Bench::begun();
@@ -225,7 +225,7 @@ fn d4_members_that_may_go_are_waited_for_until_2_s_after_their_delay() {
 }
 
 #[test]
-fn d4_the_delay_of_a_late_pool_counts_from_its_own_first_comparison() {
+fn d4_a_late_pools_delay_counts_from_its_first_comparison() {
     let level = Level { tolerated: [ip(1)].into(), ..Level::default() };
     let first = world([pool("a")], []);
     let failing =
@@ -253,7 +253,7 @@ fn c4_nothing_is_decided_while_something_was_not_read() {
 }
 
 #[test]
-fn c4_whatever_is_not_known_is_named_with_what_was_said_of_it() {
+fn c4_unknown_sources_are_named_with_their_errors() {
     let rows: [(Snapshot, &[&str]); 8] = [
         (
             Snapshot::default(),
@@ -293,7 +293,7 @@ fn c4_whatever_is_not_known_is_named_with_what_was_said_of_it() {
     }
 }
 
-/// A bench with `lb/edge`, which is filled from `eds:shop`.
+/// Returns a bench with `lb/edge`, which is filled from `eds:shop`.
 fn following() -> Bench {
     Bench::of([(id("edge"), shop())].into())
 }
@@ -302,7 +302,7 @@ fn shop() -> Name {
     Name::Endpoints("shop".into())
 }
 
-/// A world where this is known of `eds:shop`, of one server of which this is known.
+/// Returns a world where this is known of `eds:shop`, of one server of which this is known.
 fn snapshot_with(
     assigned: Option<Assigned>,
     failure: Option<&str>,
@@ -357,7 +357,7 @@ fn x2_c4_a_source_is_waited_for_until_something_of_it_is_known() {
 }
 
 #[test]
-fn x2_c4_a_pool_is_waited_for_when_its_source_asks_something_of_it() {
+fn x2_c4_a_pool_is_awaited_when_its_source_has_a_demand() {
     for assigned in [usable(), Some(Assigned::Dropped(fault("deleted")))] {
         let mut bench = following();
         bench.at(1, &snapshot_with(assigned.clone(), None, []));
@@ -370,7 +370,7 @@ fn x2_c4_a_pool_is_waited_for_when_its_source_asks_something_of_it() {
 }
 
 #[test]
-fn x3_c4_a_source_that_fails_at_first_is_known_and_its_pools_left_alone() {
+fn x3_c4_a_source_that_fails_at_first_leaves_its_pools() {
     for reason in [Reason::Nack, Reason::Deleted, Reason::Timer, Reason::Reported] {
         let fault = Fault { reason, ..fault("not so") };
         let failed = snapshot_with(Some(Assigned::Unknown(Some(fault))), Some("not so"), []);
@@ -395,7 +395,7 @@ fn x2_c4_a_listed_pool_that_is_refused_is_not_waited_for() {
     assert_eq!(following().at(1, &refused).end(), (2, End::Complete));
 }
 
-/// The source that no level rests on.
+/// Returns the source that no level rests on.
 fn events(error: &str) -> (Kind, SourceView) {
     (Kind::Preemptions, SourceView { kind: Kind::Preemptions, ..source(false, Some(error)) })
 }
@@ -410,7 +410,7 @@ fn behind(view: LbView) -> Snapshot {
 }
 
 #[test]
-fn c4_a_source_that_fails_after_its_first_list_does_not_block_completion() {
+fn c4_a_later_failure_of_a_source_does_not_block() {
     let failing = Snapshot {
         sources: [(Kind::Nodes, source(true, Some("gone away")))].into(),
         ..world([pool("a")], [])
@@ -419,11 +419,11 @@ fn c4_a_source_that_fails_after_its_first_list_does_not_block_completion() {
 }
 
 #[test]
-fn c4_whoever_is_out_of_time_just_before_the_second_is_over_is_told_so() {
+fn c4_time_runs_out_before_the_second_is_over() {
     let in_sync = world([pool("a")], []);
     let mut bench = Bench::begun();
     bench.wait(Now::from_millis(59_500));
-    bench.send(Now::from_millis(59_500), In::Seen(Arc::new(in_sync)));
+    bench.send(Now::from_millis(59_500), In::Snapshot(Arc::new(in_sync)));
     assert_eq!(bench.end(), (60, End::Late));
     assert_eq!(bench.missing_texts(), ["the last comparison was less than a second ago"]);
 }
@@ -446,8 +446,8 @@ proptest! {
             let sends_to = if cluster { "kubernetes" } else { "a" };
             let mut snapshot = world(pools, [service("web", &[sends_to])]);
             snapshot.synced = Synced { lists, discovery };
-            let seen = load_balancer(read.then_some(true), None);
-            snapshot.load_balancers = [(LbName::new("lb"), Arc::new(seen))].into();
+            let balancer = load_balancer(read.then_some(true), None);
+            snapshot.load_balancers = [(LbName::new("lb"), Arc::new(balancer))].into();
             bench.at(second, &snapshot);
             if bench.ended.is_some_and(|(_, end)| end == End::Complete) {
                 break;

@@ -2,11 +2,11 @@
 
 use super::*;
 
-/// What is asked and reported while every request is answered so; the seconds at which it is asked.
+/// A machine whose every request gets the same answer: its requests, in seconds, and its reports.
 struct Bench {
     machine: Deployment,
     now: Now,
-    asked: Vec<u64>,
+    requested_at: Vec<u64>,
     reported: Vec<Failure>,
     found: Option<Arc<str>>,
 }
@@ -15,7 +15,7 @@ impl Bench {
     fn begun() -> Bench {
         let machine = Deployment::default();
         let mut bench =
-            Bench { machine, now: Now::ZERO, asked: Vec::new(), reported: Vec::new(), found: None };
+            Bench { machine, now: Now::ZERO, requested_at: Vec::new(), reported: Vec::new(), found: None };
         assert_eq!(bench.machine.deadline(), None);
         bench.send(In::Start);
         bench
@@ -30,7 +30,7 @@ impl Bench {
     fn handle(&mut self, out: Vec<Out>) {
         for output in out {
             match output {
-                Out::Ask => self.asked.push(self.now.as_micros() / 1_000_000),
+                Out::Ask => self.requested_at.push(self.now.as_micros() / 1_000_000),
                 Out::Found(uid) => assert_eq!(self.found.replace(uid), None),
                 Out::Missing(failure) => self.reported.push(failure),
             }
@@ -52,22 +52,26 @@ fn other() -> Failure {
 }
 
 #[test]
-fn e1_the_deployment_is_asked_for_once_where_the_answer_has_it() {
+fn e1_the_deployment_is_requested_until_found() {
     let mut bench = Bench::begun();
-    assert_eq!((&bench.asked[..], bench.machine.deadline()), (&[0][..], None), "the port always answers");
+    assert_eq!(
+        (&bench.requested_at[..], bench.machine.deadline()),
+        (&[0][..], None),
+        "the port always answers"
+    );
     bench.send(In::Answered(Ok("d-1".into())));
     assert_eq!(bench.found.as_deref(), Some("d-1"));
     bench.send(In::Answered(Ok("d-2".into())));
-    assert_eq!((bench.machine.deadline(), bench.asked.len(), bench.reported.len()), (None, 1, 0));
+    assert_eq!((bench.machine.deadline(), bench.requested_at.len(), bench.reported.len()), (None, 1, 0));
 }
 
 #[test]
-fn e1_an_unknown_deployment_is_asked_for_with_waits_that_double_to_10_min() {
+fn e1_an_unknown_deployment_is_retried_up_to_each_10_min() {
     let mut bench = Bench::begun();
     for _ in 0..40 {
         bench.fails(other());
     }
-    let waits: Vec<u64> = bench.asked.windows(2).map(|two| two[1] - two[0]).collect();
+    let waits: Vec<u64> = bench.requested_at.windows(2).map(|two| two[1] - two[0]).collect();
     assert_eq!(&waits[..9], [5, 10, 20, 40, 80, 160, 320, 600, 600]);
     assert_eq!(waits.iter().max(), Some(&600));
     bench.send(In::Answered(Ok("d-1".into())));
@@ -75,7 +79,7 @@ fn e1_an_unknown_deployment_is_asked_for_with_waits_that_double_to_10_min() {
 }
 
 #[test]
-fn e1_a_missing_deployment_is_told_once_and_a_short_outage_is_not() {
+fn e1_a_missing_deployment_is_reported_once() {
     for certain in [Failure::Absent, Failure::Denied("no".into())] {
         let mut bench = Bench::begun();
         bench.fails(certain.clone());

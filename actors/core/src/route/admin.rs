@@ -26,8 +26,8 @@ pub(super) fn from_admin_state(output: nodes::Out, deliver: &mut impl FnMut(Deli
         }
         nodes::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         nodes::Out::Ended(ended) => deliver(Delivery::Events(events::In::Ended(ended))),
-        nodes::Out::Node(name, view) => deliver(Delivery::Board(snapshot::In::Node(name, view))),
-        nodes::Out::View(view) => deliver(Delivery::Board(snapshot::In::Admin(view))),
+        nodes::Out::Node(name, view) => deliver(Delivery::Snapshot(snapshot::In::Node(name, view))),
+        nodes::Out::View(view) => deliver(Delivery::Snapshot(snapshot::In::Admin(view))),
         nodes::Out::NoticeIgnored(node, why) => {
             deliver(Delivery::Host(HostMessage::NoticeIgnored(node, why)));
         }

@@ -49,7 +49,7 @@ impl Delivery {
             Delivery::Events(events::In::Standing(_)) => Some(FactKey::Standing),
             Delivery::Events(events::In::OperatorPolicy { .. })
             | Delivery::Informer(informer::In::OperatorPolicy(_)) => Some(FactKey::OperatorPolicy),
-            Delivery::Board(input) => board_fact(input),
+            Delivery::Snapshot(input) => snapshot_fact(input),
             Delivery::Arm(ArmMessage::Gates { .. }) => Some(FactKey::Gates),
             Delivery::Host(HostMessage::Publish(_)) => Some(FactKey::Snapshot),
             Delivery::Informer(informer::In::Seen(_, _, seen)) => seen.object().map(FactKey::Object),
@@ -179,7 +179,7 @@ fn admin_fact(input: &nodes::In) -> Option<FactKey> {
     }
 }
 
-fn board_fact(input: &snapshot::In) -> Option<FactKey> {
+fn snapshot_fact(input: &snapshot::In) -> Option<FactKey> {
     match input {
         snapshot::In::Pool(view) => Some(FactKey::PoolView(view.pool.clone())),
         snapshot::In::PoolGone(pool) => Some(FactKey::PoolView(pool.clone())),

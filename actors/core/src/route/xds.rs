@@ -13,7 +13,7 @@ pub(super) fn from_xds_source(output: xds_source::Out, deliver: &mut impl FnMut(
         xds_source::Out::Fact(name, fact) => {
             deliver(Delivery::Directory(directory::In::Source(name, fact)));
         }
-        xds_source::Out::View(view) => deliver(Delivery::Board(snapshot::In::Xds(view))),
+        xds_source::Out::View(view) => deliver(Delivery::Snapshot(snapshot::In::Xds(view))),
         xds_source::Out::Metric(sample) => deliver(Delivery::Metrics(Metric::Xds(sample))),
     }
 }

@@ -1,3 +1,3 @@
-//! What tests of several crates of the core share.
+//! Helpers that tests of several crates of the core share.
 
 pub mod planted;

@@ -1,4 +1,4 @@
-//! How property tests show that they find the bugs that are planted for them.
+//! Checks that property tests find the bugs that are planted for them.
 
 use std::fmt::Debug;
 

@@ -9,18 +9,18 @@ use model::policy::{OperatorPolicy, Pause};
 use pool_core::route::{Delivery, Output, route};
 
 #[test]
-fn g6_the_writer_learns_of_a_pause_before_the_operator_is_answered() {
+fn g6_the_writer_learns_of_a_pause_before_the_answer() {
     let policy = OperatorPolicy {
         everything: Some(Pause::default()),
         pools: BTreeMap::new(),
         ..OperatorPolicy::default()
     };
-    let said = [
+    let outputs = [
         Out::OperatorPolicy { term: None, policy: Arc::new(policy) },
         Out::Answer(RequestId(7), Answer::Done(Done::Paused(Effect::WhenRead))),
     ];
     let mut deliveries = Vec::new();
-    said.into_iter().for_each(|said| route(Output::Pauses(said), &mut |one| deliveries.push(one)));
+    outputs.into_iter().for_each(|outputs| route(Output::Pauses(outputs), &mut |one| deliveries.push(one)));
     assert!(!deliveries.iter().any(|one| matches!(one, Delivery::Host(_))), "no other edge is faster");
     let to_writer: Vec<writer::In> = deliveries
         .into_iter()

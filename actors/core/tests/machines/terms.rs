@@ -38,33 +38,34 @@ impl Pair {
             } else if let Delivery::Events(input) = delivery {
                 self.emitter.step(now, input, &mut emitted);
             }
-            self.posts.extend(emitted.iter().filter_map(|said| match said {
+            self.posts.extend(emitted.iter().filter_map(|output| match output {
                 Out::Post { call, .. } => Some(*call),
                 Out::Reporting(_) | Out::Dropped(_) | Out::Metric(_) => None,
             }));
-            let said =
+            let output =
                 informed.into_iter().map(Output::Informer).chain(emitted.into_iter().map(Output::Events));
-            said.for_each(|said| route(said, &mut |delivery| waiting.push_back(delivery)));
+            output.for_each(|output| route(output, &mut |delivery| waiting.push_back(delivery)));
         }
     }
 
     fn list(&mut self, kind: Kind, objects: Vec<Object>) {
-        let mut seen = vec![Seen::ListBegan(Provenance::FirstList)];
-        seen.extend(objects.into_iter().map(Seen::Object));
-        seen.push(Seen::ListDone {
+        let mut events = vec![Seen::ListBegan(Provenance::FirstList)];
+        events.extend(objects.into_iter().map(Seen::Object));
+        events.push(Seen::ListDone {
             resource_version: ResourceVersion("1".into()),
             serves: Serves::default(),
         });
         self.deliver(
-            seen.into_iter()
-                .map(|seen| Delivery::Informer(informer::In::Seen(kind, Now::ZERO, seen)))
+            events
+                .into_iter()
+                .map(|events| Delivery::Informer(informer::In::Seen(kind, Now::ZERO, events)))
                 .collect(),
         );
     }
 }
 
 #[test]
-fn e1_a_condition_from_before_the_first_term_is_posted_once_per_term() {
+fn e1_a_condition_from_before_a_term_is_posted_once_per_term() {
     let params_of = informer::Params {
         counts: informer::Counts::Hosted,
         multi_slb: true,

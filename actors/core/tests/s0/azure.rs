@@ -39,7 +39,7 @@ impl Bench {
         self.lock_for("300");
     }
 
-    /// Like `lock`, with this `Retry-After` in the last refusal.
+    /// Locks the load balancer as `lock` does, with this `Retry-After` in the last refusal.
     pub fn lock_for(&mut self, seconds: &str) {
         let tries = self.profile.throttled_tries();
         let refusal = |every, limit, retry_after| Fault {
@@ -103,7 +103,7 @@ impl Bench {
     }
 }
 
-/// An error answer of ARM.
+/// Returns an error answer of ARM.
 fn answer(status: u16, code: &str, retry_after: Option<&str>) -> FaultAnswer {
     FaultAnswer {
         status,

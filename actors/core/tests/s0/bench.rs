@@ -29,11 +29,11 @@ use crate::profile::{NETWORK, Profile};
 mod azure;
 #[path = "lease.rs"]
 mod lease;
-#[path = "seen.rs"]
-mod seen;
+#[path = "observation.rs"]
+mod observation;
 
 pub use lease::Locked;
-pub use seen::Request;
+pub use observation::Request;
 
 /// Time from a missing pool to the read of its load balancer (D3).
 const DISCOVERED_AFTER: u64 = 2_000_000;
@@ -88,7 +88,7 @@ enum Progress {
     Nothing,
 }
 
-/// The pool of most cases.
+/// Returns the pool of most cases.
 pub fn web() -> PoolId {
     pool("lb", "shop-web")
 }
@@ -139,7 +139,7 @@ impl Bench {
         let (term, policy) = (Some(Epoch(u64::MAX)), Arc::default());
         bench.deliver(Delivery::Writer(writer::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
         bench.deliver(Delivery::Events(events::In::OperatorPolicy { term, policy }));
-        bench.stand(Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
+        bench.set_standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
         bench.open(&web(), "web");
         bench.forget();
         bench
@@ -249,7 +249,7 @@ impl Bench {
     }
 
     /// The Leader reports the leadership state of this process.
-    pub fn stand(&mut self, standing: Standing) {
+    pub fn set_standing(&mut self, standing: Standing) {
         self.deliver(Delivery::Writer(writer::In::Standing(standing)));
         self.deliver(Delivery::Events(events::In::Standing(standing)));
     }
@@ -273,7 +273,7 @@ impl Bench {
         self.deliver(Delivery::Writer(writer::In::Shutdown));
     }
 
-    /// The current term.
+    /// Returns the current term.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
@@ -377,35 +377,35 @@ impl Bench {
             let lbs: BTreeSet<LbName> = self.wanted.keys().map(|pool| pool.lb.clone()).collect();
             lbs.iter().enumerate().for_each(|(n, lb)| self.discover(lb, n as u64 * 1_000_000));
         }
-        let mut said = Vec::new();
+        let mut outputs = Vec::new();
         for queue in self.pools.values_mut().filter(|queue| queue.deadline().is_some_and(|at| at <= now)) {
             let mut out = Vec::new();
             queue.tick(now, &mut out);
-            said.extend(out.into_iter().map(Output::Pool));
+            outputs.extend(out.into_iter().map(Output::Pool));
         }
         if self.writer.deadline().is_some_and(|at| at <= now) {
             let mut out = Vec::new();
             self.writer.tick(now, &mut out);
-            said.extend(out.into_iter().map(Output::Writer));
+            outputs.extend(out.into_iter().map(Output::Writer));
         }
         if self.emitter.deadline().is_some_and(|at| at <= now) {
             let mut out = Vec::new();
             self.emitter.tick(now, &mut out);
-            said.extend(out.into_iter().map(Output::Events));
+            outputs.extend(out.into_iter().map(Output::Events));
         }
-        self.handle(said);
+        self.handle(outputs);
     }
 
     // Deliveries.
 
-    fn handle(&mut self, said: Vec<Output>) {
+    fn handle(&mut self, outputs: Vec<Output>) {
         let mut deliveries = Vec::new();
-        for said in said {
-            route(said, &mut |delivery| deliveries.push(delivery));
+        for outputs in outputs {
+            route(outputs, &mut |delivery| deliveries.push(delivery));
         }
         for delivery in deliveries {
             // A delivery that is only observed takes no time.
-            if let Delivery::Board(snapshot::In::Pool(view)) = delivery {
+            if let Delivery::Snapshot(snapshot::In::Pool(view)) = delivery {
                 self.views.insert(view.pool.clone(), view);
                 continue;
             }
@@ -425,20 +425,20 @@ impl Bench {
             Delivery::Pool(pool, PoolMessage::In(input)) => {
                 let params = self.queue.clone();
                 let queue = self.pools.entry(pool.clone()).or_insert_with(|| PoolQueue::new(pool, params));
-                let said = step(queue, self.now, input, Output::Pool);
-                self.handle(said);
+                let outputs = step(queue, self.now, input, Output::Pool);
+                self.handle(outputs);
             }
             Delivery::Pool(pool, PoolMessage::Forget) => {
                 self.pools.remove(&pool);
             }
             Delivery::Writer(input) => {
-                let said = step(&mut self.writer, self.now, input, Output::Writer);
+                let outputs = step(&mut self.writer, self.now, input, Output::Writer);
                 assert_eq!(self.writer.check(), Ok(()));
-                self.handle(said);
+                self.handle(outputs);
             }
             Delivery::Events(input) => {
-                let said = step(&mut self.emitter, self.now, input, Output::Events);
-                self.handle(said);
+                let outputs = step(&mut self.emitter, self.now, input, Output::Events);
+                self.handle(outputs);
             }
             Delivery::Arm(ArmMessage::Call(call)) => self.call(&call),
             Delivery::Arm(ArmMessage::Gates { reads_until, writes_until }) => {
@@ -454,10 +454,10 @@ impl Bench {
             Delivery::Discovery(discovery::In::Read { began, result: Ok(facts), .. }) => {
                 for facts in &facts.pools {
                     if self.wanted.contains_key(&facts.id) {
-                        let seen = Observation { began, facts: Arc::clone(facts) };
+                        let observation = Observation { began, facts: Arc::clone(facts) };
                         self.deliver(Delivery::Pool(
                             facts.id.clone(),
-                            PoolMessage::In(queue::In::Observed(seen)),
+                            PoolMessage::In(queue::In::Observed(observation)),
                         ));
                     }
                 }
@@ -470,7 +470,7 @@ impl Bench {
             }
             Delivery::Discovery(_)
             | Delivery::Directory(_)
-            | Delivery::Board(_)
+            | Delivery::Snapshot(_)
             | Delivery::XdsSource(_)
             | Delivery::Xds(_)
             | Delivery::Watcher(..)
@@ -506,8 +506,8 @@ fn name_of(ip: &IpAddr) -> AddressName {
     AddressName::new(format!("node-{}", ip.to_string().rsplit('.').next().unwrap_or_default()))
 }
 
-fn step<M: Machine>(machine: &mut M, now: u64, input: M::In, say: fn(M::Out) -> Output) -> Vec<Output> {
+fn step<M: Machine>(machine: &mut M, now: u64, input: M::In, wrap: fn(M::Out) -> Output) -> Vec<Output> {
     let mut out = Vec::new();
     machine.step(Now::from_micros(now), input, &mut out);
-    out.into_iter().map(say).collect()
+    out.into_iter().map(wrap).collect()
 }

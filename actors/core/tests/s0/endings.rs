@@ -1,4 +1,4 @@
-//! How attempts end: conflicts, exhaustion, terminal failures, missing pools (S0 cases 6, 11-14, 22, 23).
+//! Ends of attempts: conflicts, exhaustion, terminal failures, missing pools (S0 cases 6, 11-14, 22, 23).
 
 use model::ids::LbName;
 use simulator_models::arm::{FaultTarget, Settings};
@@ -7,7 +7,8 @@ use crate::bench::{Bench, Request, web};
 use crate::profile::{NOT_COMPARED, Playing, Profile, TICK, both};
 use crate::texts::{exhausted, failed, retrying, updated};
 
-/// A bench whose Service changes from member 1 to member 2; times count from the moment at which the change is due.
+/// Returns a bench whose Service changes from member 1 to member 2; times count from the moment at which the change is
+/// due.
 fn changed(profile: Profile, max_retries: u32) -> Bench {
     let mut bench = Bench::with(profile, max_retries, Settings::default());
     bench.mark(profile.window());
@@ -15,18 +16,18 @@ fn changed(profile: Profile, max_retries: u32) -> Bench {
     bench
 }
 
-/// The requests of an attempt that starts at this time and whose PUT is answered with this status.
+/// Returns the requests of an attempt that starts at this time and whose PUT is answered with this status.
 fn attempt(at: i64, status: u16) -> [Request; 2] {
     [(at, "GET", 200), (at + 20, "PUT", status)]
 }
 
-/// The read that verifies a write whose attempt started at this time (W2).
+/// Returns the read that verifies a write whose attempt started at this time (W2).
 fn verified(at: i64) -> Request {
     (at + 1_120, "GET", 200)
 }
 
 #[test]
-fn s0_case_06_a_conflict_is_requeued_and_succeeds_after_a_fresh_get() {
+fn s0_case_06_a_conflict_succeeds_after_a_fresh_get() {
     both(|profile| {
         let mut bench = changed(profile, 3);
         bench.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
@@ -44,7 +45,7 @@ fn s0_case_06_a_conflict_is_requeued_and_succeeds_after_a_fresh_get() {
 
 /// In the default profile, a 412 costs a round within the attempt; only a 412 in every round is an outcome (C2, W2).
 #[test]
-fn s0_case_06_a_failed_precondition_is_requeued_and_succeeds_after_a_get() {
+fn s0_case_06_a_failed_precondition_succeeds_after_a_get() {
     both(|profile| {
         let rounds = match profile {
             Profile::Default => 3,
@@ -85,7 +86,7 @@ fn s0_case_06_the_second_try_reads_what_others_have_written() {
 
 /// Also S0's "Expected Behavior": three attempts that emit Retrying, the fourth emits Failed and drops.
 #[test]
-fn s0_case_11_an_exhausted_budget_is_reported_and_leaves_the_queue_empty() {
+fn s0_case_11_an_exhausted_budget_is_reported() {
     both(|profile| {
         let mut bench = changed(profile, 3);
         bench.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
@@ -104,7 +105,7 @@ fn s0_case_11_an_exhausted_budget_is_reported_and_leaves_the_queue_empty() {
 
 /// Each status of `GetRetriableStatusCode()`, of GETs and of PUTs, after four tries of the client.
 #[test]
-fn s0_case_12_statuses_that_the_client_retries_are_terminal_afterwards() {
+fn s0_case_12_retried_statuses_are_terminal_afterwards() {
     for status in [408, 500, 502, 503, 504] {
         for (target, verb) in [(FaultTarget::PoolPut, "PUT"), (FaultTarget::PoolGet, "GET")] {
             both(|profile| {
@@ -133,7 +134,7 @@ fn s0_case_12_statuses_that_the_client_retries_are_terminal_afterwards() {
 }
 
 #[test]
-fn s0_case_12_what_the_client_retries_and_then_succeeds_is_one_attempt() {
+fn s0_case_12_a_retry_of_the_client_is_the_same_attempt() {
     both(|profile| {
         let mut bench = changed(profile, 3);
         bench.fail(FaultTarget::PoolPut, 3, 503, "ServerTrouble");
@@ -155,11 +156,7 @@ fn s0_case_12_get_and_put_have_four_tries_each() {
             assert_eq!(bench.events(), [expected]);
             assert_eq!(bench.failures(), [events.is_some()], "one attempt");
             let count = |verb: &str, status: u16| {
-                bench
-                    .requests()
-                    .iter()
-                    .filter(|(_, asked, answered)| (*asked, *answered) == (verb, status))
-                    .count()
+                bench.requests().iter().filter(|(_, method, code)| (*method, *code) == (verb, status)).count()
             };
             assert_eq!((count("GET", 503), count("PUT", 503)), (3, usize::try_from(puts).expect("few")));
         });
@@ -167,7 +164,7 @@ fn s0_case_12_get_and_put_have_four_tries_each() {
 }
 
 #[test]
-fn s0_case_13_other_failures_are_not_requeued_and_are_reported_at_once() {
+fn s0_case_13_other_failures_are_reported_at_once() {
     for (status, code) in [
         (400, "InvalidRequestFormat"),
         (401, "InvalidAuthenticationToken"),
@@ -197,7 +194,7 @@ fn s0_case_13_other_failures_are_not_requeued_and_are_reported_at_once() {
 
 /// S0 has no comparison after a failure; Q8's belongs to the default profile, and does not report a repeated failure.
 #[test]
-fn s0_case_13_only_a_slice_event_or_default_time_restarts_a_failed_pool() {
+fn s0_case_13_a_slice_event_or_time_restarts_a_failed_pool() {
     both(|profile| {
         let mut bench = changed(profile, 3);
         bench.fail(FaultTarget::PoolPut, 1_000, 403, "AuthorizationFailed");
@@ -228,7 +225,7 @@ fn s0_case_14_a_missing_pool_is_dropped_without_an_event() {
 }
 
 #[test]
-fn s0_case_14_a_missing_load_balancer_is_dropped_without_an_event() {
+fn s0_case_14_a_missing_load_balancer_is_dropped() {
     both(|profile| {
         let mut bench = changed(profile, 3);
         bench.model.remove_load_balancer("lb");
@@ -266,7 +263,7 @@ fn s0_case_14_a_404_of_the_put_is_dropped_without_an_event() {
 /// Only the changes of the attempt are dropped (S0 "Stale"): in both profiles, later changes are tried after the
 /// interval.
 #[test]
-fn s0_case_14_a_change_during_an_attempt_that_meets_404_is_not_lost() {
+fn s0_case_14_a_change_during_a_404_is_not_lost() {
     both(|profile| {
         let mut bench = changed(profile, 3);
         bench.fail(FaultTarget::PoolPut, 1, 404, "NotFound");
@@ -306,7 +303,7 @@ fn s0_case_14_a_change_for_a_missing_pool_writes_nothing() {
 
 /// The config load of this case is tested in the `config` crate.
 #[test]
-fn s0_case_22_explicit_zero_retries_make_the_first_failure_final() {
+fn s0_case_22_zero_retries_make_the_first_failure_final() {
     both(|profile| {
         let mut bench = changed(profile, 0);
         bench.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
@@ -341,9 +338,9 @@ fn s0_expected_a_later_retry_that_succeeds_drops_the_operation() {
         bench.at(100_000);
         assert_eq!(bench.events().last(), Some(&updated("web", 1, 1, 1)));
         assert!(bench.counts("web").is_empty());
-        let asked = bench.requests().len();
+        let count = bench.requests().len();
         bench.at(900_000);
-        assert_eq!(bench.requests().len(), asked, "nothing is left to do");
+        assert_eq!(bench.requests().len(), count, "nothing is left to do");
         bench.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
         bench.want("web", &[3]);
         bench.run(profile.window() + 1_000);

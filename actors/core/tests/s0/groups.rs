@@ -6,8 +6,8 @@ use crate::bench::{Bench, web};
 use crate::profile::{Profile, both};
 use crate::texts::{exhausted, retrying, updated};
 
-/// A bench whose pool is used by the Services `api` and `web`, which both require member 1; times count from the
-/// moment at which the next change is due.
+/// Returns a bench whose pool is used by the Services `api` and `web`, which both require member 1; times count from
+/// the moment at which the next change is due.
 fn shared(profile: Profile, max_retries: u32) -> Bench {
     let mut bench = Bench::with(profile, max_retries, Settings::default());
     bench.want("api", &[1]);
@@ -18,7 +18,7 @@ fn shared(profile: Profile, max_retries: u32) -> Bench {
 }
 
 #[test]
-fn s0_case_09_a_fresh_operation_keeps_its_own_counter_in_a_group() {
+fn s0_case_09_a_fresh_operation_keeps_its_own_counter() {
     both(|profile| {
         let mut bench = shared(profile, 3);
         bench.fail(FaultTarget::PoolPut, 2, 409, "Conflict");
@@ -66,7 +66,7 @@ fn s0_case_10_of_mixed_budgets_only_the_exhausted_is_reported() {
 }
 
 #[test]
-fn s0_case_10_a_service_with_exhausted_and_requeued_operations_hears_both() {
+fn s0_case_10_exhausted_and_requeued_ones_are_both_reported() {
     both(|profile| {
         let mut bench = shared(profile, 1);
         bench.fail(FaultTarget::PoolPut, 2, 409, "Conflict");
@@ -81,7 +81,7 @@ fn s0_case_10_a_service_with_exhausted_and_requeued_operations_hears_both() {
     });
 }
 
-/// The guidance if other changes of the pool wait: it is retried with them.
+/// Returns the guidance if other changes of the pool wait: it is retried with them.
 fn in_seconds(seconds: u64) -> String {
     format!("Backend pool lb/shop-web is compared again in {seconds} s.")
 }
@@ -115,7 +115,7 @@ fn s0_case_19_each_distinct_service_of_a_group_hears_once() {
 
 /// Whatever the number of a Service's operations in the group, and whatever each has used of its budget.
 #[test]
-fn s0_case_19_a_service_with_operations_of_several_counts_hears_once() {
+fn s0_case_19_operations_of_several_counts_report_once() {
     both(|profile| {
         let mut bench = shared(profile, 3);
         bench.fail(FaultTarget::PoolPut, 4, 409, "Conflict");

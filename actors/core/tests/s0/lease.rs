@@ -15,7 +15,7 @@ use crate::bench::Bench;
 /// Duration in the Lease while it has no holder.
 const RESTORED: Duration = Duration::from_secs(900);
 
-/// Why the writer cannot acquire the Lease.
+/// Reasons why the writer cannot acquire the Lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Locked {
     /// The cloud-controller-manager holds it.
@@ -85,8 +85,8 @@ impl Bench {
 
     fn answer_watches(&mut self) {
         for call in std::mem::take(&mut self.lease.watches) {
-            let seen = self.lease.facts(self.now);
-            self.push(self.now, Delivery::Writer(writer::In::Lease(call, seen)));
+            let answer = self.lease.facts(self.now);
+            self.push(self.now, Delivery::Writer(writer::In::Lease(call, answer)));
         }
     }
 
@@ -100,14 +100,14 @@ impl Bench {
             }
             LeaseAsk::Get => Some(answer(self.now, self.lease.facts(self.now))),
             LeaseAsk::Create(_) => Some(answer(self.now, LeaseAnswer::Conflict)),
-            LeaseAsk::Replace(seen, LeaseEdit { holder, duration, .. }) => {
-                let is_newest = *seen.version.0 == *self.lease.version.to_string();
+            LeaseAsk::Replace(known, LeaseEdit { holder, duration, .. }) => {
+                let is_newest = *known.version.0 == *self.lease.version.to_string();
                 if is_newest {
                     self.lease.write(self.now, holder.clone(), *duration);
                     self.answer_watches();
                 }
-                let seen = if is_newest { self.lease.facts(self.now) } else { LeaseAnswer::Conflict };
-                Some(answer(self.now, seen))
+                let current = if is_newest { self.lease.facts(self.now) } else { LeaseAnswer::Conflict };
+                Some(answer(self.now, current))
             }
             LeaseAsk::Await(version, within) => {
                 if *version.0 == *self.lease.version.to_string() {

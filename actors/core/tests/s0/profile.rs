@@ -24,7 +24,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// The parameters of a pool with this retry budget.
+    /// Returns the parameters of a pool with this retry budget.
     pub fn queue(self, max_retries: u32) -> queue::Params {
         let tick = Duration::from_millis(TICK);
         match self {
@@ -44,7 +44,7 @@ impl Profile {
         }
     }
 
-    /// The parameters of the writer.
+    /// Returns the parameters of the writer.
     pub fn writer(self) -> writer::Params {
         let defaults = writer::Params {
             turns: 64,

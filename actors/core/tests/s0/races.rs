@@ -91,13 +91,13 @@ impl Moment {
         bench.stop_before(|delivery| self.is_before(delivery));
     }
 
-    /// The events of `web` up to this moment.
+    /// Returns the events of `web` up to this moment.
     fn events(self) -> Vec<String> {
         if self == Moment::AfterOutcome { vec![retrying("web", 1, 3, "Conflict")] } else { Vec::new() }
     }
 }
 
-/// A bench in which ARM carries out writes in two seconds; they end in a conflict, so that an attempt has every
+/// Returns a bench in which ARM carries out writes in two seconds; they end in a conflict, so that an attempt has every
 /// moment.
 fn slow(profile: Profile) -> Bench {
     let operation = Some(Latency::Fixed { us: 2_000_000 });
@@ -133,7 +133,7 @@ fn no_second_attempt(bench: &Bench, of: &PoolId, moment: Moment) {
 }
 
 #[test]
-fn s0_case_15_a_service_gone_before_the_requeue_is_dropped_quietly() {
+fn s0_case_15_a_service_gone_before_the_requeue_is_dropped() {
     at_every_moment(|mut bench, moment| {
         bench.leave(&web(), "web");
         bench.run(600_000);
@@ -164,7 +164,7 @@ fn s0_case_15_16_a_migration_drops_the_old_pools_operation() {
 /// S0 case 17: a Service that is deleted after the requeue has its operation dropped on the next tick; one that is
 /// deleted before is not requeued at all. Other Services of the pool are not affected.
 #[test]
-fn s0_case_17_a_deletion_drops_its_operation_and_leaves_the_others() {
+fn s0_case_17_a_deletion_drops_only_its_own_operation() {
     both(|profile| {
         for moment in MOMENTS {
             let _named = Playing(format!("{moment:?}"));
@@ -185,14 +185,14 @@ fn s0_case_17_a_deletion_drops_its_operation_and_leaves_the_others() {
             bench.remove_rule(&web(), "api");
             bench.run(90_000);
             let events = bench.events();
-            let heard = |service: &str| -> Vec<String> {
+            let events_of = |service: &str| -> Vec<String> {
                 events.iter().filter(|text| text.starts_with(service)).cloned().collect()
             };
             let requeued = moment == Moment::AfterOutcome;
             let of_api = requeued.then(|| retrying("api", 1, 3, "Conflict"));
-            assert_eq!(heard("api"), of_api.into_iter().collect::<Vec<_>>());
+            assert_eq!(events_of("api"), of_api.into_iter().collect::<Vec<_>>());
             let of_web = [retrying("web", 1, 3, "Conflict"), updated("web", 2, 1, 0)];
-            assert_eq!(heard("web"), of_web);
+            assert_eq!(events_of("web"), of_web);
             assert_eq!(bench.members(&web()), [1, 3]);
             assert!(bench.counts("web").is_empty() && bench.counts("api").is_empty());
             assert_eq!(bench.failures(), [false]);
@@ -202,7 +202,7 @@ fn s0_case_17_a_deletion_drops_its_operation_and_leaves_the_others() {
 
 /// A deletion and a return between two moments is a new operation of a Service that was not gone for long.
 #[test]
-fn s0_case_17_a_service_that_returns_early_has_a_fresh_operation() {
+fn s0_case_17_an_early_return_has_a_fresh_operation() {
     at_every_moment(|mut bench, moment| {
         bench.leave(&web(), "web");
         bench.run(0);
@@ -225,20 +225,20 @@ fn s0_case_17_a_service_that_returns_early_has_a_fresh_operation() {
 /// S0 "Cancellation And Shutdown", and Q6 Interrupted: leadership is lost at any moment of an attempt; nothing is
 /// reported, and in the next term the pool is due again, exactly once.
 #[test]
-fn s0_cancellation_an_ended_term_tells_nothing_and_the_next_finishes() {
+fn s0_cancellation_an_ended_term_reports_nothing() {
     at_every_moment(|mut bench, moment| {
-        bench.stand(Standing::Standby);
+        bench.set_standing(Standing::Standby);
         bench.run(5_000);
         assert_eq!(bench.events(), Vec::<String>::new(), "{moment:?}");
         assert!(bench.failures().is_empty());
         bench.heal();
         bench.run(100_000);
-        let asked = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
+        let sent = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
         bench.new_term();
         bench.run(200_000);
         assert_eq!(bench.members(&web()), [2]);
         let puts = bench.requests().iter().filter(|(_, verb, _)| *verb == "PUT").count();
-        assert_eq!(puts - asked, 1, "{:?}", bench.requests());
+        assert_eq!(puts - sent, 1, "{:?}", bench.requests());
         assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
         assert_eq!(bench.failures(), [false]);
         let ends = bench.view(&web()).last_end.as_ref().map(|last| last.end);
@@ -251,14 +251,14 @@ fn s0_cancellation_an_ended_term_tells_nothing_and_the_next_finishes() {
 fn s0_cancellation_several_terms_in_a_row_leave_one_write() {
     at_every_moment(|mut bench, moment| {
         for _ in 0..3 {
-            bench.stand(Standing::Standby);
+            bench.set_standing(Standing::Standby);
             bench.new_term();
             let term = bench.epoch();
             bench.stop_before(|delivery| {
                 matches!(delivery, Delivery::Pool(_, PoolMessage::In(queue::In::Take(id))) if id.epoch == term)
             });
         }
-        bench.stand(Standing::Standby);
+        bench.set_standing(Standing::Standby);
         bench.heal();
         bench.run(100_000);
         assert_eq!(bench.events().iter().filter(|text| text.contains("Failed")).count(), 0, "{moment:?}");
@@ -288,7 +288,7 @@ fn s0_cancellation_a_term_that_ends_in_a_wait_leaves_one_write() {
             }
             bench.at(seconds * 1_000);
             let events = bench.events().len();
-            bench.stand(Standing::Standby);
+            bench.set_standing(Standing::Standby);
             bench.run(1_000);
             assert!(bench.events().is_empty() && bench.failures().len() == events);
             bench.heal();
@@ -304,7 +304,7 @@ fn s0_cancellation_a_term_that_ends_in_a_wait_leaves_one_write() {
 }
 
 #[test]
-fn s0_cancellation_an_end_during_a_foreign_operation_leaves_one_write() {
+fn s0_cancellation_a_foreign_operation_leaves_one_write() {
     both(|profile| {
         for seconds in 1..40 {
             let _named = Playing(format!("after {seconds} s"));
@@ -315,7 +315,7 @@ fn s0_cancellation_an_end_during_a_foreign_operation_leaves_one_write() {
             bench.at(-1);
             assert!(bench.foreign_put(&[1, 9]) < 300);
             bench.at(seconds * 1_000);
-            bench.stand(Standing::Standby);
+            bench.set_standing(Standing::Standby);
             bench.run(1_000);
             bench.new_term();
             bench.run(TICK * 10);

@@ -13,7 +13,7 @@ pub fn retrying(service: &str, retry: u32, max: u32, code: &str) -> String {
     )
 }
 
-/// An attempt met the closed throttle gate before it reached ARM.
+/// Returns the text of an attempt that met the closed throttle gate before it reached ARM.
 pub fn gated(service: &str, retry: u32) -> String {
     format!(
         "{service} Warning LoadBalancerBackendPoolUpdateRetrying: \
@@ -30,7 +30,7 @@ pub fn exhausted(service: &str, retries: u32, code: &str, afterwards: &str) -> S
     )
 }
 
-/// A failure that is not retried; in the default profile, the pool is compared a minute later.
+/// Returns the text of a failure that is not retried; in the default profile, the pool is compared a minute later.
 pub fn failed(profile: Profile, code: &str) -> String {
     format!(
         "web Warning LoadBalancerBackendPoolUpdateFailed: \

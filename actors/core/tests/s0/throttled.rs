@@ -19,7 +19,8 @@ const QUOTA: &str = "SubscriptionRequestsThrottled";
 /// Another operation runs on the load balancer: closes only its lane; in `upstream` the verb's gate, like any 429.
 const LOCK: &str = "RetryableError";
 
-/// A bench whose Service changes from member 1 to member 2; times count from the moment at which the change is due.
+/// Returns a bench whose Service changes from member 1 to member 2; times count from the moment at which the change is
+/// due.
 fn changed(profile: Profile) -> Bench {
     let mut bench = Bench::new(profile);
     bench.mark(profile.window());
@@ -43,17 +44,17 @@ fn puts(bench: &Bench) -> Vec<Request> {
 /// Checks that from the outcome that parked the pool until this time, there is no request, event, observation or
 /// retry.
 fn stays_parked(bench: &mut Bench, until: i64) {
-    let asked = bench.requests().len();
+    let sent = bench.requests().len();
     bench.observed();
     bench.at(until - 1);
     assert_eq!(bench.view(&web()).state.as_str(), "parked");
-    assert_eq!(bench.requests().len(), asked, "no request while parked: {:?}", bench.requests());
+    assert_eq!(bench.requests().len(), sent, "no request while parked: {:?}", bench.requests());
     assert!(bench.events().is_empty() && bench.failures().is_empty());
     assert_eq!(bench.counts("web"), [1], "no retry is spent while parked");
 }
 
 #[test]
-fn s0_case_01_a_throttled_get_parks_the_pool_quietly_until_it_is_eligible() {
+fn s0_case_01_a_throttled_get_parks_the_pool() {
     both(|profile| {
         let mut bench = changed(profile);
         bench.throttle(FaultTarget::PoolGet, 1, QUOTA, Some("300"));
@@ -76,7 +77,7 @@ fn s0_case_01_a_throttled_get_parks_the_pool_quietly_until_it_is_eligible() {
 }
 
 #[test]
-fn s0_case_02_a_throttled_put_parks_the_pool_quietly_until_it_is_eligible() {
+fn s0_case_02_a_throttled_put_parks_the_pool() {
     both(|profile| {
         let mut bench = changed(profile);
         bench.throttle(FaultTarget::PoolPut, 1, QUOTA, Some("300"));
@@ -95,7 +96,7 @@ fn s0_case_02_a_throttled_put_parks_the_pool_quietly_until_it_is_eligible() {
 
 /// A lock closes the lane; in `upstream` the gate (W6).
 #[test]
-fn s0_case_02_a_lock_of_the_load_balancer_parks_the_pool_like_a_quota() {
+fn s0_case_02_a_lock_parks_the_pool_like_a_quota() {
     both(|profile| {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
@@ -109,7 +110,7 @@ fn s0_case_02_a_lock_of_the_load_balancer_parks_the_pool_like_a_quota() {
 
 /// Without a time in the future the pool waits for the tick, not for a gate.
 #[test]
-fn s0_case_03_a_429_without_a_retry_after_is_requeued_for_the_next_tick() {
+fn s0_case_03_a_429_without_retry_after_waits_for_the_tick() {
     for header in [None, Some("soon"), Some("0"), Some("-5")] {
         both(|profile| {
             let _named = Playing(format!("Retry-After {header:?}"));
@@ -121,11 +122,11 @@ fn s0_case_03_a_429_without_a_retry_after_is_requeued_for_the_next_tick() {
             bench.run(0);
             assert_eq!(bench.events(), [retrying("web", 1, 3, QUOTA)]);
             assert_eq!(bench.view(&web()).state.as_str(), "waiting", "nothing parks it");
-            let asked = bench.requests().len();
+            let sent = bench.requests().len();
             bench.at(outcome + 29_999);
-            assert_eq!(bench.requests().len(), asked);
+            assert_eq!(bench.requests().len(), sent);
             bench.at(outcome + 31_000);
-            assert_eq!(bench.requests()[asked..asked + 1], [(outcome + 30_000, "GET", 200)]);
+            assert_eq!(bench.requests()[sent..sent + 1], [(outcome + 30_000, "GET", 200)]);
             assert_eq!(bench.events_at(), [(outcome + 30_120, updated("web", 1, 1, 1))]);
             assert_eq!(bench.failures(), [false]);
         });
@@ -280,7 +281,7 @@ fn s0_case_07_one_parked_operation_parks_the_whole_group() {
     });
 }
 
-/// A lock of its load balancer parks `lb/shop-web` for five minutes; returns the end of the parking.
+/// Returns a lock of its load balancer parks `lb/shop-web` for five minutes; returns the end of the parking.
 fn parked_by_a_lock(bench: &mut Bench) -> i64 {
     bench.lock();
     bench.stop_before(|delivery| matches!(delivery, Delivery::Events(_)));
@@ -313,7 +314,7 @@ fn s0_case_08_fresh_operations_follow_parked_ones_and_decide() {
 
 /// A change that reverts the parked one is still an outcome that is reported.
 #[test]
-fn s0_case_08_a_fresh_operation_that_undoes_the_parked_completes_both() {
+fn s0_case_08_undoing_a_parked_change_completes_both() {
     both(|profile| {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
@@ -326,19 +327,19 @@ fn s0_case_08_a_fresh_operation_that_undoes_the_parked_completes_both() {
 }
 
 #[test]
-fn s0_case_18_a_service_that_disappears_while_parked_is_dropped_quietly() {
+fn s0_case_18_a_service_gone_while_parked_is_dropped() {
     both(|profile| {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
         bench.observed();
         bench.run(10_000);
-        let asked = bench.requests().len();
+        let sent = bench.requests().len();
         bench.leave(&web(), "web");
         assert!(bench.events().is_empty() && bench.failures().is_empty());
         bench.run(0);
         assert!(!bench.has(&web()), "the pool has no owner and retires");
         bench.at(until + 100_000);
-        assert_eq!(bench.requests().len(), asked);
+        assert_eq!(bench.requests().len(), sent);
         assert!(bench.events().is_empty() && bench.failures().is_empty());
     });
 }
@@ -346,7 +347,7 @@ fn s0_case_18_a_service_that_disappears_while_parked_is_dropped_quietly() {
 /// The parked change of a Service that has left no longer parks the pool for the remaining one (Q4); the retry
 /// interval still applies.
 #[test]
-fn s0_case_18_20_what_a_removed_service_parked_no_longer_parks_the_others() {
+fn s0_case_18_20_a_removed_service_parks_no_others() {
     both(|profile| {
         let mut bench = Bench::new(profile);
         bench.want("api", &[1]);
@@ -395,18 +396,18 @@ fn s0_case_20_removal_takes_parked_operations_out_of_the_queue() {
 const TICK_MS: i64 = TICK.cast_signed();
 
 #[test]
-fn s0_case_21_a_shutdown_with_parked_operations_tells_nothing() {
+fn s0_case_21_a_shutdown_with_parked_ones_reports_nothing() {
     both(|profile| {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
         bench.observed();
         bench.want("web", &[2, 3]);
-        let asked = bench.requests().len();
+        let sent = bench.requests().len();
         assert_eq!(bench.counts("web"), [0, 1]);
         bench.shut_down();
         bench.at(until + 600_000);
         assert!(bench.events().is_empty() && bench.failures().is_empty());
-        assert_eq!(bench.requests().len(), asked);
+        assert_eq!(bench.requests().len(), sent);
         assert_eq!(bench.counts("web"), [0, 1], "nothing is requeued, and nothing is spent");
     });
 }
@@ -418,7 +419,7 @@ fn s0_case_21_a_new_term_has_nothing_of_what_was_parked() {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
         bench.observed();
-        bench.stand(Standing::Standby);
+        bench.set_standing(Standing::Standby);
         bench.run(1_000);
         bench.heal();
         bench.new_term();
@@ -438,7 +439,7 @@ fn s0_case_21_a_new_term_has_nothing_of_what_was_parked() {
 
 /// S0 "Cancellation And Shutdown": work in flight is dropped, wherever it is.
 #[test]
-fn s0_case_21_a_shutdown_at_any_point_of_an_attempt_tells_nothing() {
+fn s0_case_21_a_shutdown_during_an_attempt_reports_nothing() {
     both(|profile| {
         for ms in (0..3_500).step_by(20) {
             let settings = Settings {
@@ -486,10 +487,10 @@ fn s0_expected_a_retry_after_of_hours_is_waited_for() {
                 let until = refused + hours * 3_600_000;
                 assert_eq!(bench.next_at(), Some(until), "ARM's own time");
                 stays_parked(&mut bench, until);
-                let asked = bench.requests().len();
+                let sent = bench.requests().len();
                 bench.at(until + 10_000);
                 let put = (until + 20, "PUT", 200);
-                assert!(bench.requests()[asked..].contains(&put), "{:?}", bench.requests());
+                assert!(bench.requests()[sent..].contains(&put), "{:?}", bench.requests());
                 assert_eq!(bench.events(), [updated("web", 1, 1, 1)]);
                 assert_eq!(bench.failures(), [false]);
             });

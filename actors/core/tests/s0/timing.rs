@@ -24,7 +24,7 @@ fn failing(profile: Profile, max_retries: u32, settings: Settings) -> Bench {
 /// "… emits retrying events on the first three failed attempts and emits the final failed event on the fourth failed
 /// attempt, roughly 90 seconds after the first observed failure plus ARM call latency."
 #[test]
-fn s0_timing_the_fourth_failure_comes_90_s_and_3_calls_after_the_first() {
+fn s0_timing_the_fourth_failure_comes_after_90_s() {
     both(|profile| {
         let mut bench = failing(profile, 3, Settings::default());
         bench.run(150_000);
@@ -40,7 +40,7 @@ fn s0_timing_the_fourth_failure_comes_90_s_and_3_calls_after_the_first() {
 /// "… the wall-clock time from the original EndpointSlice change to final failure can be close to or above two
 /// minutes."
 #[test]
-fn s0_timing_in_upstreams_profile_the_last_event_comes_after_2_min() {
+fn s0_timing_upstreams_last_event_comes_after_2_min() {
     let mut bench = failing(Profile::Upstream, 3, Settings::default());
     bench.run(150_000);
     assert_eq!(bench.events_at().last().map(|(at, _)| *at), Some(120_000 + 4 * CALLS));
@@ -59,7 +59,7 @@ fn s0_timing_calls_that_take_long_push_the_next_attempt_back() {
 
 /// "`LoadBalancerBackendPoolUpdateMaxRetries` bounds failed processing attempts, not elapsed wall-clock time."
 #[test]
-fn s0_timing_a_long_retry_after_delays_failure_and_costs_no_budget() {
+fn s0_timing_a_long_retry_after_costs_no_budget() {
     both(|profile| {
         let mut bench = Bench::with(profile, 1, Settings::default());
         bench.lock();
@@ -80,7 +80,7 @@ fn s0_timing_a_long_retry_after_delays_failure_and_costs_no_budget() {
 
 /// The budget limits the attempts, whatever its value.
 #[test]
-fn s0_timing_each_retry_budget_makes_one_attempt_more_than_retries() {
+fn s0_timing_a_budget_allows_one_attempt_more_than_retries() {
     both(|profile| {
         for max_retries in 0..6 {
             let mut bench = failing(profile, max_retries, Settings::default());
@@ -132,17 +132,17 @@ fn s0_model_without_the_lease_nothing_is_drained() {
 
 /// The same for a process that does not lead: its operations remain queued.
 #[test]
-fn s0_model_while_nothing_may_be_written_nothing_is_drained_spent_or_told() {
+fn s0_model_nothing_is_spent_while_nothing_may_be_written() {
     both(|profile| {
         let mut bench = Bench::new(profile);
-        bench.stand(Standing::Standby);
+        bench.set_standing(Standing::Standby);
         bench.want("web", &[2]);
         bench.run(100_000);
         bench.want("web", &[3]);
         bench.run(500_000);
         assert!(bench.requests().is_empty() && bench.events().is_empty());
         assert_eq!(bench.counts("web"), [0]);
-        bench.stand(Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
+        bench.set_standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
         bench.run(1_000);
         assert_eq!(bench.events(), [updated("web", 1, 1, 1)], "all of it in one write");
         assert_eq!(bench.members(&web()), [3]);

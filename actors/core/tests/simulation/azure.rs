@@ -279,7 +279,7 @@ pub struct Throttled {
     pub class: GateClass,
     /// Duration.
     pub span: Duration,
-    /// Whether another operation runs: then only a lane closes, except in the profile of upstream (W6).
+    /// True if another operation runs: then only a lane closes, except in the profile of upstream (W6).
     pub is_lock: bool,
 }
 

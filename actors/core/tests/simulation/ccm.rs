@@ -47,9 +47,9 @@ struct Feed {
 
 /// Effect on the world.
 pub enum Effect {
-    /// It receives an answer at this time.
+    /// An answer arrives at this time.
     Answer(u64, CallId, Answer),
-    /// It has written a Lease.
+    /// A Lease was written.
     LeaseWritten(LeaseName),
 }
 
@@ -63,10 +63,10 @@ pub struct Ccm {
     placed: BTreeMap<String, usize>,
     /// Pools, by load balancer and name, that a rule without an owner also uses: they must not be written (D2).
     pub foreign: BTreeSet<(String, String)>,
-    /// Whether other clients add rules to pools.
+    /// True if other clients add rules to pools.
     strangers: bool,
     /// Pools to which another client may have added a rule.
-    seen: BTreeSet<(String, String)>,
+    written: BTreeSet<(String, String)>,
     set_down: Vec<SetDown>,
     /// Cases of 20 foreign writes in which admin states are set by hand.
     by_hand: u64,
@@ -93,7 +93,7 @@ impl Ccm {
             max_retry_us: if random.per_mille(200) { 300_000_000 } else { MAX_RETRY_US },
             ..Settings::default()
         };
-        let (feeds, placed, foreign, seen) = Default::default();
+        let (feeds, placed, foreign, written) = Default::default();
         let model = model::Ccm::new(settings);
         Ccm {
             random,
@@ -103,7 +103,7 @@ impl Ccm {
             placed,
             foreign,
             strangers: true,
-            seen,
+            written,
             set_down: Vec::new(),
             by_hand: 4,
         }
@@ -325,13 +325,13 @@ impl Ccm {
             .load_balancers()
             .flat_map(|lb| arm.pools(lb).map(move |pool| (lb.to_owned(), pool.to_owned())))
             .collect();
-        self.seen.retain(|pool| there.contains(pool));
+        self.written.retain(|pool| there.contains(pool));
         // A write of a whole load balancer may drop such a rule, or restore it.
         let has_rule = |(lb, pool): &&(String, String)| {
             let rules = arm.pool_json(lb, pool).map(|pool| rules_of(&pool)).unwrap_or_default();
             rules.contains(&foreign_rule(pool))
         };
-        self.foreign = self.seen.iter().filter(has_rule).cloned().collect();
+        self.foreign = self.written.iter().filter(has_rule).cloned().collect();
         let candidates = cluster.services.values().filter(|service| service.is_candidate());
         let needed: BTreeSet<String> = candidates
             .flat_map(|service| service.families.iter().map(|family| pool_name(&service.key(), *family)))
@@ -349,7 +349,7 @@ impl Ccm {
                 continue;
             }
             let own = pool.starts_with(NAMESPACE);
-            if self.seen.insert((lb.clone(), pool.clone()))
+            if self.written.insert((lb.clone(), pool.clone()))
                 && own
                 && self.strangers
                 && self.random.per_mille(60)
@@ -378,7 +378,7 @@ impl Ccm {
                 arm.plant_unknown_fields();
                 "unknown fields planted".to_owned()
             }
-            place if place < self.by_hand => {
+            index if index < self.by_hand => {
                 let pool = if self.random.per_mille(250) { "kubernetes" } else { &pool };
                 self.set_by_hand(arm, now, &lb, pool)
             }
@@ -411,7 +411,7 @@ pub struct SetDown {
     pub pool: String,
     /// Address or interface.
     pub backend: String,
-    /// Whether the entry was not Down, and no other write was in flight there.
+    /// True if the entry was not Down, and no other write was in flight there.
     pub is_certain: bool,
 }
 
@@ -430,13 +430,13 @@ impl Ccm {
     fn set_by_hand(&mut self, arm: &mut ArmModel, now: u64, lb: &str, pool: &str) -> String {
         let Some(mut document) = arm.pool_json(lb, pool) else { return String::new() };
         let busy = arm.is_updating(lb);
-        let state = ["Down", "Down", "Down", "None", "Up"][self.random.place(5)];
+        let state = ["Down", "Down", "Down", "None", "Up"][self.random.index(5)];
         let entries = document["properties"]["loadBalancerBackendAddresses"].as_array_mut();
         let mut members: Vec<&mut Value> = entries.into_iter().flatten().collect();
         let of = |entry: &Value| entry["properties"]["adminState"].as_str().unwrap_or("None").to_owned();
         members.retain(|entry| of(entry) != state && !text(&entry["properties"]["ipAddress"]).is_empty());
-        let place = self.random.place(members.len());
-        let Some(member) = members.into_iter().nth(place) else { return String::new() };
+        let index = self.random.index(members.len());
+        let Some(member) = members.into_iter().nth(index) else { return String::new() };
         let backend = text(&member["properties"]["ipAddress"]).to_owned();
         member["properties"]["adminState"] = state.into();
         let status = put_pool(arm, lb, pool, &document, now);

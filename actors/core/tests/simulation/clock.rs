@@ -20,7 +20,7 @@ const SKEW_US: u64 = 4_000_000;
 pub struct Clock {
     zero: u64,
     drift_ppm: i64,
-    /// How far the wall clock is ahead, in microseconds.
+    /// Offset of the wall clock, in microseconds.
     skew_us: i64,
 }
 

@@ -21,11 +21,11 @@ const PAUSE: &str = "azure-backend-pool-controller.io/pause";
 pub struct Node {
     /// Number from which its addresses are derived; a new number is a new address.
     pub address: u64,
-    /// How often a node of this name was created.
+    /// Number of times a node of this name was created.
     pub life: u64,
-    /// Whether a label excludes it.
+    /// True if a label excludes it.
     pub excluded: bool,
-    /// Whether it is Ready.
+    /// True if it is Ready.
     pub ready: bool,
 }
 
@@ -34,9 +34,9 @@ pub struct Node {
 pub struct Pod {
     /// Node of the pod; empty if its endpoint does not name it (D6).
     pub node: String,
-    /// Whether it is ready.
+    /// True if it is ready.
     pub ready: bool,
-    /// Whether it is terminating.
+    /// True if it is terminating.
     pub terminating: bool,
     /// The only family of its addresses; `None` for both.
     pub only: Option<Family>,
@@ -54,23 +54,23 @@ impl Pod {
 pub struct Service {
     /// Its name.
     pub name: String,
-    /// How often a Service of this name was created.
+    /// Number of times a Service of this name was created.
     pub life: u64,
     /// Families of its pools.
     pub families: Vec<Family>,
-    /// Whether its external traffic policy is `Local`.
+    /// True if its external traffic policy is `Local`.
     pub local: bool,
-    /// Whether it is paused.
+    /// True if it is paused.
     pub paused: bool,
-    /// Whether it is being deleted.
+    /// True if it is being deleted.
     pub deleting: bool,
-    /// Whether it is created again, under another UID, as soon as it is gone.
+    /// True if it is created again, under another UID, as soon as it is gone.
     pub returns: bool,
     /// Pods, by slice.
     pub slices: Vec<Vec<Pod>>,
     /// Number of its load balancer.
     pub lb: usize,
-    /// Whether it has a second port.
+    /// True if it has a second port.
     pub second_port: bool,
 }
 

@@ -246,7 +246,7 @@ fn provisioning(value: &Value) -> Provisioning {
     }
 }
 
-/// The answer to a PUT that was carried out immediately; for a planted bug.
+/// Returns the answer to a PUT that was carried out immediately; for a planted bug.
 pub fn accepted() -> ArmAnswer {
     ArmAnswer::Put(PutAccepted {
         provisioning: Provisioning::Succeeded,

@@ -195,8 +195,8 @@ fn preemption(object: &Value, wall: i64) -> PreemptionObject {
         &object["eventTime"],
         &object["firstTimestamp"],
     ];
-    let seen = times.into_iter().filter_map(|time| parse_time(text(time))).max();
-    let at = seen.or_else(|| parse_time(text(&meta["creationTimestamp"])));
+    let newest = times.into_iter().filter_map(|time| parse_time(text(time))).max();
+    let at = newest.or_else(|| parse_time(text(&meta["creationTimestamp"])));
     let uid = Some(text(&about["uid"])).filter(|uid| !uid.is_empty() && *uid != text(&about["name"]));
     let message = text(&object["message"]);
     PreemptionObject {

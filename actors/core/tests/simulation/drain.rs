@@ -32,7 +32,7 @@ pub struct Came {
 pub struct Quiet(World);
 
 fn service(number: usize, random: &mut Random) -> Service {
-    let mut pod = || Pod::on(format!("node-{}", random.place(NODES)), true);
+    let mut pod = || Pod::on(format!("node-{}", random.index(NODES)), true);
     Service {
         name: format!("svc-{number}"),
         life: 0,
@@ -116,7 +116,7 @@ impl Quiet {
             match world.watchdog.downs_at_rest(world.now(), &world.arm) {
                 Ok(()) if !world.watchdog.admin_puts.is_empty() => break,
                 Ok(()) if world.now() > from + within => return Err("nothing was written".to_owned()),
-                Err(why) if world.now() > from + within => return Err(why),
+                Err(reason) if world.now() > from + within => return Err(reason),
                 Ok(()) | Err(_) => {}
             }
         }
@@ -135,9 +135,9 @@ impl Quiet {
         let Quiet(world) = self;
         world.watchdog.admin_puts.clear();
         let until = world.now() + within;
-        while let Err(why) = world.watchdog.marks_at_rest() {
+        while let Err(reason) = world.watchdog.marks_at_rest() {
             if world.now() > until {
-                return Err(why);
+                return Err(reason);
             }
             world.run_until(world.now() + LOOK_US)?;
         }

@@ -32,11 +32,11 @@ const PAGE: u32 = 7;
 /// Effect on the world.
 pub enum Effect {
     /// An input of a machine, in order.
-    Tell(Delivery),
+    Deliver(Delivery),
     /// Lines of a stream were read.
     Read(Kind, CallId, Vec<Line>),
     /// An input of a machine, at this time.
-    TellAt(u64, Delivery),
+    DeliverAt(u64, Delivery),
     /// A step of the port itself, at this time.
     Later(u64, Kind, CallId, Step),
     /// A step of the Lease port, at this time.
@@ -54,7 +54,7 @@ pub enum Effect {
 /// Next step of a request.
 #[derive(Debug)]
 pub enum Step {
-    /// It reaches the server.
+    /// The request reaches the server.
     Send,
     /// Its answer reaches the port.
     Answer(Reply),
@@ -67,7 +67,7 @@ struct Stream {
     ask: Ask,
     intake: Intake,
     watch: Option<WatchId>,
-    /// Whether the port knows that the watch is established; it reads nothing before.
+    /// True if the port knows that the watch is established; it reads nothing before.
     stands: bool,
     poll_at: Option<u64>,
     /// Time until which the connection delivers nothing, although it is established.
@@ -91,7 +91,7 @@ pub struct KubernetesPort {
     pub watches_last_us: Option<u64>,
     /// Objects that lists lack, if any.
     pub lacking: Option<Lacking>,
-    /// Whether any list was incomplete: without another list, the missing objects may stay unknown.
+    /// True if any list was incomplete: without another list, the missing objects may stay unknown.
     pub has_lacked: bool,
 }
 
@@ -103,7 +103,7 @@ pub struct Lacking {
     /// End of the fault.
     pub until: u64,
     /// Objects in a thousand that lists contain.
-    pub kept: u64,
+    pub listed_per_mille: u64,
 }
 
 impl KubernetesPort {
@@ -156,7 +156,7 @@ impl KubernetesPort {
             None
         };
         let accepted = failure.is_none();
-        (vec![Effect::TellAt(now + self.latency(), posted(call, failure))], accepted)
+        (vec![Effect::DeliverAt(now + self.latency(), posted(call, failure))], accepted)
     }
 
     /// Sends a patch of a node's taints.
@@ -164,7 +164,7 @@ impl KubernetesPort {
         let (transit, fate) = fate(&mut self.random, self.posts_fail);
         let mut effects = vec![Effect::Patch(now + transit, call, ask, fate)];
         if !fate.is_answered() {
-            effects.push(Effect::TellAt(now + ANSWER_WITHIN_US, tainted(call, lost())));
+            effects.push(Effect::DeliverAt(now + ANSWER_WITHIN_US, tainted(call, lost())));
         }
         effects
     }
@@ -185,10 +185,10 @@ impl KubernetesPort {
             if is_cut { (1_000, lost()) } else { answer_of(model.handle(&request, now)) };
         match fate {
             Fate::Answered(after) => {
-                vec![Effect::TellAt(now + after_us + after, tainted(call, answer))]
+                vec![Effect::DeliverAt(now + after_us + after, tainted(call, answer))]
             }
             Fate::Twice(gap) => [1_000, 1_000 + gap]
-                .map(|after| Effect::TellAt(now + after_us + after, tainted(call, answer.clone())))
+                .map(|after| Effect::DeliverAt(now + after_us + after, tainted(call, answer.clone())))
                 .into(),
             Fate::AnswerLost | Fate::Straggles => Vec::new(),
         }
@@ -266,8 +266,8 @@ impl KubernetesPort {
         };
         match step {
             Step::Send if now < self.cut_until => {
-                let why = WatchFailure::Other(Arc::from("no route to host"));
-                self.ended(kind, call, Some(why))
+                let reason = WatchFailure::Other(Arc::from("no route to host"));
+                self.ended(kind, call, Some(reason))
             }
             Step::Send => {
                 let spread = u64::from(self.random.below(1_000) as u16);
@@ -316,7 +316,7 @@ impl KubernetesPort {
                 self.plant_list(kind, &mut items);
                 self.lose_objects(now, kind, &mut items);
                 let page = In::Page { call, items, resource_version, next };
-                let mut effects = vec![Effect::Tell(Delivery::Watcher(kind, page))];
+                let mut effects = vec![Effect::Deliver(Delivery::Watcher(kind, page))];
                 effects.extend(self.ended(kind, call, None));
                 effects
             }
@@ -337,7 +337,7 @@ impl KubernetesPort {
                 if let Some(stream) = self.streams.get_mut(&kind) {
                     stream.stands = true;
                 }
-                let mut effects = vec![Effect::Tell(Delivery::Watcher(kind, In::Opened(call)))];
+                let mut effects = vec![Effect::Deliver(Delivery::Watcher(kind, In::Opened(call)))];
                 let mut first = self.decode(now, kind, &first);
                 if self.plant == Some(Plant::EmptyWatchBelieved)
                     && model.watch_ended(watch)
@@ -349,7 +349,7 @@ impl KubernetesPort {
                     self.plant_list(kind, &mut first);
                     self.lose_objects(now, kind, &mut first);
                 }
-                effects.extend(told(kind, call, first));
+                effects.extend(read_lines(kind, call, first));
                 effects.extend(self.poll(model, now, kind, call));
                 effects
             }
@@ -363,7 +363,7 @@ impl KubernetesPort {
         if self.plant == Some(Plant::ExpiredNoticeCounts) {
             lines.iter_mut().for_each(rejuvenate);
         }
-        let mut effects = told(kind, call, lines);
+        let mut effects = read_lines(kind, call, lines);
         if model.watch_ended(watch) {
             model.close_watch(watch);
             let broken = Some(WatchFailure::Other(Arc::from("connection reset")));
@@ -392,7 +392,7 @@ impl KubernetesPort {
             stream.watch = None;
         }
         let jitter = u16::try_from(self.random.below(1_001)).expect("at most 1000");
-        vec![Effect::Tell(Delivery::Watcher(kind, In::Ended { call, failure, jitter }))]
+        vec![Effect::Deliver(Delivery::Watcher(kind, In::Ended { call, failure, jitter }))]
     }
 
     /// Schedules the next poll of each stream after a possible change on the server.
@@ -447,12 +447,13 @@ impl KubernetesPort {
 
     /// Removes objects from a list during the fault.
     fn lose_objects(&mut self, now: u64, kind: Kind, items: &mut Vec<Line>) {
-        let Some(Lacking { kept, .. }) = self.lacking.filter(|one| one.kind == kind && now < one.until)
+        let Some(Lacking { listed_per_mille, .. }) =
+            self.lacking.filter(|one| one.kind == kind && now < one.until)
         else {
             return;
         };
         let before = items.len();
-        items.retain(|line| !matches!(line, Line::Object(_)) || self.random.per_mille(kept));
+        items.retain(|line| !matches!(line, Line::Object(_)) || self.random.per_mille(listed_per_mille));
         self.has_lacked |= items.len() < before;
     }
 
@@ -510,7 +511,7 @@ fn rejuvenate(line: &mut Line) {
     }
 }
 
-fn told(kind: Kind, call: CallId, lines: Vec<Line>) -> Vec<Effect> {
+fn read_lines(kind: Kind, call: CallId, lines: Vec<Line>) -> Vec<Effect> {
     if lines.is_empty() { Vec::new() } else { vec![Effect::Read(kind, call, lines)] }
 }
 
@@ -555,17 +556,17 @@ fn patch_of(ask: &TaintAsk) -> Request {
             json!([uid, none, {"op": "add", "path": "/spec/taints", "value": [taint]}])
         }
         TaintEdit::Remove { at } => {
-            let place = format!("/spec/taints/{at}");
+            let path = format!("/spec/taints/{at}");
             let [key, value, effect] = ["key", "value", "effect"]
-                .map(|field| test(&format!("{place}/{field}"), decode::text(&taint[field])));
-            json!([uid, key, value, effect, {"op": "remove", "path": place}])
+                .map(|field| test(&format!("{path}/{field}"), decode::text(&taint[field])));
+            json!([uid, key, value, effect, {"op": "remove", "path": path}])
         }
     };
     let path = format!("/api/v1/nodes/{}", ask.node);
     Request::new("PATCH", &path).with_body("application/json-patch+json", &operations)
 }
 
-/// A planted bug: replaces all taints of a node.
+/// Returns a planted bug: replaces all taints of a node.
 fn replacement_of(ask: &TaintAsk) -> Request {
     let ours = json!({"key": DRAINING, "value": SPOT_EVICTION, "effect": "NoSchedule"});
     let taints = match ask.edit {

@@ -50,9 +50,9 @@ pub enum Fate {
     Answered(u64),
     /// Its answer comes twice, the second time after this additional time.
     Twice(u64),
-    /// It is carried out, and its answer never comes.
+    /// The request is carried out, and its answer never comes.
     AnswerLost,
-    /// It reaches the server only after the port's timeout.
+    /// The request reaches the server only after the port's timeout.
     Straggles,
 }
 
@@ -82,7 +82,7 @@ pub fn fate(random: &mut Random, trouble: u64) -> (u64, Fate) {
 /// Next step of a request about a Lease.
 #[derive(Debug)]
 pub enum LeaseStep {
-    /// It reaches the server.
+    /// The request reaches the server.
     Land(Request, Fate),
     /// An answer reaches the port.
     Answer(Raw),
@@ -340,14 +340,14 @@ impl LeasePort {
 }
 
 fn answer_effect(lease: LeaseName, call: CallId, answer: LeaseAnswer) -> Effect {
-    Effect::Tell(match lease {
+    Effect::Deliver(match lease {
         LeaseName::Own => Delivery::Leader(leader::In::Lease(call, answer)),
         LeaseName::Shared => Delivery::Writer(writer::In::Lease(call, answer)),
     })
 }
 
-fn failed(why: &str) -> Raw {
-    Raw::Other(LeaseAnswer::Failed(RequestFailure::Other(Arc::from(why))))
+fn failed(reason: &str) -> Raw {
+    Raw::Other(LeaseAnswer::Failed(RequestFailure::Other(Arc::from(reason))))
 }
 
 fn raw(status: u16, body: &[u8]) -> Raw {

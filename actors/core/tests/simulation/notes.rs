@@ -38,7 +38,7 @@ const PATH: &str = "/api/v1/namespaces/kube-system/configmaps";
 /// Next step of a request about the ConfigMap.
 #[derive(Debug)]
 pub enum NotesStep {
-    /// It reaches the server.
+    /// The request reaches the server.
     Land(Request, Fate),
     /// An answer reaches the port.
     Answer(Result<Value, ConfigMapAnswer>),
@@ -52,7 +52,7 @@ pub struct NotesPort {
     pub trouble: u64,
     /// Time until which the API server is unreachable.
     pub cut_until: u64,
-    /// Whether a record was sent, for a planted bug.
+    /// True if a record was sent, for a planted bug.
     has_written: bool,
 }
 
@@ -106,7 +106,7 @@ impl NotesPort {
                     Ok(object) => ConfigMapAnswer::Seen(Arc::new(self.facts(now, clock, keeper, object))),
                     Err(answer) => answer,
                 };
-                vec![Effect::Tell(match keeper {
+                vec![Effect::Deliver(match keeper {
                     Keeper::Pauses => Delivery::Pauses(pauses::In::ConfigMap(call, answer)),
                     Keeper::AdminState => Delivery::AdminState(nodes::In::ConfigMap(call, answer)),
                 })]

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use model::xds::cache::Policy;
-use model::xds::facts::{Code, ReportedError, ResourceKind as Asked, Response};
+use model::xds::facts::{Code, ReportedError, ResourceKind as RequestedKind, Response};
 use model::xds::stream::{Server as Named, StreamEnd, StreamId, XdsRequest};
 use simulator_models::control_plane::{Catalogue, Due, Kind, Subscriptions};
 
 use crate::random::Random;
-use crate::served::{Served, Wants};
+use crate::served::{ExpectedMembers, Served};
 use content::Content;
 
 #[path = "planes/content.rs"]
@@ -20,7 +20,7 @@ mod story;
 /// Key of an open stream: its process, and its id there.
 pub type StreamKey = (usize, StreamId);
 
-/// How a server treats streams.
+/// Behaviour of a server towards streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamBehaviour {
     /// Answers normally.
@@ -85,13 +85,13 @@ struct Server {
     behaviour: StreamBehaviour,
     /// Responses since the last restart; nonces contain this number.
     responses: u64,
-    /// Whether resources have wrappers.
+    /// True if resources have wrappers.
     wraps: bool,
-    /// Whether it believes a client that claims to have the current version.
+    /// True if it believes a client that claims to have the current version.
     trusts: bool,
-    /// Whether it answers a NACK with the same response.
+    /// True if it answers a NACK with the same response.
     repeats: bool,
-    /// Whether it accepts a stream immediately, and not only with its first response.
+    /// True if it accepts a stream immediately, and not only with its first response.
     greets: bool,
 }
 
@@ -108,7 +108,7 @@ pub struct Planes {
     servers: Vec<Server>,
     content: Content,
     random: Random,
-    /// Whether changes follow each other quickly.
+    /// True if changes follow each other quickly.
     lively: bool,
 }
 
@@ -138,8 +138,8 @@ impl Planes {
 
     /// Returns the expected members of the pool of this source and family; `None` if its source is missing or has an
     /// error.
-    pub fn wants(&self, listed: &crate::served::Listed) -> Option<Wants> {
-        self.content.wants(listed)
+    pub fn expected_members(&self, listed: &crate::served::Listed) -> Option<ExpectedMembers> {
+        self.content.expected_members(listed)
     }
 
     /// Returns how a server treats streams now.
@@ -160,11 +160,11 @@ impl Planes {
     }
 
     /// A request has arrived on a stream.
-    pub fn asked(&mut self, key: StreamKey, request: &XdsRequest) -> Sendings {
+    pub fn on_request(&mut self, key: StreamKey, request: &XdsRequest) -> Sendings {
         let Some(server) = self.servers.iter_mut().find(|server| server.streams.contains_key(&key)) else {
             return Vec::new();
         };
-        server.asked(key, request).into_iter().map(|sent| (key, sent)).collect()
+        server.on_request(key, request).into_iter().map(|sent| (key, sent)).collect()
     }
 
     /// A process has closed a stream.
@@ -185,15 +185,15 @@ impl Planes {
     }
 }
 
-fn kind_of(kind: Asked) -> Kind {
+fn kind_of(kind: RequestedKind) -> Kind {
     match kind {
-        Asked::Cluster => Kind::Clusters,
-        Asked::Endpoints => Kind::Endpoints,
+        RequestedKind::Cluster => Kind::Clusters,
+        RequestedKind::Endpoints => Kind::Endpoints,
     }
 }
 
 impl Server {
-    fn asked(&mut self, key: StreamKey, request: &XdsRequest) -> Option<Sent> {
+    fn on_request(&mut self, key: StreamKey, request: &XdsRequest) -> Option<Sent> {
         let kind = kind_of(request.kind);
         let stream = self.streams.get_mut(&key)?;
         let is_answered = !stream.last.is_empty();

@@ -270,8 +270,8 @@ impl Plant {
         Plant::MissingRuleReported,
     ];
 
-    /// The rules, one of which must detect the bug. Without them, a bug of a guard that only shows at the end of the
-    /// world would be missed if a broken source recovers in time.
+    /// Returns the rules, one of which must detect the bug. Without them, a bug of a guard that only shows at the end
+    /// of the world would be missed if a broken source recovers in time.
     #[expect(clippy::too_many_lines, reason = "each bug is named once")]
     pub fn found_by(self) -> &'static [&'static str] {
         match self {

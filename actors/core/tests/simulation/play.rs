@@ -35,11 +35,11 @@ pub struct Played {
     pub reports: u64,
     /// Number of terms of leadership.
     pub terms: u64,
-    /// How often operators were informed of a pause.
+    /// Number of times operators were informed of a pause.
     pub pauses: u64,
-    /// How often operators were informed of a release.
+    /// Number of times operators were informed of a release.
     pub releases: u64,
-    /// How often operators were informed that removals are stopped (G4).
+    /// Number of times operators were informed that removals are stopped (G4).
     pub stops: u64,
     /// Results about draining nodes.
     pub nodes: DrainResults,
@@ -56,13 +56,13 @@ pub struct Played {
 pub struct DrainResults {
     /// Number of true eviction notices.
     pub notices: u64,
-    /// How often our taint was added, and removed.
+    /// Number of times our taint was added, and removed.
     pub marks: (u64, u64),
     /// Number of recorded nodes.
     pub recorded: u64,
     /// Number of entries that were set Down, and restored.
     pub entries: (u64, u64),
-    /// How often operators were informed of waiting nodes (N5).
+    /// Number of times operators were informed of waiting nodes (N5).
     pub waits: u64,
 }
 
@@ -85,7 +85,7 @@ pub struct Failed {
     /// Size of its story.
     pub size: Size,
     /// The failure.
-    pub why: String,
+    pub reason: String,
     /// Last messages.
     pub trace: String,
 }
@@ -94,7 +94,7 @@ impl Failed {
     /// Returns the violated rule, such as `G4`, if one is named: the message starts with the time and the process or
     /// object.
     pub fn rule(&self) -> &str {
-        let mut parts = self.why.split(": ").skip(1);
+        let mut parts = self.reason.split(": ").skip(1);
         let is_place = |part: &str| part.starts_with("not at rest") || part.starts_with("process ");
         parts.find(|part| !is_place(part)).unwrap_or_default()
     }
@@ -105,11 +105,11 @@ pub fn size_of(seed: u64) -> Size {
     let mut random = Random::new(seed ^ 0x7369_7a65);
     let crowded = if random.per_mille(100) { 16 } else { 0 };
     Size {
-        services: 1 + random.place(9) + crowded,
-        nodes: 3 + random.place(6),
-        balancers: 1 + random.place(3),
+        services: 1 + random.index(9) + crowded,
+        nodes: 3 + random.index(6),
+        balancers: 1 + random.index(3),
         seconds: 60 + random.below(180),
-        replicas: 1 + random.place(3),
+        replicas: 1 + random.index(3),
         faults: Faults {
             arm: random.per_mille(800),
             kube: random.per_mille(650),
@@ -143,7 +143,7 @@ pub fn size_of_restored(seed: u64) -> Size {
 pub fn play(seed: u64, size: Size, plant: Option<Plant>) -> Result<Played, Failed> {
     let mut world = World::new(seed, size, plant);
     let outcome = catch_unwind(AssertUnwindSafe(|| through(&mut world, size)));
-    let why = match outcome {
+    let reason = match outcome {
         Ok(Ok(rested_us)) => {
             let (happened, watchdog) = (world.happened(), &world.watchdog);
             let terms = watchdog.tenure.terms;
@@ -166,15 +166,15 @@ pub fn play(seed: u64, size: Size, plant: Option<Plant>) -> Result<Played, Faile
                 trace,
             });
         }
-        Ok(Err(why)) => why,
+        Ok(Err(reason)) => reason,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
             format!("a machine panics: {}", text.unwrap_or("without words"))
         }
     };
-    let why = format!("at {:.6} s: {why} ({:?})", world.now() as f64 / 1e6, world.settings());
-    Err(Failed { size, why, trace: world.trace() })
+    let reason = format!("at {:.6} s: {reason} ({:?})", world.now() as f64 / 1e6, world.settings());
+    Err(Failed { size, reason, trace: world.trace() })
 }
 
 fn through(world: &mut World, size: Size) -> Result<u64, String> {
@@ -190,7 +190,7 @@ fn through(world: &mut World, size: Size) -> Result<u64, String> {
         now += LOOK_US;
         world.run_until(now)?;
         match rest(world) {
-            Err(why) => (in_sync_since, wrong) = (None, why),
+            Err(reason) => (in_sync_since, wrong) = (None, reason),
             Ok(()) => {
                 let since = *in_sync_since.get_or_insert(now);
                 if now >= since + STAYS_IN_SYNC_US {
@@ -249,10 +249,10 @@ fn at_rest(
         return Ok(());
     }
     let snapshot = process.snapshot.as_deref().ok_or("nothing was published")?;
-    sources::shown(world, snapshot).map_err(|why| format!("process {number}: {why}"))?;
-    shown(world, wanted, snapshot, leads).map_err(|why| format!("process {number}: {why}"))?;
+    sources::shown(world, snapshot).map_err(|reason| format!("process {number}: {reason}"))?;
+    shown(world, wanted, snapshot, leads).map_err(|reason| format!("process {number}: {reason}"))?;
     let nodes = world.watchdog.nodes_shown(world.now(), &world.arm, snapshot, leads);
-    nodes.map_err(|why| format!("process {number}: {why}"))?;
+    nodes.map_err(|reason| format!("process {number}: {reason}"))?;
     let has_machine =
         |name: &String| process.replica.pools.keys().any(|id| id.pool.folded() == name.as_str());
     if let Some(name) = wanted.keys().find(|name| !has_machine(name)) {
@@ -349,7 +349,7 @@ pub fn shrink(failed: Failed, seed: u64) -> Failed {
     smallest
 }
 
-/// How the shared Lease was shared over a period without faults in which every client requested it.
+/// Shares of the shared Lease over a period without faults in which every client requested it.
 #[derive(Clone, Copy, Debug)]
 pub struct Duty {
     /// Length of the period, in seconds.

@@ -38,14 +38,14 @@ const TICK: Duration = Duration::from_secs(30);
 /// G2, in microseconds.
 pub const EMPTY_CONFIRM_US: u64 = 60_000_000;
 
-/// Whether a process runs.
+/// State of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Life {
-    /// It runs.
+    /// The process runs.
     Runs,
-    /// It is suspended until this time; then everything that waited happens.
+    /// The process is suspended until this time; then everything that waited happens.
     Stopped(u64),
-    /// It is gone.
+    /// The process is gone.
     Gone,
 }
 
@@ -55,9 +55,9 @@ pub struct Process {
     pub slot: usize,
     /// Holder identity in our Lease.
     pub identity: Arc<str>,
-    /// Whether it runs.
+    /// Its state.
     pub life: Life,
-    /// Whether it was told to shut down.
+    /// True if it was told to shut down.
     pub ending: bool,
     /// Its clocks.
     pub clock: Clock,
@@ -75,7 +75,7 @@ pub struct Process {
     pub xds: XdsPort,
     /// Last published snapshot.
     pub snapshot: Option<Arc<Snapshot>>,
-    /// Whether it existed when the API server's storage was restored.
+    /// True if it existed when the API server's storage was restored.
     pub outlives_restore: bool,
     /// Time until which a receiver is stalled.
     pub stalled: BTreeMap<Actor, u64>,
@@ -108,7 +108,7 @@ pub struct Settings {
 const SILENT: usize = 20;
 
 impl Settings {
-    /// The defaults.
+    /// Returns the defaults.
     pub fn defaults(size: Size) -> Settings {
         Settings {
             balancers: size.balancers,
@@ -141,8 +141,8 @@ impl Settings {
         let rate_limit = random.per_mille(often).then(|| RateLimit {
             reads_per_second: 10.0,
             reads_at_once: 100,
-            writes_per_second: [0.1, 0.5, 2.0][random.place(3)],
-            writes_at_once: [1, 3, 10][random.place(3)],
+            writes_per_second: [0.1, 0.5, 2.0][random.index(3)],
+            writes_at_once: [1, 3, 10][random.index(3)],
         });
         // Not allowed if the planted bug does it.
         let bypass_for_drain = random.per_mille(300) && plant != Some(Plant::BypassUnasked);

@@ -40,13 +40,13 @@ impl Random {
     }
 
     /// Returns an index into a list of this length, or 0.
-    pub fn place(&mut self, length: usize) -> usize {
+    pub fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).expect("a place in a list is a usize")
     }
 
     /// Returns one of the items.
     pub fn pick<T: Clone>(&mut self, of: &[T]) -> Option<T> {
-        let place = self.place(of.len());
-        of.get(place).cloned()
+        let index = self.index(of.len());
+        of.get(index).cloned()
     }
 }

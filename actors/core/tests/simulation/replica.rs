@@ -19,14 +19,14 @@ use pools::queue::PoolQueue;
 use pools::{directory, discovery, queue};
 use reporting::events;
 use reporting::events::Emitter;
-use reporting::snapshot::Board;
+use reporting::snapshot::SnapshotPublisher;
 use sources::informer::Informer;
 use sources::watch::Watcher;
 use sources::xds_source::XdsSource;
 use sources::{informer, watch, xds_source};
 use writer::Writer;
 
-/// How often a machine may act on its deadline in one turn.
+/// Number of times a machine may act on its deadline in one turn.
 const TICKS_PER_TURN: usize = 32;
 /// Most deliveries of one batch.
 const BATCH: usize = 512;
@@ -58,7 +58,7 @@ pub enum Actor {
     /// The event emitter.
     Events,
     /// The snapshot machine.
-    Board,
+    Snapshot,
     /// The xDS source machine.
     XdsSource,
     /// The port to control planes.
@@ -85,7 +85,7 @@ impl Actor {
             Address::AdminState => Actor::AdminState,
             Address::Leader => Actor::Leader,
             Address::Events => Actor::Events,
-            Address::Board => Actor::Board,
+            Address::Snapshot => Actor::Snapshot,
             Address::ArmPort => Actor::ArmPort,
             Address::KubernetesPort => Actor::KubernetesPort,
             Address::Metrics => Actor::Metrics,
@@ -152,7 +152,7 @@ pub struct Replica {
     leader: Leader,
     pauses: Pauses,
     emitter: Emitter,
-    board: Board,
+    snapshot: SnapshotPublisher,
     xds_source: XdsSource,
     started: u64,
     /// Number of machines that were started by a Take that crossed the pool's end; they have no owner and send
@@ -178,7 +178,7 @@ impl Replica {
             leader: Leader::new(params.leader.clone()),
             pauses: Pauses::new(params.pauses.clone()),
             emitter: Emitter::new(params.events.clone()),
-            board: Board::new(),
+            snapshot: SnapshotPublisher::new(),
             xds_source: XdsSource::new(params.xds_source.clone()),
             started: 0,
             by_take: 0,
@@ -302,7 +302,7 @@ impl Replica {
             Actor::Leader => run(&mut self.leader, now, batch, Delivery::for_leader, Output::Leader),
             Actor::Pauses => run(&mut self.pauses, now, batch, Delivery::for_pauses, Output::Pauses),
             Actor::Events => run(&mut self.emitter, now, batch, Delivery::for_events, Output::Events),
-            Actor::Board => run(&mut self.board, now, batch, Delivery::for_board, Output::Board),
+            Actor::Snapshot => run(&mut self.snapshot, now, batch, Delivery::for_snapshot, Output::Snapshot),
             Actor::XdsSource => {
                 run(&mut self.xds_source, now, batch, Delivery::for_xds_source, Output::XdsSource)
             }
@@ -334,14 +334,14 @@ fn run<M: Machine>(
     now: Now,
     batch: Vec<Delivery>,
     accept: fn(Delivery) -> Option<M::In>,
-    say: fn(M::Out) -> Output,
+    wrap: fn(M::Out) -> Output,
 ) -> Turn {
     let mut steps = Vec::new();
     let mut out = Vec::new();
     for delivery in batch {
         if let Some(input) = accept(delivery.clone()) {
             machine.step(now, input, &mut out);
-            steps.push((Some(delivery), out.drain(..).map(say).collect()));
+            steps.push((Some(delivery), out.drain(..).map(wrap).collect()));
         }
     }
     for _ in 0..TICKS_PER_TURN {
@@ -349,7 +349,7 @@ fn run<M: Machine>(
             break;
         }
         machine.tick(now, &mut out);
-        steps.push((None, out.drain(..).map(say).collect()));
+        steps.push((None, out.drain(..).map(wrap).collect()));
     }
     Turn { steps, deadline: machine.deadline().filter(|at| *at != Now::NEVER) }
 }

@@ -188,16 +188,16 @@ impl Served {
 
 /// Expected members of a pool by an assignment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Wants {
+pub struct ExpectedMembers {
     /// The addresses that take traffic, of the best usable priority.
     pub serving: BTreeSet<IpAddr>,
     /// The draining addresses, of any priority.
     pub draining: BTreeSet<IpAddr>,
 }
 
-impl Wants {
+impl ExpectedMembers {
     /// Returns the expected members for a pool of this family.
-    pub fn of(backends: &[Backend], family: Family) -> Wants {
+    pub fn of(backends: &[Backend], family: Family) -> ExpectedMembers {
         let with = |healths: &'static [Health]| {
             backends.iter().filter(move |backend| healths.contains(&backend.health))
         };
@@ -217,7 +217,7 @@ impl Wants {
         }
         let mut draining = addresses(None, &[Health::Draining]);
         draining.retain(|ip| !serving.contains(ip));
-        Wants { serving, draining }
+        ExpectedMembers { serving, draining }
     }
 
     /// Returns every address that takes traffic, or would in another priority.

@@ -14,7 +14,7 @@ use model::xds::facts::{ResourceKey, ResourceKind};
 use model::xds::remark::Diagnostic;
 use model::xds::source::Assigned;
 
-use crate::served::{BALANCER, CLUSTER, LISTED, Listed, Wants};
+use crate::served::{BALANCER, CLUSTER, ExpectedMembers, LISTED, Listed};
 use crate::truth::{Wanted, members};
 use crate::watchdog::downs_of;
 use crate::world::World;
@@ -60,19 +60,21 @@ pub fn taken_back(world: &mut World) -> Result<(), String> {
 /// # Errors
 /// A source without resources, or with a fault.
 pub fn wanted_pools(world: &World) -> Result<BTreeMap<String, Wanted>, String> {
-    let wanted = |(listed, wants): (&Listed, Wants)| {
-        let draining = if world.watchdog.is_off { BTreeSet::new() } else { wants.draining };
-        let allowed = wants.serving.union(&draining).copied().collect();
-        (listed.pool.to_owned(), Wanted { required: wants.serving, allowed, unusable: false })
+    let wanted = |(listed, expected): (&Listed, ExpectedMembers)| {
+        let draining = if world.watchdog.is_off { BTreeSet::new() } else { expected.draining };
+        let allowed = expected.serving.union(&draining).copied().collect();
+        (listed.pool.to_owned(), Wanted { required: expected.serving, allowed, unusable: false })
     };
-    Ok(wants(world)?.into_iter().map(wanted).collect())
+    Ok(expected_members(world)?.into_iter().map(wanted).collect())
 }
 
-fn wants(world: &World) -> Result<Vec<(&'static Listed, Wants)>, String> {
+fn expected_members(world: &World) -> Result<Vec<(&'static Listed, ExpectedMembers)>, String> {
     let Some(planes) = &world.planes else { return Ok(Vec::new()) };
     let of = |listed: &'static Listed| {
-        let wants = planes.wants(listed).ok_or_else(|| format!("nothing is served of {}", listed.source))?;
-        Ok((listed, wants))
+        let expected = planes
+            .expected_members(listed)
+            .ok_or_else(|| format!("nothing is served of {}", listed.source))?;
+        Ok((listed, expected))
     };
     LISTED.iter().map(of).collect()
 }
@@ -83,16 +85,16 @@ fn wants(world: &World) -> Result<Vec<(&'static Listed, Wants)>, String> {
 /// # Errors
 /// The first pool that violates this.
 pub fn downs_at_rest(world: &World) -> Result<(), String> {
-    for (listed, wants) in wants(world)? {
+    for (listed, expected) in expected_members(world)? {
         let pool = world.arm.pool_json(BALANCER, listed.pool).unwrap_or_default();
         let down = downs_of(&pool);
-        let draining = &members(&world.arm, BALANCER, listed.pool) & &wants.draining;
+        let draining = &members(&world.arm, BALANCER, listed.pool) & &expected.draining;
         if let Some(serves) = draining.difference(&down).next() {
             return Err(format!("N2: {serves} drains in {} and is not Down", listed.pool));
         }
         // If a Down ended while no replica saw the member drain, its owner is unknown.
-        let others: Vec<&IpAddr> = down.difference(&wants.draining).collect();
-        if !others.is_empty() && !is_told(world, listed, others.len()) {
+        let others: Vec<&IpAddr> = down.difference(&expected.draining).collect();
+        if !others.is_empty() && !shows_foreign_downs(world, listed, others.len()) {
             return Err(format!("N4: {others:?} are Down in {} and do not drain", listed.pool));
         }
     }
@@ -100,7 +102,7 @@ pub fn downs_at_rest(world: &World) -> Result<(), String> {
 }
 
 /// Returns whether the leader shows this many Downs of a pool as another client's.
-fn is_told(world: &World, listed: &Listed, count: usize) -> bool {
+fn shows_foreign_downs(world: &World, listed: &Listed, count: usize) -> bool {
     let leads = |identity: &str| *identity == *world.watchdog.tenure.leader();
     let mut leaders = world.processes.iter().filter(|process| process.is_there() && leads(&process.identity));
     leaders.any(|leader| {
@@ -128,15 +130,15 @@ fn remarks(pool: &PoolView) -> BTreeSet<Diagnostic> {
 /// # Errors
 /// The difference.
 pub fn shown(world: &World, snapshot: &Snapshot) -> Result<(), String> {
-    let wants = wants(world)?;
-    if wants.is_empty() {
+    let expected = expected_members(world)?;
+    if expected.is_empty() {
         return Ok(());
     }
     let xds = snapshot.xds.as_deref().ok_or("H3: nothing is shown of control planes")?;
     if let Some(wrong) = xds.dump.resources.iter().find(|resource| resource.state != ResourceState::Acked) {
         return Err(format!("H5: {wrong:?}, and nothing is wrong with it"));
     }
-    for (listed, _) in wants {
+    for (listed, _) in expected {
         let mut sources = xds.sources.iter();
         let fact = sources.find(|(name, _)| name.to_string() == listed.source).map(|(_, fact)| fact);
         let fact = fact.ok_or_else(|| format!("H3: {} is not shown", listed.source))?;
@@ -176,19 +178,25 @@ fn dumped<'a>(dump: &'a Dump, listed: &Listed) -> Result<&'a LoadAssignment, Str
 }
 
 /// Returns whether a pool holds the usable addresses of this assignment, and at most some draining ones that are
-/// Down. Computed in the simplest way, like [`Wants`] for the served resources.
-fn holds(world: &World, listed: &Listed, told: &LoadAssignment) -> Result<(), String> {
-    let stand = |standing: Standing| -> Vec<BTreeSet<IpAddr>> {
-        let of = told.priorities.iter().map(|priority| priority.with(listed.family, standing).collect());
+/// Down. Computed in the simplest way, like [`ExpectedMembers`] for the served resources.
+fn holds(world: &World, listed: &Listed, assignment: &LoadAssignment) -> Result<(), String> {
+    let addresses_with = |standing: Standing| -> Vec<BTreeSet<IpAddr>> {
+        let of =
+            assignment.priorities.iter().map(|priority| priority.with(listed.family, standing).collect());
         of.filter(|addresses: &BTreeSet<IpAddr>| !addresses.is_empty()).collect()
     };
-    let usable = stand(Standing::Healthy).into_iter().chain(stand(Standing::Degraded)).next();
+    let usable =
+        addresses_with(Standing::Healthy).into_iter().chain(addresses_with(Standing::Degraded)).next();
     let usable = usable.unwrap_or_default();
-    let draining: BTreeSet<IpAddr> = stand(Standing::Draining).into_iter().flatten().collect();
+    let draining: BTreeSet<IpAddr> = addresses_with(Standing::Draining).into_iter().flatten().collect();
     let members = members(&world.arm, BALANCER, listed.pool);
     let down = downs_of(&world.arm.pool_json(BALANCER, listed.pool).unwrap_or_default());
     let may_stay = |ip: &IpAddr| draining.contains(ip) && down.contains(ip);
     let is_in_sync =
         usable.is_subset(&members) && members.iter().all(|ip| usable.contains(ip) || may_stay(ip));
-    if is_in_sync { Ok(()) } else { Err(format!("H5: {} holds {members:?}, told is {told:?}", listed.pool)) }
+    if is_in_sync {
+        Ok(())
+    } else {
+        Err(format!("H5: {} holds {members:?}, told is {assignment:?}", listed.pool))
+    }
 }

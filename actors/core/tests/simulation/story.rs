@@ -117,9 +117,9 @@ pub struct Story {
     /// Which pods have an address of one family only, and which nodes are to be deleted.
     others: Random,
     names: u64,
-    /// Whether Services are created, deleted and changed: this keeps the cloud-controller-manager busy.
+    /// True if Services are created, deleted and changed: this keeps the cloud-controller-manager busy.
     changes_services: bool,
-    /// Whether draining nodes continue to drain when everything else is repaired.
+    /// True if draining nodes continue to drain when everything else is repaired.
     keeps_leaving: bool,
     leaving: Leaving,
 }
@@ -241,7 +241,7 @@ impl Story {
     fn new_pod(&mut self) -> Option<Pod> {
         let node = if self.random.per_mille(15) { String::new() } else { self.any_node()? };
         let pod = Pod::on(node, self.random.per_mille(300));
-        let family = [Family::V4, Family::V6][self.others.place(2)];
+        let family = [Family::V4, Family::V6][self.others.index(2)];
         Some(Pod { only: self.others.per_mille(300).then_some(family), ..pod })
     }
 
@@ -252,7 +252,7 @@ impl Story {
             7..9 => vec![Family::V4, Family::V6],
             _ => vec![Family::V6],
         };
-        let slices = 1 + self.random.place(3);
+        let slices = 1 + self.random.index(3);
         let service = Service {
             name: format!("svc-{}", self.names),
             life: 0,
@@ -264,7 +264,7 @@ impl Story {
             slices: (0..slices)
                 .map(|_| (0..self.random.below(4)).filter_map(|_| self.new_pod()).collect())
                 .collect(),
-            lb: self.random.place(self.size.balancers),
+            lb: self.random.index(self.size.balancers),
             second_port: self.random.per_mille(200),
         };
         let words = format!("create {}", service.name);
@@ -277,9 +277,9 @@ impl Story {
         let (fresh, dice) = (self.new_pod(), self.random.below(100));
         let random = &mut self.random;
         let Some(service) = self.cluster.services.get_mut(&name) else { return String::new() };
-        let place = random.place(service.slices.len());
-        let Some(slice) = service.slices.get_mut(place) else { return String::new() };
-        let at = random.place(slice.len());
+        let index = random.index(service.slices.len());
+        let Some(slice) = service.slices.get_mut(index) else { return String::new() };
+        let at = random.index(slice.len());
         match (dice, slice.get_mut(at)) {
             (0..35, _) | (_, None) => slice.extend(fresh),
             (35..55, Some(pod)) => pod.ready = !pod.ready,
@@ -290,7 +290,7 @@ impl Story {
             (90.., Some(_)) => {
                 // A pod moves: its successor is in another slice before it is gone.
                 slice.remove(at);
-                let other = random.place(service.slices.len());
+                let other = random.index(service.slices.len());
                 service.slices[other].extend(fresh);
             }
             (_, Some(pod)) => pod.terminating = true,
@@ -316,13 +316,13 @@ impl Story {
     /// Pods move between slices, and slices are created and deleted.
     fn slices(&mut self, kube: &mut KubeModel, now: u64) -> String {
         let Some(name) = self.any_service() else { return String::new() };
-        let count = 1 + self.random.place(3);
+        let count = 1 + self.random.index(3);
         if let Some(service) = self.cluster.services.get_mut(&name) {
             let all: Vec<Pod> = service.slices.concat();
             service.slices = vec![Vec::new(); count];
             for pod in all {
-                let place = self.random.place(count);
-                service.slices[place].push(pod);
+                let index = self.random.index(count);
+                service.slices[index].push(pod);
             }
         }
         self.cluster.write_slices(kube, now, &name);
@@ -333,7 +333,7 @@ impl Story {
         let (node, dice) = (self.any_node(), self.random.below(100));
         match (dice, node) {
             (0..25, _) | (_, None) => {
-                let name = format!("node-{}", self.random.place(self.size.nodes + 2));
+                let name = format!("node-{}", self.random.index(self.size.nodes + 2));
                 let is_there = self.cluster.nodes.contains_key(&name);
                 if !self.leaving.spent.contains(&name) && (!is_there || self.random.per_mille(200)) {
                     self.cluster.add_node(kube, now, &name);

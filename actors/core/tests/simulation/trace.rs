@@ -9,9 +9,9 @@ use pool_core::route::Delivery;
 use crate::replica::Actor;
 
 /// Number of messages that are kept.
-const KEPT: usize = 40;
+const CAPACITY: usize = 40;
 /// Number of requested messages that are kept.
-const KEPT_ABOUT: usize = 400;
+const CAPACITY_ABOUT: usize = 400;
 /// Longest message, in characters.
 const LONGEST: usize = 240;
 
@@ -20,7 +20,7 @@ pub enum Entry {
     /// Text.
     Words(String),
     /// A machine of a process received an input.
-    Heard(usize, Actor, Box<Delivery>),
+    Received(usize, Actor, Box<Delivery>),
     /// A request reached ARM, and its answer arrives at this time.
     Called(Box<ArmRequest>, u64, Box<ArmAnswer>),
 }
@@ -29,7 +29,7 @@ impl Entry {
     fn text_of(&self) -> String {
         match self {
             Entry::Words(words) => words.clone(),
-            Entry::Heard(process, who, what) => format!("{process} {who:?} <- {what:?}"),
+            Entry::Received(process, who, what) => format!("{process} {who:?} <- {what:?}"),
             Entry::Called(request, at, answer) => {
                 format!("arm <- {request:?}; at {:.6}: {answer:?}", *at as f64 / 1e6)
             }
@@ -51,16 +51,16 @@ impl Trace {
 
     /// Adds an entry.
     pub fn record(&mut self, now: u64, entry: Entry) {
-        let mut kept = KEPT;
+        let mut capacity = CAPACITY;
         let mut entry = entry;
         if let Some(about) = &self.about {
             let words = entry.text_of();
             if !words.contains(about) {
                 return;
             }
-            (kept, entry) = (KEPT_ABOUT, Entry::Words(words));
+            (capacity, entry) = (CAPACITY_ABOUT, Entry::Words(words));
         }
-        if self.entries.len() >= kept {
+        if self.entries.len() >= capacity {
             self.entries.pop_front();
         }
         self.entries.push_back((now, entry));

@@ -11,8 +11,6 @@ mod entries;
 mod guards;
 #[path = "watchdog/intake.rs"]
 mod intake;
-#[path = "watchdog/looks.rs"]
-mod looks;
 #[path = "watchdog/nodes.rs"]
 mod nodes;
 #[path = "watchdog/operations.rs"]
@@ -21,6 +19,8 @@ mod operations;
 mod policy;
 #[path = "watchdog/puts.rs"]
 mod puts;
+#[path = "watchdog/read_deadlines.rs"]
+mod read_deadlines;
 #[path = "watchdog/records.rs"]
 mod records;
 #[path = "watchdog/reports.rs"]
@@ -62,29 +62,29 @@ use downs::Downs;
 use entries::Entries;
 use guards::Guards;
 use intake::Unread;
-use looks::Looks;
 use nodes::Nodes;
 use operations::Operations;
 use puts::Puts;
+use read_deadlines::ReadDeadlines;
 use records::{Observations, Records};
 use tenure::Tenure;
 use traffic::Sender;
 use versions::{Horizon, Versions};
 
-pub use policy::Wish;
+pub use policy::OperatorAct;
 pub use puts::Put;
 pub use served::downs_of;
 pub use tenure::Holds;
 
-/// How long a Service must have had, or lacked, something before the controller must know.
+/// Time for which a Service must have had, or lacked, something before the controller must know.
 const NOTICED_US: u64 = 3_000_000;
-/// How long after a pause the last write may be sent: writes in flight continue.
+/// Time after a pause within which the last write may be sent: writes in flight continue.
 const PAUSE_NOTICED_US: u64 = 45_000_000;
-/// How long a Take may be unanswered: an edge may stall that long, and another one after it.
+/// Time for which a Take may be unanswered: an edge may stall that long, and another one after it.
 const TAKE_US: u64 = 25_000_000;
-/// How long a level may take from the Directory to a pool.
+/// Maximum time of a level from the Directory to a pool.
 const ASSIGNED_US: u64 = 25_000_000;
-/// How long a process may create events after it has lost leadership, or has resumed.
+/// Time for which a process may create events after it has lost leadership, or has resumed.
 const POSTS_US: u64 = 60_000_000;
 /// Retry budget of every process (Q7).
 pub const MAX_RETRIES: u32 = 3;
@@ -109,7 +109,7 @@ struct Known {
 /// Endpoints of a Service in one family.
 #[derive(Clone, Copy, Debug)]
 struct Endpoints {
-    /// Whether there are any, and since when.
+    /// Presence of endpoints, and since when.
     has: (bool, u64),
     /// Last time at which there were some for long enough to be noticed.
     had_until: u64,
@@ -131,14 +131,14 @@ struct Within {
     /// Holder identity in our Lease; `None` without other replicas.
     identity: Option<Arc<str>>,
     /// Version of our Lease in which it last read a holder.
-    lease_seen: Option<Arc<str>>,
+    lease_version: Option<Arc<str>>,
     /// Time of its start, or of its resumption.
     started_at: u64,
-    /// Since when it may miss something, and since when it does not.
+    /// Time since which it may miss something, and since when it does not.
     blind_since: Option<u64>,
     sees_since: u64,
     states: BTreeMap<Actor, PoolState>,
-    told: BTreeSet<(Actor, AttemptId, ServiceUid, &'static str)>,
+    reported: BTreeSet<(Actor, AttemptId, ServiceUid, &'static str)>,
     takes: BTreeMap<(PoolId, AttemptId), u64>,
     /// Pools of which a PUT was accepted, or may have been, since they last counted as written.
     accepted: BTreeSet<PoolId>,
@@ -148,13 +148,13 @@ struct Within {
     guards: Guards,
     sender: Sender,
     operations: Operations,
-    looks: Looks,
+    read_deadlines: ReadDeadlines,
     unread: Unread,
     /// Services that the Directory has last given each pool, and until when it had given others.
     given: BTreeMap<PoolId, GivenServices>,
     /// Time before which another try of a pool is useless, by the last output of the writer, with its attempt (Q6).
     eligible: BTreeMap<PoolId, (AttemptId, Now)>,
-    /// What it has read of our Lease (W8).
+    /// Its knowledge of our Lease, by its reads (W8).
     lease_known: LeaseKnown,
     /// Term and Services of the last level of each pool.
     assigned: BTreeMap<PoolId, (Epoch, Vec<ServiceUid>)>,
@@ -166,11 +166,11 @@ struct Within {
     given_up: BTreeSet<PoolId>,
     downs: Downs,
     drains: drains::AdminInputs,
-    /// Whether its configuration disables the admin state (N4).
+    /// True if its configuration disables the admin state (N4).
     is_off: bool,
     /// Its observations of Downs.
-    seen: Observations,
-    heard: policy::PolicyInputs,
+    observations: Observations,
+    policy_inputs: policy::PolicyInputs,
     /// Attempts that found other rules than discovery (Q4).
     doubts: rules::Doubts,
     /// Reports that the API server must have accepted (E1).
@@ -183,7 +183,7 @@ struct Within {
 #[derive(Default)]
 struct LeaseKnown {
     /// Request in flight, and whether it is a watch: the answer of a watch may be late.
-    asked: Option<(CallId, bool)>,
+    requested: Option<(CallId, bool)>,
     /// Newest version that it has read.
     newest: u64,
     /// Time at which it read an older version in answer to a request other than a watch.
@@ -195,16 +195,16 @@ impl LeaseKnown {
     fn step(&mut self, now: u64, input: Option<&Delivery>, outputs: &[Output]) {
         if let Some(Delivery::Leader(leader::In::Lease(call, LeaseAnswer::Seen(facts)))) = input {
             let version = facts.version.0.parse().unwrap_or(0);
-            if self.asked == Some((*call, false)) && version < self.newest {
+            if self.requested == Some((*call, false)) && version < self.newest {
                 self.set_back_at.get_or_insert(now);
             }
-            if self.asked.is_some_and(|(asked, _)| asked == *call) {
+            if self.requested.is_some_and(|(requested, _)| requested == *call) {
                 self.newest = self.newest.max(version);
             }
         }
         for output in outputs {
             if let Output::Leader(leader::Out::Lease(call, ask)) = output {
-                self.asked = Some((*call, matches!(ask, LeaseAsk::Await(..))));
+                self.requested = Some((*call, matches!(ask, LeaseAsk::Await(..))));
             }
         }
     }
@@ -225,22 +225,23 @@ struct GivenServices {
 /// Checks the rules in a world.
 #[derive(Default)]
 pub struct Watchdog {
-    /// Whether chapter 5b's guards are enabled, and how long emptiness must last before a pool is emptied (G2).
+    /// True if chapter 5b's guards are enabled; and the time for which emptiness must last before a pool is emptied
+    /// (G2).
     guarded: bool,
     empty_confirm_us: u64,
     services: BTreeMap<String, Known>,
     within: Vec<Within>,
     calls: Puts,
-    noted: policy::Noted,
+    recorded: policy::RecordedPauses,
     /// True state of the Leases.
     pub tenure: Tenure,
     versions: Versions,
     nodes: Nodes,
     records: Records,
     entries: Entries,
-    /// Whether the configuration disables the admin state in each process that starts from now on (N4).
+    /// True if the configuration disables the admin state in each process that starts from now on (N4).
     pub is_off: bool,
-    /// Whether a Down may be written without the shared Lease (W7).
+    /// True if a Down may be written without the shared Lease (W7).
     bypass: bool,
     /// Time at which ARM last closed each class to any client, and until when.
     throttled: BTreeMap<GateClass, (u64, u64)>,
@@ -250,7 +251,7 @@ pub struct Watchdog {
     pub puts: u64,
     /// Number of events.
     pub reports: u64,
-    /// How often a stop of removals was reported (G4).
+    /// Number of times a stop of removals was reported (G4).
     pub stops: u64,
     left: DrainResults,
     /// PUTs of each pool that change admin states.
@@ -274,12 +275,12 @@ impl Watchdog {
     pub fn start(&mut self, now: u64, identity: Option<Arc<str>>, settings: &Settings) {
         self.within.push(Within {
             identity,
-            lease_seen: None,
+            lease_version: None,
             started_at: now,
             blind_since: Some(now),
             sees_since: u64::MAX,
             states: BTreeMap::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             takes: BTreeMap::new(),
             accepted: BTreeSet::new(),
             gauge: BTreeMap::new(),
@@ -287,7 +288,7 @@ impl Watchdog {
             guards: Guards::default(),
             sender: Sender::new(now, settings),
             operations: Operations::default(),
-            looks: Looks::new(now, settings),
+            read_deadlines: ReadDeadlines::new(now, settings),
             unread: Unread::default(),
             lease_known: LeaseKnown::default(),
             given: BTreeMap::new(),
@@ -299,8 +300,8 @@ impl Watchdog {
             downs: Downs::default(),
             drains: drains::AdminInputs::default(),
             is_off: settings.admin_state_off,
-            seen: Observations::default(),
-            heard: policy::PolicyInputs::default(),
+            observations: Observations::default(),
+            policy_inputs: policy::PolicyInputs::default(),
             doubts: rules::Doubts::default(),
             reports: reports::Reports::default(),
             handed: served::Handed::default(),
@@ -364,7 +365,7 @@ impl Watchdog {
         };
         let knows = |identity: &str, version: &str| {
             let mut of = within.iter().filter(|within| within.identity.as_deref() == Some(identity));
-            of.any(|within| within.lease_seen.as_deref() == Some(version))
+            of.any(|within| within.lease_version.as_deref() == Some(version))
         };
         self.tenure.written(now, lease, object, open, knows)
     }
@@ -401,15 +402,15 @@ impl Watchdog {
         let Throttled { class, span, is_lock } = throttled;
         let sender = &mut self.within[process].sender;
         // Of several locks, the last one determines how long the gate is closed.
-        let told = if is_lock {
+        let closure = if is_lock {
             Some((now, now + u64::try_from(span.as_micros()).unwrap_or(0)))
         } else {
             sender.throttled(now, class, span);
             sender.throttled_until(class)
         };
-        if let Some(told) = told {
-            let known = self.throttled.entry(class).or_insert(told);
-            *known = (*known).max(told);
+        if let Some(closure) = closure {
+            let known = self.throttled.entry(class).or_insert(closure);
+            *known = (*known).max(closure);
         }
     }
 
@@ -420,10 +421,10 @@ impl Watchdog {
     pub fn on_gate(&self, now: u64, class: GateClass, until: Option<u64>) -> Result<(), String> {
         let Some(until) = until.filter(|until| *until > now) else { return Ok(()) };
         match self.throttled.get(&class) {
-            Some((_, told)) if until <= told + TAKE_US => Ok(()),
-            told => {
-                Err(format!("W6: the gate of {class:?} is closed until {until}, and ARM has said {told:?}"))
-            }
+            Some((_, closure)) if until <= closure + TAKE_US => Ok(()),
+            closure => Err(format!(
+                "W6: the gate of {class:?} is closed until {until}, and ARM has said {closure:?}"
+            )),
         }
     }
 
@@ -442,7 +443,7 @@ impl Watchdog {
 
     /// Records the state of the cluster.
     pub fn record(&mut self, now: u64, cluster: &Cluster) {
-        let mut seen = BTreeSet::new();
+        let mut present = BTreeSet::new();
         for service in cluster.services.values() {
             let has = |family: &Family| service.endpoints(*family).next().is_some();
             let pools = || {
@@ -463,9 +464,9 @@ impl Watchdog {
             }
             known.candidate = service.is_candidate();
             known.paused = service.paused.then(|| known.paused.unwrap_or(now));
-            seen.insert(service.uid());
+            present.insert(service.uid());
         }
-        for (_, gone) in self.services.iter_mut().filter(|(uid, _)| !seen.contains(*uid)) {
+        for (_, gone) in self.services.iter_mut().filter(|(uid, _)| !present.contains(*uid)) {
             gone.candidate = false;
         }
     }
@@ -512,7 +513,7 @@ pub fn affects_behaviour(delivery: &Delivery) -> bool {
     !matches!(
         delivery,
         Delivery::Metrics(_)
-            | Delivery::Board(_)
+            | Delivery::Snapshot(_)
             | Delivery::XdsSource(_)
             | Delivery::Xds(_)
             | Delivery::Host(_)

@@ -24,7 +24,7 @@ pub fn climate(random: &mut Random) -> Settings {
         get_latency: fixed(random.between(5_000, 200_000)),
         put_latency: Latency::LogNormal { median_us: random.between(50_000, 800_000), p95_us: 1_500_000 },
         operation,
-        operation_retry_after_s: [None, Some(1), Some(3), Some(10)][random.place(4)],
+        operation_retry_after_s: [None, Some(1), Some(3), Some(10)][random.index(4)],
         visibility: if random.per_mille(500) { Visibility::AtOnce } else { Visibility::AtEnd },
         unfinished_write: if random.per_mille(700) {
             UnfinishedWrite::Reverted
@@ -32,7 +32,7 @@ pub fn climate(random: &mut Random) -> Settings {
             UnfinishedWrite::Kept
         },
         etag_changes_at_end: random.per_mille(800),
-        update_status: [200, 201, 202][random.place(3)],
+        update_status: [200, 201, 202][random.index(3)],
         concurrent_write: match random.below(3) {
             0 => ConcurrentWrite::Refuse,
             1 => ConcurrentWrite::Supersede,
@@ -63,7 +63,7 @@ fn fault(random: &mut Random) -> Fault {
         7..9 => FaultTarget::Poll,
         _ => FaultTarget::Any,
     };
-    let status = [409, 412, 500, 503, 504, 403, 408][random.place(7)];
+    let status = [409, 412, 500, 503, 504, 403, 408][random.index(7)];
     let effect = match random.below(10) {
         0..2 => FaultEffect::LoseAnswer,
         2 => FaultEffect::Refuse,
@@ -71,13 +71,13 @@ fn fault(random: &mut Random) -> Fault {
         6 => FaultEffect::Answer(answer(
             429,
             "TooManyRequests",
-            [None, Some(2), Some(20), Some(60), Some(60)][random.place(5)],
+            [None, Some(2), Some(20), Some(60), Some(60)][random.index(5)],
         )),
         7 => FaultEffect::Answer(answer(429, "RetryableErrorDueToAnotherOperation", Some(3))),
-        8 => FaultEffect::AnswerAfterApplying(answer([502, 504][random.place(2)], "Planned", None)),
+        8 => FaultEffect::AnswerAfterApplying(answer([502, 504][random.index(2)], "Planned", None)),
         _ => FaultEffect::FailOperation {
             end: if random.per_mille(500) { BadEnd::Failed } else { BadEnd::Canceled },
-            code: ["InternalServerError", "RetryableError", "Canceled"][random.place(3)].to_owned(),
+            code: ["InternalServerError", "RetryableError", "Canceled"][random.index(3)].to_owned(),
             message: "a planned end".to_owned(),
         },
     };
@@ -111,11 +111,11 @@ fn denial() -> Fault {
 }
 
 fn failing_poll(random: &mut Random) -> Fault {
-    let status = [200, 404, 408, 409, 412, 500, 503][random.place(7)];
+    let status = [200, 404, 408, 409, 412, 500, 503][random.index(7)];
     let effect = match random.below(10) {
         0 => FaultEffect::LoseAnswer,
         1 => FaultEffect::Refuse,
-        _ => FaultEffect::Answer(answer(status, "Planned", [None, Some(20)][random.place(2)])),
+        _ => FaultEffect::Answer(answer(status, "Planned", [None, Some(20)][random.index(2)])),
     };
     Fault { target: FaultTarget::Poll, every: 1, limit: None, load_balancer: None, effect }
 }
@@ -191,7 +191,7 @@ pub fn change_kube(
     port: &mut KubernetesPort,
     now: u64,
 ) -> (String, bool, Vec<Effect>) {
-    let kind = Kind::ALL[random.place(4)];
+    let kind = Kind::ALL[random.index(4)];
     let mut effects = Vec::new();
     let words = match random.below(17) {
         0 => {
@@ -217,7 +217,7 @@ pub fn change_kube(
                 StreamingLists::RefusedAsInvalid,
                 StreamingLists::RefusedAsBadRequest,
                 StreamingLists::RefusedByErrorEvent,
-            ][random.place(3)];
+            ][random.index(3)];
             kube.refuse_streaming_lists(how);
             kube.restart();
             format!("API server restarts and refuses streaming lists: {how:?}")
@@ -252,10 +252,11 @@ pub fn change_kube(
             format!("watches are cut after {after_us} us")
         }
         10..12 => {
-            let (kept, lasts) = ([0, 0, 500, 900][random.place(4)], random.between(2_000_000, MAX_LACK_US));
+            let (listed_per_mille, lasts) =
+                ([0, 0, 500, 900][random.index(4)], random.between(2_000_000, MAX_LACK_US));
             // Other planted bugs need complete lists, unless the world tests lists.
-            let kept = if port.is_planted() { 1_000 } else { kept };
-            return lack(kube, port, now, Lacking { kind, until: now + lasts, kept });
+            let listed_per_mille = if port.is_planted() { 1_000 } else { listed_per_mille };
+            return lack(kube, port, now, Lacking { kind, until: now + lasts, listed_per_mille });
         }
         _ => return ("API server is well".to_owned(), false, effects),
     };
@@ -275,8 +276,8 @@ pub fn break_lists(
     } else {
         random.between(2_000_000, MAX_LACK_US)
     };
-    let kept = [0, 300, 500][random.place(3)];
-    lack(kube, port, now, Lacking { kind: Kind::EndpointSlices, until: now + lasts, kept })
+    let listed_per_mille = [0, 300, 500][random.index(3)];
+    lack(kube, port, now, Lacking { kind: Kind::EndpointSlices, until: now + lasts, listed_per_mille })
 }
 
 fn lack(
@@ -285,12 +286,12 @@ fn lack(
     now: u64,
     lacking: Lacking,
 ) -> (String, bool, Vec<Effect>) {
-    let Lacking { kind, until, kept } = lacking;
+    let Lacking { kind, until, listed_per_mille } = lacking;
     port.lacking = Some(lacking);
     kube.compact();
     let effects = port.break_stream(kube, kind);
     let lasts = until - now;
-    (format!("lists of {kind:?} have {kept} of a thousand objects for {lasts} us"), true, effects)
+    (format!("lists of {kind:?} have {listed_per_mille} of a thousand objects for {lasts} us"), true, effects)
 }
 
 /// Ends all faults of the API server.

@@ -116,7 +116,7 @@ enum ProcessEvent {
     /// The kubernetes port continues with a request.
     Kube(Kind, CallId, Step),
     /// An input of a machine arrives from a port.
-    Tell(Delivery),
+    Deliver(Delivery),
     /// A call to ARM is sent.
     Send(Box<ArmCall>),
     /// The xDS port continues with a stream.
@@ -144,7 +144,7 @@ pub struct World {
     fates: Random,
     /// The modelled API server.
     pub kube: KubeModel,
-    kube_seen: u64,
+    kube_revision: u64,
     /// The modelled ARM.
     pub arm: ArmModel,
     /// The processes, including those that are gone.
@@ -154,17 +154,17 @@ pub struct World {
     /// The cloud-controller-manager.
     pub ccm: Ccm,
     ccm_at: Option<u64>,
-    /// Whether the admin state is disabled permanently in the end (N4).
+    /// True if the admin state is disabled permanently in the end (N4).
     switches_off: bool,
-    /// Whether operators release waiting nodes at the end (N5).
+    /// True if operators release waiting nodes at the end (N5).
     answers_held: bool,
     leaving: Random,
     /// The control planes, in worlds with some.
     pub planes: Option<Planes>,
     planing: Random,
-    /// How often the next process in a slot will crash on startup.
+    /// Number of times the next process in a slot will crash on startup.
     crashes: BTreeMap<usize, u32>,
-    /// Whether our ConfigMap has held another key from the beginning.
+    /// True if our ConfigMap has held another key from the beginning.
     keeps_notes: bool,
     /// Our requests that have reached ARM, as text, if they are wanted.
     pub calls: Option<Vec<String>>,
@@ -213,7 +213,7 @@ impl World {
             backup: None,
             fates: random.fork(),
             kube: KubeModel::new(api),
-            kube_seen: 0,
+            kube_revision: 0,
             arm,
             processes: Vec::new(),
             story: Story::new(size, random.fork(), Random::new(seed ^ 0x6661_6d69), leaving.fork()),
@@ -276,8 +276,8 @@ impl World {
             self.now = at;
             let Some(happening) = self.calendar.remove(&(at, number)) else { break };
             self.happen(happening)?;
-            if self.kube.revision() != self.kube_seen {
-                self.kube_seen = self.kube.revision();
+            if self.kube.revision() != self.kube_revision {
+                self.kube_revision = self.kube.revision();
                 self.kube_moved()?;
             }
             if number % 100 == 0 {
@@ -426,7 +426,7 @@ impl World {
                 let effects = self.processes[process].kubernetes.step(&mut self.kube, now, kind, call, step);
                 self.follow(process, effects)
             }
-            ProcessEvent::Tell(delivery) => self.follow(process, vec![Effect::Tell(delivery)]),
+            ProcessEvent::Deliver(delivery) => self.follow(process, vec![Effect::Deliver(delivery)]),
             ProcessEvent::Send(call) => self.send(process, *call),
             ProcessEvent::Xds(stream, step) => self.xds_step(process, stream, &step),
             ProcessEvent::Answered(call, answer, throttled) => {

@@ -23,14 +23,14 @@ pub enum XdsStep {
     /// The transport has pulled a later request.
     Pulled(ResourceKind),
     /// A message may have arrived.
-    Look,
+    Poll,
 }
 
 /// Effect on the world.
 #[derive(Debug)]
 pub enum Effect {
     /// An input of the machine.
-    Tell(StreamEvent),
+    Deliver(StreamEvent),
     /// The machine receives a response.
     Hand(StreamId, Box<Answer>),
     /// A step at this time.
@@ -57,13 +57,13 @@ struct Stream {
     waiting: Option<Vec<XdsRequest>>,
     /// Number of these that opened the stream.
     first: usize,
-    /// Whether the server has accepted it.
+    /// True if the server has accepted it.
     is_taken: bool,
     leaves: u32,
     inbox: VecDeque<(u64, Sent)>,
     /// Arrival of the last message in each direction: messages stay in order.
-    asked_at: u64,
-    heard_at: u64,
+    request_arrives_at: u64,
+    response_arrives_at: u64,
 }
 
 impl XdsPort {
@@ -91,8 +91,8 @@ impl XdsPort {
                     is_taken: false,
                     leaves: 0,
                     inbox: VecDeque::new(),
-                    asked_at: now,
-                    heard_at: now,
+                    request_arrives_at: now,
+                    response_arrives_at: now,
                 };
                 self.streams.insert(stream, opened);
                 vec![Effect::Later(now + self.transit(), stream, XdsStep::Connected)]
@@ -111,7 +111,7 @@ impl XdsPort {
                 if let Some(open) = self.streams.get_mut(&stream) {
                     open.leaves += 1;
                 }
-                self.look(now, stream)
+                self.poll(now, stream)
             }
             DriverCall::Close(stream) => {
                 let known = self.streams.remove(&stream);
@@ -132,10 +132,10 @@ impl XdsPort {
             XdsStep::Connected => self.connected(now, stream, reach),
             XdsStep::TimedOut => self.fails(stream, "the connection has not stood in time"),
             XdsStep::Pulled(kind) if self.streams.contains_key(&stream) => {
-                vec![Effect::Tell(StreamEvent::Sent(stream, *kind))]
+                vec![Effect::Deliver(StreamEvent::Sent(stream, *kind))]
             }
             XdsStep::Pulled(_) => Vec::new(),
-            XdsStep::Look => self.look(now, stream),
+            XdsStep::Poll => self.poll(now, stream),
         }
     }
 
@@ -165,32 +165,33 @@ impl XdsPort {
         open.is_taken = greets;
         let (server, first) = (open.server, open.first);
         let requests = open.waiting.take().unwrap_or_default();
-        let mut effects = vec![Effect::Opened(server, stream), Effect::Tell(StreamEvent::Dispatched(stream))];
-        for (place, request) in requests.into_iter().enumerate() {
-            effects.extend(self.send(now, stream, request, place >= first));
+        let mut effects =
+            vec![Effect::Opened(server, stream), Effect::Deliver(StreamEvent::Dispatched(stream))];
+        for (index, request) in requests.into_iter().enumerate() {
+            effects.extend(self.send(now, stream, request, index >= first));
         }
         effects
     }
 
-    fn fails(&mut self, stream: StreamId, why: &str) -> Vec<Effect> {
+    fn fails(&mut self, stream: StreamId, reason: &str) -> Vec<Effect> {
         self.streams
             .remove(&stream)
-            .map(|_| vec![self.report_end(stream, ended(Code::Unavailable, why))])
+            .map(|_| vec![self.report_end(stream, ended(Code::Unavailable, reason))])
             .unwrap_or_default()
     }
 
     fn report_end(&mut self, stream: StreamId, ended: StreamEnd) -> Effect {
         let jitter = u16::try_from(self.random.below(1_001)).unwrap_or(0);
-        Effect::Tell(StreamEvent::Ended { stream, ended, jitter })
+        Effect::Deliver(StreamEvent::Ended { stream, ended, jitter })
     }
 
-    fn send(&mut self, now: u64, stream: StreamId, request: XdsRequest, is_told: bool) -> Vec<Effect> {
+    fn send(&mut self, now: u64, stream: StreamId, request: XdsRequest, is_reported: bool) -> Vec<Effect> {
         let (transit, pulled) = (self.transit(), self.random.between(10, 2_000));
         let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };
-        open.asked_at = (now + transit).max(open.asked_at + 1);
+        open.request_arrives_at = (now + transit).max(open.request_arrives_at + 1);
         let kind = request.kind;
-        let mut effects = vec![Effect::Ask(open.asked_at, stream, request)];
-        if is_told {
+        let mut effects = vec![Effect::Ask(open.request_arrives_at, stream, request)];
+        if is_reported {
             effects.push(Effect::Later(now + pulled, stream, XdsStep::Pulled(kind)));
         }
         effects
@@ -200,9 +201,9 @@ impl XdsPort {
     pub fn sent(&mut self, now: u64, stream: StreamId, sent: Sent) -> Vec<Effect> {
         let transit = self.transit();
         let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };
-        open.heard_at = (now + transit).max(open.heard_at + 1);
-        open.inbox.push_back((open.heard_at, sent));
-        vec![Effect::Later(open.heard_at, stream, XdsStep::Look)]
+        open.response_arrives_at = (now + transit).max(open.response_arrives_at + 1);
+        open.inbox.push_back((open.response_arrives_at, sent));
+        vec![Effect::Later(open.response_arrives_at, stream, XdsStep::Poll)]
     }
 
     /// Breaks every connection.
@@ -213,14 +214,14 @@ impl XdsPort {
             if open.waiting.is_none() {
                 open.inbox.retain(|(at, _)| *at <= now);
                 open.inbox.push_back((now, Sent::End(ended(Code::Unavailable, "connection reset"))));
-                effects.extend([Effect::Closed(*stream), Effect::Later(now, *stream, XdsStep::Look)]);
+                effects.extend([Effect::Closed(*stream), Effect::Later(now, *stream, XdsStep::Poll)]);
             }
         }
         effects
     }
 
     /// Passes on arrived messages, as far as reads are permitted.
-    fn look(&mut self, now: u64, stream: StreamId) -> Vec<Effect> {
+    fn poll(&mut self, now: u64, stream: StreamId) -> Vec<Effect> {
         let mut effects = Vec::new();
         while let Some(open) = self.streams.get_mut(&stream) {
             let Some((_, sent)) = open.inbox.front().filter(|(at, _)| *at <= now) else { break };

@@ -24,7 +24,7 @@ use pools::directory;
 
 use super::{BATCH, TICKS, world};
 
-/// How long the shell continues with due work in one turn.
+/// Time for which the shell continues with due work in one turn.
 const LONGEST: Duration = Duration::from_millis(2);
 /// The goals: the limit for 99 of 100 turns, and the time after which all pools of 333 tainted nodes are due.
 const MAX_TURN: Duration = Duration::from_millis(5);
@@ -46,7 +46,7 @@ struct Bench {
     sent: BTreeMap<PoolId, Now>,
 }
 
-/// A fraction of `all` in a normal run; `TURNS=all` runs all.
+/// Returns a fraction of `all` in a normal run; `TURNS=all` runs all.
 fn of(all: usize) -> usize {
     if std::env::var_os("TURNS").is_some_and(|turns| turns == "all") { all } else { (all / 20).max(4) }
 }
@@ -60,14 +60,14 @@ fn instant() -> Instant {
 impl Bench {
     fn leading() -> Bench {
         let now = Now::from_millis(1_000);
-        let seen = world::observations(now, 0).into_iter().map(|input| {
-            let directory::In::Lb(seen) = input else { panic!("no observation: {input:?}") };
-            seen
+        let observation = world::observations(now, 0).into_iter().map(|input| {
+            let directory::In::Lb(observation) = input else { panic!("no observation: {input:?}") };
+            observation
         });
-        let azure: Vec<LbObservation> = seen.collect();
+        let azure: Vec<LbObservation> = observation.collect();
         let params = Params {
             role: Role::On,
-            load_balancers: azure.iter().map(|seen| seen.lb.clone()).collect(),
+            load_balancers: azure.iter().map(|observation| observation.lb.clone()).collect(),
             only_listed: BTreeSet::new(),
             excluded: BTreeSet::new(),
             listed: BTreeSet::new(),
@@ -130,8 +130,8 @@ impl Bench {
     }
 
     fn obey(&mut self, out: Vec<Out>) {
-        for said in out {
-            match said {
+        for output in out {
+            match output {
                 Out::Draining(set) => self.set = set,
                 Out::Due(pool, due) => {
                     assert!(due.generation <= self.set.generation);
@@ -202,13 +202,16 @@ impl Bench {
 
     /// Discovery reads every load balancer, one per turn.
     fn read_all(&mut self) {
-        for mut seen in self.azure.clone() {
+        for mut observation in self.azure.clone() {
             self.passes(1);
-            seen.began = self.now;
-            let sent =
-                self.sent.iter().filter(|(id, _)| id.lb == seen.lb).map(|(id, at)| (id.pool.clone(), *at));
-            seen.puts = OurPuts { sent: Arc::new(sent.collect()), oldest: None };
-            self.turn("an observation", vec![In::Lb(seen)]);
+            observation.began = self.now;
+            let sent = self
+                .sent
+                .iter()
+                .filter(|(id, _)| id.lb == observation.lb)
+                .map(|(id, at)| (id.pool.clone(), *at));
+            observation.puts = OurPuts { sent: Arc::new(sent.collect()), oldest: None };
+            self.turn("an observation", vec![In::Lb(observation)]);
         }
     }
 
@@ -250,8 +253,8 @@ impl Bench {
             self.sent.insert(id.clone(), self.now);
             self.passes(1);
             let set = Arc::clone(&self.set);
-            for seen in self.azure.iter_mut().filter(|seen| seen.lb == id.lb) {
-                carry_out(seen, id, &set);
+            for observation in self.azure.iter_mut().filter(|observation| observation.lb == id.lb) {
+                carry_out(observation, id, &set);
             }
             let left =
                 self.azure.iter().filter(|seen| seen.lb == id.lb).filter_map(|seen| seen.facts.as_ref());
@@ -266,7 +269,8 @@ impl Bench {
     /// Returns the pools that have an entry of one of these nodes.
     fn holding(&self, nodes: std::ops::Range<usize>) -> BTreeSet<PoolId> {
         let names: BTreeSet<String> = nodes.map(|node| format!("node-{node}")).collect();
-        let pools = self.azure.iter().flat_map(|seen| seen.facts.iter().flat_map(|facts| &facts.pools));
+        let pools =
+            self.azure.iter().flat_map(|observation| observation.facts.iter().flat_map(|facts| &facts.pools));
         let holds = |pool: &&Arc<PoolFacts>| pool.entries.iter().any(|entry| names.contains(&*entry.name));
         pools.filter(holds).map(|pool| pool.id.clone()).collect()
     }
@@ -301,8 +305,8 @@ fn timings(fact: &NodeFact) -> In {
 }
 
 /// Applies a write that sets the states of this set in a pool.
-fn carry_out(seen: &mut LbObservation, id: &PoolId, set: &Draining) {
-    let mut facts = LbFacts::clone(seen.facts.as_ref().expect("it exists"));
+fn carry_out(observation: &mut LbObservation, id: &PoolId, set: &Draining) {
+    let mut facts = LbFacts::clone(observation.facts.as_ref().expect("it exists"));
     for pool in facts.pools.iter_mut().filter(|pool| pool.id == *id) {
         let mut changed = PoolFacts::clone(pool);
         for entry in &mut changed.entries {
@@ -311,7 +315,7 @@ fn carry_out(seen: &mut LbObservation, id: &PoolId, set: &Draining) {
         }
         *pool = Arc::new(changed);
     }
-    seen.facts = Some(Arc::new(facts));
+    observation.facts = Some(Arc::new(facts));
 }
 
 #[test]
@@ -340,7 +344,8 @@ fn n2_inputs_during_a_drain_concern_their_own_pools() {
         bench.read_all();
     }
     let is_down = |pool: &&Arc<PoolFacts>| pool.entries.iter().any(|entry| entry.admin_state == State::Down);
-    let pools = bench.azure.iter().flat_map(|seen| seen.facts.iter().flat_map(|facts| &facts.pools));
+    let pools =
+        bench.azure.iter().flat_map(|observation| observation.facts.iter().flat_map(|facts| &facts.pools));
     assert_eq!(pools.filter(is_down).count(), bench.holding(0..count).len());
     println!("100 nodes drain: {}", bench.timings());
     bench.assert_short_turns();

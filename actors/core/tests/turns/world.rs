@@ -149,7 +149,7 @@ fn entry(node: usize) -> Entry {
     }
 }
 
-/// A pool with the members of its Service, and this many unknown ones.
+/// Returns a pool with the members of its Service, and this many unknown ones.
 fn pool(service: usize, strangers: usize) -> PoolFacts {
     let own = (0..ENDPOINTS).map(|n| entry(node_of(service, n, 0)));
     PoolFacts {
@@ -188,11 +188,11 @@ pub fn observations(began: Now, strangers: usize) -> Vec<directory::In> {
             rules: own().map(rule).collect(),
         }
     };
-    let seen = |lb: usize| LbObservation {
+    let observation = |lb: usize| LbObservation {
         lb: balancer_name(lb),
         began,
         facts: Some(Arc::new(facts(lb))),
         puts: Default::default(),
     };
-    (0..BALANCERS).map(|lb| directory::In::Lb(seen(lb))).collect()
+    (0..BALANCERS).map(|lb| directory::In::Lb(observation(lb))).collect()
 }

@@ -14,11 +14,11 @@ use crate::resource_id::ResourceId;
 use crate::target::{PrivateAddress, completed, missing, settings, without};
 use crate::work::{Address, AddressFate, Work, by_address, by_interface};
 
-/// What is to be reached for one object.
+/// Goal for one object.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Goal {
-    /// It is known whether a load balancer exists, and with which SKU.
-    Look(ResourceId),
+    /// The existence and the SKU of a load balancer are known.
+    Inspect(ResourceId),
     /// A public address is static.
     Static(ResourceId),
     /// A Basic load balancer has the settings that the plan was made from.
@@ -41,20 +41,20 @@ pub(super) enum Goal {
     Attach(MemberKind, ResourceId),
 }
 
-/// What follows from the live body.
+/// Evaluation of a live body against a goal.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Judged {
+pub(super) enum Evaluation {
     /// The goal is reached.
     Reached,
     /// This call brings it nearer.
     Write(Call),
-    /// It is not the time yet, for this reason.
+    /// The goal must wait, for this reason.
     Wait(String),
-    /// It cannot be reached, for this reason.
+    /// The goal cannot be reached, for this reason.
     Never(String),
 }
 
-/// What goals are judged by, besides the live body.
+/// Inputs of the evaluation of goals, besides the live body.
 pub(super) struct Context<'a> {
     pub(super) inventory: &'a Inventory,
     pub(super) work: &'a Work,
@@ -63,15 +63,15 @@ pub(super) struct Context<'a> {
     pub(super) unavailable: &'a dyn Fn(usize) -> BTreeSet<String>,
     /// Targets that are not created now.
     pub(super) left_out: &'a dyn Fn() -> BTreeSet<ResourceId>,
-    /// Whether a Basic load balancer is gone already.
+    /// True if a Basic load balancer is gone already.
     pub(super) past_return: bool,
 }
 
 impl Goal {
-    /// The call that reads the object.
+    /// Returns the call that reads the object.
     pub(super) fn read(&self, work: &Work) -> Call {
         match self {
-            Goal::Look(id)
+            Goal::Inspect(id)
             | Goal::Static(id)
             | Goal::Unchanged(id)
             | Goal::Detach(_, id)
@@ -90,10 +90,10 @@ impl Goal {
         }
     }
 
-    /// The object, for operators.
+    /// Returns the object, for operators.
     pub(super) fn object(&self, work: &Work) -> String {
         match self {
-            Goal::Look(id)
+            Goal::Inspect(id)
             | Goal::Static(id)
             | Goal::Unchanged(id)
             | Goal::Detach(_, id)
@@ -107,11 +107,11 @@ impl Goal {
         }
     }
 
-    /// The node that the goal changes.
+    /// Returns the node that the goal changes.
     pub(super) fn node(&self) -> Option<&ResourceId> {
         match self {
             Goal::Detach(_, id) | Goal::Attach(_, id) => Some(id),
-            Goal::Look(_)
+            Goal::Inspect(_)
             | Goal::Static(_)
             | Goal::Unchanged(_)
             | Goal::Instances(_)
@@ -123,27 +123,27 @@ impl Goal {
         }
     }
 
-    /// Judges the goal by the live body; `None`: the object does not exist.
-    pub(super) fn judge(&self, live: Option<&Value>, context: &Context<'_>) -> Judged {
+    /// Evaluates the goal by the live body; `None`: the object does not exist.
+    pub(super) fn evaluate(&self, live: Option<&Value>, context: &Context<'_>) -> Evaluation {
         if let Some(body) = live
             && self.waits_for_operations()
             && let state = provisioning(body)
             && matches!(state.as_str(), "updating" | "creating" | "deleting" | "migrating")
         {
-            return Judged::Wait(format!("its provisioning state is {state}"));
+            return Evaluation::Wait(format!("its provisioning state is {state}"));
         }
         match self {
-            Goal::Look(_) | Goal::Instances(_) => Judged::Reached,
+            Goal::Inspect(_) | Goal::Instances(_) => Evaluation::Reached,
             Goal::Static(id) => make_static(id, live, context),
             Goal::Unchanged(id) => unchanged(id, live, context),
             Goal::Detach(kind, id) => detach(*kind, id, live, context),
             Goal::Delete(id) => match live {
-                Some(body) if is_basic(body) => Judged::Write(Call::delete(id)),
-                Some(_) | None => Judged::Reached,
+                Some(body) if is_basic(body) => Evaluation::Write(Call::delete(id)),
+                Some(_) | None => Evaluation::Reached,
             },
             Goal::Free(..) => match live.map(|body| body["available"].as_bool()) {
-                Some(Some(true)) => Judged::Reached,
-                Some(Some(false) | None) | None => Judged::Wait(
+                Some(Some(true)) => Evaluation::Reached,
+                Some(Some(false) | None) | None => Evaluation::Wait(
                     "the address is in use by something else, which the subnet's ipConfigurations name"
                         .to_owned(),
                 ),
@@ -154,7 +154,7 @@ impl Goal {
                     AddressFate::Kept => upgrade(id, address, live),
                     AddressFate::Replaced => replace(id, address, live),
                 },
-                None => Judged::Reached,
+                None => Evaluation::Reached,
             },
             Goal::Convert(id) => convert(id, live, context),
             Goal::Attach(kind, id) => attach(*kind, id, live, context),
@@ -163,7 +163,7 @@ impl Goal {
 
     fn waits_for_operations(&self) -> bool {
         match self {
-            Goal::Look(_) | Goal::Instances(_) | Goal::Free(..) => false,
+            Goal::Inspect(_) | Goal::Instances(_) | Goal::Free(..) => false,
             Goal::Static(_)
             | Goal::Unchanged(_)
             | Goal::Detach(..)
@@ -184,44 +184,44 @@ fn has_failed(live: &Value) -> bool {
     matches!(provisioning(live).as_str(), "failed" | "canceled")
 }
 
-fn make_static(id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Judged {
-    let Some(address) = context.work.addresses.get(id) else { return Judged::Reached };
+fn make_static(id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Evaluation {
+    let Some(address) = context.work.addresses.get(id) else { return Evaluation::Reached };
     let Some(live) = live else {
         return match address.fate {
-            AddressFate::Kept => Judged::Never("the public address does not exist any more".to_owned()),
-            AddressFate::Replaced => Judged::Reached,
+            AddressFate::Kept => Evaluation::Never("the public address does not exist any more".to_owned()),
+            AddressFate::Replaced => Evaluation::Reached,
         };
     };
     match address.fate {
         // Azure refuses static Basic addresses of IPv6.
-        AddressFate::Replaced => Judged::Reached,
+        AddressFate::Replaced => Evaluation::Reached,
         AddressFate::Kept => match changed_address(address, live) {
             Some(never) => never,
             None if text(&live["properties"]["publicIPAllocationMethod"]).eq_ignore_ascii_case("Static") => {
-                Judged::Reached
+                Evaluation::Reached
             }
             None => {
                 let mut body = writable(live);
                 body["properties"]["publicIPAllocationMethod"] = json!("Static");
-                Judged::Write(Call::put(id, body, etag(live)))
+                Evaluation::Write(Call::put(id, body, etag(live)))
             }
         },
     }
 }
 
 /// A public address is not what the journal has.
-fn changed_address(address: &Address, live: &Value) -> Option<Judged> {
+fn changed_address(address: &Address, live: &Value) -> Option<Evaluation> {
     let ip = text(&live["properties"]["ipAddress"]).parse().ok();
     (address.ip.is_some() && ip != address.ip).then(|| {
         let shown = ip.map_or_else(|| "none".to_owned(), |ip| ip.to_string());
-        Judged::Never(format!(
+        Evaluation::Never(format!(
             "its address was {}, and is {shown} now",
             address.ip.map_or(String::new(), |ip| ip.to_string())
         ))
     })
 }
 
-/// A public address without what Azure works out itself.
+/// Returns a public address without what Azure works out itself.
 fn writable(live: &Value) -> Value {
     let mut body = live.clone();
     let properties = object(&mut body, "properties");
@@ -231,32 +231,32 @@ fn writable(live: &Value) -> Value {
     body
 }
 
-fn upgrade(id: &ResourceId, address: &Address, live: Option<&Value>) -> Judged {
+fn upgrade(id: &ResourceId, address: &Address, live: Option<&Value>) -> Evaluation {
     let Some(live) = live else {
-        return Judged::Never("the public address does not exist any more".to_owned());
+        return Evaluation::Never("the public address does not exist any more".to_owned());
     };
     if let Some(never) = changed_address(address, live) {
         return never;
     }
     if !is_basic(live) && !has_failed(live) {
-        return Judged::Reached;
+        return Evaluation::Reached;
     }
     if let Some(user) = crate::json::id(&live["properties"]["ipConfiguration"]).filter(|_| is_basic(live)) {
-        return Judged::Wait(format!("it is still attached to {user}"));
+        return Evaluation::Wait(format!("it is still attached to {user}"));
     }
     let mut body = writable(live);
     body["sku"] = json!({ "name": "Standard", "tier": "Regional" });
     let properties = object(&mut body, "properties");
     properties.insert("publicIPAllocationMethod".to_owned(), json!("Static"));
-    Judged::Write(Call::put(id, body, etag(live)))
+    Evaluation::Write(Call::put(id, body, etag(live)))
 }
 
-fn replace(id: &ResourceId, address: &Address, live: Option<&Value>) -> Judged {
+fn replace(id: &ResourceId, address: &Address, live: Option<&Value>) -> Evaluation {
     match live {
-        Some(live) if !is_basic(live) => Judged::Reached,
+        Some(live) if !is_basic(live) => Evaluation::Reached,
         Some(live) => match crate::json::id(&live["properties"]["ipConfiguration"]) {
-            Some(user) => Judged::Wait(format!("it is still attached to {user}")),
-            None => Judged::Write(Call::delete(id)),
+            Some(user) => Evaluation::Wait(format!("it is still attached to {user}")),
+            None => Evaluation::Write(Call::delete(id)),
         },
         None => {
             let mut body = writable(&address.body);
@@ -267,33 +267,33 @@ fn replace(id: &ResourceId, address: &Address, live: Option<&Value>) -> Judged {
             let properties = object(&mut body, "properties");
             properties.remove("ipAddress");
             properties.insert("publicIPAllocationMethod".to_owned(), json!("Static"));
-            Judged::Write(Call::put(id, body, None))
+            Evaluation::Write(Call::put(id, body, None))
         }
     }
 }
 
-fn unchanged(id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Judged {
+fn unchanged(id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Evaluation {
     let then = context.inventory.body(id).map(settings);
     match live {
         Some(live) if is_basic(live) && Some(settings(live)) != then && !context.past_return => {
-            Judged::Never("it has changed since the plan was made: make a new plan".to_owned())
+            Evaluation::Never("it has changed since the plan was made: make a new plan".to_owned())
         }
-        Some(_) | None => Judged::Reached,
+        Some(_) | None => Evaluation::Reached,
     }
 }
 
-fn detach(kind: MemberKind, id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Judged {
+fn detach(kind: MemberKind, id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Evaluation {
     // A node that was deleted refers to nothing.
-    let Some(live) = live else { return Judged::Reached };
+    let Some(live) = live else { return Evaluation::Reached };
     match detached(kind, live, context.leaving) {
-        Some(edited) => Judged::Write(Call::put(id, put_body(kind, &edited), etag(live))),
-        None if has_failed(live) => Judged::Write(Call::put(id, put_body(kind, live), etag(live))),
-        None => Judged::Reached,
+        Some(edited) => Evaluation::Write(Call::put(id, put_body(kind, &edited), etag(live))),
+        None if has_failed(live) => Evaluation::Write(Call::put(id, put_body(kind, live), etag(live))),
+        None => Evaluation::Reached,
     }
 }
 
-fn attach(kind: MemberKind, id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Judged {
-    let (Some(live), Some(member)) = (live, context.work.member(id)) else { return Judged::Reached };
+fn attach(kind: MemberKind, id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Evaluation {
+    let (Some(live), Some(member)) = (live, context.work.member(id)) else { return Evaluation::Reached };
     let left_out = (context.left_out)();
     let is_there = |id: &ResourceId| !left_out.iter().any(|lb| id.below(lb).is_some());
     let mut attachments = Cow::Borrowed(&member.attachments);
@@ -304,29 +304,29 @@ fn attach(kind: MemberKind, id: &ResourceId, live: Option<&Value>, context: &Con
     }
     let probe = member.probe.as_ref().filter(|probe| is_there(probe));
     match attached(kind, live, &attachments, probe) {
-        Some(edited) => Judged::Write(Call::put(id, put_body(kind, &edited), etag(live))),
-        None if has_failed(live) => Judged::Write(Call::put(id, put_body(kind, live), etag(live))),
-        None => Judged::Reached,
+        Some(edited) => Evaluation::Write(Call::put(id, put_body(kind, &edited), etag(live))),
+        None if has_failed(live) => Evaluation::Write(Call::put(id, put_body(kind, live), etag(live))),
+        None => Evaluation::Reached,
     }
 }
 
-fn build(target: usize, live: Option<&Value>, context: &Context<'_>) -> Judged {
+fn build(target: usize, live: Option<&Value>, context: &Context<'_>) -> Evaluation {
     let target_index = target;
     let target = &context.work.targets[target_index];
     let wanted = without(&target.body, &(context.unavailable)(target_index));
     match live {
         // Azure takes no pools and rules without a frontend.
-        _ if Frontend::all(&target.id, &wanted).next().is_none() => Judged::Reached,
-        None => Judged::Write(Call::put(&target.id, wanted, None)),
-        Some(live) if is_basic(live) => Judged::Never("a Basic load balancer has its name".to_owned()),
-        Some(live) if missing(&wanted, live).is_empty() && !has_failed(live) => Judged::Reached,
-        Some(live) => Judged::Write(Call::put(&target.id, completed(&wanted, live), etag(live))),
+        _ if Frontend::all(&target.id, &wanted).next().is_none() => Evaluation::Reached,
+        None => Evaluation::Write(Call::put(&target.id, wanted, None)),
+        Some(live) if is_basic(live) => Evaluation::Never("a Basic load balancer has its name".to_owned()),
+        Some(live) if missing(&wanted, live).is_empty() && !has_failed(live) => Evaluation::Reached,
+        Some(live) => Evaluation::Write(Call::put(&target.id, completed(&wanted, live), etag(live))),
     }
 }
 
-fn convert(id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Judged {
+fn convert(id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Evaluation {
     let (Some(live), Some(wanted)) = (live, context.work.pools.get(id)) else {
-        return Judged::Never("the load balancer does not exist any more".to_owned());
+        return Evaluation::Never("the load balancer does not exist any more".to_owned());
     };
     let pools = items(&live["properties"]["backendAddressPools"]);
     let ours = |name: &String| pools.iter().find(|pool| text(&pool["name"]).eq_ignore_ascii_case(name));
@@ -337,18 +337,18 @@ fn convert(id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Judg
         match by_address(pool) {
             0 if by_interface(pool) > 0 => unconverted.push(name),
             there if there < *count => {
-                return Judged::Wait(format!("pool {name} has {there} of {count} addresses"));
+                return Evaluation::Wait(format!("pool {name} has {there} of {count} addresses"));
             }
             _ => {}
         }
     }
     if unconverted.is_empty() {
-        return Judged::Reached;
+        return Evaluation::Reached;
     }
-    Judged::Write(Call::post(&id.child_list("migrateToIpBased"), json!({ "pools": unconverted })))
+    Evaluation::Write(Call::post(&id.child_list("migrateToIpBased"), json!({ "pools": unconverted })))
 }
 
-/// The instances of a page of a list.
+/// Returns the instances of a page of a list.
 pub(super) fn instances(page: &Value) -> impl Iterator<Item = ResourceId> + '_ {
     items(&page["value"]).iter().filter_map(id)
 }

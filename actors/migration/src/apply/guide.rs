@@ -1,33 +1,33 @@
-//! What an operator does when a migration has stopped.
+//! Instructions for the operator when a migration has stopped.
 
 use super::Stage;
 use crate::inventory::Purpose;
 
-/// What has happened, and what to do.
+/// A summary of the events and the next steps.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Guide {
-    /// What was to be done.
+    /// Purpose of the run.
     pub purpose: Purpose,
-    /// Where the migration stopped.
+    /// Stage in which the migration stopped.
     pub stage: Stage,
-    /// Whether a Basic load balancer was deleted, so that there is no way back.
+    /// True if a Basic load balancer was deleted, so that there is no way back.
     pub past_return: bool,
-    /// Whether nodes may be detached, by this process or an earlier one.
+    /// True if nodes may be detached, by this process or an earlier one.
     pub may_be_detached: bool,
-    /// What went wrong, with the object.
+    /// Problems, each with its object.
     pub problems: Vec<String>,
     /// The nodes that may be detached, by id.
     pub nodes: Vec<String>,
 }
 
 impl Guide {
-    /// Whether traffic was not interrupted.
+    /// Returns whether traffic was not interrupted.
     #[must_use]
     pub fn is_before_outage(&self) -> bool {
         !self.past_return && !self.may_be_detached
     }
 
-    /// The steps for the operator.
+    /// Returns the steps for the operator.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("The migration stopped while {}.", self.stage.title())];
@@ -41,8 +41,8 @@ impl Guide {
             lines.push("Traffic was not interrupted, and nothing was deleted.".to_owned());
             lines.push("Public addresses that became static can stay so.".to_owned());
             lines.push("Remove the cause, make a new plan and apply it.".to_owned());
-        } else if self.stage <= Stage::Look {
-            lines.push("How far an earlier process came was not read.".to_owned());
+        } else if self.stage <= Stage::Inspect {
+            lines.push("The progress of an earlier process was not read.".to_owned());
             lines.push(
                 "Remove the cause and run `migrate-basic-lb apply` again: it continues where that process ended."
                     .to_owned(),

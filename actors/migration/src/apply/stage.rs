@@ -1,12 +1,12 @@
 //! The stages, in order. A stage begins when every goal of the one before is reached.
 
-/// Where the migration is.
+/// Stage of the migration.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stage {
     /// The journal is stored.
     Journal,
     /// The load balancers are looked at, to find out how far an earlier process came.
-    Look,
+    Inspect,
     /// Public addresses become static.
     StaticAddresses,
     /// The shared Lease is free for a while.
@@ -44,14 +44,14 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// What happens in it.
+    /// Returns a description of the work of this stage.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
             Stage::Journal => "storing the journal",
-            Stage::Look => "reading the load balancers",
+            Stage::Inspect => "reading the load balancers",
             Stage::StaticAddresses => "making public addresses static",
-            Stage::HandOver => "leaving the shared Lease to others for a moment",
+            Stage::HandOver => "releasing the shared Lease for a moment",
             Stage::Compare => "comparing the load balancers with the plan",
             Stage::Convert => "changing pools to members by address",
             Stage::DetachModels => "detaching the models of scale sets",
@@ -71,11 +71,11 @@ impl Stage {
         }
     }
 
-    /// Whether the shared Lease is needed.
+    /// Returns whether the shared Lease is needed.
     #[must_use]
     pub fn needs_lease(self) -> bool {
         match self {
-            Stage::Journal | Stage::Look | Stage::HandOver | Stage::Close => false,
+            Stage::Journal | Stage::Inspect | Stage::HandOver | Stage::Close => false,
             Stage::StaticAddresses
             | Stage::Compare
             | Stage::Convert
@@ -94,11 +94,11 @@ impl Stage {
         }
     }
 
-    /// The stage after this one.
+    /// Returns the stage after this one.
     pub(super) fn next(self) -> Option<Stage> {
         Some(match self {
-            Stage::Journal => Stage::Look,
-            Stage::Look => Stage::StaticAddresses,
+            Stage::Journal => Stage::Inspect,
+            Stage::Inspect => Stage::StaticAddresses,
             Stage::StaticAddresses => Stage::HandOver,
             Stage::HandOver => Stage::Compare,
             Stage::Compare | Stage::Convert => Stage::DetachModels,

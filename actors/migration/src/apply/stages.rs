@@ -1,4 +1,4 @@
-//! What each stage consists of, and what follows from its end.
+//! The goals of each stage, and the transition at its end.
 
 use std::collections::BTreeSet;
 
@@ -40,10 +40,10 @@ impl Apply {
         }
     }
 
-    /// Takes in what a goal has shown.
+    /// Records the result of a goal.
     pub(super) fn on_reached(&mut self, goal: &Goal, live: Option<&Value>) {
         match goal {
-            Goal::Look(id) => match live {
+            Goal::Inspect(id) => match live {
                 Some(body) if is_basic(body) => drop(self.alive.insert(id.clone())),
                 Some(body) => drop(self.standard.insert(id.clone(), body.clone())),
                 None => {}
@@ -69,7 +69,7 @@ impl Apply {
         }
     }
 
-    /// The frontends of targets that have a public address.
+    /// Returns the frontends of targets that have a public address.
     fn frontends_of(&self, address: &ResourceId) -> Vec<(usize, String)> {
         let targets = self.work.targets.iter().enumerate();
         let all =
@@ -79,13 +79,13 @@ impl Apply {
             .collect()
     }
 
-    /// What follows from the end of a stage: the next one, an earlier one, or the end.
+    /// Ends a stage: continues with the next one or an earlier one, or ends the migration.
     pub(super) fn end_stage(&mut self, now: Now, out: &mut Vec<ApplyOut>) {
         let failures: Vec<(Goal, String)> = self
             .tasks
             .iter()
             .filter_map(|task| match &task.progress {
-                Progress::Failed(why) => Some((task.goal.clone(), why.clone())),
+                Progress::Failed(reason) => Some((task.goal.clone(), reason.clone())),
                 Progress::Ready(_)
                 | Progress::Reading(_)
                 | Progress::Recording
@@ -101,14 +101,14 @@ impl Apply {
             self.enter(Stage::DetachModels, now, out);
             return;
         }
-        let is_taken = failures.iter().any(|(_, why)| is_address_in_use(why));
+        let is_taken = failures.iter().any(|(_, reason)| is_address_in_use(reason));
         let mut problems = Vec::new();
-        for (goal, why) in failures {
-            let problem = format!("{}: {why}", goal.object(&self.work));
+        for (goal, reason) in failures {
+            let problem = format!("{}: {reason}", goal.object(&self.work));
             let frontends = match &goal {
                 Goal::Free(target, address) => vec![(*target, address.frontend.clone())],
                 Goal::Upgrade(id) => self.frontends_of(id),
-                Goal::Look(_)
+                Goal::Inspect(_)
                 | Goal::Static(_)
                 | Goal::Unchanged(_)
                 | Goal::Detach(..)
@@ -148,12 +148,12 @@ impl Apply {
     fn following(&self) -> Option<Stage> {
         let only_pools = !self.work.pools.is_empty();
         match self.stage {
-            Stage::Look if only_pools => Some(Stage::Convert),
+            Stage::Inspect if only_pools => Some(Stage::Convert),
             Stage::DetachNodes if only_pools => Some(Stage::Prove),
-            Stage::Look if self.alive.is_empty() => Some(Stage::CheckAddresses),
+            Stage::Inspect if self.alive.is_empty() => Some(Stage::CheckAddresses),
             Stage::Retake if self.builds_again => Some(Stage::BuildInternal),
             Stage::Journal
-            | Stage::Look
+            | Stage::Inspect
             | Stage::StaticAddresses
             | Stage::HandOver
             | Stage::Compare
@@ -175,7 +175,7 @@ impl Apply {
     }
 
     fn enter(&mut self, stage: Stage, now: Now, out: &mut Vec<ApplyOut>) {
-        if self.stage == Stage::Look {
+        if self.stage == Stage::Inspect {
             // What is Standard already does not go.
             self.leaving.load_balancers.retain(|lb| !self.standard.contains_key(lb));
             self.past_return |= self.alive != self.work.basic;
@@ -201,7 +201,7 @@ impl Apply {
         let task = |goal| match stage {
             Stage::Retake => Task::once_more(goal, now, self.retakes),
             Stage::Journal
-            | Stage::Look
+            | Stage::Inspect
             | Stage::StaticAddresses
             | Stage::HandOver
             | Stage::Compare
@@ -228,7 +228,7 @@ impl Apply {
         }
     }
 
-    /// The goals of the stage.
+    /// Returns the goals of the stage.
     fn goals(&self) -> Vec<Goal> {
         let work = &self.work;
         let internal = |internal: bool| {
@@ -246,7 +246,7 @@ impl Apply {
         let attach = |kind| move |id| Goal::Attach(kind, id);
         match self.stage {
             Stage::Journal | Stage::HandOver | Stage::Close => Vec::new(),
-            Stage::Look => {
+            Stage::Inspect => {
                 let targets = work.targets.iter().map(|target| &target.id).chain(work.pools.keys());
                 work.basic
                     .iter()
@@ -254,12 +254,13 @@ impl Apply {
                     .collect::<BTreeSet<_>>()
                     .into_iter()
                     .cloned()
-                    .map(Goal::Look)
+                    .map(Goal::Inspect)
                     .collect()
             }
             Stage::StaticAddresses => {
-                let kept = work.addresses.iter().filter(|(_, address)| address.fate == AddressFate::Kept);
-                kept.map(|(id, _)| Goal::Static(id.clone())).collect()
+                let static_addresses =
+                    work.addresses.iter().filter(|(_, address)| address.fate == AddressFate::Kept);
+                static_addresses.map(|(id, _)| Goal::Static(id.clone())).collect()
             }
             Stage::Convert => converted().collect(),
             Stage::Compare => self.alive.iter().cloned().map(Goal::Unchanged).collect(),
@@ -303,7 +304,7 @@ impl Apply {
         goals
     }
 
-    /// What did not succeed earlier.
+    /// Returns the goals that were not reached earlier.
     fn retaken(&self) -> Vec<Goal> {
         let mut goals = Vec::new();
         for (at, frontend) in self.unavailable.keys() {
@@ -344,7 +345,9 @@ impl Apply {
             Outcome::Done
         } else {
             let lacking = self.unavailable.iter();
-            Outcome::Incomplete(lacking.map(|((_, frontend), why)| format!("{frontend}: {why}")).collect())
+            Outcome::Incomplete(
+                lacking.map(|((_, frontend), reason)| format!("{frontend}: {reason}")).collect(),
+            )
         };
         self.end(outcome, out);
     }

@@ -10,7 +10,7 @@ use crate::call::{Meaning, Reply, operation_error};
 use crate::inventory::CallId;
 use crate::json::{provisioning, text};
 
-/// How long a task waits before it tries again.
+/// Time for which a task waits before it tries again.
 const DELAYS: [Duration; 5] = [
     Duration::from_secs(2),
     Duration::from_secs(5),
@@ -18,25 +18,25 @@ const DELAYS: [Duration; 5] = [
     Duration::from_secs(20),
     Duration::from_secs(30),
 ];
-/// How often Azure may refuse a call before the task gives up.
+/// Number of times Azure may refuse a call before the task gives up.
 const REFUSALS: u32 = 4;
-/// How often Azure may accept a change that does not show.
+/// Number of times Azure may accept a change that does not show.
 const WRITES: u32 = 6;
-/// How often a task waits while something could still be undone.
+/// Number of times a task waits while something could still be undone.
 const WAITS: u32 = 60;
-/// How often a poll may fail before the object itself is read.
+/// Number of times a poll may fail before the object itself is read.
 const POLLS: u32 = 3;
 
-/// Whether Azure refuses a load balancer because something else has taken one of its private addresses. To send the same
-/// body again is of no use.
-pub(super) fn is_address_in_use(why: &str) -> bool {
-    why.contains("PrivateIPAddressIsAllocated")
+/// Returns whether Azure refuses a load balancer because something else has taken one of its private addresses. To send
+/// the same body again is of no use.
+pub(super) fn is_address_in_use(reason: &str) -> bool {
+    reason.contains("PrivateIPAddressIsAllocated")
 }
 
-/// How far a task is.
+/// Progress of a task.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Progress {
-    /// It reads the object at this moment.
+    /// The task reads the object at this moment.
     Ready(Now),
     /// The object is being read.
     Reading(CallId),
@@ -63,22 +63,22 @@ pub(super) struct Task {
     refusals: u32,
     writes: u32,
     polls: u32,
-    /// How often the task may wait at most, where it is not the default.
+    /// Number of times the task may wait at most, where it is not the default.
     limit: Option<u32>,
 }
 
 impl Task {
-    /// A task that begins now.
+    /// Returns a task that begins now.
     pub(super) fn new(goal: Goal, now: Now) -> Task {
         Task { goal, progress: Progress::Ready(now), waits: 0, refusals: 0, writes: 0, polls: 0, limit: None }
     }
 
-    /// A task for what did not succeed earlier, which waits so often at most.
+    /// Returns a task for what did not succeed earlier, which waits so often at most.
     pub(super) fn once_more(goal: Goal, now: Now, waits: u32) -> Task {
         Task { limit: Some(waits), ..Task::new(goal, now) }
     }
 
-    /// Looks once more, and does not wait again.
+    /// Reads once more, and does not wait again.
     pub(super) fn waits_no_more(&mut self, now: Now) {
         self.limit = Some(0);
         if let Progress::Ready(_) = self.progress {
@@ -86,7 +86,7 @@ impl Task {
         }
     }
 
-    /// Whether nothing more happens.
+    /// Returns whether nothing more happens.
     pub(super) fn is_over(&self) -> bool {
         match self.progress {
             Progress::Reached | Progress::Failed(_) => true,
@@ -99,7 +99,7 @@ impl Task {
         }
     }
 
-    /// The call that is in flight.
+    /// Returns the call that is in flight.
     pub(super) fn call(&self) -> Option<CallId> {
         match self.progress {
             Progress::Reading(id) | Progress::Writing(id) | Progress::Asking(id, _) => Some(id),
@@ -111,7 +111,7 @@ impl Task {
         }
     }
 
-    /// When it goes on by itself.
+    /// Returns the time at which it goes on by itself.
     pub(super) fn due(&self) -> Option<Now> {
         match self.progress {
             Progress::Ready(at) | Progress::Polling(at, _) => Some(at),
@@ -124,29 +124,30 @@ impl Task {
         }
     }
 
-    /// Notes that a change is sent; `false`: it was sent too often and does not show.
+    /// Records that a change is sent; returns `false` if it was sent too often and does not show.
     pub(super) fn may_write(&mut self) -> bool {
         self.writes += 1;
         if self.writes > WRITES {
-            self.progress =
-                Progress::Failed(format!("Azure accepted the change {WRITES} times, and it does not show"));
+            self.progress = Progress::Failed(format!(
+                "Azure accepted the change {WRITES} times, but the object does not show it"
+            ));
         }
         self.writes <= WRITES
     }
 
     /// Azure asks to come later, or there was no answer; `patient`: the task tries however long it takes.
-    pub(super) fn later(&mut self, now: Now, after: Option<Duration>, why: &str, patient: bool) {
-        self.wait(now, after, why, self.limit.or((!patient).then_some(WAITS)));
+    pub(super) fn later(&mut self, now: Now, after: Option<Duration>, reason: &str, patient: bool) {
+        self.wait(now, after, reason, self.limit.or((!patient).then_some(WAITS)));
     }
 
     /// The object is not ready; `patient`: the task waits however long it takes.
-    pub(super) fn not_ready(&mut self, now: Now, why: &str, patient: bool) {
+    pub(super) fn not_ready(&mut self, now: Now, reason: &str, patient: bool) {
         let most = match &self.goal {
             // Other frontends do not wait for one that is taken.
             Goal::Free(..) => Some(3),
             // Something else holds the public address.
-            Goal::Upgrade(_) if why.contains("attached") => Some(12),
-            Goal::Look(_)
+            Goal::Upgrade(_) if reason.contains("attached") => Some(12),
+            Goal::Inspect(_)
             | Goal::Static(_)
             | Goal::Unchanged(_)
             | Goal::Detach(..)
@@ -157,13 +158,13 @@ impl Task {
             | Goal::Convert(_)
             | Goal::Attach(..) => (!patient).then_some(WAITS),
         };
-        self.wait(now, None, why, self.limit.or(most));
+        self.wait(now, None, reason, self.limit.or(most));
     }
 
-    fn wait(&mut self, now: Now, after: Option<Duration>, why: &str, most: Option<u32>) {
+    fn wait(&mut self, now: Now, after: Option<Duration>, reason: &str, most: Option<u32>) {
         self.waits += 1;
         self.progress = match most {
-            Some(most) if self.waits > most => Progress::Failed(why.to_owned()),
+            Some(most) if self.waits > most => Progress::Failed(reason.to_owned()),
             Some(_) | None => {
                 Progress::Ready(now.plus(after.unwrap_or_default().max(step_of(&DELAYS, self.waits - 1))))
             }
@@ -171,10 +172,10 @@ impl Task {
     }
 
     /// Azure has refused something.
-    pub(super) fn refused(&mut self, now: Now, why: String) {
+    pub(super) fn refused(&mut self, now: Now, reason: String) {
         self.refusals += 1;
-        self.progress = if self.refusals > REFUSALS || is_address_in_use(&why) {
-            Progress::Failed(why)
+        self.progress = if self.refusals > REFUSALS || is_address_in_use(&reason) {
+            Progress::Failed(reason)
         } else {
             // A right that was just granted is refused for a while.
             Progress::Ready(now.plus(step_of(&DELAYS, self.refusals)))

@@ -1,5 +1,5 @@
-//! What the migration is about, from what was read: the Basic load balancers by name and by reference, the nodes behind
-//! them with their whole availability sets and scale sets, and the public addresses of both.
+//! The scope of the migration, from the resources that were read: the Basic load balancers by name and by reference,
+//! the nodes behind them with their whole availability sets and scale sets, and the public addresses of both.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ pub struct Frontend<'a> {
 }
 
 impl<'a> Frontend<'a> {
-    /// All frontends of a load balancer.
+    /// Returns all frontends of a load balancer.
     pub fn all(load_balancer: &'a ResourceId, body: &'a Value) -> impl Iterator<Item = Frontend<'a>> {
         items(&body["properties"]["frontendIPConfigurations"]).iter().map(move |frontend| {
             let properties = &frontend["properties"];
@@ -46,7 +46,7 @@ impl<'a> Frontend<'a> {
     }
 }
 
-/// What the migration changes.
+/// The resources that the migration changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scope {
     /// The Basic load balancers.
@@ -62,7 +62,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The scope of what was read so far. It grows while more is read.
+    /// Returns the scope of what was read so far. It grows while more is read.
     #[must_use]
     pub fn of(inventory: &Inventory) -> Scope {
         let mut scope = Scope::default();
@@ -77,13 +77,13 @@ impl Scope {
         }
     }
 
-    /// Every resource that the migration changes, in a fixed order.
+    /// Returns every resource that the migration changes, in a fixed order.
     pub fn changing(&self) -> impl Iterator<Item = &ResourceId> {
         let Scope { load_balancers, scale_sets, instances, interfaces, addresses } = self;
         [load_balancers, scale_sets, instances, interfaces, addresses].into_iter().flatten()
     }
 
-    /// Every node: models, instances and interfaces, with their bodies.
+    /// Returns every node: models, instances and interfaces, with their bodies.
     pub fn members<'a>(
         &'a self,
         inventory: &'a Inventory,
@@ -92,7 +92,7 @@ impl Scope {
         ids.filter_map(|id| Some((id, MemberKind::of(id)?, inventory.body(id)?)))
     }
 
-    /// All frontends.
+    /// Returns all frontends.
     pub fn frontends<'a>(&'a self, inventory: &'a Inventory) -> impl Iterator<Item = Frontend<'a>> {
         self.load_balancers
             .iter()
@@ -100,7 +100,7 @@ impl Scope {
             .flat_map(|(lb, body)| Frontend::all(lb, body))
     }
 
-    /// What nodes must not refer to any more.
+    /// Returns the resources that nodes must not refer to any more.
     #[must_use]
     pub fn leaving(&self) -> Leaving {
         Leaving {
@@ -110,7 +110,7 @@ impl Scope {
         }
     }
 
-    /// By name, and by references of nodes in scope.
+    /// Finds load balancers by name, and by references of nodes in scope.
     fn add_load_balancers(&mut self, inventory: &Inventory) {
         let cluster = &inventory.cluster;
         let named = cluster.load_balancers.iter().flat_map(|name| {
@@ -194,7 +194,7 @@ impl Scope {
         }
     }
 
-    /// The virtual machines whose interfaces are in scope.
+    /// Returns the virtual machines whose interfaces are in scope.
     pub(super) fn machines<'a>(&'a self, inventory: &'a Inventory) -> impl Iterator<Item = ResourceId> + 'a {
         let bodies = self.interfaces.iter().filter_map(|interface| inventory.body(interface));
         bodies.filter_map(|body| id(&body["properties"]["virtualMachine"]))
@@ -211,7 +211,7 @@ impl Scope {
     }
 }
 
-/// The load balancers that a body refers to.
+/// Returns the load balancers that a body refers to.
 pub(super) fn balancers_of(kind: MemberKind, body: &Value) -> Vec<ResourceId> {
     let all = configurations(kind, body);
     let references = all.iter().flat_map(Configuration::references).chain(health_probe(body));

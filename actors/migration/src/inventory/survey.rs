@@ -14,9 +14,9 @@ use crate::json::{id, items, text};
 use crate::members::{MemberKind, configurations};
 use crate::resource_id::ResourceId;
 
-/// How many calls run at once.
+/// Number of calls that run at once.
 const AT_ONCE: usize = 16;
-/// How often a call is sent at most, and how long the machine waits before each further time.
+/// Maximum number of tries of a call; the machine waits before each further try.
 const TRIES: u32 = 6;
 const DELAYS: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(30)];
@@ -33,7 +33,7 @@ enum Want {
 }
 
 /// A call that was not answered yet.
-struct Asked {
+struct PendingCall {
     want: Want,
     tries: u32,
     /// The items of earlier pages.
@@ -45,14 +45,14 @@ struct Asked {
 /// Reads everything in scope.
 pub struct Survey {
     inventory: Inventory,
-    asked: BTreeMap<CallId, Asked>,
-    waiting: Vec<(Now, Asked)>,
+    pending: BTreeMap<CallId, PendingCall>,
+    waiting: Vec<(Now, PendingCall)>,
     known: BTreeSet<Want>,
     last: u64,
     done: bool,
 }
 
-/// What the machine takes.
+/// Inputs of the machine.
 #[derive(Clone, Debug)]
 pub enum SurveyIn {
     /// Begin.
@@ -61,7 +61,7 @@ pub enum SurveyIn {
     Answer(CallId, Result<Reply, String>),
 }
 
-/// What the machine says.
+/// Outputs of the machine.
 #[derive(Clone, Debug)]
 pub enum SurveyOut {
     /// Make this call.
@@ -71,12 +71,12 @@ pub enum SurveyOut {
 }
 
 impl Survey {
-    /// A survey of this cluster.
+    /// Returns a survey of this cluster.
     #[must_use]
     pub fn new(cluster: Cluster) -> Survey {
         Survey {
             inventory: Inventory::of(cluster),
-            asked: BTreeMap::new(),
+            pending: BTreeMap::new(),
             waiting: Vec::new(),
             known: BTreeSet::new(),
             last: 0,
@@ -84,7 +84,7 @@ impl Survey {
         }
     }
 
-    /// How many resources and lists were read, and how many are known to be needed.
+    /// Returns the number of resources and lists that were read, and the number that are known to be needed.
     #[must_use]
     pub fn progress(&self) -> (usize, usize) {
         (self.inventory.resources.len() + self.inventory.lists.len(), self.known.len())
@@ -95,7 +95,7 @@ impl Survey {
         if self.done {
             return;
         }
-        if self.asked.is_empty() && self.waiting.is_empty() {
+        if self.pending.is_empty() && self.waiting.is_empty() {
             let new: Vec<Want> =
                 wanted(&self.inventory).into_iter().filter(|want| self.known.insert(want.clone())).collect();
             if new.is_empty() {
@@ -103,60 +103,60 @@ impl Survey {
                 out.push(SurveyOut::Done(Box::new(self.inventory.clone())));
                 return;
             }
-            let fresh = |want| (now, Asked { want, tries: 0, items: Vec::new(), next: None });
+            let fresh = |want| (now, PendingCall { want, tries: 0, items: Vec::new(), next: None });
             self.waiting.extend(new.into_iter().map(fresh));
         }
         self.send(now, out);
     }
 
     fn send(&mut self, now: Now, out: &mut Vec<SurveyOut>) {
-        while self.asked.len() < AT_ONCE {
+        while self.pending.len() < AT_ONCE {
             let Some(at) = self.waiting.iter().position(|(due, _)| *due <= now) else { return };
-            let (_, mut asked) = self.waiting.remove(at);
-            asked.tries += 1;
+            let (_, mut pending) = self.waiting.remove(at);
+            pending.tries += 1;
             self.last += 1;
             let id = CallId(self.last);
-            out.push(SurveyOut::Call(id, asked.call()));
-            self.asked.insert(id, asked);
+            out.push(SurveyOut::Call(id, pending.call()));
+            self.pending.insert(id, pending);
         }
     }
 
     fn on_answer(&mut self, now: Now, id: CallId, answer: Result<Reply, String>) {
-        let Some(mut asked) = self.asked.remove(&id) else { return };
+        let Some(mut pending) = self.pending.remove(&id) else { return };
         match meaning(answer) {
             Meaning::Done(reply) => {
-                if let Want::List(_) = asked.want {
-                    asked.items.extend(items(&reply.body["value"]).iter().cloned());
+                if let Want::List(_) = pending.want {
+                    pending.items.extend(items(&reply.body["value"]).iter().cloned());
                     let next = text(&reply.body["nextLink"]);
                     if !next.is_empty() {
-                        asked.next = Some(next.to_owned());
-                        asked.tries = 0;
-                        self.waiting.push((now, asked));
+                        pending.next = Some(next.to_owned());
+                        pending.tries = 0;
+                        self.waiting.push((now, pending));
                         return;
                     }
                 }
-                self.read(asked, reply.body);
+                self.read(pending, reply.body);
             }
-            Meaning::Absent => match asked.want {
+            Meaning::Absent => match pending.want {
                 Want::Resource(id) => drop(self.inventory.resources.insert(id, Found::Absent)),
                 Want::List(id) => drop(self.inventory.lists.insert(id, Listed::Items(Vec::new()))),
             },
-            Meaning::Later { after, .. } if asked.tries < TRIES => {
-                let delay = after.unwrap_or_default().max(step_of(&DELAYS, asked.tries - 1));
-                self.waiting.push((now.plus(delay), asked));
+            Meaning::Later { after, .. } if pending.tries < TRIES => {
+                let delay = after.unwrap_or_default().max(step_of(&DELAYS, pending.tries - 1));
+                self.waiting.push((now.plus(delay), pending));
             }
-            Meaning::Later { why, .. } | Meaning::Refused(why) | Meaning::InUse { why, .. } => {
-                self.cannot_be_read(asked.want, why);
+            Meaning::Later { reason, .. } | Meaning::Refused(reason) | Meaning::InUse { reason, .. } => {
+                self.cannot_be_read(pending.want, reason);
             }
-            Meaning::Stale => self.cannot_be_read(asked.want, "the answer to a read was 412".to_owned()),
+            Meaning::Stale => self.cannot_be_read(pending.want, "the answer to a read was 412".to_owned()),
         }
     }
 
-    fn read(&mut self, asked: Asked, body: Value) {
-        match asked.want {
+    fn read(&mut self, pending: PendingCall, body: Value) {
+        match pending.want {
             Want::Resource(id) => drop(self.inventory.resources.insert(id, Found::Body(body))),
             Want::List(list) => {
-                for item in &asked.items {
+                for item in &pending.items {
                     // Locks and quotas are no resources of their own.
                     let member = id(item).filter(|id| MemberKind::of(id).is_some());
                     if let Some(member) = member {
@@ -164,20 +164,20 @@ impl Survey {
                         self.inventory.resources.insert(member, Found::Body(item.clone()));
                     }
                 }
-                self.inventory.lists.insert(list, Listed::Items(asked.items));
+                self.inventory.lists.insert(list, Listed::Items(pending.items));
             }
         }
     }
 
-    fn cannot_be_read(&mut self, want: Want, why: String) {
+    fn cannot_be_read(&mut self, want: Want, reason: String) {
         match want {
-            Want::Resource(id) => drop(self.inventory.resources.insert(id, Found::Unreadable(why))),
-            Want::List(id) => drop(self.inventory.lists.insert(id, Listed::Unreadable(why))),
+            Want::Resource(id) => drop(self.inventory.resources.insert(id, Found::Unreadable(reason))),
+            Want::List(id) => drop(self.inventory.lists.insert(id, Listed::Unreadable(reason))),
         }
     }
 }
 
-impl Asked {
+impl PendingCall {
     fn call(&self) -> Call {
         match (&self.next, &self.want) {
             (Some(next), _) => Call::follow(next.clone()),
@@ -208,7 +208,7 @@ impl Machine for Survey {
     }
 
     fn deadline(&self) -> Option<Now> {
-        let is_full = self.asked.len() >= AT_ONCE;
+        let is_full = self.pending.len() >= AT_ONCE;
         self.waiting.iter().map(|(due, _)| *due).min().filter(|_| !is_full)
     }
 
@@ -266,7 +266,7 @@ fn wanted(inventory: &Inventory) -> BTreeSet<Want> {
     wanted.0
 }
 
-/// The network security groups that a node has of its own.
+/// Returns the network security groups that a node has of its own.
 pub(crate) fn security_groups(kind: MemberKind, body: &Value) -> Vec<ResourceId> {
     match kind {
         MemberKind::NetworkInterface => id(&body["properties"]["networkSecurityGroup"]).into_iter().collect(),

@@ -69,16 +69,16 @@ pub(super) fn check_scope(inventory: &Inventory, findings: &mut Findings) {
 
 fn unreadable(inventory: &Inventory, findings: &mut Findings) {
     let resources = inventory.resources.iter().filter_map(|(id, found)| match found {
-        Found::Unreadable(why) => Some((id, why)),
+        Found::Unreadable(reason) => Some((id, reason)),
         Found::Body(_) | Found::Absent => None,
     });
     let lists = inventory.lists.iter().filter_map(|(id, listed)| match listed {
-        Listed::Unreadable(why) => Some((id, why)),
+        Listed::Unreadable(reason) => Some((id, reason)),
         Listed::Items(_) => None,
     });
-    for (id, why) in resources.chain(lists) {
+    for (id, reason) in resources.chain(lists) {
         let remedy = "grant the right to read it, and plan again";
-        findings.block(Reason::Unreadable, id, format!("it could not be read: {why}"), remedy);
+        findings.block(Reason::Unreadable, id, format!("it could not be read: {reason}"), remedy);
     }
 }
 
@@ -88,7 +88,7 @@ fn states(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
         let remedy = match state.as_str() {
             "succeeded" | "" => continue,
             "failed" | "canceled" => {
-                "read it and write it back unchanged, which usually heals it, and plan again"
+                "read it and write it back unchanged, which usually repairs it, and plan again"
             }
             _ => "wait until the operation has ended, and plan again",
         };
@@ -119,7 +119,7 @@ fn scale_sets(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
             findings.block(
                 Reason::UpgradePolicy,
                 id,
-                "automatic OS upgrades judge its instances by a probe of the load balancer",
+                "automatic OS upgrades check its instances with a probe of the load balancer",
                 "switch automatic OS upgrades off until the migration has ended",
             );
         }
@@ -146,7 +146,7 @@ fn instances(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
         }
     }
     if !pending.is_empty() {
-        findings.note(format!(
+        findings.add_notice(format!(
             "The model of the scale set has changes that instances {} do not have yet. The migration applies only what is \
              about networks.",
             pending.join(", ")
@@ -190,7 +190,7 @@ fn rights(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
     }
 }
 
-/// Whether a pattern of actions, in which `*` stands for anything, has this action.
+/// Returns whether a pattern of actions, in which `*` stands for anything, has this action.
 fn matches(pattern: &str, action: &str) -> bool {
     let (pattern, action) = (pattern.to_ascii_lowercase(), action.to_ascii_lowercase());
     let mut parts = pattern.split('*');
@@ -253,7 +253,7 @@ fn names(inventory: &Inventory, work: &Work, findings: &mut Findings) {
     }
 }
 
-/// Whether anything of a node is Standard already: Azure refuses a node with both.
+/// Finds nodes of which a part is Standard already: Azure refuses a node with both SKUs.
 fn mixed(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
     for (id, kind, body) in scope.members(inventory) {
         let all = configurations(kind, body);
@@ -293,8 +293,8 @@ fn security_groups(inventory: &Inventory, scope: &Scope, findings: &mut Findings
             findings.block(
                 Reason::NoSecurityGroup,
                 node,
-                "neither it nor its subnet has a network security group: a public Standard frontend lets nothing in without \
-                 one",
+                "neither it nor its subnet has a network security group: a public Standard frontend blocks \
+                 inbound traffic without one",
                 "attach a network security group that allows the ports of the Services",
             );
         }

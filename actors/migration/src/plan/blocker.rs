@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Why a migration does not begin.
+/// Reasons why a migration does not begin.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
@@ -55,12 +55,12 @@ pub enum Reason {
 /// One reason, with the object and the remedy.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Blocker {
-    /// Why.
+    /// Reason.
     pub reason: Reason,
     /// The object, by id or name.
     pub object: String,
-    /// What was found.
+    /// Finding.
     pub finding: String,
-    /// What to do.
+    /// Remedy.
     pub remedy: String,
 }

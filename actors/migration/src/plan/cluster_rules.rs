@@ -56,7 +56,7 @@ fn aks(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
     }
 }
 
-/// The addresses of all frontends in scope, public and private.
+/// Returns the addresses of all frontends in scope, public and private.
 fn frontend_addresses(inventory: &Inventory, scope: &Scope) -> Vec<(IpAddr, ResourceId)> {
     let ip = |id: &ResourceId| text(&inventory.body(id)?["properties"]["ipAddress"]).parse().ok();
     let frontends = scope.frontends(inventory);
@@ -101,8 +101,8 @@ fn has_way_out(inventory: &Inventory, subnet: &ResourceId) -> bool {
 }
 
 fn outbound(inventory: &Inventory, scope: &Scope, accepted: &Accepted, findings: &mut Findings) {
-    findings.note(
-        "Outbound traffic is yours to configure: a Standard load balancer gives its nodes none by itself, except for the \
+    findings.add_notice(
+        "Configure outbound traffic yourself: a Standard load balancer provides none by itself, except for the \
          protocols of its public rules. Attach a NAT gateway to the subnet after the Basic load balancers are gone, or add an \
          outbound rule for all protocols to the Standard load balancer.",
     );
@@ -135,7 +135,7 @@ fn outbound(inventory: &Inventory, scope: &Scope, accepted: &Accepted, findings:
         );
     }
     if is_public {
-        findings.note(format!(
+        findings.add_notice(format!(
             "Nodes of subnet {subnets} reach the internet through the public load balancer. Their outbound addresses can change, and \
              between the first and the last step they may have none."
         ));
@@ -148,7 +148,7 @@ fn addresses(inventory: &Inventory, work: &Work, accepted: &Accepted, findings: 
         match address.fate {
             AddressFate::Kept => {}
             AddressFate::Replaced if accepted.contains(&shown) => {
-                findings.note(format!("{shown} of {} changes, as accepted.", id.name()));
+                findings.add_notice(format!("{shown} of {} changes, as accepted.", id.name()));
             }
             AddressFate::Replaced => findings.block(
                 Reason::AddressChanges,
@@ -164,7 +164,7 @@ fn addresses(inventory: &Inventory, work: &Work, accepted: &Accepted, findings: 
         if work.members.contains_key(scale_set) && own.into_iter().any(crate::members::is_basic_configuration)
         {
             if accepted.contains(scale_set.name()) {
-                findings.note(format!(
+                findings.add_notice(format!(
                     "The public addresses of the instances of {} change, as accepted.",
                     scale_set.name()
                 ));
@@ -191,8 +191,8 @@ fn services(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
     for service in &inventory.cluster.services {
         for address in &service.addresses {
             if !there.contains(address) && !elsewhere.contains(address) {
-                findings.note(format!(
-                    "Service {} has the address {address}, which is of no load balancer in scope: it is not migrated.",
+                findings.add_notice(format!(
+                    "Service {} has the address {address}, which belongs to no load balancer in scope: it is not migrated.",
                     service.name
                 ));
             }
@@ -202,7 +202,7 @@ fn services(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
 
 fn webhooks(inventory: &Inventory, findings: &mut Findings) {
     if !inventory.cluster.webhooks.is_empty() {
-        findings.note(format!(
+        findings.add_notice(format!(
             "Webhooks that run in the cluster can refuse requests while nodes have no outbound path: {}.",
             inventory.cluster.webhooks.join(", ")
         ));

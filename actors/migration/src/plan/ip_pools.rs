@@ -10,7 +10,7 @@ use crate::inventory::{Inventory, Membership, Scope};
 use crate::json::is_basic;
 use crate::work::Work;
 
-/// What will change, and what must be changed first.
+/// The planned changes, and the findings to resolve first.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PoolsPlan {
     /// The digest of the inventory.
@@ -19,14 +19,14 @@ pub struct PoolsPlan {
     pub pools: Vec<String>,
     /// The nodes that are detached once their pools have their addresses, by id.
     pub nodes: Vec<String>,
-    /// What must be changed before.
+    /// Findings to resolve first.
     pub blockers: Vec<Blocker>,
-    /// What else the operator must know.
+    /// Further notices for the operator.
     pub notices: Vec<String>,
 }
 
 impl PoolsPlan {
-    /// The plan that follows from an inventory.
+    /// Returns the plan that follows from an inventory.
     #[must_use]
     pub fn of(inventory: &Inventory) -> PoolsPlan {
         let (work, scope) = (Work::of(inventory), Scope::of(inventory));
@@ -46,7 +46,7 @@ impl PoolsPlan {
                 );
             }
             azure_rules::check_nodes(inventory, &scope, &mut findings);
-            findings.note(
+            findings.add_notice(
                 "How flows and outbound traffic behave while Azure changes a pool is not documented: plan for an interruption.",
             );
         }

@@ -1,4 +1,4 @@
-//! What will happen, in order, and how long traffic stops.
+//! The steps in order, and an estimate of the outage.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,24 +10,24 @@ use crate::resource_id::ResourceId;
 use crate::target::Target;
 use crate::work::{AddressFate, Work};
 
-/// How many instances of scale sets are written at once, in the estimate.
+/// Number of instances of scale sets that are written at once, in the estimate.
 const INSTANCES_AT_ONCE: u64 = 50;
 
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// What happens.
+    /// Description of the step.
     pub title: String,
     /// The objects, by id.
     pub objects: Vec<String>,
-    /// Whether frontends have no path to a node during this step.
+    /// True if frontends have no path to a node during this step.
     pub outage: bool,
-    /// Whether it can be undone.
+    /// True if it can be undone.
     pub can_be_undone: bool,
 }
 
-/// How long frontends have no path to a node, in seconds: an estimate from published times of Azure's operations.
+/// Time for which frontends have no path to a node, in seconds: an estimate from published times of Azure's operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outage {
@@ -37,7 +37,7 @@ pub struct Outage {
     pub most_seconds: u64,
 }
 
-/// The load balancers that go, and those that come.
+/// Returns the load balancers that go, and those that come.
 pub(super) fn replacements(inventory: &Inventory, work: &Work) -> Vec<Replacement> {
     let scope = Scope::of(inventory);
     let ip = |frontend: &Frontend<'_>| match &frontend.public {
@@ -63,7 +63,7 @@ pub(super) fn replacements(inventory: &Inventory, work: &Work) -> Vec<Replacemen
     work.basic.iter().map(of).collect()
 }
 
-/// The steps, in order. Those without objects are left out.
+/// Returns the steps, in order. Those without objects are left out.
 pub(super) fn steps(work: &Work) -> Vec<Step> {
     let of_kind = |kind| work.members.iter().filter(move |(_, member)| member.kind == kind).map(|(id, _)| id);
     let with_fate =
@@ -139,7 +139,7 @@ fn step<'a>(
     Step { title: title.to_owned(), objects, outage, can_be_undone }
 }
 
-/// The expected outage. It depends on the number of instances, and not on the number of Services.
+/// Returns the expected outage. It depends on the number of instances, and not on the number of Services.
 pub(super) fn outage(work: &Work) -> Outage {
     if work.basic.is_empty() {
         return Outage::default();
@@ -155,7 +155,7 @@ pub(super) fn outage(work: &Work) -> Outage {
     }
 }
 
-/// What cannot be undone.
+/// Returns the changes that cannot be undone.
 pub(super) fn irreversible(work: &Work) -> Vec<String> {
     let mut all = Vec::new();
     if !work.basic.is_empty() {
@@ -170,7 +170,7 @@ pub(super) fn irreversible(work: &Work) -> Vec<String> {
     if work.targets.iter().any(|target| !target.private.is_empty()) {
         all.push(
             "Between the deletion and the creation of an internal load balancer its private addresses are free. If something \
-             else in the subnet takes one, it is gone."
+             else in the subnet takes one, it is lost."
                 .to_owned(),
         );
     }

@@ -51,12 +51,12 @@ impl fmt::Display for Plan {
     }
 }
 
-/// A name or message of Azure begins no line of its own.
+/// Returns a name or message of Azure begins no line of its own.
 fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// A list under a title; nothing where it is empty.
+/// Returns a list under a title; nothing where it is empty.
 pub(super) fn list(f: &mut fmt::Formatter<'_>, title: &str, lines: &[String]) -> fmt::Result {
     if lines.is_empty() {
         return Ok(());

@@ -11,13 +11,13 @@ use crate::apply::{Outcome, Stage};
 const INTERNAL: &str = "kubernetes-internal";
 const SECOND_US: u64 = 1_000_000;
 
-/// The frontends of the internal load balancer, with their addresses.
+/// Returns the frontends of the internal load balancer, with their addresses.
 fn internal(world: &World) -> Vec<(String, IpAddr)> {
     let all = world.frontends().into_iter().filter(|((lb, _), _)| lb == INTERNAL);
     all.map(|((_, name), address)| (name, address.parse().unwrap())).collect()
 }
 
-/// The interface of the client that has taken an address.
+/// Returns the interface of the client that has taken an address.
 fn rival(world: &World, address: IpAddr) -> String {
     let name = format!("rival-{}", address.to_string().replace('.', "-"));
     let id = world.arm.ids().into_iter().find(|id| id.ends_with(&name));
@@ -27,7 +27,7 @@ fn rival(world: &World, address: IpAddr) -> String {
     })
 }
 
-/// A world whose only internal address is taken as soon as it is free.
+/// Returns a world whose only internal address is taken as soon as it is free.
 fn taken() -> (World, IpAddr) {
     let mut world = World::of(Topology::AvailabilitySet);
     let (_, address) = internal(&world)[0].clone();
@@ -43,7 +43,7 @@ fn lacking(outcome: Outcome) -> Vec<String> {
 }
 
 #[test]
-fn a_taken_private_address_is_named_and_retried_and_others_are_served() {
+fn a_taken_private_address_is_named_and_retried() {
     let mut world = World::of(Topology::AvailabilitySet);
     let internal = world.frontends().into_iter().find(|((lb, _), _)| lb == "kubernetes-internal").unwrap();
     let ((_, name), address) = internal;
@@ -111,7 +111,7 @@ fn an_address_that_is_taken_after_the_check_holds_up_no_other() {
     world.arm.plan_address_taker(all[1].1, 5 * SECOND_US);
     let problems = lacking(world.finish());
     assert_eq!(problems.len(), 2, "{problems:?}");
-    world.settle();
+    world.await_operations();
     assert_eq!(internal(&world), [all[2].clone()]);
     assert!(world.arm.frontend_serves(INTERNAL, &all[2].0));
 }

@@ -31,7 +31,7 @@ const MIGRATED: [Topology; 14] = [
     Topology::ScaleSetPublicIp,
 ];
 
-/// What a model, an instance or an interface refers to; nothing for other resources.
+/// Returns the references of a model, an instance or an interface; nothing for other resources.
 fn references(world: &World, id: &ResourceId) -> BTreeSet<ResourceId> {
     let Some(kind) = MemberKind::of(id) else { return BTreeSet::new() };
     let body = world.body(id);
@@ -40,9 +40,9 @@ fn references(world: &World, id: &ResourceId) -> BTreeSet<ResourceId> {
     all.iter().flat_map(Configuration::references).chain(addresses).chain(health_probe(&body)).collect()
 }
 
-/// What must hold at the end of every migration.
+/// Checks that every migration ends in the expected state.
 pub(super) fn check(before: &World, after: &mut World, what: &str) {
-    after.settle();
+    after.await_operations();
     assert_eq!(after.arm.check_references(), Ok(()), "{what}");
     assert_eq!(after.skus().into_iter().collect::<Vec<_>>(), ["Standard"], "{what}");
     let (then, now) = (before.frontends(), after.frontends());
@@ -108,7 +108,7 @@ fn a_crash_after_any_call_leads_to_the_same_end() {
         let before = World::of(topology);
         let mut straight = before.clone();
         assert_eq!(straight.finish(), Outcome::Done);
-        straight.settle();
+        straight.await_operations();
         let (calls, wanted) = (straight.calls, straight.state());
         for crash in straight.changes.into_iter().filter(|crash| *crash < calls) {
             let what = format!("{topology:?} with a crash after call {crash} of {calls}");
@@ -127,7 +127,7 @@ fn a_crash_after_any_call_leads_to_the_same_end() {
 }
 
 #[test]
-fn pools_by_address_need_no_write_of_scale_sets_after_the_deletion() {
+fn pools_by_address_need_no_scale_set_write_at_the_end() {
     for topology in [Topology::ScaleSetManual, Topology::AvailabilitySet] {
         let mut world = World::of(topology);
         world.membership = Membership::NodeIp;
@@ -135,7 +135,7 @@ fn pools_by_address_need_no_write_of_scale_sets_after_the_deletion() {
         let deletion = world.writes.iter().rposition(|(method, _)| *method == Method::Delete).unwrap();
         let later = &world.writes[deletion..];
         assert!(later.iter().all(|(_, path)| !path.contains("Microsoft.Compute")), "{later:?}");
-        world.settle();
+        world.await_operations();
         let lb = world
             .cluster()
             .load_balancer_group
@@ -160,7 +160,7 @@ fn clusters_that_azure_would_refuse_are_blocked() {
 }
 
 #[test]
-fn nothing_is_deleted_before_addresses_are_static_and_nodes_detached() {
+fn nothing_is_deleted_before_nodes_are_detached() {
     for topology in MIGRATED {
         let mut world = World::of(topology);
         assert_eq!(world.finish(), Outcome::Done);
@@ -189,7 +189,7 @@ fn a_scale_set_that_only_an_error_names_is_detached() {
 }
 
 #[test]
-fn a_change_after_the_plan_stops_the_migration_before_traffic_does() {
+fn a_change_after_the_plan_stops_before_the_outage() {
     let mut world = World::of(Topology::AvailabilitySet);
     assert_eq!(world.run(1), End::Crashed);
     let group = world.cluster().load_balancer_group;
@@ -207,7 +207,7 @@ fn a_change_after_the_plan_stops_the_migration_before_traffic_does() {
     assert_eq!(world.finish(), Outcome::Done);
 }
 
-/// The world after a crash at the first change that is not about a public address.
+/// Returns the world after a crash at the first change that is not about a public address.
 fn crashed_in_the_outage(before: &World) -> World {
     let is_detached =
         |world: &World| world.writes.iter().any(|(_, path)| !path.contains("publicIPAddresses"));
@@ -229,7 +229,7 @@ fn the_journal_says_that_the_outage_begins_before_it_does() {
 }
 
 #[test]
-fn a_migration_that_was_given_up_and_goes_on_is_not_over_when_it_crashes() {
+fn an_abandoned_migration_that_continues_is_not_over() {
     let mut world = World::of(Topology::AvailabilitySet);
     assert_eq!(world.run(1), End::Crashed);
     let mut journal = Journal::read(world.stored.as_ref().unwrap()).unwrap();
@@ -281,7 +281,7 @@ fn m7_a_failed_interface_is_healed_by_a_write() {
 }
 
 #[test]
-fn an_instance_that_appears_later_is_migrated_and_in_the_journal() {
+fn a_later_instance_is_migrated_and_in_the_journal() {
     let mut world = World::of(Topology::ScaleSetManual);
     assert_eq!(world.run(1), End::Crashed);
     let mut journal = Journal::read(world.stored.as_ref().unwrap()).unwrap();

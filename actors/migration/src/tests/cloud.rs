@@ -14,17 +14,17 @@ pub(super) const GROUP: &str = "/subscriptions/s/resourceGroups/g";
 pub(super) const SUBNET: &str =
     "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/net/subnets/nodes";
 
-/// The id of a resource of the network provider.
+/// Returns the id of a resource of the network provider.
 pub(super) fn network(kind: &str, name: &str) -> ResourceId {
     ResourceId::new(format!("{GROUP}/providers/Microsoft.Network/{kind}/{name}"))
 }
 
-/// The id of a resource of the compute provider.
+/// Returns the id of a resource of the compute provider.
 pub(super) fn compute(kind: &str, name: &str) -> ResourceId {
     ResourceId::new(format!("{GROUP}/providers/Microsoft.Compute/{kind}/{name}"))
 }
 
-/// The id of a load balancer.
+/// Returns the id of a load balancer.
 pub(super) fn balancer(name: &str) -> ResourceId {
     network("loadBalancers", name)
 }
@@ -39,7 +39,7 @@ pub(crate) struct Cloud {
 }
 
 impl Cloud {
-    /// A subscription with a network, its security group, and no nodes.
+    /// Returns a subscription with a network, its security group, and no nodes.
     pub(super) fn new() -> Cloud {
         let group = ResourceId::new(GROUP);
         let security = network("networkSecurityGroups", "nsg");
@@ -74,7 +74,7 @@ impl Cloud {
         cloud
     }
 
-    /// A cluster with one scale set behind a public and an internal load balancer.
+    /// Returns a cluster with one scale set behind a public and an internal load balancer.
     pub(crate) fn with_scale_set() -> Cloud {
         let mut cloud = Cloud::new();
         cloud.public("kubernetes", &[("a1", "20.0.0.1"), ("a2", "20.0.0.2")]);
@@ -83,7 +83,7 @@ impl Cloud {
         cloud
     }
 
-    /// A cluster with two machines of an availability set behind a public load balancer.
+    /// Returns a cluster with two machines of an availability set behind a public load balancer.
     pub(super) fn with_availability_set() -> Cloud {
         let mut cloud = Cloud::new();
         cloud.public("kubernetes", &[("a1", "20.0.0.1")]);
@@ -247,7 +247,7 @@ impl Cloud {
             .push(Service { name: name.to_owned(), addresses: vec![address.parse().unwrap()] });
     }
 
-    /// What stands directly in a collection.
+    /// Returns the direct children of a collection.
     fn children(&self, collection: &ResourceId) -> Vec<&Value> {
         let is_child =
             |id: &ResourceId| id.below(collection).is_some_and(|rest| rest.matches('/').count() == 1);
@@ -280,8 +280,8 @@ impl Cloud {
         survey.step(Now::ZERO, SurveyIn::Start, &mut out);
         loop {
             let mut next = Vec::new();
-            for said in std::mem::take(&mut out) {
-                match said {
+            for output in std::mem::take(&mut out) {
+                match output {
                     SurveyOut::Done(inventory) => return *inventory,
                     SurveyOut::Call(id, call) => {
                         survey.step(Now::ZERO, SurveyIn::Answer(id, Ok(self.answer(&call))), &mut next);

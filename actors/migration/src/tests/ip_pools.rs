@@ -32,7 +32,7 @@ fn worlds() -> Vec<World> {
 }
 
 fn check(before: &World, after: &mut World, what: &str) {
-    after.settle();
+    after.await_operations();
     assert_eq!(after.frontends(), before.frontends(), "{what}");
     let inventory = after.survey();
     assert_eq!(PoolsPlan::of(&inventory).pools, Vec::<String>::new(), "{what}");
@@ -64,7 +64,7 @@ fn a_crash_after_any_call_leads_to_the_same_end() {
     for before in worlds() {
         let mut straight = before.clone();
         assert_eq!(straight.finish(), Outcome::Done);
-        straight.settle();
+        straight.await_operations();
         let calls = straight.calls;
         for crash in straight.changes.into_iter().filter(|crash| *crash < calls) {
             let mut world = before.clone();

@@ -19,7 +19,7 @@ struct Stage {
     now: Now,
     version: u64,
     held: bool,
-    told: Vec<String>,
+    reported: Vec<String>,
     is_cut_off: bool,
 }
 
@@ -39,7 +39,7 @@ impl Stage {
             now: Now::from_millis(1_000),
             version: 0,
             held: false,
-            told: Vec::new(),
+            reported: Vec::new(),
             is_cut_off: false,
         }
     }
@@ -66,8 +66,8 @@ impl Stage {
             (LeaseAsk::Get | LeaseAsk::Await(..), Some(facts)) => LeaseAnswer::Seen(facts),
             (LeaseAsk::Get | LeaseAsk::Await(..), None) => LeaseAnswer::Absent,
             (LeaseAsk::Create(_), Some(_)) => LeaseAnswer::Conflict,
-            (LeaseAsk::Replace(seen, _), there)
-                if there.as_ref().map(|it| &it.version) != Some(&seen.version) =>
+            (LeaseAsk::Replace(known, _), there)
+                if there.as_ref().map(|it| &it.version) != Some(&known.version) =>
             {
                 LeaseAnswer::Conflict
             }
@@ -84,13 +84,13 @@ impl Stage {
             None => self.hold.tick(self.now, &mut out),
         }
         let mut answers = Vec::new();
-        for said in out {
-            match said {
+        for output in out {
+            match output {
                 LeaseOut::Ask(..) if self.is_cut_off => {}
                 LeaseOut::Ask(id, ask) => answers.push(LeaseIn::Answer(id, self.answer(&ask))),
                 LeaseOut::Held(held) => self.held = held,
-                LeaseOut::HeldBy(holder) => self.told.push(holder.to_string()),
-                LeaseOut::Failed(why) => self.told.push(why),
+                LeaseOut::HeldBy(holder) => self.reported.push(holder.to_string()),
+                LeaseOut::Failed(reason) => self.reported.push(reason),
             }
         }
         answers.into_iter().for_each(|answer| self.step(Some(answer)));
@@ -100,7 +100,7 @@ impl Stage {
         self.step(Some(LeaseIn::Want(wanted)));
     }
 
-    /// Lets time pass, with a tick at each deadline.
+    /// Advances the clock, with a tick at each deadline.
     fn pass(&mut self, seconds: u64) {
         let end = self.now.plus(Duration::from_secs(seconds));
         while let Some(deadline) = self.hold.deadline().filter(|deadline| *deadline <= end) {
@@ -137,7 +137,7 @@ fn a_holder_who_renews_is_waited_for_and_named_once() {
         stage.write(Some("controller"));
     }
     assert!(!stage.held);
-    assert_eq!(stage.told, ["controller"]);
+    assert_eq!(stage.reported, ["controller"]);
     stage.write(None);
     stage.pass(10);
     assert!(stage.held);
@@ -155,7 +155,7 @@ fn a_holder_who_is_gone_is_waited_for_by_our_own_clock() {
 }
 
 #[test]
-fn w8_a_hold_that_cannot_be_renewed_ends_before_others_may_take_it() {
+fn w8_an_unrenewed_hold_ends_before_others_may_take_it() {
     let mut stage = Stage::new();
     stage.want(true);
     stage.is_cut_off = true;
@@ -167,7 +167,7 @@ fn w8_a_hold_that_cannot_be_renewed_ends_before_others_may_take_it() {
 }
 
 #[test]
-fn a_lease_that_somebody_else_has_written_is_ours_no_more() {
+fn a_lease_that_another_client_has_written_is_lost() {
     let mut stage = Stage::new();
     stage.want(true);
     stage.write(Some("another"));

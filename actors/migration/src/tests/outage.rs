@@ -1,4 +1,4 @@
-//! How long frontends have no path to a node, by the simulated time.
+//! The time for which frontends have no path to a node, by the simulated clock.
 
 use simulator_models::arm::Durations;
 use simulator_models::arm::topology::{Cluster, NodeGroup, NodeKind, Service, UpgradePolicy};
@@ -20,7 +20,7 @@ fn steady() -> Durations {
     }
 }
 
-/// The seconds during which not every frontend served.
+/// Returns the seconds during which not every frontend served.
 fn outage(kind: NodeKind, services: usize) -> u64 {
     let all =
         (0..services).map(|at| if at % 10 == 9 { Service::internal(None) } else { Service::external(false) });
@@ -37,7 +37,7 @@ fn outage(kind: NodeKind, services: usize) -> u64 {
     let full = world.serving.last().map_or(0, |(_, count)| *count);
     assert!(full > 0, "frontends serve at the beginning");
     assert_eq!(world.finish(), Outcome::Done);
-    world.settle();
+    world.await_operations();
     let ends = |at: usize| world.serving.get(at + 1).map_or(world.now, |(at, _)| *at);
     let spans = world.serving.iter().enumerate().filter(|(_, (_, count))| *count < full);
     let (begins, last) =

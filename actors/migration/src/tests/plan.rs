@@ -14,7 +14,7 @@ fn plan(cloud: &Cloud) -> Plan {
     Plan::of(&cloud.survey(), &Accepted::new())
 }
 
-/// The reasons that this edit brings, with the objects.
+/// Returns the reasons that this edit brings, with the objects.
 fn blockers(edit: impl FnOnce(&mut Cloud)) -> Vec<(Reason, String)> {
     let mut cloud = Cloud::with_scale_set();
     assert_eq!(plan(&cloud).blockers, [], "nothing blocks the cluster as it is");
@@ -45,7 +45,7 @@ fn edit(id: ResourceId, pointer: &'static str, value: Value) -> impl FnOnce(&mut
 }
 
 #[test]
-fn steps_stand_in_the_order_in_which_they_happen() {
+fn steps_are_listed_in_their_order() {
     let plan = plan(&Cloud::with_scale_set());
     let titles: Vec<&str> = plan.steps.iter().map(|step| step.title.split(' ').next().unwrap()).collect();
     assert_eq!(titles, ["Make", "Detach", "Delete", "Create", "Raise", "Create", "Attach", "Read"]);
@@ -80,7 +80,7 @@ fn without_a_basic_load_balancer_there_is_nothing_to_do() {
 #[test]
 fn s3_the_operator_reads_that_outbound_traffic_is_his() {
     let plan = plan(&Cloud::with_scale_set());
-    assert!(plan.notices.iter().any(|notice| notice.starts_with("Outbound traffic is yours to configure")));
+    assert!(plan.notices.iter().any(|notice| notice.starts_with("Configure outbound traffic yourself")));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn an_api_server_behind_a_load_balancer_in_scope_is_refused() {
 }
 
 #[test]
-fn m9_our_own_way_to_azure_through_a_load_balancer_in_scope_is_refused() {
+fn m9_our_own_path_to_azure_must_not_be_in_scope() {
     blocked(Reason::OwnPath, "nodes", |cloud| cloud.cluster.runs_on_a_node = true);
     let with_gateway = blockers(|cloud| {
         cloud.cluster.runs_on_a_node = true;
@@ -153,7 +153,7 @@ fn m5_an_ipv6_address_cannot_be_kept_unless_accepted() {
 }
 
 #[test]
-fn m13_basic_addresses_of_instances_cannot_be_kept_unless_accepted() {
+fn m13_basic_instance_addresses_change_only_if_accepted() {
     const ADDRESS: &str = "/properties/virtualMachineProfile/networkProfile/networkInterfaceConfigurations/0/properties/\
                            ipConfigurations/0/properties/publicIPAddressConfiguration";
     blocked(Reason::AddressChanges, "nodes", edit(scale_set(), ADDRESS, json!({"name": "pub"})));

@@ -53,7 +53,7 @@ proptest! {
     })]
 
     #[test]
-    fn every_cluster_keeps_its_addresses_however_often_processes_end(
+    fn every_cluster_keeps_its_addresses_through_crashes(
         cluster in clusters(),
         crashes in prop::collection::vec(1..40_usize, 0..6),
         takes_time in any::<bool>(),
@@ -75,7 +75,7 @@ proptest! {
             prop_assert!(matches!(end, End::Crashed | End::Finished(Outcome::Done)), "{:?}", end);
         }
         prop_assert_eq!(world.finish(), Outcome::Done);
-        world.settle();
+        world.await_operations();
         prop_assert_eq!(world.frontends(), before);
         prop_assert_eq!(world.arm.check_references(), Ok(()));
         prop_assert_eq!(world.arm.restarts(), 0);

@@ -9,7 +9,7 @@ use super::world::{End, World, quick};
 use crate::apply::Outcome;
 use crate::resource_id::ResourceId;
 
-/// A cluster with an external and an internal Service on these nodes.
+/// Returns a cluster with an external and an internal Service on these nodes.
 fn on(nodes: Vec<NodeGroup>) -> World {
     let services = vec![Service::external(false), Service::internal(None)];
     let cluster = Cluster { nodes, services, ..Cluster::default() };
@@ -25,7 +25,7 @@ fn edit(world: &mut World, end: &str, change: impl Fn(&mut Value)) {
     world.arm.seed(id, &body).expect("Azure takes the change");
 }
 
-/// The references of the first IP configuration of a scale set, an instance or an interface.
+/// Returns the references of the first IP configuration of a scale set, an instance or an interface.
 fn pools<'a>(body: &'a mut Value, pointer: &str) -> &'a mut Value {
     let interfaces = body.pointer_mut(pointer).expect("it has interfaces");
     &mut interfaces[0]["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"]
@@ -50,7 +50,7 @@ fn scale_set() -> World {
     on(vec![NodeGroup::new("workers", NodeKind::ScaleSet(UpgradePolicy::Manual), 2)])
 }
 
-/// A scale set whose model refers to the load balancers, and no instance does (cloud-provider-azure#559).
+/// Returns a scale set whose model refers to the load balancers, and no instance does (cloud-provider-azure#559).
 fn stale_model() -> World {
     let mut world = scale_set();
     for at in ["0", "1"] {
@@ -59,7 +59,7 @@ fn stale_model() -> World {
     world
 }
 
-/// A scale set whose instances refer to the load balancers, and the model does not (AzLoadBalancerMigration#6).
+/// Returns a scale set whose instances refer to the load balancers, and the model does not (AzLoadBalancerMigration#6).
 fn stale_instances() -> World {
     let mut world = scale_set();
     edit(&mut world, "virtualMachineScaleSets/workers", |body| *pools(body, MODEL) = json!([]));
@@ -67,7 +67,7 @@ fn stale_instances() -> World {
 }
 
 #[test]
-fn m6_clusters_with_stray_references_are_migrated_after_any_crash() {
+fn m6_stray_references_are_migrated_after_any_crash() {
     let worlds = [
         ("a machine in no pool", machine_in_no_pool()),
         ("a stale model", stale_model()),
@@ -130,13 +130,13 @@ fn second_set() -> World {
 }
 
 #[test]
-fn m3_load_balancers_of_further_sets_move_into_one_after_any_crash() {
+fn m3_further_sets_move_into_one_after_any_crash() {
     let mut before = second_set();
     before.accept_all();
     let then = before.frontends();
     assert_eq!(then.len(), 4);
     let check = |world: &mut World, what: &str| {
-        world.settle();
+        world.await_operations();
         assert_eq!(world.arm.check_references(), Ok(()), "{what}");
         let now = world.frontends();
         assert_eq!(now.len(), 4, "{what}");

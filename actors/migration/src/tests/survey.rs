@@ -1,4 +1,4 @@
-//! What the survey finds, and what it takes for the scope.
+//! The findings of the survey, and the resources that it includes in the scope.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn a_scale_set_is_read_with_its_instances_and_addresses() {
 }
 
 #[test]
-fn a_whole_availability_set_is_read_not_only_members_of_the_pool() {
+fn a_whole_availability_set_is_read() {
     let mut cloud = Cloud::with_availability_set();
     // vm1 is in no pool, and no node of the cluster.
     cloud.cluster.nodes.pop();

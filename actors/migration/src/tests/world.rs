@@ -26,7 +26,7 @@ pub(super) fn quick() -> Settings {
     Settings { quotas: None, pools_need_frontend: true, ..Settings::default() }
 }
 
-/// How a process has ended.
+/// The end of a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum End {
     Crashed,
@@ -48,14 +48,14 @@ pub(super) struct World {
     pub(super) writes: Vec<(Method, String)>,
     /// After how many calls something outside had changed.
     pub(super) changes: Vec<usize>,
-    /// Whether frontends serve, after each change of it: the time, and how many do.
+    /// Number of frontends that serve, with the time of each change.
     pub(super) serving: Vec<(u64, usize)>,
     watched: Vec<(String, String)>,
     watched_at: u64,
-    /// Whether the Lease is lost for a minute after every second change.
+    /// True if the Lease is lost for a minute after every second change.
     pub(super) loses_lease: bool,
     has_lease: bool,
-    /// Whether the process does not wait for addresses that are in use.
+    /// True if the process does not wait for addresses that are in use.
     pub(super) is_impatient: bool,
     /// In which stage the operator asks to stop.
     pub(super) stops_in: Option<Stage>,
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// Every frontend with its address, by load balancer and name.
+    /// Returns every frontend with its address, by load balancer and name.
     pub(super) fn frontends(&self) -> BTreeMap<(String, String), String> {
         let mut all = BTreeMap::new();
         for lb in self.ids("loadbalancers") {
@@ -223,13 +223,13 @@ impl World {
         survey.step(Now::from_micros(self.now), SurveyIn::Start, &mut out);
         loop {
             let now = Now::from_micros(self.now);
-            let said = std::mem::take(&mut out);
-            if said.is_empty() {
+            let output = std::mem::take(&mut out);
+            if output.is_empty() {
                 self.now = survey.deadline().expect("the survey goes on").as_micros().max(self.now + 1);
                 survey.tick(Now::from_micros(self.now), &mut out);
             }
-            for said in said {
-                match said {
+            for output in output {
+                match output {
                     SurveyOut::Done(inventory) => return *inventory,
                     SurveyOut::Call(id, call) => {
                         let (answer, _) = self.send(&call);
@@ -244,7 +244,7 @@ impl World {
         Plan::of(&self.survey(), &self.accepted.clone())
     }
 
-    /// The journal of a process that begins, and whether it is stored.
+    /// Returns the journal of a process that begins, and whether it is stored.
     fn journal(&mut self) -> (Journal, bool) {
         match &self.stored {
             Some(text) => (Journal::read(text).expect("what was stored is readable"), true),
@@ -290,9 +290,9 @@ impl World {
                 }
                 None => machine.tick(now, &mut out),
             }
-            for said in out {
+            for output in out {
                 number += 1;
-                match said {
+                match output {
                     ApplyOut::Call(id, call) => {
                         let (answer, latency) = self.send(&call);
                         let is_address =
@@ -327,7 +327,7 @@ impl World {
         }
     }
 
-    /// What happens outside in a stage. Says whether the operator asks to stop.
+    /// Acts from outside during a stage. Returns whether the operator asks to stop.
     fn happens_in(&mut self, stage: Stage) -> bool {
         if let Some((_, id)) = self.leaves_in.take_if(|(of, _)| *of == stage) {
             self.delete(&id);
@@ -370,7 +370,7 @@ impl World {
     }
 
     /// Waits until no operation of Azure runs.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn await_operations(&mut self) {
         while let Some(deadline) = self.arm.deadline() {
             self.now = self.now.max(deadline);
             self.arm.tick(self.now);
@@ -378,7 +378,7 @@ impl World {
         self.watch();
     }
 
-    /// The SKUs of all load balancers.
+    /// Returns the SKUs of all load balancers.
     pub(super) fn skus(&self) -> BTreeSet<String> {
         let all = self.ids("loadbalancers");
         all.iter().map(|id| self.body(id)["sku"]["name"].as_str().unwrap_or("Basic").to_owned()).collect()

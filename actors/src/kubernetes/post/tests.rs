@@ -26,7 +26,7 @@ fn reporter(clock: Clock) -> Reporter {
     Reporter::new(None, Pod::from_variables(variables), &own(), clock)
 }
 
-fn event(clock: Clock, place: Place) -> Event {
+fn event(clock: Clock, object: EventTarget) -> Event {
     let key = ServiceKey::new("shop", "web");
     Event {
         subject: Subject::Service(ServiceRef { key, uid: ServiceUid::new("u-1") }),
@@ -36,8 +36,8 @@ fn event(clock: Clock, place: Place) -> Event {
         count: 7,
         first: clock.now().minus(Duration::from_secs(60)),
         last: clock.now(),
-        place,
-        is_news: true,
+        object,
+        is_new: true,
     }
 }
 
@@ -78,7 +78,7 @@ async fn write_to_server(
 #[tokio::test]
 async fn e1_a_new_event_object_has_what_the_api_expects() {
     let clock = Clock::start();
-    let ((line, content, made), written) = write_to_server(&event(clock, Place::New(3)), 201, "").await;
+    let ((line, content, made), written) = write_to_server(&event(clock, EventTarget::New(3)), 201, "").await;
     assert_eq!((&*line, &*content), ("POST /api/v1/namespaces/shop/events HTTP/1.1", "application/json"));
     let name = made["metadata"]["name"].as_str().expect("it has a name");
     assert!(name.starts_with("web.") && written == Ok(Arc::from(name)), "{written:?}");
@@ -98,7 +98,7 @@ async fn e1_a_new_event_object_has_what_the_api_expects() {
 async fn e1_a_repeated_event_changes_only_its_object() {
     let clock = Clock::start();
     let ((line, content, change), written) =
-        write_to_server(&event(clock, Place::Existing("web.18a".into())), 200, "").await;
+        write_to_server(&event(clock, EventTarget::Existing("web.18a".into())), 200, "").await;
     assert_eq!(line, "PATCH /api/v1/namespaces/shop/events/web.18a HTTP/1.1");
     assert_eq!(content, "application/merge-patch+json");
     let fields: Vec<&String> = change.as_object().expect("an object").keys().collect();
@@ -110,21 +110,21 @@ async fn e1_a_repeated_event_changes_only_its_object() {
 #[tokio::test]
 async fn e1_each_answer_to_an_event_has_its_result() {
     let clock = Clock::start();
-    let old = || Place::Existing("web.18a".into());
+    let old = || EventTarget::Existing("web.18a".into());
     let transient = |after: Option<u64>| PostFailure::Transient(after.map(Duration::from_secs));
     let rows = [
         (old(), 404, "", PostFailure::Gone),
         (old(), 409, "", transient(None)),
         (old(), 429, "retry-after: 7\r\n", transient(Some(7))),
-        (Place::New(1), 503, "", transient(None)),
+        (EventTarget::New(1), 503, "", transient(None)),
     ];
-    for (place, status, header, expected) in rows {
-        assert_eq!(write_to_server(&event(clock, place), status, header).await.1, Err(expected), "{status}");
+    for (object, status, header, expected) in rows {
+        assert_eq!(write_to_server(&event(clock, object), status, header).await.1, Err(expected), "{status}");
     }
-    let exists = write_to_server(&event(clock, Place::New(1)), 409, "").await.1;
+    let exists = write_to_server(&event(clock, EventTarget::New(1)), 409, "").await.1;
     assert!(matches!(&exists, Err(PostFailure::Exists(name)) if name.starts_with("web.")), "{exists:?}");
-    for (place, status) in [(Place::New(1), 404), (Place::New(1), 403), (old(), 422)] {
-        let refused = write_to_server(&event(clock, place), status, "").await.1;
+    for (object, status) in [(EventTarget::New(1), 404), (EventTarget::New(1), 403), (old(), 422)] {
+        let refused = write_to_server(&event(clock, object), status, "").await.1;
         assert!(matches!(refused, Err(PostFailure::Final(_))), "{status}: {refused:?}");
     }
 }
@@ -175,7 +175,7 @@ fn x2_e1_an_event_about_this_process_is_attached_to_its_deployment() {
         let Involved { namespace, object, name } = involved(&Subject::Controller, &reporter);
         assert_eq!((&*namespace, object, &*name), ("pools", found.clone(), "controller"));
         let instance = pod.map_or_else(|| Arc::from(""), |pod| pod.name);
-        let event = Event { subject: Subject::Controller, ..event(clock, Place::New(1)) };
+        let event = Event { subject: Subject::Controller, ..event(clock, EventTarget::New(1)) };
         let manifest = manifest(&event, involved(&event.subject, &reporter), "x", &reporter, clock);
         assert_eq!(manifest["reportingInstance"], *instance, "who tells is the Pod all the same");
     }
@@ -196,7 +196,7 @@ fn e1_events_about_nodes_are_in_the_namespace_default() {
 #[test]
 fn e1_a_count_beyond_the_api_s_is_its_largest() {
     let clock = Clock::start();
-    let many = Event { count: u64::MAX, last: Now::NEVER, ..event(clock, Place::New(1)) };
+    let many = Event { count: u64::MAX, last: Now::NEVER, ..event(clock, EventTarget::New(1)) };
     assert_eq!(changing_fields(&many, clock)["count"], i32::MAX);
 }
 
@@ -204,7 +204,7 @@ fn e1_a_count_beyond_the_api_s_is_its_largest() {
 fn a_message_is_one_printable_line_within_the_limit() {
     let clock = Clock::start();
     let message = format!("pool a\u{1b}[2J\u{7}\u{202e}\nb {}", "\u{202e}".repeat(900));
-    let hostile = Event { message: message.into(), ..event(clock, Place::New(1)) };
+    let hostile = Event { message: message.into(), ..event(clock, EventTarget::New(1)) };
     let posted = changing_fields(&hostile, clock);
     let message = posted["message"].as_str().expect("a text");
     assert!(message.starts_with("pool a\\u{1b}[2J\\u{7}\\u{202e}\\u{a}b \\u{202e}"), "{message}");

@@ -12,7 +12,7 @@ pub(super) struct At<'a> {
 }
 
 impl<'a> At<'a> {
-    /// The whole document.
+    /// Returns the whole document.
     pub fn root(value: &'a Value) -> At<'a> {
         At { path: String::new(), value }
     }

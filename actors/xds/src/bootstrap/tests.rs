@@ -40,12 +40,12 @@ const FULL: &str = r#"{
   "newer": {}
 }"#;
 
-/// A bootstrap with one server of these fields.
+/// Returns a bootstrap with one server of these fields.
 fn of_server(fields: &str) -> String {
     format!(r#"{{"xds_servers": [{{{fields}}}], "node": {{"id": "pools-1"}}}}"#)
 }
 
-/// A bootstrap with a server of this target and with these additional credentials.
+/// Returns a bootstrap with a server of this target and with these additional credentials.
 fn of_target(uri: &str, creds: &str) -> String {
     of_server(&format!(r#""server_uri": {uri:?}, "channel_creds": [{{"type": {creds:?}}}]"#))
 }
@@ -79,7 +79,7 @@ fn x2_a_full_bootstrap_is_read_and_what_is_newer_is_passed_over() {
 }
 
 #[test]
-fn x2_the_node_says_who_we_are_and_what_we_can_do() {
+fn x2_the_node_has_our_identity_and_features() {
     let node = Bootstrap::parse(FULL).unwrap().node("1.2.3");
     let message = node.message();
     assert_eq!((message.id.as_str(), message.cluster.as_str()), ("pools-1", "west"));
@@ -112,7 +112,7 @@ fn c1_metadata_and_inline_text_are_not_shown_by_debug() {
 }
 
 #[test]
-fn x2_a88_features_of_any_type_are_passed_over_and_two_are_known() {
+fn x2_a88_unknown_features_are_ignored() {
     let policy = |features: &str| {
         let server = format!(
             r#""server_uri": "a:1", "channel_creds": [{{"type": "insecure"}}], "server_features": {features}"#
@@ -153,12 +153,12 @@ fn faults() -> Vec<(String, &'static str)> {
     faults
 }
 
-/// A bootstrap with a server that has these fields in addition to its target.
+/// Returns a bootstrap with a server that has these fields in addition to its target.
 fn of_reached(fields: &str) -> String {
     of_server(&format!(r#""server_uri": "a:1", {fields}"#))
 }
 
-/// A bootstrap with a server with TLS and these call credentials.
+/// Returns a bootstrap with a server with TLS and these call credentials.
 fn secure(call: &str) -> String {
     of_reached(&format!(r#""channel_creds": [{{"type": "tls"}}], "call_creds": {call}"#))
 }
@@ -244,8 +244,11 @@ fn faults_elsewhere() -> Vec<(String, &'static str)> {
 #[test]
 fn x2_missing_or_wrong_fields_are_named_by_path_with_a_remedy() {
     for (text, words) in faults() {
-        let said = refused(&text);
-        assert!(said.starts_with("xDS bootstrap: ") && said.contains(words), "{text}\n{said}\n{words}");
+        let message = refused(&text);
+        assert!(
+            message.starts_with("xDS bootstrap: ") && message.contains(words),
+            "{text}\n{message}\n{words}"
+        );
     }
 }
 
@@ -305,7 +308,7 @@ fn x2_targets_are_those_of_grpc() {
 }
 
 #[test]
-fn x2_targets_that_cannot_be_reached_are_refused_with_the_forms_that_can() {
+fn x2_unreachable_targets_are_refused_with_valid_forms() {
     let cases = [
         ("", "is empty: write host:port"),
         ("https://xds.test", "https:// is not supported, a target is no URL: write host:port"),
@@ -331,9 +334,9 @@ fn x2_targets_that_cannot_be_reached_are_refused_with_the_forms_that_can() {
         ("unix://run/xds.sock", "has no absolute path: write unix:///path"),
     ];
     for (uri, words) in cases {
-        let said = target(uri).unwrap_err();
-        assert!(said.starts_with("xDS bootstrap: xds_servers[0].server_uri: "), "{uri}: {said}");
-        assert!(said.contains(words), "{uri}: {said}");
+        let message = target(uri).unwrap_err();
+        assert!(message.starts_with("xDS bootstrap: xds_servers[0].server_uri: "), "{uri}: {message}");
+        assert!(message.contains(words), "{uri}: {message}");
     }
 }
 
@@ -349,9 +352,9 @@ fn x2_our_own_file_comes_before_the_variables_of_grpc() {
     assert_eq!(choose(None, &[inline]).unwrap(), Source::Inline("{}".to_owned()));
     let empty = ("GRPC_XDS_BOOTSTRAP", "");
     assert_eq!(choose(None, &[empty, inline]).unwrap(), Source::Inline("{}".to_owned()));
-    let said = choose(None, &[empty, ("GRPC_XDS_BOOTSTRAP_CONFIG", "")]).unwrap_err().to_string();
+    let message = choose(None, &[empty, ("GRPC_XDS_BOOTSTRAP_CONFIG", "")]).unwrap_err().to_string();
     for remedy in ["the configuration", "GRPC_XDS_BOOTSTRAP to", "GRPC_XDS_BOOTSTRAP_CONFIG to"] {
-        assert!(said.contains(remedy), "{said}");
+        assert!(message.contains(remedy), "{message}");
     }
 }
 
@@ -414,7 +417,7 @@ fn json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The bytes of a file: arbitrary ones, those of a good bootstrap with changes, and endless brackets.
+/// Returns the bytes of a file: arbitrary ones, those of a good bootstrap with changes, and endless brackets.
 fn file() -> impl Strategy<Value = Vec<u8>> {
     let change = (any::<prop::sample::Index>(), any::<u8>(), 0..3_u8);
     let changed = prop::collection::vec(change, 0..8).prop_map(|changes| {
@@ -465,8 +468,8 @@ proptest! {
             }
             Err(BootstrapError::Field { path, fault }) => prop_assert!(!path.is_empty() && !fault.is_empty()),
             Err(BootstrapError::Syntax { source }) => {
-                let place = format!("line {} column {}", source.line(), source.column());
-                prop_assert!(source.to_string().contains(&place), "{}", source);
+                let position = format!("line {} column {}", source.line(), source.column());
+                prop_assert!(source.to_string().contains(&position), "{}", source);
                 prop_assert!(serde_json::from_slice::<Value>(&bytes).is_err());
             }
             Err(BootstrapError::NotText) => prop_assert!(std::str::from_utf8(&bytes).is_err()),

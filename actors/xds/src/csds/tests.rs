@@ -61,14 +61,14 @@ fn resource(
     ResourceDump { key: ResourceKey::new(ResourceKind::Endpoints, name), state, cached, error, watchers: 1 }
 }
 
-/// A status with these watched resources.
+/// Returns a status with these watched resources.
 fn of(resources: Vec<ResourceDump>) -> Status {
     let dump = Dump { servers: Vec::new(), resources };
     let view = XdsView { node_id: Arc::from("pools-1"), dump, sources: BTreeMap::new() };
     Status { node: Arc::new(node()), view: Arc::new(view) }
 }
 
-/// One resource in each state, with and without a version in use.
+/// Returns one resource in each state, with and without a version in use.
 fn status() -> Status {
     let nack = || Some(error(Reason::Nack, Code::InvalidArgument, rejected(Some("bad"))));
     let gone = Some(error(Reason::Deleted, Code::NotFound, rejected(None)));
@@ -175,7 +175,7 @@ async fn h5_a88_each_state_is_shown_with_what_is_in_use() {
 }
 
 #[tokio::test]
-async fn h5_a88_errors_have_a_version_and_a_time_only_after_a_response() {
+async fn h5_a88_errors_have_version_and_time_after_a_response() {
     let config = shown(ClientStatusRequest::default()).await;
     let failures: Vec<_> = config.generic_xds_configs.iter().map(statuses).collect();
     let before = Some((-1, 999_999_000));
@@ -194,7 +194,7 @@ async fn h5_the_client_is_shown_as_control_planes_know_it() {
 }
 
 #[tokio::test]
-async fn h5_contents_are_left_out_where_nobody_wants_them() {
+async fn h5_contents_are_left_out_on_request() {
     let request = ClientStatusRequest { exclude_resource_contents: true, ..ClientStatusRequest::default() };
     let config = shown(request).await;
     for one in &config.generic_xds_configs {
@@ -208,10 +208,10 @@ async fn h5_contents_are_left_out_where_nobody_wants_them() {
 async fn h5_each_request_on_a_stream_is_answered_with_what_is_so_then() {
     let (publish, published) = tokio::sync::watch::channel(Some(status()));
     let site = Site::start(move || published.borrow().clone()).await;
-    let (ask, asked) = futures::channel::mpsc::unbounded();
+    let (ask, requests) = futures::channel::mpsc::unbounded();
     let mut client = site.client().await;
     ask.unbounded_send(ClientStatusRequest::default()).unwrap();
-    let mut answers = within(client.stream_client_status(asked)).await.unwrap().into_inner();
+    let mut answers = within(client.stream_client_status(requests)).await.unwrap().into_inner();
     let first = within(answers.message()).await.unwrap().unwrap();
     assert_eq!(first.config[0].generic_xds_configs.len(), 9);
     publish.send(Some(of(Vec::new()))).unwrap();
@@ -229,8 +229,8 @@ async fn h5_what_is_not_known_yet_is_not_shown_as_nothing() {
     let mut client = site.client().await;
     let refused = within(client.fetch_client_status(ClientStatusRequest::default())).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused}");
-    let asked = stream::iter([ClientStatusRequest::default()]);
-    let mut answers = within(client.stream_client_status(asked)).await.unwrap().into_inner();
+    let requests = stream::iter([ClientStatusRequest::default()]);
+    let mut answers = within(client.stream_client_status(requests)).await.unwrap().into_inner();
     let refused = within(answers.message()).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused}");
     publish.send(Some(of(Vec::new()))).unwrap();
@@ -249,10 +249,10 @@ async fn h5_nodes_cannot_be_chosen() {
     let refused = within(client.fetch_client_status(request())).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::InvalidArgument);
     assert!(refused.message().starts_with("node_matchers: not supported"), "{refused}");
-    let (ask, asked) = futures::channel::mpsc::unbounded();
+    let (ask, requests) = futures::channel::mpsc::unbounded();
     ask.unbounded_send(request()).unwrap();
     ask.unbounded_send(ClientStatusRequest::default()).unwrap();
-    let refused = match within(client.stream_client_status(asked)).await {
+    let refused = match within(client.stream_client_status(requests)).await {
         Ok(answers) => within(answers.into_inner().message()).await.unwrap_err(),
         Err(status) => status,
     };
@@ -262,10 +262,10 @@ async fn h5_nodes_cannot_be_chosen() {
 #[tokio::test]
 async fn h5_the_server_ends_also_with_an_open_stream() {
     let site = Site::start(|| Some(status())).await;
-    let (ask, asked) = futures::channel::mpsc::unbounded();
+    let (ask, requests) = futures::channel::mpsc::unbounded();
     ask.unbounded_send(ClientStatusRequest::default()).unwrap();
     let mut client = site.client().await;
-    let mut answers = within(client.stream_client_status(asked)).await.unwrap().into_inner();
+    let mut answers = within(client.stream_client_status(requests)).await.unwrap().into_inner();
     within(answers.message()).await.unwrap().unwrap();
     site.end.send(()).unwrap();
     assert_eq!(within(answers.message()).await.unwrap(), None);

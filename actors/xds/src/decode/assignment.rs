@@ -10,7 +10,7 @@ use super::messages::{
     self, Address, ClusterLoadAssignment, HostIdentifier, LbEndpoint, LocalityLbEndpoints, PortSpecifier,
     SpecificAddress, each,
 };
-use super::{malformed, why};
+use super::{malformed, reason};
 
 /// Most localities of one assignment.
 pub(crate) const MAX_LOCALITIES: usize = 10_000;
@@ -21,24 +21,24 @@ pub(crate) const MAX_ENDPOINTS: usize = 100_000;
 /// Most localities, endpoints and additional addresses of a whole response.
 pub(crate) const MAX_IN_RESPONSE: usize = 400_000;
 
-/// How much of a response has been read.
+/// Amount of a response that has been read.
 #[derive(Default)]
 pub(super) struct Room {
     /// Localities, endpoints and additional addresses of the assignments that were read.
     used: usize,
 }
 
-/// Why an assignment is not read.
+/// Reasons why an assignment is not read.
 enum Unread {
-    /// It cannot be decoded.
+    /// The assignment cannot be decoded.
     Undecodable(String),
-    /// It exceeds a limit.
+    /// The assignment exceeds a limit.
     TooLarge(String),
 }
 
 impl From<prost::DecodeError> for Unread {
     fn from(error: prost::DecodeError) -> Unread {
-        Unread::Undecodable(why(&error))
+        Unread::Undecodable(reason(&error))
     }
 }
 
@@ -51,14 +51,14 @@ impl From<messages::Malformed> for Unread {
 /// Reads an assignment. One that exceeds a limit becomes [`Body::TooLarge`], and does not count.
 pub(super) fn read(bytes: &[u8], room: &mut Room) -> Result<Body, String> {
     let ClusterLoadAssignment { cluster_name } =
-        ClusterLoadAssignment::decode(bytes).map_err(|error| why(&error))?;
+        ClusterLoadAssignment::decode(bytes).map_err(|error| reason(&error))?;
     let mut reading = Reading { endpoints: 0, used: room.used };
     match reading.localities(bytes) {
         Ok(localities) => {
             room.used = reading.used;
             Ok(Body::Endpoints(AssignmentFacts { cluster_name, localities }))
         }
-        Err(Unread::Undecodable(why)) => Err(why),
+        Err(Unread::Undecodable(reason)) => Err(reason),
         Err(Unread::TooLarge(fault)) => Ok(Body::TooLarge { name: cluster_name, fault }),
     }
 }
@@ -67,7 +67,7 @@ pub(super) fn read(bytes: &[u8], room: &mut Room) -> Result<Body, String> {
 struct Reading {
     /// The endpoints of the assignment so far.
     endpoints: usize,
-    /// How much of the response has been read, this assignment included.
+    /// Amount of the response that has been read, this assignment included.
     used: usize,
 }
 

@@ -183,7 +183,7 @@ fn wrapped(name: &str, inner: Option<Any>) -> Any {
     pack_any(Resource { name: name.to_owned(), resource: inner, ..Resource::default() })
 }
 
-/// A message with every field.
+/// Returns a message with every field.
 fn rich() -> Vec<u8> {
     let reported = ResourceError {
         resource_name: Some(ResourceName { name: "gone".to_owned(), dynamic_parameter_constraints: None }),
@@ -213,7 +213,7 @@ fn x2_a_response_is_taken_as_it_is() {
 }
 
 #[test]
-fn x2_an_assignment_is_decoded_field_by_field_and_its_bytes_are_kept() {
+fn x2_an_assignment_is_decoded_and_its_bytes_are_stored() {
     let received = one(pack_any(assignment()));
     assert_eq!(received.body, Ok(Body::Endpoints(assignment_as_facts())));
     assert_eq!(received.wrapper, None);
@@ -222,7 +222,7 @@ fn x2_an_assignment_is_decoded_field_by_field_and_its_bytes_are_kept() {
 }
 
 #[test]
-fn x2_what_means_nothing_to_pools_is_passed_over_and_refuses_nothing() {
+fn x2_fields_without_meaning_for_pools_are_ignored() {
     let address = Some(socket("10.0.0.1", PortSpecifier::PortValue(80)));
     let endpoint = lb(Some(HostIdentifier::Endpoint(Endpoint { address, ..Endpoint::default() })));
     let locality = LocalityLbEndpoints { lb_endpoints: vec![endpoint], ..LocalityLbEndpoints::default() };
@@ -239,7 +239,7 @@ fn x2_what_means_nothing_to_pools_is_passed_over_and_refuses_nothing() {
 }
 
 #[test]
-fn x2_a_cluster_says_where_its_endpoints_come_from() {
+fn x2_a_cluster_names_its_endpoints() {
     let sources = [
         (Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())), EdsSource::Ads),
         (Some(ConfigSourceSpecifier::Self_(SelfConfigSource::default())), EdsSource::SameServer),
@@ -282,7 +282,7 @@ fn x2_a_resource_comes_out_of_its_wrapper_once() {
 }
 
 #[test]
-fn x2_what_cannot_be_decoded_costs_one_resource_and_not_the_response() {
+fn x2_an_undecodable_part_costs_one_resource() {
     let broken = |type_url: &str| Any { type_url: type_url.to_owned(), value: vec![0x0a, 0xff] };
     let mut resources: Vec<Any> = ResourceKind::ALL.into_iter().map(|kind| broken(kind.type_url())).collect();
     resources.push(broken(WRAPPER));
@@ -341,7 +341,7 @@ fn x2_messages_in_messages_without_end_overflow_nothing() {
     assert!(words.starts_with("failed to decode") && words.len() <= MAX_WORDS, "{words}");
 }
 
-/// A valid message with some bytes changed, removed or inserted.
+/// Returns a valid message with some bytes changed, removed or inserted.
 fn mutated(valid: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     let change = (any::<prop::sample::Index>(), any::<u8>(), 0..3u8);
     prop::collection::vec(change, 1..8).prop_map(move |changes| {

@@ -84,10 +84,10 @@ pub(super) fn described(files: &TlsFiles) -> String {
 fn system_roots() -> Result<Vec<CertificateDer<'static>>, String> {
     let found = rustls_native_certs::load_native_certs();
     if found.certs.is_empty() {
-        let why: Vec<String> = found.errors.iter().map(|error| chain(error)).collect();
+        let reasons: Vec<String> = found.errors.iter().map(|error| chain(error)).collect();
         return Err(format!(
             "the system has no CA certificates: set ca_certificate_file; {}",
-            why.join("; ")
+            reasons.join("; ")
         ));
     }
     Ok(found.certs)

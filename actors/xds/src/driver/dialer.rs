@@ -35,7 +35,7 @@ pub(super) struct Dialer {
 }
 
 impl Dialer {
-    /// A dialer for this server, and the receiver of its preface.
+    /// Returns a dialer for this server, and the receiver of its preface.
     pub fn new(
         target: Target,
         connector: Connector,

@@ -17,7 +17,7 @@ pub(super) struct Outgoing {
     pub bytes: Vec<u8>,
 }
 
-/// What the transport has pulled.
+/// Requests that the transport has pulled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pulled {
     /// All requests that the stream was opened with.

@@ -29,7 +29,7 @@ pub(super) struct WithPreface<Io> {
 }
 
 impl<Io> WithPreface<Io> {
-    /// A connection from which nothing was read yet.
+    /// Returns a connection from which nothing was read yet.
     pub fn new(io: Io, sender: oneshot::Sender<ServerPreface>) -> WithPreface<Io> {
         WithPreface { io, sender: Some(sender), head: Vec::with_capacity(LENGTH), read: 0 }
     }

@@ -45,9 +45,9 @@ pub(super) struct Stream {
     pub jitter: Jitter,
     /// Permissions to read.
     pub to_read: UnboundedReceiver<()>,
-    /// What the transport has pulled.
+    /// Requests that the transport has pulled.
     pub pulled: UnboundedReceiver<Pulled>,
-    /// Whether a response came.
+    /// True if a response came.
     pub has_response: bool,
 }
 

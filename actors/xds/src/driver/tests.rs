@@ -42,7 +42,7 @@ async fn within<F: Future>(awaited: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(60), awaited).await.expect("it happens in time")
 }
 
-/// A bootstrap of one server.
+/// Returns a bootstrap of one server.
 fn bootstrap(target: impl fmt::Display, fields: &str) -> Arc<Bootstrap> {
     let text = format!(
         r#"{{"xds_servers": [{{"server_uri": "{target}", {fields}}}], "node": {{"id": "pools-1"}}}}"#
@@ -72,7 +72,7 @@ impl Site {
     /// Creates a driver whose stream to this server requests endpoints.
     fn asking(bootstrap: Arc<Bootstrap>) -> Site {
         let mut site = Site::of(bootstrap);
-        site.driver.open(STREAM, SERVER, vec![asked(&["web"])]);
+        site.driver.open(STREAM, SERVER, vec![request_for(&["web"])]);
         site
     }
 
@@ -113,7 +113,7 @@ impl Site {
 
     /// Checks that the next event is a pulled request, and so that no other event came before it.
     async fn assert_no_other_event(&mut self, peer: &mut Peer) {
-        self.driver.send(STREAM, &asked(&["more"]));
+        self.driver.send(STREAM, &request_for(&["more"]));
         self.sent(ResourceKind::Endpoints).await;
         assert_eq!(peer.request().await.resource_names, ["more"]);
         assert!(self.events.try_recv().is_err());
@@ -126,7 +126,7 @@ async fn silent() -> (SocketAddr, TcpListener) {
     (listener.local_addr().unwrap(), listener)
 }
 
-fn asked(names: &[&str]) -> XdsRequest {
+fn request_for(names: &[&str]) -> XdsRequest {
     XdsRequest {
         kind: ResourceKind::Endpoints,
         version: Arc::default(),
@@ -137,7 +137,7 @@ fn asked(names: &[&str]) -> XdsRequest {
     }
 }
 
-/// A valid assignment with one address.
+/// Returns a valid assignment with one address.
 fn assignment(name: &str, address: &str) -> Any {
     let socket = SocketAddress {
         address: address.to_owned(),

@@ -57,7 +57,7 @@ impl ArmModel {
         }
     }
 
-    /// One page of a list.
+    /// Returns one page of a list.
     pub(super) fn paged(&self, call: &Call, path: &str, all: &[Value]) -> Answer {
         let skip = super::read::skip_token(call).min(all.len());
         let page = &all[skip..(skip + self.settings.page_size.max(1)).min(all.len())];
@@ -116,7 +116,7 @@ impl ArmModel {
         Answer::json(200, render::text(&view))
     }
 
-    /// A POST to a load balancer.
+    /// Returns a POST to a load balancer.
     pub(super) fn act_on_load_balancer(&mut self, call: &Call, name: &str, action: &str) -> Answer {
         if action != "migratetoipbased" || call.request.method != Method::Post {
             return elsewhere();
@@ -172,8 +172,8 @@ impl ArmModel {
                 if !used.iter().any(|id| Self::names_pool(id, lb_key, pool_key)) {
                     continue;
                 }
-                let kept = resource.kept.addresses.get(&one.path()).map(String::as_str);
-                let ip = kept.or_else(|| super::addresses::text(one.properties, "privateIPAddress"));
+                let assigned = resource.provider_state.addresses.get(&one.path()).map(String::as_str);
+                let ip = assigned.or_else(|| super::addresses::text(one.properties, "privateIPAddress"));
                 let name = format!("{}_{}{}", self.settings.resource_group, resource.name(), one.name);
                 if let (Some(ip), Some(network)) = (ip, network_of_subnet(&one)) {
                     members.push((name, ip.to_owned(), network));
@@ -237,7 +237,7 @@ fn forget(value: &mut Value, lb_key: &str, pool_key: &str) -> bool {
 }
 
 fn instance_view(resource: &Resource) -> Value {
-    let power = if resource.kept.is_deallocated { "deallocated" } else { "running" };
+    let power = if resource.provider_state.is_deallocated { "deallocated" } else { "running" };
     let code = format!("ProvisioningState/{}", resource.state().to_lowercase());
     json!({"statuses": [{"code": code, "level": "Info", "displayStatus": resource.state()},
         {"code": format!("PowerState/{power}"), "level": "Info", "displayStatus": format!("VM {power}")}]})
@@ -252,11 +252,11 @@ fn interfaces_of(instance: &Resource) -> Vec<Value> {
         properties.shift_remove("publicIPAddressConfiguration");
         properties.insert("provisioningState".to_owned(), instance.state().into());
         properties.insert("primary".to_owned(), one.is_primary.into());
-        if let Some(address) = instance.kept.addresses.get(&one.path()) {
+        if let Some(address) = instance.provider_state.addresses.get(&one.path()) {
             properties.insert("privateIPAddress".to_owned(), address.clone().into());
             properties.insert("privateIPAllocationMethod".to_owned(), "Dynamic".into());
         }
-        if instance.kept.public_addresses.contains_key(&one.path()) {
+        if instance.provider_state.public_addresses.contains_key(&one.path()) {
             let address =
                 json!({"id": format!("{}/publicIPAddresses/{}", one.id(&instance.id), public_name(&one))});
             properties.insert("publicIPAddress".to_owned(), address);
@@ -292,7 +292,7 @@ fn public_name<'a>(one: &super::resources::IpConfiguration<'a>) -> &'a str {
 fn public_ips_of(instance: &Resource) -> Vec<Value> {
     let configurations = ip_configurations(instance.kind, &instance.body);
     let found = configurations.iter().filter_map(|one| {
-        let address = instance.kept.public_addresses.get(&one.path())?;
+        let address = instance.provider_state.public_addresses.get(&one.path())?;
         let sku =
             Sku::of(one.properties.get("publicIPAddressConfiguration")?.get("sku")).unwrap_or(Sku::Basic);
         let id = format!("{}/publicIPAddresses/{}", one.id(&instance.id), public_name(one));

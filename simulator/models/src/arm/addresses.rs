@@ -96,8 +96,9 @@ impl ArmModel {
             |properties: &Map<String, Value>| link(properties, "subnet").is_some_and(|id| key(id) == subnet);
         for resource in self.resources.iter().filter(|resource| resource.kind != ResourceType::ScaleSet) {
             for configuration in ip_configurations(resource.kind, &resource.body) {
-                let kept = resource.kept.addresses.get(&configuration.path()).map(String::as_str);
-                let given = kept.or_else(|| text(configuration.properties, "privateIPAddress"));
+                let assigned =
+                    resource.provider_state.addresses.get(&configuration.path()).map(String::as_str);
+                let given = assigned.or_else(|| text(configuration.properties, "privateIPAddress"));
                 if let Some(address) = given.and_then(|text| text.parse().ok())
                     && is_here(configuration.properties)
                 {

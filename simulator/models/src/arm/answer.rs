@@ -44,30 +44,30 @@ impl Answer {
         answer
     }
 
-    /// An error of the gateway in front of the resource provider.
+    /// Returns an error of the gateway in front of the resource provider.
     pub(crate) fn gateway(status: u16, code: &'static str, message: &str) -> Self {
         Self::error(status, code, &json!({"error": {"code": code, "message": message}}))
             .with("x-ms-failure-cause", "gateway")
     }
 
-    /// A refusal by an exhausted quota: ARM's own, which is named as such, or the resource provider's.
+    /// Returns a refusal by an exhausted quota: ARM's own, which is named as such, or the resource provider's.
     pub(crate) fn throttled(by_gateway: bool, code: &'static str, message: &str, seconds: u64) -> Self {
         let answer = Self::error(429, code, &json!({"error": {"code": code, "message": message}}));
         let answer = answer.with("Retry-After", seconds.to_string());
         if by_gateway { answer.with("x-ms-failure-cause", "gateway") } else { answer }
     }
 
-    /// An error in the format of the compute provider.
+    /// Returns an error in the format of the compute provider.
     pub(crate) fn flat(status: u16, code: &'static str, message: &str) -> Self {
         Self::error(status, code, &json!({"error": {"code": code, "message": message}}))
     }
 
-    /// An error of the resource provider without details.
+    /// Returns an error of the resource provider without details.
     pub(crate) fn provider(status: u16, code: &'static str, message: &str) -> Self {
         Self::error(status, code, &json!({"error": {"code": code, "message": message, "details": []}}))
     }
 
-    /// An error of the resource provider with its reason in its one detail.
+    /// Returns an error of the resource provider with its reason in its one detail.
     pub(crate) fn detailed(status: u16, outer: [&'static str; 2], code: &'static str, message: &str) -> Self {
         let [envelope, summary] = outer;
         let details = [json!({"code": code, "message": message})];
@@ -87,7 +87,7 @@ impl Answer {
         Self::detailed(412, outer, "PreconditionFailedEtagMismatch", &message)
     }
 
-    /// A refusal because another operation runs on the load balancer.
+    /// Returns a refusal because another operation runs on the load balancer.
     pub(crate) fn locked(operation: &str, id: Guid, resource: &str, seconds: u32) -> Self {
         let message = format!(
             "Operation {operation} ({id}) is updating resource {resource}. The call can be retried in {seconds} seconds."

@@ -110,12 +110,12 @@ impl ArmModel {
             self.follow_references();
             return Answer::json(status, self.balancer_body(&lb_key, None, State::Succeeded));
         };
-        let kept = match self.settings.unfinished_write {
+        let write_stays = match self.settings.unfinished_write {
             UnfinishedWrite::Kept => true,
             UnfinishedWrite::Reverted => false,
         };
         let replace = |shape: &Shape| Effect::Replace(Box::new(shape.clone()));
-        let (on_success, on_abort) = match (self.settings.visibility, kept) {
+        let (on_success, on_abort) = match (self.settings.visibility, write_stays) {
             (Visibility::AtOnce, true) => (Effect::Nothing, Effect::Nothing),
             (Visibility::AtOnce, false) => (Effect::Nothing, replace(&before)),
             (Visibility::AtEnd, true) => (replace(&goal), replace(&goal)),
@@ -135,7 +135,7 @@ impl ArmModel {
         self.asynchronous(Answer::json(status, body), id, version)
     }
 
-    /// The body of an answer; `shape`: contents that reads may not show yet.
+    /// Returns the body of an answer; `shape`: contents that reads may not show yet.
     fn balancer_body(&self, lb_key: &str, shape: Option<Shape>, state: State) -> Vec<u8> {
         let Some(lb) = self.balancers.get(lb_key) else { return Vec::new() };
         let mut shown = lb.clone();

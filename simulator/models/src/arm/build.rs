@@ -18,7 +18,7 @@ pub struct PoolSpec {
     /// Name and IP of each member. In a pool with network interfaces: name and machine, as in
     /// [`PoolSpec::instances`].
     pub members: Vec<(String, String)>,
-    /// Whether network interfaces are the members; such addresses have GUIDs as names and no IP.
+    /// True if network interfaces are the members; such addresses have GUIDs as names and no IP.
     pub nic_backed: bool,
     /// Virtual machines whose network interfaces are members: `<scale set>/<number>`, a number in the scale set
     /// `vmss`, or the name of one outside of scale sets. With any, the pool is filled by interfaces.
@@ -29,7 +29,7 @@ pub struct PoolSpec {
     pub properties: Map<String, Value>,
 }
 
-/// Where a pool names its virtual network, by resource id.
+/// Position of the virtual network's resource id in a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum VirtualNetwork {
     /// Nowhere.
@@ -39,7 +39,7 @@ pub enum VirtualNetwork {
     Pool(String),
     /// In each address.
     Address(String),
-    /// By this subnet in each address.
+    /// In each address, by this subnet.
     Subnet(String),
 }
 

@@ -61,7 +61,7 @@ impl ArmModel {
 
 fn has_public_ip(resource: &Resource, primary: &IpConfiguration) -> bool {
     match resource.kind {
-        ResourceType::ScaleSetVm => resource.kept.public_addresses.contains_key(&primary.path()),
+        ResourceType::ScaleSetVm => resource.provider_state.public_addresses.contains_key(&primary.path()),
         ResourceType::NetworkInterface
         | ResourceType::PublicIpAddress
         | ResourceType::VirtualNetwork

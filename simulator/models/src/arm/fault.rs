@@ -8,7 +8,7 @@ use super::store::key;
 #[derive(Clone, Debug)]
 pub(crate) struct Faults {
     counted: Vec<Counted>,
-    /// How often each fault has taken effect since the model began; faults that are no longer planned stay.
+    /// Number of times each fault has taken effect since the model began; faults that are no longer planned stay.
     effects: Vec<(Fault, u64)>,
 }
 
@@ -55,7 +55,7 @@ impl Faults {
         self.counted = Counted::all(settings);
     }
 
-    /// How often each fault has taken effect.
+    /// Returns the number of times each fault has taken effect.
     pub(crate) fn effects(&self) -> &[(Fault, u64)] {
         &self.effects
     }

@@ -84,7 +84,7 @@ impl ArmModel {
     }
 
     fn check_frontends(&self, wanted: &Proposal, shape: &Shape) -> Result<(), Answer> {
-        let mut seen = BTreeSet::new();
+        let mut addresses = BTreeSet::new();
         for frontend in &shape.frontends {
             let own = format!("{}/frontendIPConfigurations/{}", wanted.id, frontend.name);
             let has_zones = frontend
@@ -97,7 +97,7 @@ impl ArmModel {
             }
             let Some(address) = link(&frontend.properties, "publicIPAddress") else { continue };
             self.check_public_ip(address, &own, wanted.id)?;
-            if !seen.insert(key(address)) {
+            if !addresses.insert(key(address)) {
                 let message = format!(
                     "Public ip address {address} is referenced by multiple ipconfigs in resource {}.",
                     wanted.id
@@ -118,11 +118,11 @@ impl ArmModel {
     }
 
     fn check_outbound(&self, wanted: &Proposal, shape: &Shape) -> Result<(), Answer> {
-        let mut seen = BTreeSet::new();
+        let mut addresses = BTreeSet::new();
         for rule in &shape.outbound_rules {
             let protocol = text(&rule.properties, "protocol").unwrap_or("All").to_lowercase();
             for frontend in links(&rule.properties, "frontendIPConfigurations") {
-                if !seen.insert((key(frontend), protocol.clone())) {
+                if !addresses.insert((key(frontend), protocol.clone())) {
                     let message = format!(
                         "More than one outbound rule uses frontend {frontend} with protocol {protocol}."
                     );
@@ -253,7 +253,7 @@ impl ArmModel {
     }
 }
 
-/// What the children of a load balancer need: a frontend, and the Standard SKU for members by address.
+/// Checks the requirements of the children of a load balancer: a frontend, and the Standard SKU for members by address.
 fn check_children(wanted: &Proposal, shape: &Shape, pools_need_frontend: bool) -> Result<(), Answer> {
     let bare = if pools_need_frontend { shape.pools.len() + shape.probes.len() } else { 0 };
     let children = bare

@@ -63,7 +63,7 @@ impl ArmModel {
             let message = not_succeeded(&found.id, owner, found.state(), "PutPublicIpAddressOperation");
             return Err(Rule::NotProvisioned.refuse(&message));
         }
-        match found.kept.attached.as_deref().filter(|other| key(other) != key(user)) {
+        match found.provider_state.attached.as_deref().filter(|other| key(other) != key(user)) {
             Some(_) => {
                 let message = format!(
                     "Public ip address {} is referenced by multiple ipconfigs in resource {owner}.",

@@ -106,7 +106,7 @@ pub struct LogEntry {
     pub status: u16,
     /// Error code of the answer.
     pub code: Option<Cow<'static, str>>,
-    /// Whether the cloud-controller-manager sent it (by its user agent) or the model itself made it.
+    /// True if the cloud-controller-manager sent it (by its user agent) or the model itself made it.
     pub foreign: bool,
 }
 
@@ -163,7 +163,8 @@ pub(crate) struct Journal {
     pub(crate) entries: Vec<LogEntry>,
     pub(crate) counters: Counters,
     in_flight: BTreeMap<String, InFlight>,
-    /// By the keys of load balancer and pool, the IPs that the pool's last write removed, if another client made it.
+    /// The IPs that the last write of each pool removed, if another client made it, by the keys of load balancer and
+    /// pool.
     taken: BTreeMap<(String, String), Vec<String>>,
     capacity: usize,
 }

@@ -8,7 +8,7 @@ use super::random::{Guid, Random};
 use super::resource_type::Provider;
 use super::store::{Content, Shape};
 
-/// How long an ended operation can still be polled, in microseconds (one hour).
+/// Time for which an ended operation can still be polled, in microseconds (one hour).
 const KEPT_US: u64 = 3_600 * 1_000_000;
 /// Length of the certificate parameter of a poll URL; Azure's are of this order.
 const CERTIFICATE_LENGTH: usize = 480;

@@ -91,7 +91,7 @@ impl Target {
     }
 }
 
-/// An authorization resource of the scope before it.
+/// Returns an authorization resource of the scope before it.
 fn authorization(words: &[&str]) -> Option<Route> {
     let [scope @ .., providers, authorization, kind] = words else { return None };
     if !is(providers, "providers") || !is(authorization, "Microsoft.Authorization") {

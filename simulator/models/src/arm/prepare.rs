@@ -51,14 +51,14 @@ impl ArmModel {
         kind: ResourceType,
         existing: Option<&Resource>,
         body: &mut Body,
-        kept: &mut ProviderState,
+        provider_state: &mut ProviderState,
     ) -> Result<(), Answer> {
         body.properties.retain(|name, value| !READ_ONLY.contains(&name.as_str()) && !value.is_null());
         match kind {
             ResourceType::PublicIpAddress => self.prepare_public_ip(id, existing, body),
             ResourceType::NetworkInterface => self.prepare_interface(id, existing, body),
-            ResourceType::ScaleSet => self.prepare_scale_set(id, existing, body, kept),
-            ResourceType::ScaleSetVm => self.prepare_instance(id, existing, body, kept),
+            ResourceType::ScaleSet => self.prepare_scale_set(id, existing, body, provider_state),
+            ResourceType::ScaleSetVm => self.prepare_instance(id, existing, body, provider_state),
             ResourceType::VirtualNetwork => self.prepare_network(id, body),
             ResourceType::VirtualMachine => self.prepare_machine(id, body),
             ResourceType::NatGateway => {
@@ -106,7 +106,7 @@ impl ArmModel {
                 )));
             }
             (Some(Sku::Basic), Sku::Standard)
-                if existing.is_some_and(|known| known.kept.attached.is_some()) =>
+                if existing.is_some_and(|known| known.provider_state.attached.is_some()) =>
             {
                 let message = format!("Public IP address {id} is in use and its SKU cannot be updated.");
                 return Err(Rule::PublicIpInUseCannotUpgrade.refuse(&message));
@@ -170,9 +170,9 @@ impl ArmModel {
         let earlier = existing.and_then(|known| text(&known.body.properties, "ipAddress").map(str::to_owned));
         let was_static = existing
             .is_some_and(|known| text(&known.body.properties, "publicIPAllocationMethod") == Some("Static"));
-        let attached = existing.is_some_and(|known| known.kept.attached.is_some());
-        let kept = earlier.filter(|_| is_static || !was_static);
-        let address = match kept {
+        let attached = existing.is_some_and(|known| known.provider_state.attached.is_some());
+        let provider_state = earlier.filter(|_| is_static || !was_static);
+        let address = match provider_state {
             Some(address) => Some(address),
             None if is_static || attached => Some(next_public_address(&mut self.public_addresses, is_v6)),
             None => None,

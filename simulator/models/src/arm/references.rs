@@ -21,11 +21,11 @@ impl ArmModel {
     /// Returns the ids of users, by the key of each public IP in use.
     pub(super) fn public_ip_users(&self) -> BTreeMap<String, Vec<String>> {
         let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let mut note = |address: &str, user: String| users.entry(key(address)).or_default().push(user);
+        let mut add_user = |address: &str, user: String| users.entry(key(address)).or_default().push(user);
         for balancer in self.balancers.values() {
             for frontend in &balancer.frontends {
                 if let Some(address) = link(&frontend.properties, "publicIPAddress") {
-                    note(address, format!("{}/frontendIPConfigurations/{}", balancer.id, frontend.name));
+                    add_user(address, format!("{}/frontendIPConfigurations/{}", balancer.id, frontend.name));
                 }
             }
         }
@@ -33,13 +33,13 @@ impl ArmModel {
             if resource.kind == ResourceType::NetworkInterface {
                 for configuration in ip_configurations(resource.kind, &resource.body) {
                     if let Some(address) = link(configuration.properties, "publicIPAddress") {
-                        note(address, configuration.id(&resource.id));
+                        add_user(address, configuration.id(&resource.id));
                     }
                 }
             }
             if resource.kind == ResourceType::NatGateway {
                 for address in links(&resource.body.properties, "publicIpAddresses") {
-                    note(address, resource.id.clone());
+                    add_user(address, resource.id.clone());
                 }
             }
         }
@@ -74,7 +74,7 @@ impl ArmModel {
         let users = self.public_ip_users();
         for address in self.resources.iter_mut().filter(|one| one.kind == ResourceType::PublicIpAddress) {
             let user = users.get(&address.key()).and_then(|users| users.first()).cloned();
-            if address.kept.attached == user {
+            if address.provider_state.attached == user {
                 continue;
             }
             address.etag = Etag::Weak(self.identities.guid());
@@ -88,7 +88,7 @@ impl ArmModel {
                     properties.insert("ipAddress".to_owned(), given.into());
                 }
             }
-            address.kept.attached = user;
+            address.provider_state.attached = user;
         }
     }
 
@@ -184,7 +184,7 @@ fn follow_members(pool: &mut Pool, wanted: Option<&BTreeSet<String>>) -> bool {
     true
 }
 
-/// A member of a pool for an interface; its name is a GUID derived from the interface's id.
+/// Returns a member of a pool for an interface; its name is a GUID derived from the interface's id.
 fn member(id: &str) -> Address {
     let seed = key(id)
         .bytes()

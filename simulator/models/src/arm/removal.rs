@@ -75,7 +75,7 @@ impl ArmModel {
     fn user_of(&self, resource: &Resource) -> Option<String> {
         let id = key(&resource.id);
         match resource.kind {
-            ResourceType::PublicIpAddress => resource.kept.attached.clone(),
+            ResourceType::PublicIpAddress => resource.provider_state.attached.clone(),
             ResourceType::NetworkInterface => self.machine_of(&id).map(|machine| machine.id.clone()),
             ResourceType::VirtualNetwork => self
                 .subnet_users("")
@@ -112,20 +112,20 @@ impl ArmModel {
     /// Returns the keys of subnets with the ids of IP configurations in them; only of one subnet if its id is given.
     pub(super) fn subnet_users(&self, subnet: &str) -> Vec<(String, String)> {
         let mut users = Vec::new();
-        let mut note = |found: Option<&str>, user: String| {
+        let mut add_user = |found: Option<&str>, user: String| {
             if let Some(found) = found.map(key).filter(|found| subnet.is_empty() || *found == key(subnet)) {
                 users.push((found, user));
             }
         };
         for resource in self.resources.iter().filter(|one| one.kind != ResourceType::ScaleSet) {
             for configuration in ip_configurations(resource.kind, &resource.body) {
-                note(link(configuration.properties, "subnet"), configuration.id(&resource.id));
+                add_user(link(configuration.properties, "subnet"), configuration.id(&resource.id));
             }
         }
         for balancer in self.balancers.values() {
             for frontend in &balancer.frontends {
                 let id = format!("{}/frontendIPConfigurations/{}", balancer.id, frontend.name);
-                note(link(&frontend.properties, "subnet"), id);
+                add_user(link(&frontend.properties, "subnet"), id);
             }
         }
         users

@@ -10,12 +10,12 @@ use super::store::{self, Address, Content, LastWrite, LoadBalancer, Pool, Refere
 
 const TYPE: &str = "Microsoft.Network/loadBalancers";
 
-/// The JSON text of a view.
+/// Returns the JSON text of a view.
 pub(crate) fn text(view: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(view).expect("string keys and plain data always serialise")
 }
 
-/// The id of a child of a load balancer.
+/// Returns the id of a child of a load balancer.
 pub(crate) fn child_id(load_balancer: &str, kind: &str, name: &str) -> String {
     format!("{load_balancer}/{kind}/{name}")
 }
@@ -47,7 +47,7 @@ impl State {
     }
 }
 
-/// The state of a load balancer.
+/// Returns the state of a load balancer.
 pub(crate) fn state(lb: &LoadBalancer) -> State {
     match lb.running.as_ref().map(|running| running.name) {
         Some(OperationName::DeleteLoadBalancer) => State::Deleting,
@@ -58,7 +58,7 @@ pub(crate) fn state(lb: &LoadBalancer) -> State {
     }
 }
 
-/// The state of one pool.
+/// Returns the state of one pool.
 pub(crate) fn pool_state(lb: &LoadBalancer, key: &str, pool: &Pool) -> State {
     match &lb.running {
         Some(running) if running.pool.as_deref() == Some(key) => match running.name {

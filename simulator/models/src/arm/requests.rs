@@ -156,10 +156,13 @@ impl ArmModel {
             let message = "The location property is required for this definition.";
             return Err(Answer::gateway(400, "LocationRequired", message));
         }
-        let mut kept = existing.as_ref().map(|known| known.kept.clone()).unwrap_or_default();
-        self.prepare(&id, put.path.kind, existing.as_ref(), &mut body, &mut kept)?;
+        let mut provider_state =
+            existing.as_ref().map(|known| known.provider_state.clone()).unwrap_or_default();
+        self.prepare(&id, put.path.kind, existing.as_ref(), &mut body, &mut provider_state)?;
         let at_rest = existing.as_ref().is_some_and(|known| !known.failed);
-        let is_same = existing.as_ref().is_some_and(|known| known.body == body && known.kept == kept);
+        let is_same = existing
+            .as_ref()
+            .is_some_and(|known| known.body == body && known.provider_state == provider_state);
         if is_same && at_rest {
             self.journal.counters.unchanged += 1;
             if put.path.kind.provider() == Provider::Network {
@@ -169,7 +172,7 @@ impl ArmModel {
             self.journal.counters.applied += 1;
         }
         Ok(self.apply_put(
-            Change { id, kind: put.path.kind, existing, body, kept, is_same },
+            Change { id, kind: put.path.kind, existing, body, provider_state, is_same },
             (put.answered_at, put.api_version),
             put.bad_end,
         ))
@@ -277,7 +280,7 @@ impl ArmModel {
         (answered_at, api_version): (u64, &str),
         bad_end: PlannedEnd,
     ) -> Answer {
-        let Change { id, kind, existing, body, kept, is_same } = change;
+        let Change { id, kind, existing, body, provider_state, is_same } = change;
         let created = existing.is_none();
         let etag = match (kind.provider(), existing.as_ref().map(|known| known.etag)) {
             // Recorded: the compute provider starts an operation even for the current state, and keeps the etag.
@@ -295,7 +298,7 @@ impl ArmModel {
             guid,
             failed: false,
             running: None,
-            kept,
+            provider_state,
         });
         let task = if created { Task::Create } else { Task::Update };
         let status = if created { 201 } else { 200 };
@@ -429,8 +432,8 @@ struct Change {
     kind: ResourceType,
     existing: Option<Resource>,
     body: Body,
-    kept: ProviderState,
-    /// Whether nothing would change.
+    provider_state: ProviderState,
+    /// True if nothing would change.
     is_same: bool,
 }
 

@@ -44,7 +44,7 @@ pub(crate) enum ResourceType {
 struct Row {
     provider: Provider,
     path: &'static [&'static str],
-    /// Whether a PUT starts an operation; recordings show that a PUT of an interface does not.
+    /// True if a PUT starts an operation; recordings show that a PUT of an interface does not.
     long_running: bool,
 }
 
@@ -93,7 +93,7 @@ impl ResourceType {
         self.row().long_running
     }
 
-    /// The type as in bodies: `Microsoft.Network/publicIPAddresses`.
+    /// Returns the type as in bodies: `Microsoft.Network/publicIPAddresses`.
     pub(crate) fn name(self) -> String {
         format!("{}/{}", self.provider().name(), self.row().path.join("/"))
     }
@@ -117,7 +117,7 @@ impl ResourceType {
         }
     }
 
-    /// The id of a resource of this type.
+    /// Returns the id of a resource of this type.
     pub(crate) fn id(self, group: &str, names: &[String]) -> String {
         let pairs: String =
             self.row().path.iter().zip(names).map(|(kind, name)| format!("/{kind}/{name}")).collect();

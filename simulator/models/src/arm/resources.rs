@@ -23,10 +23,10 @@ pub(crate) struct Resource {
     pub(crate) body: Body,
     pub(crate) etag: Etag,
     pub(crate) guid: Guid,
-    /// Whether its last operation failed.
+    /// True if its last operation failed.
     pub(crate) failed: bool,
     pub(crate) running: Option<Work>,
-    pub(crate) kept: ProviderState,
+    pub(crate) provider_state: ProviderState,
 }
 
 /// Fields that a PUT sets and a GET shows, without the provider's additions.
@@ -172,7 +172,7 @@ pub(crate) struct IpConfiguration<'a> {
     /// Name of the interface; empty if the resource is one itself.
     pub(crate) interface: &'a str,
     pub(crate) name: &'a str,
-    /// Whether it is the first or primary one of the first or primary interface.
+    /// True if it is the first or primary one of the first or primary interface.
     pub(crate) is_primary: bool,
     pub(crate) properties: &'a Map<String, Value>,
     pub(crate) security_group: Option<&'a str>,

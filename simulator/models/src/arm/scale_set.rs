@@ -28,7 +28,7 @@ impl ArmModel {
         id: &str,
         existing: Option<&Resource>,
         body: &mut Body,
-        kept: &mut ProviderState,
+        provider_state: &mut ProviderState,
     ) -> Result<(), Answer> {
         if let Some(known) = existing {
             keep_omitted(&mut body.top, &known.body.top);
@@ -40,7 +40,7 @@ impl ArmModel {
             }
             check_address_skus(id, known, body)?;
             if restart_part(&known.body) != restart_part(body) {
-                kept.restart_change += 1;
+                provider_state.restart_change += 1;
             }
         }
         body.properties.entry("orchestrationMode").or_insert("Uniform".into());
@@ -52,7 +52,7 @@ impl ArmModel {
         id: &str,
         existing: Option<&Resource>,
         body: &mut Body,
-        kept: &mut ProviderState,
+        provider_state: &mut ProviderState,
     ) -> Result<(), Answer> {
         body.properties.shift_remove(NETWORK);
         if let Some(known) = existing {
@@ -61,29 +61,37 @@ impl ArmModel {
             check_address_skus(id, known, body)?;
         }
         self.check_configurations(&Writer { kind: ResourceType::ScaleSetVm, id, body })?;
-        self.address_instance(id, body, kept)
+        self.address_instance(id, body, provider_state)
     }
 
     /// Assigns addresses to the IP configurations of an instance; existing ones keep theirs.
-    fn address_instance(&mut self, id: &str, body: &Body, kept: &mut ProviderState) -> Result<(), Answer> {
+    fn address_instance(
+        &mut self,
+        id: &str,
+        body: &Body,
+        provider_state: &mut ProviderState,
+    ) -> Result<(), Answer> {
         let configurations = ip_configurations(ResourceType::ScaleSetVm, body);
         let paths: BTreeSet<String> = configurations.iter().map(IpConfiguration::path).collect();
-        kept.addresses.retain(|path, _| paths.contains(path));
+        provider_state.addresses.retain(|path, _| paths.contains(path));
         let mut given = std::collections::BTreeMap::new();
         for one in &configurations {
             let own = one.id(id);
-            let earlier = kept.addresses.get(&one.path()).map(String::as_str);
+            let earlier = provider_state.addresses.get(&one.path()).map(String::as_str);
             let address =
                 self.private_address(&Asker { id: &own, owner: id }, one.properties, earlier, &given)?;
             if let Ok(parsed) = address.parse() {
                 given.insert(parsed, own);
             }
-            kept.addresses.insert(one.path(), address);
+            provider_state.addresses.insert(one.path(), address);
             if !one.properties.contains_key("publicIPAddressConfiguration") {
-                kept.public_addresses.remove(&one.path());
+                provider_state.public_addresses.remove(&one.path());
             } else {
                 let given = &mut self.public_addresses;
-                kept.public_addresses.entry(one.path()).or_insert_with(|| next_public_address(given, false));
+                provider_state
+                    .public_addresses
+                    .entry(one.path())
+                    .or_insert_with(|| next_public_address(given, false));
             }
         }
         Ok(())
@@ -122,9 +130,10 @@ impl ArmModel {
         body.top.insert("location".to_owned(), self.settings.location.clone().into());
         body.top.insert("sku".to_owned(), set.body.top.get("sku").cloned().unwrap_or(Value::Null));
         body.properties.insert(INSTANCE_NETWORK.to_owned(), network_of(set));
-        let mut kept = ProviderState { restart_change: set.kept.restart_change, ..ProviderState::default() };
+        let mut provider_state =
+            ProviderState { restart_change: set.provider_state.restart_change, ..ProviderState::default() };
         // A subnet without free addresses leaves the scale set smaller than its capacity, as in Azure.
-        if self.address_instance(&id, &body, &mut kept).is_err() {
+        if self.address_instance(&id, &body, &mut provider_state).is_err() {
             return;
         }
         let guid = self.identities.guid();
@@ -137,7 +146,7 @@ impl ArmModel {
             guid,
             failed: false,
             running: None,
-            kept,
+            provider_state,
         });
     }
 
@@ -151,16 +160,16 @@ impl ArmModel {
             }
             let mut body = instance.body.clone();
             body.properties.insert(INSTANCE_NETWORK.to_owned(), network_of(&set));
-            let mut kept = instance.kept.clone();
-            if kept.restart_change != set.kept.restart_change {
-                kept.restart_change = set.kept.restart_change;
+            let mut provider_state = instance.provider_state.clone();
+            if provider_state.restart_change != set.provider_state.restart_change {
+                provider_state.restart_change = set.provider_state.restart_change;
                 self.restarts += 1;
             }
-            if self.address_instance(&instance.id, &body, &mut kept).is_err() {
+            if self.address_instance(&instance.id, &body, &mut provider_state).is_err() {
                 continue;
             }
             if let Some(known) = self.resources.get_mut(id) {
-                (known.body, known.kept) = (body, kept);
+                (known.body, known.provider_state) = (body, provider_state);
                 if let Etag::Number(number) = known.etag {
                     known.etag = Etag::Number(number + 1);
                 }
@@ -171,7 +180,8 @@ impl ArmModel {
     /// Returns whether an instance matches the model.
     pub(super) fn is_latest(&self, instance: &Resource, set: &Resource) -> bool {
         let network = instance.body.properties.get(INSTANCE_NETWORK);
-        instance.kept.restart_change == set.kept.restart_change && network == Some(&network_of(set))
+        instance.provider_state.restart_change == set.provider_state.restart_change
+            && network == Some(&network_of(set))
     }
 
     /// POST `manualupgrade`: applies everything in the model that the instances lack.

@@ -86,7 +86,7 @@ impl ArmModel {
             guid: self.identities.guid(),
             failed: false,
             running: None,
-            kept: ProviderState::default(),
+            provider_state: ProviderState::default(),
         };
         self.resources.insert(resource);
     }

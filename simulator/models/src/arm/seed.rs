@@ -70,7 +70,7 @@ impl ArmModel {
     /// Deallocates a machine or an instance of a scale set, or starts it again.
     pub fn set_deallocated(&mut self, id: &str, is_deallocated: bool) {
         if let Some(found) = self.resources.get_mut(id) {
-            found.kept.is_deallocated = is_deallocated;
+            found.provider_state.is_deallocated = is_deallocated;
         }
     }
 
@@ -114,9 +114,9 @@ impl ArmModel {
             let is_instance = resource.kind == ResourceType::ScaleSetVm;
             let machine = if is_instance { Some(resource) } else { self.machine_of(&resource.id) };
             for one in ip_configurations(resource.kind, &resource.body) {
-                let kept = resource.kept.addresses.get(&one.path()).map(String::as_str);
-                let ip = kept.or_else(|| text(one.properties, "privateIPAddress"));
-                let runs = machine.is_some_and(|machine| !machine.kept.is_deallocated);
+                let assigned = resource.provider_state.addresses.get(&one.path()).map(String::as_str);
+                let ip = assigned.or_else(|| text(one.properties, "privateIPAddress"));
+                let runs = machine.is_some_and(|machine| !machine.provider_state.is_deallocated);
                 let subnet = link(one.properties, "subnet").and_then(|id| self.subnet(id));
                 let group = one
                     .security_group
@@ -159,17 +159,20 @@ impl ArmModel {
             let Some(found) = self.resources.get(address) else {
                 return Err(format!("{address} is used by {used_by:?} and is not there"));
             };
-            if found.kept.attached.as_ref() != used_by.first() {
-                return Err(format!("{address} shows {:?} and is used by {used_by:?}", found.kept.attached));
+            if found.provider_state.attached.as_ref() != used_by.first() {
+                return Err(format!(
+                    "{address} shows {:?} and is used by {used_by:?}",
+                    found.provider_state.attached
+                ));
             }
         }
         for address in self.resources.of(ResourceType::PublicIpAddress) {
-            if address.kept.attached.is_some() && !users.contains_key(&address.key()) {
+            if address.provider_state.attached.is_some() && !users.contains_key(&address.key()) {
                 return Err(format!("{} shows a user that does not use it", address.id));
             }
             let has_address = address.body.properties.contains_key("ipAddress");
             let is_static = text(&address.body.properties, "publicIPAllocationMethod") == Some("Static");
-            if has_address != (is_static || address.kept.attached.is_some()) {
+            if has_address != (is_static || address.provider_state.attached.is_some()) {
                 return Err(format!("{} has an address: {has_address}", address.id));
             }
         }
@@ -249,13 +252,13 @@ impl ArmModel {
 
     /// No private address has two holders.
     fn check_addresses(&self) -> Result<(), String> {
-        let mut seen = BTreeSet::new();
+        let mut used = BTreeSet::new();
         for resource in self.resources.iter().filter(|one| one.kind != ResourceType::ScaleSet) {
             for one in ip_configurations(resource.kind, &resource.body) {
-                let kept = resource.kept.addresses.get(&one.path()).map(String::as_str);
-                let ip = kept.or_else(|| text(one.properties, "privateIPAddress")).map(str::to_owned);
+                let assigned = resource.provider_state.addresses.get(&one.path()).map(String::as_str);
+                let ip = assigned.or_else(|| text(one.properties, "privateIPAddress")).map(str::to_owned);
                 let subnet = link(one.properties, "subnet").map(key);
-                if ip.is_some() && !seen.insert((subnet, ip)) {
+                if ip.is_some() && !used.insert((subnet, ip)) {
                     return Err(format!("{} has an address that is in use", one.id(&resource.id)));
                 }
             }
@@ -264,7 +267,7 @@ impl ArmModel {
             for frontend in &lb.frontends {
                 let ip = text(&frontend.properties, "privateIPAddress").map(str::to_owned);
                 let subnet = link(&frontend.properties, "subnet").map(key);
-                if ip.is_some() && !seen.insert((subnet, ip)) {
+                if ip.is_some() && !used.insert((subnet, ip)) {
                     return Err(format!("{} of {} has an address that is in use", frontend.name, lb.name));
                 }
             }

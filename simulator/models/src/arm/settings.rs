@@ -30,17 +30,17 @@ pub struct Settings {
     pub operation: Option<Latency>,
     /// `Retry-After` of asynchronous answers and running polls, in seconds. None: no header. Default 10.
     pub operation_retry_after_s: Option<u32>,
-    /// When a GET shows the result of a running operation. Default immediately.
+    /// Time at which a GET shows the result of a running operation. Default immediately.
     pub visibility: Visibility,
     /// Result of a canceled or failed operation. Default reverted.
     pub unfinished_write: UnfinishedWrite,
-    /// Whether the end of an operation changes the etag once more, as recordings of Azure show. Default true.
+    /// True if the end of an operation changes the etag once more, as recordings of Azure show. Default true.
     pub etag_changes_at_end: bool,
     /// Status of a PUT that changes an existing pool asynchronously (a new pool always answers 201). Default 200.
     pub update_status: u16,
     /// Durations of operations by the type of write. None: [`Settings::operation`] applies to all. Default None.
     pub durations: Option<Durations>,
-    /// Whether new Basic load balancers and public IPs are refused, as since 2025-09-30. Default true.
+    /// True if new Basic load balancers and public IPs are refused, as since 2025-09-30. Default true.
     pub basic_retired: bool,
     /// The references of a scale set that prevent the deletion of a load balancer. Default all.
     pub scale_set_blocks: ScaleSetBlocks,
@@ -50,14 +50,14 @@ pub struct Settings {
     pub standard_public_ip_limit: u64,
     /// Most Standard load balancers of the subscription. Default 1000.
     pub standard_load_balancer_limit: u64,
-    /// How long the private IP of a deleted frontend stays taken, in microseconds. Default 0.
+    /// Time for which the private IP of a deleted frontend stays taken, in microseconds. Default 0.
     pub address_hold_us: u64,
-    /// Whether pools and probes need a frontend in their load balancer, as rules do in any case; no public source says.
+    /// True if pools and probes need a frontend in their load balancer, as rules do in any case; no public source says.
     /// Default false.
     pub pools_need_frontend: bool,
     /// Time that `migrateToIpBased` needs for each address after its answer, in microseconds. Default 0.
     pub ip_migration_us: u64,
-    /// Whether machines without any other outbound path reach the internet, as in virtual networks from before
+    /// True if machines without any other outbound path reach the internet, as in virtual networks from before
     /// 2025-09-30. Default false.
     pub default_outbound: bool,
     /// Tags of the resource group. Default none.
@@ -66,7 +66,7 @@ pub struct Settings {
     pub concurrent_write: ConcurrentWrite,
     /// Seconds in a lock refusal, in its message and header. Default 11.
     pub lock_retry_after_s: u32,
-    /// Whether a lock refusal carries the `Retry-After` header. Default true.
+    /// True if a lock refusal carries the `Retry-After` header. Default true.
     pub lock_retry_after_header: bool,
     /// Probability in `[0, 1]` that a write reports success and is lost. Default 0.
     pub silent_loss: f64,
@@ -74,16 +74,16 @@ pub struct Settings {
     pub quotas: Option<Quotas>,
     /// Faults, each with its own count of matching requests. Default none.
     pub faults: Vec<Fault>,
-    /// Whether `If-Match` is compared. Default true.
+    /// True if `If-Match` is compared. Default true.
     pub enforce_if_match: bool,
-    /// Whether a request without a bearer token is answered 401. Default false.
+    /// True if a request without a bearer token is answered 401. Default false.
     pub require_bearer: bool,
     /// Permissions of the caller. Default everything.
     pub permissions: Vec<Permission>,
     /// Management locks. Default none.
     pub locks: Vec<Lock>,
-    /// Whether `adminState: Down` resets existing flows, as the API's description says, instead of letting them end,
-    /// as the documentation says. Default false.
+    /// True if `adminState: Down` resets existing flows, as the API's description says, instead of letting them end, as
+    /// the documentation says. Default false.
     pub down_resets_flows: bool,
     /// Behaviour for a write of admin states in a pool that network interfaces fill. Default allow.
     pub nic_admin_state: NicAdminState,
@@ -91,7 +91,7 @@ pub struct Settings {
     pub max_addresses_per_pool: usize,
     /// Most items in one page of a list. Default 50.
     pub page_size: usize,
-    /// Whether addresses carry `id`, `etag`, `type` and `provisioningState`, as in recordings. Default true.
+    /// True if addresses carry `id`, `etag`, `type` and `provisioningState`, as in recordings. Default true.
     pub address_resource_fields: bool,
     /// Most entries in the log; later ones are only counted. Default 1,000,000.
     pub log_capacity: usize,
@@ -177,7 +177,7 @@ impl Latency {
     }
 }
 
-/// When reads show the result of a running operation.
+/// Time at which reads show the result of a running operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Visibility {
@@ -201,9 +201,9 @@ pub enum UnfinishedWrite {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NicAdminState {
-    /// It is carried out, as the documentation says about existing pools.
+    /// The write is carried out, as the documentation says about existing pools.
     Allow,
-    /// It is answered 400, with Azure's code and text for a change of the members of such a pool. That Azure would
+    /// The write gets a 400, with Azure's code and text for a change of the members of such a pool. That Azure would
     /// answer an admin state in this way is an assumption.
     Refuse,
 }
@@ -269,12 +269,12 @@ impl Default for Quotas {
 pub struct Fault {
     /// Requests that it counts.
     pub target: FaultTarget,
-    /// It affects every n-th of them (1 = all; 0 = never).
+    /// The fault affects every n-th request (1 = all; 0 = never).
     pub every: u64,
-    /// It affects at most this many. None: without limit.
+    /// The fault affects at most this many requests. None: without limit.
     #[serde(default)]
     pub limit: Option<u64>,
-    /// It counts only requests about this load balancer. None: all.
+    /// The fault counts only requests about this load balancer. None: all.
     #[serde(default)]
     pub load_balancer: Option<String>,
     /// Effect.
@@ -383,7 +383,7 @@ pub enum FaultBody {
     Html,
     /// Empty.
     Empty,
-    /// Like the standard one, but from the gateway in front of the resource provider: with its header, and without
-    /// the remaining quota (a resource group or a role assignment that has not reached every region yet).
+    /// The 429 of the gateway in front of the resource provider: with its header, and without the remaining quota (a
+    /// resource group or a role assignment that has not reached every region yet).
     Gateway,
 }

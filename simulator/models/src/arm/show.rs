@@ -54,7 +54,7 @@ impl ArmModel {
     fn add_computed(&self, resource: &Resource, properties: &mut Map<String, Value>) {
         match resource.kind {
             ResourceType::PublicIpAddress => {
-                let user = resource.kept.attached.as_deref();
+                let user = resource.provider_state.attached.as_deref();
                 let is_gateway = |id: &&str| key(id).contains("/natgateways/");
                 if let Some(id) = user.filter(is_gateway) {
                     properties.insert("natGateway".to_owned(), json!({ "id": id }));

@@ -133,9 +133,9 @@ pub(crate) struct Pool {
     pub(crate) name: Arc<str>,
     pub(crate) content: Content,
     pub(crate) last_write: LastWrite,
-    /// Whether network interfaces are the members.
+    /// True if network interfaces are the members.
     pub(crate) nic_backed: bool,
-    /// Whether its members follow from the interfaces in the model, and not from a test's setup.
+    /// True if its members follow from the interfaces in the model, and not from a test's setup.
     pub(crate) derived: bool,
     pub(crate) rules: Vec<Arc<str>>,
     pub(crate) outbound_rules: Vec<Arc<str>>,

@@ -35,11 +35,11 @@ pub struct Cluster {
     pub inbound_nat: InboundNat,
     /// An outbound rule on the external load balancer; it needs the Standard SKU.
     pub outbound_rule: bool,
-    /// Whether the models of scale sets use the first probe of the external load balancer as their health probe.
+    /// True if the models of scale sets use the first probe of the external load balancer as their health probe.
     pub health_probe: bool,
-    /// Whether the subnet has a security group that allows the ports of all Services.
+    /// True if the subnet has a security group that allows the ports of all Services.
     pub security_group: bool,
-    /// Whether the subnet has a NAT gateway; it needs nodes and load balancers without Basic resources.
+    /// True if the subnet has a NAT gateway; it needs nodes and load balancers without Basic resources.
     pub nat_gateway: bool,
     /// Level of a lock on the resource group.
     pub lock: Option<&'static str>,
@@ -58,11 +58,11 @@ pub struct NodeGroup {
     pub kind: NodeKind,
     /// Number of nodes.
     pub count: u32,
-    /// Whether they are members of the pools.
+    /// True if they are members of the pools.
     pub in_pools: bool,
     /// SKU of each node's public IP.
     pub public_ip: Option<Sku>,
-    /// Whether each has a second IP configuration, outside of the pools.
+    /// True if each has a second IP configuration, outside of the pools.
     pub secondary: bool,
 }
 
@@ -79,7 +79,7 @@ pub enum NodeKind {
     Flexible,
 }
 
-/// When instances follow the model of their scale set.
+/// Time at which instances follow the model of their scale set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpgradePolicy {
     /// On request.
@@ -104,9 +104,9 @@ pub struct Service {
 pub enum Frontend {
     /// A public IP.
     External {
-        /// Whether its address is static.
+        /// True if its address is static.
         is_static: bool,
-        /// Whether it is an IPv6 address.
+        /// True if it is an IPv6 address.
         is_v6: bool,
     },
     /// A private address, static if given.
@@ -289,7 +289,7 @@ impl Cluster {
         model.seed(&subnet, &body)
     }
 
-    /// One of the two load balancers.
+    /// Returns one of the two load balancers.
     fn balancer(&self, ids: &Ids, external: bool) -> Value {
         let own = ids.network(&format!("loadBalancers/{}", balancer_name(external)));
         let mut pools = vec![json!({"name": POOL, "properties": {}})];

@@ -15,7 +15,7 @@ pub enum Flows {
 /// Traffic of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// Whether it gets new connections.
+    /// True if it gets new connections.
     pub new_connections: bool,
     /// Fate of the existing flows.
     pub existing: Flows,

@@ -24,7 +24,7 @@ pub(super) struct PoolWrite<'a> {
     pub(super) answered_at: u64,
     pub(super) bad_end: PlannedEnd,
     pub(super) api_version: &'a str,
-    /// Whether another client makes it.
+    /// True if another client makes it.
     pub(super) foreign: bool,
 }
 
@@ -175,7 +175,7 @@ impl ArmModel {
         (id, duration): (Guid, Latency),
     ) -> Answer {
         let status = if created { 201 } else { self.settings.update_status };
-        let kept = match self.settings.unfinished_write {
+        let write_stays = match self.settings.unfinished_write {
             UnfinishedWrite::Kept => true,
             UnfinishedWrite::Reverted => false,
         };
@@ -190,7 +190,7 @@ impl ArmModel {
             Visibility::AtOnce => {
                 let before = Box::new(std::mem::replace(&mut pool.content, goal.clone()));
                 let success = if lost { Effect::Become(before.clone()) } else { Effect::Nothing };
-                let abort = if kept {
+                let abort = if write_stays {
                     Effect::Nothing
                 } else if created {
                     Effect::Vanish
@@ -201,7 +201,7 @@ impl ArmModel {
             }
             Visibility::AtEnd => {
                 let success = if lost { Effect::Nothing } else { Effect::Become(Box::new(goal.clone())) };
-                let abort = if kept {
+                let abort = if write_stays {
                     Effect::Become(Box::new(goal.clone()))
                 } else if created {
                     Effect::Vanish

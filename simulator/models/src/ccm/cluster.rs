@@ -7,7 +7,7 @@ use super::call::{Call, Verb};
 use super::facts::{FINALIZER, Service};
 use super::job::JSON;
 use super::reconcile::Purpose;
-use super::recorder::{Note, Source};
+use super::recorder::{EventSpec, Source};
 use super::{CallPurpose, Ccm};
 use crate::arm::random::Random;
 use crate::kube::build::Family;
@@ -81,13 +81,13 @@ impl Ccm {
         message: &str,
         calls: &mut Vec<Call>,
     ) {
-        let note = Note { source: Source::Controller, warning, reason, message: message.to_owned() };
-        self.post(service, note, calls);
+        let spec = EventSpec { source: Source::Controller, warning, reason, message: message.to_owned() };
+        self.post(service, spec, calls);
     }
 
-    pub(super) fn post(&mut self, service: &Service, note: Note, calls: &mut Vec<Call>) {
+    pub(super) fn post(&mut self, service: &Service, spec: EventSpec, calls: &mut Vec<Call>) {
         let wall = self.settings.wall_us(self.now);
-        let Some(message) = self.recorder.report(service, note, self.now, wall) else { return };
+        let Some(message) = self.recorder.report(service, spec, self.now, wall) else { return };
         let content = if message.verb == Verb::Patch { STRATEGIC } else { JSON };
         let flight = CallPurpose::Event(message.series);
         self.ask_kubernetes(flight, message.verb, message.path, Some((content, message.body)), calls);

@@ -33,14 +33,14 @@ pub(super) struct Service {
     pub(super) resource_version: String,
     /// Load balancer that the driver chose.
     pub(super) balancer: String,
-    /// Whether it needs a load balancer, and no `loadBalancerClass` assigns it to another controller.
+    /// True if it needs a load balancer, and no `loadBalancerClass` assigns it to another controller.
     pub(super) wanted: bool,
     pub(super) local: bool,
     pub(super) families: Vec<Family>,
     pub(super) ports: Vec<Port>,
     pub(super) health_port: u64,
     pub(super) deleting: bool,
-    /// Whether it was deleted without a finalizer; then this is its last state.
+    /// True if it was deleted without a finalizer; then this is its last state.
     pub(super) gone: bool,
     pub(super) finalizers: Vec<String>,
     pub(super) ingress: Vec<String>,
@@ -183,7 +183,7 @@ pub(super) struct Node {
     pub(super) name: String,
     /// All InternalIPs, in order.
     pub(super) ips: Vec<String>,
-    /// Whether the service controller uses it, and it is not a control-plane node.
+    /// True if the service controller uses it, and it is not a control-plane node.
     pub(super) eligible: bool,
 }
 

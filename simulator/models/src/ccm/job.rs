@@ -8,7 +8,7 @@ use super::call::{Answer, Call, CallId, Side, Verb};
 use super::locker::{Ask, Caches, Locking, Move, Unlocking};
 use super::operation::{Http, Operation, Outcome, Turn};
 use super::reconcile::{Context, Next, Purpose, Reconcile};
-use super::recorder::{Note, Source};
+use super::recorder::{EventSpec, Source};
 use super::updater::{Drain, GroupReport};
 use super::{CallPurpose, Ccm};
 
@@ -22,7 +22,7 @@ pub(super) struct Job {
     task: Task,
     stage: Stage,
     holds: bool,
-    /// Whether this job keeps the lock longer than necessary.
+    /// True if this job keeps the lock longer than necessary.
     lingers: bool,
     /// Number of Azure responses after which the process crashes; at the latest, it crashes instead of unlocking.
     doomed: Option<u64>,
@@ -334,8 +334,8 @@ impl Ccm {
             };
             // A deleted Service gets no event.
             if let Some(service) = self.facts.services.get(&key).cloned() {
-                let note = Note { source: Source::Provider, warning, reason, message };
-                self.post(&service, note, calls);
+                let spec = EventSpec { source: Source::Provider, warning, reason, message };
+                self.post(&service, spec, calls);
             }
         }
     }

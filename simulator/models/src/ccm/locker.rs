@@ -19,7 +19,7 @@ const CONSTANT: &str = "cloud-controller-manager";
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ask {
     pub(super) verb: Verb,
-    /// Whether the request goes to the collection.
+    /// True if the request goes to the collection.
     pub(super) create: bool,
     pub(super) body: Option<Value>,
 }

@@ -54,7 +54,7 @@ impl Action {
     }
 }
 
-/// Why an action failed.
+/// Reason why an action failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     /// HTTP status; that of the poll (200) if the operation failed, 0 without an answer.

@@ -33,7 +33,7 @@ impl Source {
 
 /// Contents of an event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Note {
+pub(super) struct EventSpec {
     pub(super) source: Source,
     pub(super) warning: bool,
     pub(super) reason: &'static str,
@@ -41,7 +41,7 @@ pub(super) struct Note {
 }
 
 /// Equal notes about one Service form a series.
-pub(super) type Series = (Key, String, Note);
+pub(super) type Series = (Key, String, EventSpec);
 
 #[derive(Debug)]
 struct Sent {
@@ -73,15 +73,15 @@ impl Recorder {
     pub(super) fn report(
         &mut self,
         service: &Service,
-        note: Note,
+        spec: EventSpec,
         now: u64,
         wall_us: u64,
     ) -> Option<Message> {
         let key = service.key();
-        if !self.admits((key.clone(), note.source), now) {
+        if !self.admits((key.clone(), spec.source), now) {
             return None;
         }
-        let series = (key, service.uid.clone(), note);
+        let series = (key, service.uid.clone(), spec);
         let path = format!("/api/v1/namespaces/{}/events", service.namespace);
         let time = wall::time(wall_us);
         if let Some(sent) = self.series.get_mut(&series) {
@@ -93,22 +93,22 @@ impl Recorder {
         }
         self.names += 1;
         let name = format!("{}.{:x}{:04x}", service.name, wall_us, self.names);
-        let note = &series.2;
+        let spec = &series.2;
         let body = json!({
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": service.namespace},
             "involvedObject": {"kind": "Service", "namespace": service.namespace, "name": service.name,
                 "uid": service.uid, "apiVersion": "v1", "resourceVersion": service.resource_version},
-            "reason": note.reason,
-            "message": note.message,
-            "source": {"component": note.source.word()},
+            "reason": spec.reason,
+            "message": spec.message,
+            "source": {"component": spec.source.word()},
             "firstTimestamp": time,
             "lastTimestamp": time,
             "count": 1,
-            "type": if note.warning { "Warning" } else { "Normal" },
+            "type": if spec.warning { "Warning" } else { "Normal" },
             "eventTime": null,
-            "reportingComponent": note.source.word(),
+            "reportingComponent": spec.source.word(),
             "reportingInstance": "",
         });
         self.series.insert(series.clone(), Sent { name, count: 1, first: time });

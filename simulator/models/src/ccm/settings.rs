@@ -7,7 +7,7 @@ pub struct Settings {
     pub seed: u64,
     /// Wall-clock seconds since 1970 at `now` = 0, as in the cluster. Default as `kube::Settings`.
     pub epoch_s: u64,
-    /// How far its own wall clock is ahead (or, negative, behind). Default 0.
+    /// Offset of its own wall clock: ahead, or, if negative, behind. Default 0.
     pub skew_us: i64,
     /// Subscription of the load balancers. Default all zeros.
     pub subscription: String,
@@ -25,33 +25,33 @@ pub struct Settings {
     pub lease: String,
     /// `leaseDurationSeconds` of a Lease that it creates. Default 900.
     pub lease_duration_s: u64,
-    /// Whether the updater of local Services runs. Default true.
+    /// True if the updater of local Services runs. Default true.
     pub updater: bool,
     /// `loadBalancerBackendPoolUpdateIntervalInSeconds`. Default 30 s.
     pub updater_interval_us: u64,
-    /// How often changed nodes are applied to the pools of all Services. Default 100 s.
+    /// Period with which changed nodes are applied to the pools of all Services. Default 100 s.
     pub node_sync_us: u64,
-    /// How often every Service is reconciled without a change. `None`: never. Default `None`.
+    /// Period with which every Service is reconciled without a change. `None`: never. Default `None`.
     pub resync_us: Option<u64>,
-    /// How often it checks for nodes with stopped machines, to taint them (`--node-monitor-period`: 5 s); this also
-    /// enables the taints that follow. `None`: never. Default `None`.
+    /// Period with which it checks for nodes with stopped machines, to taint them (`--node-monitor-period`: 5 s); this
+    /// also enables the taints that follow. `None`: never. Default `None`.
     pub lifecycle_us: Option<u64>,
     /// Delay of the first retry of a failed Service; doubles. Default 5 s.
     pub retry_us: u64,
     /// Longest delay of a retry. Default 5 min.
     pub max_retry_us: u64,
-    /// How long a read load balancer is cached. 0 reads it for each reconcile, like upstream's list before each one;
-    /// older releases cached it for 120 s. Default 0.
+    /// Time for which a read load balancer is cached. 0 reads it for each reconcile, like upstream's list before each
+    /// one; older releases cached it for 120 s. Default 0.
     pub cache_us: u64,
     /// Holds in a thousand that keep the lock for `linger_us` longer. Default 0.
     pub linger_per_mille: u64,
-    /// How much longer a long hold is. Default 0.
+    /// Additional time of a long hold. Default 0.
     pub linger_us: u64,
     /// Holds in a thousand in which it crashes with the lock. Default 0.
     pub crash_per_mille: u64,
     /// Downtime after such a crash. Default 15 s.
     pub down_us: u64,
-    /// Whether it only writes back the fields that its models know. Default true.
+    /// True if it only writes back the fields that its models know. Default true.
     pub drops_unknown_fields: bool,
 }
 

@@ -149,7 +149,7 @@ pub(super) enum GroupReport {
 #[derive(Debug)]
 pub(super) struct Drain {
     left: Vec<Group>,
-    /// Whether the last group's pool is being read (else written).
+    /// True if the last group's pool is being read (else written).
     reading: bool,
     /// Reports of groups that have ended since the last call.
     pub(super) reports: Vec<GroupReport>,

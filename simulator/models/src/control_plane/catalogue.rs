@@ -33,11 +33,11 @@ struct Entry<R, E> {
 /// Answer about a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Found<'a, R, E> {
-    /// It exists.
+    /// The resource exists.
     Resource(&'a R),
-    /// It is replaced by an error.
+    /// An error replaces the resource.
     Error(&'a E),
-    /// It does not exist.
+    /// The resource does not exist.
     Nothing,
 }
 

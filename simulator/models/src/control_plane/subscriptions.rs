@@ -15,7 +15,7 @@ pub struct Subscriptions {
 struct Subscription {
     names: BTreeSet<String>,
     /// The last change of each name that was sent on the stream; 0 if its absence was sent.
-    told: BTreeMap<String, u64>,
+    sent_changes: BTreeMap<String, u64>,
     /// Nonce of the last response; empty before the first.
     nonce: String,
 }
@@ -57,36 +57,36 @@ impl Subscriptions {
         let subscription = self.kinds.entry(kind).or_default();
         subscription.names = names.iter().cloned().collect();
         // A name that is subscribed to again later is sent again.
-        subscription.told.retain(|name, _| subscription.names.contains(name));
+        subscription.sent_changes.retain(|name, _| subscription.names.contains(name));
         if is_first && trusts && version == catalogue.version(kind) {
-            let told = |name: &String| (name.clone(), catalogue.find(kind, name).0);
-            subscription.told = subscription.names.iter().map(told).collect();
+            let sent_changes = |name: &String| (name.clone(), catalogue.find(kind, name).0);
+            subscription.sent_changes = subscription.names.iter().map(sent_changes).collect();
         }
     }
 
     /// Returns the pending response of a kind, which counts as sent.
     pub fn due<R: Clone, E: Clone>(&mut self, kind: Kind, catalogue: &Catalogue<R, E>) -> Option<Due<R, E>> {
-        let Subscription { names, told, .. } = self.kinds.get_mut(&kind)?;
-        let (mut resources, mut errors, mut any_news) = (Vec::new(), Vec::new(), false);
+        let Subscription { names, sent_changes, .. } = self.kinds.get_mut(&kind)?;
+        let (mut resources, mut errors, mut any_new) = (Vec::new(), Vec::new(), false);
         for name in &*names {
             let (change, found) = catalogue.find(kind, name);
-            let is_news = told.insert(name.clone(), change) != Some(change);
-            any_news |= is_news;
-            let said_again = match kind {
+            let is_new = sent_changes.insert(name.clone(), change) != Some(change);
+            any_new |= is_new;
+            let is_repeated = match kind {
                 Kind::Clusters => true,
                 Kind::Endpoints => false,
             };
             match found {
-                Found::Resource(resource) if is_news || said_again => {
+                Found::Resource(resource) if is_new || is_repeated => {
                     resources.push((name.clone(), resource.clone()));
                 }
-                Found::Error(error) if is_news => errors.push((name.clone(), error.clone())),
+                Found::Error(error) if is_new => errors.push((name.clone(), error.clone())),
                 Found::Resource(_) | Found::Error(_) | Found::Nothing => {}
             }
         }
         let is_due = match kind {
             // A cluster that a response does not contain does not exist, so even an empty response has a meaning.
-            Kind::Clusters => any_news,
+            Kind::Clusters => any_new,
             Kind::Endpoints => !resources.is_empty() || !errors.is_empty(),
         };
         is_due.then(|| Due { version: catalogue.version(kind), resources, errors })

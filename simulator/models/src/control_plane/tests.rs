@@ -41,7 +41,7 @@ fn x2_a_stream_gets_new_endpoints_and_all_clusters() {
 }
 
 #[test]
-fn x2_an_error_hides_a_resource_until_it_is_forgotten_and_both_are_told() {
+fn x2_an_error_hides_a_resource_until_forgotten() {
     let mut served = Served::default();
     served.set(Kind::Endpoints, vec![("a".to_owned(), "a1")]);
     let mut stream = Subscriptions::default();
@@ -68,13 +68,13 @@ fn x2_a_request_that_answers_an_older_response_is_not_heeded() {
 }
 
 #[test]
-fn x2_a_claimed_version_is_believed_only_by_a_trusting_control_plane() {
+fn x2_a_claimed_version_is_believed_only_if_trusted() {
     let mut served = Served::default();
     served.set(Kind::Endpoints, vec![("a".to_owned(), "a1")]);
-    for (version, trusts, is_told) in [("1", true, false), ("1", false, true), ("7", true, true)] {
+    for (version, trusts, is_sent) in [("1", true, false), ("1", false, true), ("7", true, true)] {
         let mut stream = Subscriptions::default();
         stream.take(Kind::Endpoints, (version, ""), &names(&["a"]), &served, trusts);
-        assert_eq!(due(&mut stream, Kind::Endpoints, &served).is_some(), is_told, "{version} {trusts}");
+        assert_eq!(due(&mut stream, Kind::Endpoints, &served).is_some(), is_sent, "{version} {trusts}");
     }
     served.set(Kind::Endpoints, vec![("a".to_owned(), "a2")]);
     served.forget_versions();

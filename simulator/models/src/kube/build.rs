@@ -40,17 +40,17 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint that is ready and serving on a node.
+    /// Returns an endpoint that is ready and serving on a node.
     pub fn ready(node: &str) -> Endpoint {
         Endpoint { node: Some(node.to_owned()), ready: true, serving: true, terminating: false }
     }
 
-    /// An endpoint that has started on a node and is not yet ready.
+    /// Returns an endpoint that has started on a node and is not yet ready.
     pub fn starting(node: &str) -> Endpoint {
         Endpoint { node: Some(node.to_owned()), ready: false, serving: false, terminating: false }
     }
 
-    /// An endpoint that terminates on a node and still serves.
+    /// Returns an endpoint that terminates on a node and still serves.
     pub fn draining(node: &str) -> Endpoint {
         Endpoint { node: Some(node.to_owned()), ready: false, serving: true, terminating: true }
     }
@@ -76,7 +76,7 @@ pub fn triggered_at(mut slice: Value, time: &str) -> Value {
     slice
 }
 
-/// A Service of type LoadBalancer with `externalTrafficPolicy: Local`, as the cloud-controller-manager leaves
+/// Returns a Service of type LoadBalancer with `externalTrafficPolicy: Local`, as the cloud-controller-manager leaves
 /// it before it has an ingress address.
 pub fn service(namespace: &str, name: &str, ports: &[u16], families: &[Family]) -> Value {
     let number = hash(&["Service", namespace, name]);
@@ -122,7 +122,7 @@ pub fn with_ingress(mut service: Value, addresses: &[&str]) -> Value {
     service
 }
 
-/// The slice number `index` of a Service, as the endpointslice controller writes it.
+/// Returns the slice number `index` of a Service, as the endpointslice controller writes it.
 pub fn endpoint_slice(
     namespace: &str,
     service: &str,
@@ -185,7 +185,7 @@ fn endpoint_value(
     value
 }
 
-/// A node with these InternalIPs, additional labels, Ready condition and taints (key, value, effect).
+/// Returns a node with these InternalIPs, additional labels, Ready condition and taints (key, value, effect).
 pub fn node(
     name: &str,
     ips: &[&str],
@@ -232,14 +232,14 @@ pub fn with_condition(mut node: Value, condition: Value) -> Value {
     node
 }
 
-/// A condition that is `True` since this time (RFC 3339).
+/// Returns a condition that is `True` since this time (RFC 3339).
 pub fn condition(kind: &str, reason: &str, message: &str, since: &str) -> Value {
     json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": since,
         "lastHeartbeatTime": since})
 }
 
-/// A warning about a node as a node-problem-detector writes it, with the node's name as its uid, last observed at
-/// this time (RFC 3339).
+/// Returns a warning about a node as a node-problem-detector writes it, with the node's name as its uid, last observed
+/// at this time (RFC 3339).
 pub fn node_event(name: &str, node: &str, reason: &str, message: &str, at: &str) -> Value {
     json!({"kind": "Event", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
         "involvedObject": {"kind": "Node", "name": node, "uid": node}, "reason": reason, "message": message,

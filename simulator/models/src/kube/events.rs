@@ -17,7 +17,7 @@ const NAMES: [(&str, &str); 7] = [
 ];
 
 /// Converts an object of this kind to its stored form.
-pub(super) fn kept(resource: Resource, object: Value) -> Value {
+pub(super) fn stored_form(resource: Resource, object: Value) -> Value {
     match resource {
         Resource::Events => filled(resource, object),
         Resource::EventsV1 => filled(Resource::Events, renamed(object, Resource::Events)),
@@ -33,7 +33,7 @@ pub(super) fn kept(resource: Resource, object: Value) -> Value {
 
 /// Converts a stored object to the form of this kind.
 pub(super) fn shown(resource: Resource, object: Value) -> Value {
-    if resource.is_kept_as_itself() {
+    if resource.is_stored_as_itself() {
         return object;
     }
     let mut object = filled(resource, renamed(object, resource));
@@ -91,7 +91,7 @@ fn renamed(object: Value, to: Resource) -> Value {
 }
 
 /// Returns the stored name of a selectable field of this kind.
-pub(super) fn kept_field(resource: Resource, field: &str) -> String {
+pub(super) fn stored_field(resource: Resource, field: &str) -> String {
     match field.strip_prefix("regarding.") {
         Some(rest) if resource == Resource::EventsV1 => format!("involvedObject.{rest}"),
         Some(_) | None => field.to_owned(),

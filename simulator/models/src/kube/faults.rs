@@ -20,7 +20,7 @@ pub enum StreamingLists {
     RefusedAsBadRequest,
 }
 
-/// How often clients were affected by each setting; a setting without effect has changed nothing.
+/// Number of times clients were affected by each setting; a setting without effect has changed nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FaultEffects {
     /// Connections refused while the server was down.

@@ -185,7 +185,7 @@ pub(super) fn successor(old: &Value, new: Value, resource: Resource, scope: Scop
     if !next.get("metadata").is_some_and(Value::is_object) {
         next["metadata"] = json!({});
     }
-    let kept = [
+    let retained = [
         "name",
         "namespace",
         "uid",
@@ -196,7 +196,7 @@ pub(super) fn successor(old: &Value, new: Value, resource: Resource, scope: Scop
         "deletionGracePeriodSeconds",
     ];
     let metadata = &mut next["metadata"];
-    for key in kept {
+    for key in retained {
         set_or_remove(metadata, key, old["metadata"].get(key).cloned());
     }
     if facts.counts_generation && spec_of(old) != spec_of(&next) {

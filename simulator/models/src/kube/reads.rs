@@ -132,7 +132,7 @@ impl KubeModel {
 }
 
 fn wanted(query: &Query, limit: u64) -> Result<Wanted, Failure> {
-    let invalid = |field: &str, why: &str| Err(Failure::invalid_options(field, why));
+    let invalid = |field: &str, detail: &str| Err(Failure::invalid_options(field, detail));
     if query.flag("sendInitialEvents") {
         return invalid("sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for list");
     }

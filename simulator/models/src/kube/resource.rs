@@ -34,15 +34,15 @@ pub(super) struct Facts {
     pub singular: &'static str,
     pub kind: &'static str,
     pub namespaced: bool,
-    /// Whether a PUT without resourceVersion replaces; otherwise it is refused with 422.
+    /// True if a PUT without resourceVersion replaces; otherwise it is refused with 422.
     pub unconditional_update: bool,
-    /// Whether a PUT of a missing object creates it.
+    /// True if a PUT of a missing object creates it.
     pub create_on_update: bool,
-    /// Whether it has `/status`, and ignores `status` on the main path.
+    /// True if it has `/status`, and ignores `status` on the main path.
     pub has_status: bool,
-    /// Whether it counts `metadata.generation`.
+    /// True if it counts `metadata.generation`.
     pub counts_generation: bool,
-    /// Whether DELETE answers the object instead of a Status.
+    /// True if DELETE answers the object instead of a Status.
     pub returns_deleted: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`, as dotted paths.
     pub selectable: &'static [&'static str],
@@ -197,18 +197,18 @@ impl Resource {
     }
 
     /// Returns the kind as which its objects are stored: both groups of events show one store.
-    pub(super) fn kept_as(self) -> Resource {
+    pub(super) fn stored_as(self) -> Resource {
         if self == Resource::EventsV1 { Resource::Events } else { self }
     }
 
     /// Returns whether its objects are stored in the form of this kind.
-    pub(super) fn is_kept_as_itself(self) -> bool {
-        self.kept_as() == self
+    pub(super) fn is_stored_as_itself(self) -> bool {
+        self.stored_as() == self
     }
 
     /// Returns the index of the table in which its objects are stored.
     pub(super) fn index(self) -> usize {
-        self.kept_as() as usize
+        self.stored_as() as usize
     }
 
     /// Returns the kind behind `/api(s)/<group>/<version>/<plural>`, if the model serves it.

@@ -112,9 +112,9 @@ fn field(part: &str, resource: Resource) -> Result<(Field, bool, String), Failur
         "metadata.name" => Field::Name,
         "metadata.namespace" => Field::Namespace,
         other if resource.facts().selectable.contains(&other) => {
-            let kept = events::kept_field(resource, other);
-            let all = resource.kept_as().facts().selectable;
-            let at = all.iter().position(|known| *known == kept);
+            let stored = events::stored_field(resource, other);
+            let all = resource.stored_as().facts().selectable;
+            let at = all.iter().position(|known| *known == stored);
             Field::Other(at.expect("what can be selected by is kept"))
         }
         other => return Err(Failure::bad_request(format!("field label not supported: {other}"))),

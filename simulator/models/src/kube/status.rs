@@ -53,29 +53,30 @@ impl Failure {
         Failure::conflict(facts, name, MODIFIED)
     }
 
-    pub fn conflict(facts: &Facts, name: &str, why: &str) -> Failure {
-        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", facts.qualified());
+    pub fn conflict(facts: &Facts, name: &str, detail: &str) -> Failure {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {detail}", facts.qualified());
         Failure::new(409, "Conflict", message).about(facts, name)
     }
 
-    pub fn invalid(facts: &Facts, name: &str, field: &str, why: &str) -> Failure {
-        let message = format!("{} \"{name}\" is invalid: {field}: {why}", facts.qualified_kind());
+    pub fn invalid(facts: &Facts, name: &str, field: &str, detail: &str) -> Failure {
+        let message = format!("{} \"{name}\" is invalid: {field}: {detail}", facts.qualified_kind());
         let mut failure = Failure::new(422, "Invalid", message).about(facts, name);
         failure.details["kind"] = facts.kind.into();
-        failure.details["causes"] = json!([{"reason": "FieldValueInvalid", "message": why, "field": field}]);
+        failure.details["causes"] =
+            json!([{"reason": "FieldValueInvalid", "message": detail, "field": field}]);
         failure
     }
 
     /// List or watch options that exclude each other.
-    pub fn invalid_options(field: &str, why: &str) -> Failure {
-        let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {field}: {why}");
+    pub fn invalid_options(field: &str, detail: &str) -> Failure {
+        let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {field}: {detail}");
         let mut failure = Failure::new(422, "Invalid", message);
         failure.details = json!({"group": "meta.k8s.io", "kind": "ListOptions",
-            "causes": [{"reason": "FieldValueForbidden", "message": why, "field": field}]});
+            "causes": [{"reason": "FieldValueForbidden", "message": detail, "field": field}]});
         failure
     }
 
-    /// A patch whose operations do not apply to the object.
+    /// Returns a patch whose operations do not apply to the object.
     pub fn patch_refused() -> Failure {
         let message = "the server rejected our request due to an error in our request";
         let mut failure = Failure::new(422, "Invalid", message);
@@ -84,13 +85,13 @@ impl Failure {
     }
 
     pub fn forbidden(facts: &Facts, user: &str, verb: &str, namespace: Option<&str>, name: &str) -> Failure {
-        let place = match namespace {
+        let location = match namespace {
             Some(namespace) => format!("in the namespace \"{namespace}\""),
             None => "at the cluster scope".to_owned(),
         };
         let object = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
         let message = format!(
-            "{}{object} is forbidden: User \"{user}\" cannot {verb} resource \"{}\" in API group \"{}\" {place}",
+            "{}{object} is forbidden: User \"{user}\" cannot {verb} resource \"{}\" in API group \"{}\" {location}",
             facts.qualified(),
             facts.plural,
             facts.group
@@ -125,7 +126,7 @@ impl Failure {
         Failure::new(410, "Expired", format!("too old resource version: {wanted} ({oldest})"))
     }
 
-    /// A continue token whose snapshot is gone.
+    /// Returns a continue token whose snapshot is gone.
     pub fn continue_expired() -> Failure {
         let message = "The provided continue parameter is too old to display a consistent list result. You can \
             start a new list without the continue parameter, or use the continue token in this response to \
@@ -146,7 +147,7 @@ impl Failure {
         Failure::new(500, "InternalError", message)
     }
 
-    /// An error of the storage layer that the real server passes on without a reason.
+    /// Returns an error of the storage layer that the real server passes on without a reason.
     pub fn unexplained(message: impl Into<String>) -> Failure {
         Failure::new(500, "", message)
     }

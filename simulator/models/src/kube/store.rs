@@ -76,7 +76,7 @@ impl Snapshot {
 
     /// Returns the object as JSON in the form of this kind.
     pub fn body_as(&self, resource: Resource) -> Cow<'_, [u8]> {
-        if resource.is_kept_as_itself() {
+        if resource.is_stored_as_itself() {
             Cow::Borrowed(self.body())
         } else {
             Cow::Owned(self.value_as(resource).to_string().into_bytes())
@@ -91,7 +91,7 @@ impl Snapshot {
     /// Returns a watch line of this type with this version, in the form of this kind.
     pub fn line_as(&self, change: Change, resource: Resource) -> Arc<[u8]> {
         let mut line = line_head(change.word());
-        if resource.is_kept_as_itself() && self.line.starts_with(&line) {
+        if resource.is_stored_as_itself() && self.line.starts_with(&line) {
             return self.line();
         }
         line.extend_from_slice(&self.body_as(resource));
@@ -152,7 +152,7 @@ pub(super) struct Table {
     ring: VecDeque<Event>,
     ring_bytes: usize,
     /// The ring contains every write after this resourceVersion.
-    pub kept_from: u64,
+    pub retained_from: u64,
 }
 
 impl Table {
@@ -221,8 +221,8 @@ impl Store {
         debug_assert!(rv > self.rv, "resourceVersions only grow");
         self.rv = rv;
         value["metadata"]["resourceVersion"] = rv.to_string().into();
-        let value = events::kept(resource, value);
-        let now = Arc::new(Snapshot::new(change, &value, resource.kept_as().facts()));
+        let value = events::stored_form(resource, value);
+        let now = Arc::new(Snapshot::new(change, &value, resource.stored_as().facts()));
         let table = &mut self.tables[resource.index()];
         let before = match change {
             Change::Added | Change::Modified => table.objects.insert(key.clone(), Arc::clone(&now)),
@@ -233,7 +233,7 @@ impl Store {
         while table.ring.len() > self.max_events || table.ring_bytes > self.max_bytes {
             let Some(gone) = table.ring.pop_front() else { break };
             table.ring_bytes -= gone.now.line.len();
-            table.kept_from = gone.rv;
+            table.retained_from = gone.rv;
         }
         events::shown(resource, value)
     }
@@ -256,7 +256,7 @@ impl Store {
     /// Returns the objects of a kind as of `rv`; `None` if that is no longer known.
     pub fn at(&self, resource: Resource, rv: u64) -> Option<BTreeMap<&Key, &Arc<Snapshot>>> {
         let table = self.table(resource);
-        if rv < table.kept_from {
+        if rv < table.retained_from {
             return None;
         }
         let mut state: BTreeMap<&Key, &Arc<Snapshot>> = table.objects.iter().collect();
@@ -272,7 +272,7 @@ impl Store {
 
     /// Restores everything to its state at `to`, including the resourceVersion counter.
     pub fn rollback(&mut self, to: u64) -> bool {
-        if to > self.rv || self.tables.iter().any(|table| to < table.kept_from) {
+        if to > self.rv || self.tables.iter().any(|table| to < table.retained_from) {
             return false;
         }
         for table in &mut self.tables {
@@ -295,6 +295,6 @@ impl Store {
 }
 
 fn next_hidden(ring: &VecDeque<Event>, now_us: u64, lag_us: u64) -> Option<&Event> {
-    let seen = ring.partition_point(|event| event.at_us.saturating_add(lag_us) <= now_us);
-    ring.get(seen)
+    let visible = ring.partition_point(|event| event.at_us.saturating_add(lag_us) <= now_us);
+    ring.get(visible)
 }

@@ -12,7 +12,7 @@ use super::status::Failure;
 pub(super) fn check(resource: Resource, object: &Value) -> Result<(), Failure> {
     let facts = resource.facts();
     let name = meta(object, "name");
-    let invalid = |field: &str, why: &str| Err(Failure::invalid(facts, name, field, why));
+    let invalid = |field: &str, detail: &str| Err(Failure::invalid(facts, name, field, detail));
     let dns = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = name.as_bytes();
@@ -49,8 +49,8 @@ pub(super) fn check(resource: Resource, object: &Value) -> Result<(), Failure> {
 
 /// Each taint of a node has an effect, and no two have the same key and effect.
 fn check_taints(node: &Value) -> Result<(), Failure> {
-    let invalid = |field: &str, why: &str| {
-        Err(Failure::invalid(Resource::Nodes.facts(), meta(node, "name"), field, why))
+    let invalid = |field: &str, detail: &str| {
+        Err(Failure::invalid(Resource::Nodes.facts(), meta(node, "name"), field, detail))
     };
     let mut known = BTreeSet::new();
     let taints = node.pointer("/spec/taints").and_then(Value::as_array);
@@ -63,15 +63,15 @@ fn check_taints(node: &Value) -> Result<(), Failure> {
             return invalid(&format!("{field}.key"), "Invalid value: \"\": name part must be non-empty");
         }
         if !matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
-            let why =
+            let detail =
                 "Unsupported value: supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"";
-            return invalid(&format!("{field}.effect"), why);
+            return invalid(&format!("{field}.effect"), detail);
         }
         if !known.insert((key, effect)) {
-            let why = format!(
+            let detail = format!(
                 "Duplicate value: {{Key:\"{key}\", Effect:\"{effect}\"}}: taints must be unique by key and effect pair"
             );
-            return invalid(&field, &why);
+            return invalid(&field, &detail);
         }
     }
     Ok(())
@@ -86,7 +86,8 @@ fn check_event(
     reporter: &str,
 ) -> Result<(), Failure> {
     let facts = resource.facts();
-    let invalid = |field: &str, why: &str| Err(Failure::invalid(facts, meta(event, "name"), field, why));
+    let invalid =
+        |field: &str, detail: &str| Err(Failure::invalid(facts, meta(event, "name"), field, detail));
     let text = |key: &str| event[key].as_str().unwrap_or_default();
     let timed = !text("eventTime").is_empty();
     let home = meta(event, "namespace");

@@ -72,7 +72,7 @@ impl Watch {
 
     /// Returns the original line of a write.
     fn written(&self, event: &Event) -> Arc<[u8]> {
-        if self.resource.is_kept_as_itself() {
+        if self.resource.is_stored_as_itself() {
             event.now.line()
         } else {
             event.now.line_as(event.change, self.resource)
@@ -101,9 +101,10 @@ fn line(value: &Value) -> Arc<[u8]> {
 }
 
 fn bookmark(facts: &Facts, rv: u64, initial_events_end: bool) -> Arc<[u8]> {
-    let note = if initial_events_end { r#","annotations":{"k8s.io/initial-events-end":"true"}"# } else { "" };
+    let annotations =
+        if initial_events_end { r#","annotations":{"k8s.io/initial-events-end":"true"}"# } else { "" };
     let text = format!(
-        "{{\"type\":\"BOOKMARK\",\"object\":{}\"metadata\":{{\"resourceVersion\":\"{rv}\"{note}}}{}}}}}\n",
+        "{{\"type\":\"BOOKMARK\",\"object\":{}\"metadata\":{{\"resourceVersion\":\"{rv}\"{annotations}}}{}}}}}\n",
         facts.head(),
         facts.bookmark_rest
     );
@@ -142,7 +143,7 @@ impl KubeModel {
         }
         let visible = self.store.visible(now_us, self.faults.lag_us);
         let quiet = query.has("sendInitialEvents") && !streaming;
-        let oldest = self.store.horizon.max(self.store.table(target.resource).kept_from);
+        let oldest = self.store.horizon.max(self.store.table(target.resource).retained_from);
         if streaming && self.faults.streaming == StreamingLists::RefusedByErrorEvent {
             watch.fail(&Failure::internal(NO_PROGRESS));
         } else if streaming {
@@ -208,14 +209,14 @@ impl KubeModel {
             return lines;
         }
         let table = self.store.table(watch.resource);
-        if watch.cursor < table.kept_from {
+        if watch.cursor < table.retained_from {
             // Too slow for the history: the real server drops such a watcher, and a new watch gets 410.
             watch.break_off();
             self.changed();
             return lines;
         }
-        let told = table.after(watch.cursor).take_while(|event| event.rv <= visible);
-        lines.extend(told.filter_map(|event| watch.sees(event)));
+        let visible_events = table.after(watch.cursor).take_while(|event| event.rv <= visible);
+        lines.extend(visible_events.filter_map(|event| watch.sees(event)));
         watch.cursor = watch.cursor.max(visible);
         if watch.bookmark_at_us.is_some_and(|at| at <= now_us) {
             lines.push(bookmark(watch.resource.facts(), watch.cursor, false));
@@ -282,8 +283,8 @@ fn check_options(query: &Query, streaming: StreamingLists) -> Result<(), Failure
             return Err(Failure::bad_request("sendInitialEvents is not supported"));
         }
         StreamingLists::RefusedAsInvalid if given => {
-            let why = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-            return Err(Failure::invalid_options("sendInitialEvents", why));
+            let detail = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+            return Err(Failure::invalid_options("sendInitialEvents", detail));
         }
         StreamingLists::Served
         | StreamingLists::RefusedByErrorEvent
@@ -294,16 +295,16 @@ fn check_options(query: &Query, streaming: StreamingLists) -> Result<(), Failure
     match (given, matching) {
         (true, "NotOlderThan") | (false, "") => Ok(()),
         (true, "") => {
-            let why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            Err(Failure::invalid_options(field, why))
+            let detail = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            Err(Failure::invalid_options(field, detail))
         }
         (true, _) => {
             Err(Failure::invalid_options(field, "Unsupported value: supported values: \"NotOlderThan\""))
         }
         (false, _) => {
-            let why =
+            let detail =
                 "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-            Err(Failure::invalid_options(field, why))
+            Err(Failure::invalid_options(field, detail))
         }
     }
 }

@@ -32,8 +32,8 @@ impl KubeModel {
         if meta(&new, "name").is_empty() {
             let stem = meta(&new, "generateName").to_owned();
             if stem.is_empty() {
-                let why = "Required value: name or generateName is required";
-                return Err(Failure::invalid(facts, "", "metadata.name", why));
+                let detail = "Required value: name or generateName is required";
+                return Err(Failure::invalid(facts, "", "metadata.name", detail));
             }
             new["metadata"]["name"] = format!("{stem}{}", self.numbers.suffix()).into();
         }
@@ -103,8 +103,8 @@ impl KubeModel {
         };
         let version = meta(&new, "resourceVersion");
         if version.is_empty() && !facts.unconditional_update {
-            let why = "Invalid value: 0: must be specified for an update";
-            return Err(Failure::invalid(facts, name, "metadata.resourceVersion", why));
+            let detail = "Invalid value: 0: must be specified for an update";
+            return Err(Failure::invalid(facts, name, "metadata.resourceVersion", detail));
         }
         self.update(target, key, &old, new, dry, now_us)
     }
@@ -149,13 +149,13 @@ impl KubeModel {
             return Err(Failure::patch_refused());
         }
         if object::key_of(&new, facts) != key {
-            let why = "Invalid value: field is immutable";
-            return Err(Failure::invalid(facts, name, "metadata.name", why));
+            let detail = "Invalid value: field is immutable";
+            return Err(Failure::invalid(facts, name, "metadata.name", detail));
         }
         self.update(target, key, &old, new, dry, now_us)
     }
 
-    /// The common part of PUT and PATCH, after old and new are known.
+    /// Returns the common part of PUT and PATCH, after old and new are known.
     fn update(
         &mut self,
         target: &Target,
@@ -169,8 +169,8 @@ impl KubeModel {
         check_uid(facts, &key.1, meta(&new, "uid"), meta(old, "uid"))?;
         let version = meta(&new, "resourceVersion");
         if !version.is_empty() && version.parse::<u64>().is_err() {
-            let why = "Invalid value: must be an unsigned integer";
-            return Err(Failure::invalid(facts, &key.1, "metadata.resourceVersion", why));
+            let detail = "Invalid value: must be an unsigned integer";
+            return Err(Failure::invalid(facts, &key.1, "metadata.resourceVersion", detail));
         }
         if !version.is_empty() && version != "0" && version != meta(old, "resourceVersion") {
             return Err(Failure::modified(facts, &key.1));
@@ -230,10 +230,10 @@ impl KubeModel {
         check_uid(facts, name, wanted("uid"), meta(&old, "uid"))?;
         let (version, current) = (wanted("resourceVersion"), meta(&old, "resourceVersion"));
         if !version.is_empty() && version != current {
-            let why = format!(
+            let detail = format!(
                 "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {current}"
             );
-            return Err(Failure::conflict(facts, name, &why));
+            return Err(Failure::conflict(facts, name, &detail));
         }
         let gone = finalizers(&old) == 0;
         if !dry {
@@ -324,8 +324,8 @@ fn check_uid(facts: &Facts, name: &str, wanted: &str, current: &str) -> Result<(
     if wanted.is_empty() || wanted == current {
         return Ok(());
     }
-    let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {current}");
-    Err(Failure::conflict(facts, name, &why))
+    let detail = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {current}");
+    Err(Failure::conflict(facts, name, &detail))
 }
 
 /// Decodes a whole object of the target's kind and sets its namespace.

@@ -16,12 +16,12 @@ pub struct Azure {
 }
 
 impl Azure {
-    /// A cluster of the catalogue; writes are finished when they are answered.
+    /// Returns a cluster of the catalogue; writes are finished when they are answered.
     pub fn of(topology: Topology) -> Self {
         Self::with(&topology.cluster(), Settings::default())
     }
 
-    /// A cluster.
+    /// Returns a cluster.
     pub fn with(cluster: &Cluster, settings: Settings) -> Self {
         Self { model: cluster.build(settings).expect("the cluster is taken"), now: 0 }
     }
@@ -94,12 +94,12 @@ pub fn subnet() -> String {
     network(&format!("virtualNetworks/{NETWORK}/subnets/{SUBNET}"))
 }
 
-/// A public IP.
+/// Returns a public IP.
 pub fn public_ip(sku: &str, method: &str) -> Value {
     json!({"location": "eastus", "sku": {"name": sku}, "properties": {"publicIPAllocationMethod": method}})
 }
 
-/// A load balancer with one internal frontend, the pool `pool` and a rule between them.
+/// Returns a load balancer with one internal frontend, the pool `pool` and a rule between them.
 pub fn internal_balancer(name: &str, sku: &str, address: Option<&str>) -> Value {
     let id = network(&format!("loadBalancers/{name}"));
     let mut frontend = json!({"subnet": {"id": subnet()}});
@@ -126,18 +126,18 @@ pub fn join(configuration: &mut Value, load_balancer: &str) {
     pools.as_array_mut().expect("pools are a list").push(json!({ "id": id }));
 }
 
-/// The first IP configuration of an interface.
+/// Returns the first IP configuration of an interface.
 pub fn of_interface(interface: &mut Value) -> &mut Value {
     &mut interface["properties"]["ipConfigurations"][0]
 }
 
-/// The first IP configuration in the model of a scale set.
+/// Returns the first IP configuration in the model of a scale set.
 pub fn of_scale_set(set: &mut Value) -> &mut Value {
     let profile = &mut set["properties"]["virtualMachineProfile"]["networkProfile"];
     of_interface(&mut profile["networkInterfaceConfigurations"][0])
 }
 
-/// The first IP configuration of an instance.
+/// Returns the first IP configuration of an instance.
 pub fn of_instance(instance: &mut Value) -> &mut Value {
     let profile = &mut instance["properties"]["networkProfileConfiguration"];
     of_interface(&mut profile["networkInterfaceConfigurations"][0])

@@ -85,7 +85,7 @@ fn z1_an_echo_changes_nothing_and_what_is_left_out_vanishes() {
 }
 
 #[test]
-fn z1_a_balancer_write_replaces_named_members_and_keeps_unnamed_ones() {
+fn z1_a_balancer_write_replaces_named_members_only() {
     let mut model = model(Settings::default());
     let mut echoed = body(&mut model, "lb", 0);
     assert_eq!(put(&mut model, "lb", "a", &holding(&["10.0.0.7"]), SECOND).status, 200);
@@ -140,7 +140,7 @@ fn z1_dangling_references_double_names_and_nonsense_are_refused() {
 }
 
 #[test]
-fn z1_the_parents_write_cancels_a_childs_and_runs_as_an_operation_itself() {
+fn z1_a_parents_write_cancels_a_childs() {
     let mut model = model(asynchronous());
     let mut wanted = body(&mut model, "lb", 0);
     let first = put(&mut model, "lb", "a", &holding(&["10.0.0.7"]), SECOND);
@@ -161,7 +161,7 @@ fn z1_the_parents_write_cancels_a_childs_and_runs_as_an_operation_itself() {
 }
 
 #[test]
-fn z1_of_two_writes_of_the_parent_the_later_is_refused_or_supersedes() {
+fn z1_of_two_parent_writes_one_is_refused_or_superseded() {
     for supersedes in [false, true] {
         let concurrent_write = if supersedes { ConcurrentWrite::Supersede } else { ConcurrentWrite::Refuse };
         let mut model = model(Settings { concurrent_write, ..asynchronous() });
@@ -194,7 +194,7 @@ fn z1_a_bad_end_reverts_or_keeps_and_reads_show_the_new_shape() {
         (Visibility::AtEnd, true),
         (Visibility::AtEnd, false),
     ];
-    for (visibility, kept) in kinds {
+    for (visibility, write_stays) in kinds {
         for fails in [false, true] {
             let effect = FaultEffect::FailOperation {
                 end: BadEnd::Failed,
@@ -203,7 +203,8 @@ fn z1_a_bad_end_reverts_or_keeps_and_reads_show_the_new_shape() {
             };
             let target = FaultTarget::Any;
             let fault = Fault { target, every: 1, limit: None, load_balancer: None, effect };
-            let unfinished_write = if kept { UnfinishedWrite::Kept } else { UnfinishedWrite::Reverted };
+            let unfinished_write =
+                if write_stays { UnfinishedWrite::Kept } else { UnfinishedWrite::Reverted };
             let faults = if fails { vec![fault] } else { Vec::new() };
             let operation = Some(Latency::Fixed { us: 5 * SECOND });
             let mut model =
@@ -216,11 +217,11 @@ fn z1_a_bad_end_reverts_or_keeps_and_reads_show_the_new_shape() {
                 body(&mut model, "lb", now)["properties"]["loadBalancingRules"].as_array().map_or(0, Vec::len)
             };
             let during = usize::from(visibility == Visibility::AtOnce);
-            let after = usize::from(!fails || kept);
+            let after = usize::from(!fails || write_stays);
             assert_eq!(
                 (rules(2 * SECOND), rules(9 * SECOND)),
                 (during, after),
-                "{visibility:?} {kept} {fails}"
+                "{visibility:?} {write_stays} {fails}"
             );
         }
     }
@@ -310,7 +311,7 @@ fn z1_a_rule_that_comes_back_uses_the_probe_that_was_left() {
 }
 
 #[test]
-fn z1_pools_that_interfaces_fill_survive_an_echo_of_the_balancer() {
+fn z1_interface_pools_survive_an_echo_of_the_balancer() {
     let mut model = model(Settings::default());
     let members = vec![("x".to_owned(), "0".to_owned())];
     model.add_pool("lb", "nic", &PoolSpec { nic_backed: true, members, ..PoolSpec::default() });

@@ -58,7 +58,7 @@ fn z1_synchronous_writes_hold_the_lock_until_they_are_answered() {
 }
 
 #[test]
-fn z1_a_superseded_operation_ends_canceled_and_names_its_successor() {
+fn z1_a_superseded_operation_names_its_successor() {
     for (unfinished_write, left) in
         [(UnfinishedWrite::Reverted, "10.0.0.1"), (UnfinishedWrite::Kept, "10.0.0.8")]
     {
@@ -89,7 +89,7 @@ fn z1_a_superseded_operation_ends_canceled_and_names_its_successor() {
 }
 
 #[test]
-fn z1_superseding_the_creation_of_the_same_pool_creates_it_again() {
+fn z1_superseding_a_creation_creates_the_pool_again() {
     let mut model = with(ConcurrentWrite::Supersede);
     put(&mut model, "lb", "new", &holding(&["10.0.0.8"]), 0);
     assert_eq!(put(&mut model, "lb", "new", &holding(&["10.0.0.9"]), SECOND).status, 201);
@@ -114,7 +114,7 @@ fn z1_a_write_of_the_load_balancer_cancels_a_running_pool_write() {
 }
 
 #[test]
-fn z1_refusing_and_superseding_follow_their_probability_and_seed() {
+fn z1_refusing_and_superseding_follow_the_seed() {
     let outcomes = |seed| {
         let settings =
             Settings { seed, concurrent_write: ConcurrentWrite::Mixed { supersede: 0.5 }, ..asynchronous() };

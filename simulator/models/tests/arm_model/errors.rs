@@ -44,7 +44,7 @@ fn z1_malformed_bodies_are_400_and_change_nothing() {
 }
 
 #[test]
-fn z1_duplicate_address_names_are_refused_without_regard_to_case() {
+fn z1_duplicate_address_names_are_refused_in_any_case() {
     let mut model = model(Settings::default());
     let answer = put(&mut model, "lb", "a", &named(&["node", "NODE"]), 0);
     assert_eq!((answer.status, code(&answer).as_str()), (400, "InvalidRequestFormat"));
@@ -69,7 +69,7 @@ fn z1_names_of_addresses_and_pools_follow_azures_rule() {
 }
 
 #[test]
-fn z1_the_virtual_network_stands_at_one_level_only() {
+fn z1_the_virtual_network_is_at_one_level_only() {
     let mut model = model(Settings::default());
     let mut body = holding(&["10.0.0.8"]);
     body["properties"]["loadBalancerBackendAddresses"][0]["properties"]["virtualNetwork"] =
@@ -128,7 +128,7 @@ fn z1_the_api_version_is_required_and_must_be_a_date() {
 }
 
 #[test]
-fn z1_a_bearer_token_is_asked_for_on_demand_only() {
+fn z1_a_bearer_token_is_required_on_demand_only() {
     let mut model = model(Settings { require_bearer: true, ..Settings::default() });
     let anonymous = get(&mut model, &path("lb"), 0);
     assert_eq!((anonymous.status, code(&anonymous).as_str()), (401, "AuthenticationFailed"));

@@ -110,7 +110,7 @@ fn effects(model: &ArmModel, faults: &[Fault]) -> Vec<u64> {
 }
 
 #[test]
-fn z2_a_fault_has_taken_effect_where_it_decides_what_becomes_of_a_request() {
+fn z2_a_fault_counts_where_it_decides_a_request() {
     let planned = |target, effect| Fault { target, every: 1, limit: None, load_balancer: None, effect };
     let faults = [
         planned(FaultTarget::PoolPut, FaultEffect::Answer(answer(429, FaultBody::PascalCase))),
@@ -130,8 +130,8 @@ fn z2_a_fault_has_taken_effect_where_it_decides_what_becomes_of_a_request() {
     );
     get(&mut model, &pool_path("lb", "a"), 0);
     assert_eq!(effects(&model, &faults), [1, 2, 0, 1]);
-    let kept = faults[2..].to_vec();
-    model.reconfigure(|settings| settings.faults = kept);
+    let remaining = faults[2..].to_vec();
+    model.reconfigure(|settings| settings.faults = remaining);
     assert_eq!(effects(&model, &faults), [1, 2, 0, 1], "what is no longer planned stays");
     let reply = model.handle(&request(Method::Get, &path("lb"), &[], ""), 0);
     assert!(matches!(reply, Reply::Lost { .. }), "{reply:?}");
@@ -139,7 +139,7 @@ fn z2_a_fault_has_taken_effect_where_it_decides_what_becomes_of_a_request() {
 }
 
 #[test]
-fn z2_a_bad_end_has_taken_effect_where_an_operation_is_to_have_it() {
+fn z2_a_bad_end_counts_where_an_operation_gets_it() {
     let effect =
         FaultEffect::FailOperation { end: BadEnd::Failed, code: "Boom".to_owned(), message: String::new() };
     let faults = fault(FaultTarget::Any, 1, effect);

@@ -192,7 +192,7 @@ fn the_proposed_order_migrates_and_keeps_every_address() {
 
 #[test]
 fn a_dynamic_address_is_lost_with_its_load_balancer() {
-    for (is_static, kept) in [(true, true), (false, false)] {
+    for (is_static, stays) in [(true, true), (false, false)] {
         let mut azure = Azure::of(Topology::ExternalDynamic);
         let id = network(&format!("publicIPAddresses/{}", public_ip_name(0)));
         if is_static {
@@ -202,7 +202,7 @@ fn a_dynamic_address_is_lost_with_its_load_balancer() {
         detach(&mut azure);
         assert_eq!(azure.delete(&balancer("kubernetes")).status, 200);
         let after = azure.get(&id);
-        assert_eq!(after["properties"]["ipAddress"] == before["properties"]["ipAddress"], kept);
+        assert_eq!(after["properties"]["ipAddress"] == before["properties"]["ipAddress"], stays);
         assert!(after["properties"]["ipConfiguration"].is_null(), "nothing uses it");
         assert_ne!(after["etag"], before["etag"], "its user has gone");
     }
@@ -274,7 +274,7 @@ fn a_freed_address_can_be_held_for_a_while() {
 }
 
 #[test]
-fn a_scale_set_blocks_the_deletion_with_its_model_and_with_its_instances() {
+fn a_scale_set_blocks_deletion_by_model_and_instances() {
     let set = compute("virtualMachineScaleSets/workers");
     let mut azure = Azure::of(Topology::ScaleSetManual);
     let refused = |azure: &mut Azure| {
@@ -365,7 +365,7 @@ fn machines_reach_the_internet_by_what_they_have() {
 }
 
 #[test]
-fn a_machine_cannot_bring_the_other_sku_into_an_availability_set() {
+fn an_availability_set_refuses_a_machine_of_another_sku() {
     let mut cluster = Topology::AvailabilitySet.cluster();
     let alone = NodeGroup { in_pools: false, ..NodeGroup::new("alone", NodeKind::Standalone, 1) };
     cluster.nodes.push(alone);

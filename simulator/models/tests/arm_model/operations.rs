@@ -47,7 +47,7 @@ fn z1_a_real_change_is_updating_until_its_operation_ends() {
 }
 
 #[test]
-fn z1_a_new_pool_answers_201_and_a_changed_one_the_status_of_the_knob() {
+fn z1_a_new_pool_gets_201_and_a_changed_one_the_knob() {
     let mut settings = asynchronous();
     settings.update_status = 201;
     for settings in [asynchronous(), settings] {
@@ -69,14 +69,14 @@ fn z1_an_unchanged_write_is_done_immediately_with_an_operation() {
 }
 
 #[test]
-fn z1_poll_urls_are_long_opaque_and_refused_without_their_signature() {
+fn z1_poll_urls_are_opaque_and_signed() {
     let mut model = model(asynchronous());
     let poll = operation(&put(&mut model, "lb", "a", &holding(&[]), 0));
     assert!((800..4_096).contains(&poll.len()), "{}", poll.len());
     let (bare, query) = poll.split_once('?').expect("there is a query");
     for dropped in ["t=", "c=", "s=", "h="] {
-        let kept: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with(dropped)).collect();
-        let answer = get(&mut model, &format!("{bare}?{}", kept.join("&")), 0);
+        let remaining: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with(dropped)).collect();
+        let answer = get(&mut model, &format!("{bare}?{}", remaining.join("&")), 0);
         assert_eq!(
             (answer.status, code(&answer).as_str()),
             (403, "AuthorizationFailed"),
@@ -102,7 +102,7 @@ fn z1_visibility_decides_when_reads_show_the_new_members() {
 }
 
 #[test]
-fn z1_the_etag_changes_at_the_start_and_at_the_end_of_an_operation() {
+fn z1_the_etag_changes_at_start_and_end_of_an_operation() {
     for etag_changes_at_end in [true, false] {
         let mut model = model(Settings { etag_changes_at_end, ..asynchronous() });
         let before = model.etag("lb");
@@ -157,7 +157,7 @@ fn z1_failed_operations_poll_as_200_and_leave_the_pool_as_set() {
 }
 
 #[test]
-fn z1_a_delete_is_accepted_with_both_headers_and_ends_with_the_operation() {
+fn z1_a_delete_is_accepted_and_ends_with_its_operation() {
     let mut model = model(asynchronous());
     let answer = send(&mut model, &request(Method::Delete, &pool_path("lb", "a"), &[], ""), 0);
     assert_eq!((answer.status, answer.body.len()), (202, 0));

@@ -128,7 +128,7 @@ fn ips_of(members: &[u8]) -> Vec<String> {
 
 fn take(model: &mut ArmModel, step: &Step, now: u64) -> Reply {
     let answer = |method, pool: usize, body: &str| request(method, &pool_path("lb", POOLS[pool]), &[], body);
-    let asked = match step {
+    let request = match step {
         Step::Put { pool, members } => {
             let ips = ips_of(members);
             let ips: Vec<&str> = ips.iter().map(String::as_str).collect();
@@ -147,7 +147,7 @@ fn take(model: &mut ArmModel, step: &Step, now: u64) -> Reply {
         }
         Step::Wait { .. } => request(Method::Get, &path("lb"), &[], ""),
     };
-    model.handle(&asked, now)
+    model.handle(&request, now)
 }
 
 /// Invariants at every moment.
@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn z1_children_share_the_etag_and_every_applied_write_changes_it(settings in knobs(), steps in steps()) {
+    fn z1_children_share_the_etag_of_their_parent(settings in knobs(), steps in steps()) {
         let mut model = model(settings.clone());
         let mut twin = self::model(settings);
         let mut now = 0;

@@ -6,7 +6,7 @@ use simulator_models::arm::{ArmModel, Kind, Latency, Method, PoolSpec, Settings}
 use crate::support::{GROUP, code, get, json_of, model, path, pool_path, request, send, text};
 
 #[test]
-fn z1_single_gets_carry_the_shared_etag_as_header_and_lists_do_not() {
+fn z1_only_single_gets_carry_the_shared_etag() {
     let mut model = model(Settings::default());
     let etag = model.etag("lb").expect("lb is there");
     for path in [path("lb"), pool_path("lb", "a"), pool_path("LB", "A")] {
@@ -83,7 +83,7 @@ fn z1_a_load_balancer_shows_rules_probes_frontends_and_users() {
 }
 
 #[test]
-fn z1_nic_backed_pools_show_guid_named_addresses_and_ip_configurations() {
+fn z1_nic_pools_show_guid_names_and_ip_configurations() {
     let mut model = ArmModel::new(Settings::default());
     let spec = PoolSpec {
         members: vec![("node".to_owned(), "7".to_owned())],
@@ -101,7 +101,7 @@ fn z1_nic_backed_pools_show_guid_named_addresses_and_ip_configurations() {
 }
 
 #[test]
-fn z1_the_interfaces_of_a_pool_are_those_of_named_virtual_machines() {
+fn z1_the_interfaces_of_a_pool_are_those_of_its_machines() {
     let mut model = ArmModel::new(Settings::default());
     let instances = ["aks-np-vmss/3", "7", "machine", "aks-pool-12345678-0"].map(str::to_owned);
     model.add_pool("lb", "kubernetes", &PoolSpec { instances: instances.into(), ..PoolSpec::default() });
@@ -121,7 +121,7 @@ fn z1_the_interfaces_of_a_pool_are_those_of_named_virtual_machines() {
 }
 
 #[test]
-fn z1_the_two_layers_of_404_differ_in_code_cause_and_ratelimit_header() {
+fn z1_the_two_layers_of_404_differ() {
     let mut model = model(Settings::default());
     let elsewhere = path("lb").replace("resourceGroups/rg", "resourceGroups/none");
     let cases = [
@@ -148,18 +148,18 @@ fn z1_answers_carry_ids_and_echo_the_client_id_on_demand() {
         ("x-ms-client-request-id", "mine"),
         ("x-ms-return-client-request-id", "true"),
     ];
-    let asked = send(&mut model, &request(Method::Get, &path("lb"), &headers, ""), 0);
-    assert_eq!(asked.header("x-ms-correlation-request-id"), Some(correlation));
-    assert_eq!(asked.header("x-ms-client-request-id"), Some("mine"));
-    assert_eq!(asked.header("x-ms-request-id").map(str::len), Some(36));
-    assert!(asked.header("date").is_none(), "the wrapper owns the wall clock");
+    let answer = send(&mut model, &request(Method::Get, &path("lb"), &headers, ""), 0);
+    assert_eq!(answer.header("x-ms-correlation-request-id"), Some(correlation));
+    assert_eq!(answer.header("x-ms-client-request-id"), Some("mine"));
+    assert_eq!(answer.header("x-ms-request-id").map(str::len), Some(36));
+    assert!(answer.header("date").is_none(), "the wrapper owns the wall clock");
     let silent = send(&mut model, &request(Method::Get, &path("lb"), &headers[1..2], ""), 0);
     assert_eq!(silent.header("x-ms-client-request-id"), None);
-    assert_ne!(silent.header("x-ms-request-id"), asked.header("x-ms-request-id"));
+    assert_ne!(silent.header("x-ms-request-id"), answer.header("x-ms-request-id"));
 }
 
 #[test]
-fn z1_lognormal_latency_has_the_median_and_the_p95_that_were_asked_for() {
+fn z1_lognormal_latency_has_its_median_and_p95() {
     let get_latency = Latency::LogNormal { median_us: 50_000, p95_us: 150_000 };
     let mut model = model(Settings { get_latency, ..Settings::default() });
     let mut drawn: Vec<u64> = (0..4_000).map(|_| get(&mut model, &path("lb"), 0).latency_us).collect();
@@ -169,14 +169,14 @@ fn z1_lognormal_latency_has_the_median_and_the_p95_that_were_asked_for() {
 }
 
 #[test]
-fn z1_the_log_tells_kind_names_status_and_times() {
+fn z1_the_log_has_kind_names_status_and_times() {
     let mut model = model(Settings::default());
     get(&mut model, &path("LB"), 10);
     get(&mut model, &pool_path("lb", "none"), 20);
     let log = model.log();
-    let seen: Vec<_> = log.iter().map(|e| (e.kind, e.status, e.started_us, e.ended_us)).collect();
+    let entries: Vec<_> = log.iter().map(|e| (e.kind, e.status, e.started_us, e.ended_us)).collect();
     let expected = [(Kind::LoadBalancerGet, 200, 10, 20_010), (Kind::PoolGet, 404, 20, 20_020)];
-    assert_eq!(seen, expected);
+    assert_eq!(entries, expected);
     assert_eq!(log[0].load_balancer.as_deref(), Some("lb"), "the name is the stored one");
     assert_eq!((log[1].pool.as_deref(), log[1].code.as_deref()), (Some("none"), Some("NotFound")));
     assert_eq!((model.counters().load_balancer_gets, model.counters().pool_gets), (1, 1));

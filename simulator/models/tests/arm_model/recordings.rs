@@ -135,7 +135,7 @@ fn z1_the_recorded_life_of_a_pool_is_answered_alike() {
 }
 
 #[test]
-fn z1_the_recorded_load_balancer_and_its_etag_conflict_are_answered_alike() {
+fn z1_recorded_answers_of_a_balancer_are_repeated() {
     let Some(recording) = data("recorded/loadbalancerclient.AZURECLOUD.json") else {
         return;
     };

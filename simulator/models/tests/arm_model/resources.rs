@@ -258,7 +258,7 @@ fn a_write_that_fails_leaves_the_resource_failed_and_as_it_was() {
 }
 
 #[test]
-fn the_server_goes_on_when_nobody_waits() {
+fn the_server_continues_without_clients() {
     let settings = Settings { durations: Some(Durations::default()), ..Settings::default() };
     let mut azure = Azure::with(&Topology::AvailabilitySet.cluster(), settings);
     let lb = network("loadBalancers/kubernetes");

@@ -32,14 +32,14 @@ fn workers() -> String {
     compute("virtualMachineScaleSets/workers")
 }
 
-/// A cluster with a seeded Basic public IP `spare` that nothing uses.
+/// Returns a cluster with a seeded Basic public IP `spare` that nothing uses.
 fn with_spare(method: &str) -> Azure {
     let mut azure = Azure::of(Topology::AvailabilitySet);
     azure.model.seed(&address("spare"), &public_ip("Basic", method)).expect("it is taken");
     azure
 }
 
-/// A cluster with a Standard load balancer `standard` beside the Basic ones.
+/// Returns a cluster with a Standard load balancer `standard` beside the Basic ones.
 fn beside_standard(topology: Topology) -> Azure {
     let mut azure = Azure::of(topology);
     azure.must_put(&balancer("standard"), &internal_balancer("standard", "Standard", None));

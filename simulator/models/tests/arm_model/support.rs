@@ -33,18 +33,18 @@ pub fn model(settings: Settings) -> ArmModel {
     model
 }
 
-/// A path below the load balancers, with an API version.
+/// Returns a path below the load balancers, with an API version.
 pub fn path(rest: &str) -> String {
     let below = if rest.is_empty() { String::new() } else { format!("/{rest}") };
     format!("{GROUP}/providers/Microsoft.Network/loadBalancers{below}?api-version=2025-05-01")
 }
 
-/// A pool's path.
+/// Returns a pool's path.
 pub fn pool_path(lb: &str, pool: &str) -> String {
     path(&format!("{lb}/backendAddressPools/{pool}"))
 }
 
-/// A request.
+/// Returns a request.
 pub fn request(method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Request {
     Request {
         method,

@@ -1,4 +1,4 @@
-//! How the cloud-controller-manager's Azure client tries, waits and polls.
+//! Tries, waits and polls of the cloud-controller-manager's Azure client.
 
 use simulator_models::arm::{self, BadEnd, Fault, FaultEffect, FaultTarget, Latency};
 use simulator_models::ccm::{Settings, Verb};
@@ -33,7 +33,7 @@ fn z1_server_errors_are_tried_four_times_with_growing_waits() {
 }
 
 #[test]
-fn z1_a_retry_after_of_a_server_error_is_the_wait_and_a_long_one_the_end() {
+fn z1_a_retry_after_of_a_server_error_is_honoured() {
     assert_eq!(tries(503, Some("2")), [0, 2, 4, 6]);
     assert_eq!(tries(500, Some("61")), [0]);
 }
@@ -72,7 +72,7 @@ fn z1_a_lost_answer_is_tried_again_and_the_write_is_there() {
 }
 
 #[test]
-fn z1_a_failed_operation_fails_the_reconcile_with_the_status_of_its_poll() {
+fn z1_a_failed_operation_fails_the_reconcile() {
     let effect = FaultEffect::FailOperation {
         end: BadEnd::Failed,
         code: "AnotherOperationInProgress".to_owned(),

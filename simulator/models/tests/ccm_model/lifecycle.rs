@@ -14,7 +14,7 @@ fn watching() -> Settings {
     Settings { lifecycle_us: Some(5 * SECOND), ..quiet() }
 }
 
-/// A reconciled world with three nodes.
+/// Returns a reconciled world with three nodes.
 fn ready(settings: Settings) -> World {
     let mut world = World::new(settings);
     world.begin();
@@ -68,7 +68,7 @@ fn n1_a_node_with_a_stopped_machine_has_both_taints_until_ready() {
 }
 
 #[test]
-fn n1_a_node_that_is_not_ready_while_its_machine_runs_is_left_alone() {
+fn n1_a_node_not_ready_on_a_running_machine_is_left_alone() {
     let mut world = ready(watching());
     be_ready(&mut world, "n2", false);
     world.run(60 * SECOND);
@@ -90,7 +90,7 @@ fn n1_a_foreign_out_of_service_taint_goes_from_a_ready_node() {
 }
 
 #[test]
-fn n1_a_list_of_taints_that_has_changed_meanwhile_is_not_replaced() {
+fn n1_a_changed_list_of_taints_is_not_replaced() {
     let mut world = ready(watching());
     world.machine("n1", true);
     be_ready(&mut world, "n1", false);

@@ -10,7 +10,7 @@ const PREVIOUS: &str = "aks-managed-resource-locker-previous-holder";
 const OURS: &str = "azure-backend-pool-controller";
 
 #[test]
-fn z1_an_absent_lease_is_created_with_its_duration_and_then_taken() {
+fn z1_an_absent_lease_is_created_and_then_taken() {
     let mut world = World::new(quiet());
     world.begin();
     world.run(SECOND / 10);
@@ -44,7 +44,7 @@ fn z1_a_free_lease_is_taken_by_version_with_its_own_wall_clock() {
 }
 
 #[test]
-fn z1_an_unexpired_foreign_lease_fails_the_reconcile_as_upstream() {
+fn z1_an_unexpired_foreign_lease_fails_the_reconcile() {
     let mut world = World::new(quiet());
     let held = json!({"leaseDurationSeconds": 900_000, "holderIdentity": OURS, "renewTime": wall(0)});
     world.set_lease(held.clone(), json!({}));
@@ -85,7 +85,7 @@ fn z1_an_unexpired_lease_of_its_own_name_is_entered_again() {
 }
 
 #[test]
-fn z1_a_lease_expires_by_renewal_and_duration_on_its_own_clock_alone() {
+fn z1_a_lease_expires_by_its_own_clock_alone() {
     // Renewed at 0; the deciding read is answered at 2 ms.
     let cases = [
         (json!(60), Some(0), 60_000_000 - 2_000, false),
@@ -113,7 +113,7 @@ fn z1_a_lease_expires_by_renewal_and_duration_on_its_own_clock_alone() {
 }
 
 #[test]
-fn z1_unlock_names_nobody_and_always_the_same_previous_holder() {
+fn z1_unlock_clears_the_holder_and_sets_the_previous_one() {
     let mut world = World::new(Settings { holder: "somebody-else".to_owned(), ..quiet() });
     world.begin();
     world.run_until_idle();
@@ -187,7 +187,7 @@ fn z1_after_another_holder_it_reads_the_load_balancer_again() {
 }
 
 #[test]
-fn z1_annotations_without_a_previous_holder_count_as_another_one() {
+fn z1_no_previous_holder_counts_as_another_one() {
     let rebuilds = |annotations| {
         let mut world = World::new(quiet());
         world.set_lease(json!({"leaseDurationSeconds": 900}), annotations);

@@ -151,7 +151,7 @@ fn settings() -> impl Strategy<Value = Settings> {
 
 proptest! {
     #[test]
-    fn z1_no_answer_and_no_object_makes_it_panic_or_stand_still(
+    fn z1_no_answer_and_no_object_makes_it_panic_or_stall(
         settings in settings(),
         inputs in prop::collection::vec(facts(), 1..12),
         answers in prop::collection::vec((answers(), any::<bool>()), 1..120),

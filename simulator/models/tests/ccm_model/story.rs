@@ -64,7 +64,7 @@ fn z1_a_new_service_gets_rules_and_pool_and_follows_endpoints() {
 }
 
 #[test]
-fn z1_a_reconcile_writes_the_balancer_with_and_the_pool_without_etag() {
+fn z1_only_the_balancer_is_written_with_an_etag() {
     let mut world = World::new(quiet());
     world.begin();
     world.run_until_idle();
@@ -73,12 +73,12 @@ fn z1_a_reconcile_writes_the_balancer_with_and_the_pool_without_etag() {
     let before = world.trace.len();
     world.run_until_idle();
     let azure: Vec<_> = world.trace[before..].iter().filter(|(_, call, _)| call.side == Side::Arm).collect();
-    let asked: Vec<(Verb, bool)> = azure
+    let calls: Vec<(Verb, bool)> = azure
         .iter()
         .map(|(_, call, _)| (call.verb, call.headers.iter().any(|(name, _)| name == "if-match")))
         .collect();
     // The slice came after the Service: every node was added, and 10252 keeps it so until the slice changes.
-    assert_eq!(asked, [(Verb::Get, false), (Verb::Put, true), (Verb::Get, false), (Verb::Put, false)]);
+    assert_eq!(calls, [(Verb::Get, false), (Verb::Put, true), (Verb::Get, false), (Verb::Put, false)]);
     let pool_put = azure[3].1.body.as_ref().expect("a body");
     assert!(pool_put["etag"].is_string(), "the etag travels in the body");
     let counters = world.arm.counters();
@@ -157,7 +157,7 @@ fn z1_a_deleted_service_loses_rules_pool_and_finalizer() {
 }
 
 #[test]
-fn z1_a_missing_finalizer_is_added_and_its_service_is_cleaned_up() {
+fn z1_a_missing_finalizer_is_added_and_cleaned_up() {
     let mut world = World::new(quiet());
     let mut service = build::service("demo", "web", &[80], &[Family::V4]);
     service["metadata"]["finalizers"] = json!(["other/one"]);
@@ -175,7 +175,7 @@ fn z1_a_missing_finalizer_is_added_and_its_service_is_cleaned_up() {
 }
 
 #[test]
-fn z1_a_service_recreated_while_its_rules_are_written_leaves_none() {
+fn z1_a_service_recreated_during_a_write_leaves_no_rules() {
     for pause in (0..40).map(|step| step * SECOND / 20) {
         let mut world = World::new(quiet());
         let web = build::service("demo", "web", &[80], &[Family::V4]);
@@ -227,7 +227,7 @@ fn z1_a_service_that_moves_leaves_the_old_balancer_first() {
 }
 
 #[test]
-fn z1_a_new_port_changes_the_rules_and_a_change_of_status_nothing() {
+fn z1_a_new_port_changes_rules_and_a_status_nothing() {
     let mut world = World::new(quiet());
     world.begin();
     world.run_until_idle();
@@ -275,7 +275,7 @@ fn z1_the_lock_is_held_until_the_operation_has_ended() {
 }
 
 #[test]
-fn z1_a_superseded_write_is_a_failed_reconcile_and_is_tried_again() {
+fn z1_a_superseded_write_is_a_failed_reconcile() {
     let operation = Some(Latency::Fixed { us: 30 * SECOND });
     let concurrent_write = ConcurrentWrite::Supersede;
     let arm = arm::Settings { operation, concurrent_write, ..arm::Settings::default() };
@@ -296,7 +296,7 @@ fn z1_a_superseded_write_is_a_failed_reconcile_and_is_tried_again() {
 }
 
 #[test]
-fn z1_the_same_seed_makes_the_same_calls_and_another_seed_others() {
+fn z1_the_same_seed_makes_the_same_calls() {
     let run = |seed| {
         let settings = Settings {
             seed,
@@ -323,7 +323,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn z1_when_a_storm_of_faults_and_deaths_is_over_everything_comes_right(seed in any::<u64>()) {
+    fn z1_everything_converges_after_faults_and_deaths(seed in any::<u64>()) {
         let settings = Settings {
             seed,
             resync_us: Some(60 * SECOND),

@@ -27,8 +27,8 @@ pub struct World {
     pub ccms: Vec<Ccm>,
     calendar: BTreeMap<(u64, u64), Happening>,
     happened: u64,
-    told: BTreeMap<String, Value>,
-    seen: u64,
+    delivered: BTreeMap<String, Value>,
+    revision: u64,
     /// Load balancer of each Service; `lb` if missing.
     pub balancers: BTreeMap<String, String>,
     /// Every call with its time and the status of its answer.
@@ -52,8 +52,8 @@ impl World {
             ccms: settings.into_iter().map(Ccm::new).collect(),
             calendar: BTreeMap::new(),
             happened: 0,
-            told: BTreeMap::new(),
-            seen: 0,
+            delivered: BTreeMap::new(),
+            revision: 0,
             balancers: BTreeMap::new(),
             trace: Vec::new(),
             delay: |_| 1_000,
@@ -99,11 +99,11 @@ impl World {
 
     /// Passes all changes in the cluster to the managers.
     pub fn sync(&mut self) {
-        if self.seen == self.kube.revision() {
+        if self.revision == self.kube.revision() {
             return;
         }
-        self.seen = self.kube.revision();
-        let mut seen = BTreeSet::new();
+        self.revision = self.kube.revision();
+        let mut present = BTreeSet::new();
         let kinds = [Resource::Nodes, Resource::EndpointSlices, Resource::Services];
         for (at, resource) in kinds.into_iter().enumerate() {
             for object in self.kube.list(resource).collect::<Vec<_>>() {
@@ -111,11 +111,11 @@ impl World {
                 let name = metadata["name"].as_str().expect("a name").to_owned();
                 let id =
                     format!("{resource:?} {} {name}", metadata["namespace"].as_str().unwrap_or_default());
-                seen.insert(id.clone());
-                if self.told.get(&id) == Some(&object) {
+                present.insert(id.clone());
+                if self.delivered.get(&id) == Some(&object) {
                     continue;
                 }
-                self.told.insert(id, object.clone());
+                self.delivered.insert(id, object.clone());
                 let load_balancer = self.balancers.get(&name).cloned().unwrap_or_else(|| "lb".to_owned());
                 self.step_all(&match at {
                     0 => In::Node(object),
@@ -124,9 +124,9 @@ impl World {
                 });
             }
         }
-        let gone: Vec<String> = self.told.keys().filter(|id| !seen.contains(*id)).cloned().collect();
+        let gone: Vec<String> = self.delivered.keys().filter(|id| !present.contains(*id)).cloned().collect();
         for id in gone {
-            self.told.remove(&id);
+            self.delivered.remove(&id);
             let parts: Vec<String> = id.split(' ').map(str::to_owned).collect();
             let (namespace, name) = (parts[1].clone(), parts[2].clone());
             self.step_all(&match parts[0].as_str() {

@@ -8,7 +8,7 @@ use simulator_models::kube::build::{self, Family};
 
 use crate::support::{LEASE, SECOND, World, wall};
 
-/// A world right after a tick, in which `web` is reconciled and the updater has nothing to do.
+/// Returns a world right after a tick, in which `web` is reconciled and the updater has nothing to do.
 fn ready(arm: arm::Settings) -> World {
     let mut world = World::with(vec![Settings::default()], arm);
     world.begin();
@@ -27,7 +27,7 @@ fn arm_calls(world: &World, from: usize) -> Vec<(Verb, String)> {
 }
 
 #[test]
-fn z1_one_slice_is_compared_with_itself_so_a_needed_node_is_removed() {
+fn z1_one_slice_compared_with_itself_loses_a_needed_node() {
     let mut world = World::new(Settings::default());
     world.slice("web", 1, &["n1"]);
     world.begin();
@@ -42,18 +42,18 @@ fn z1_one_slice_is_compared_with_itself_so_a_needed_node_is_removed() {
 #[test]
 fn z1_new_and_deleted_slices_queue_nothing() {
     let mut world = ready(arm::Settings::default());
-    let asked = world.calls(Side::Arm).len();
+    let calls = world.calls(Side::Arm).len();
     world.slice("web", 1, &["n2"]);
     world.run(31 * SECOND);
     let slice = build::endpoint_slice("demo", "web", 0, &[], Family::V4);
     world.delete(Resource::EndpointSlices, slice["metadata"]["name"].as_str().expect("a name"));
     world.run(31 * SECOND);
-    assert_eq!(arm_calls(&world, asked), []);
+    assert_eq!(arm_calls(&world, calls), []);
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.1"]));
 }
 
 #[test]
-fn z1_a_node_that_goes_before_its_slice_changes_leaves_its_ip_in_the_pool() {
+fn z1_a_node_gone_before_its_slice_leaves_its_address() {
     let mut world = ready(arm::Settings::default());
     world.delete(Resource::Nodes, "n1");
     world.slice("web", 0, &["n2"]);
@@ -62,34 +62,34 @@ fn z1_a_node_that_goes_before_its_slice_changes_leaves_its_ip_in_the_pool() {
 }
 
 #[test]
-fn z1_on_dual_stack_nodes_an_unchanged_set_costs_a_read_and_no_write() {
+fn z1_an_unchanged_dual_stack_set_costs_no_write() {
     let mut world = World::new(Settings::default());
     world.node("n1", &["10.0.0.1", "fd00::1"]);
     world.slice("web", 0, &["n1"]);
     world.service("web");
     world.run_until_idle();
     after_tick(&mut world);
-    let asked = world.calls(Side::Arm).len();
+    let calls = world.calls(Side::Arm).len();
     world.slice("web", 0, &["n1", "n1"]);
     world.run(31 * SECOND);
-    assert_eq!(arm_calls(&world, asked), [(Verb::Get, "demo-web".to_owned())]);
+    assert_eq!(arm_calls(&world, calls), [(Verb::Get, "demo-web".to_owned())]);
     assert_eq!(world.events("LoadBalancerBackendPoolUpdated").len(), 1);
 }
 
 #[test]
-fn z1_unchanged_sets_and_emptied_slices_queue_what_upstream_queues() {
+fn z1_unchanged_sets_queue_what_upstream_queues() {
     let mut world = ready(arm::Settings::default());
-    let asked = world.calls(Side::Arm).len();
+    let calls = world.calls(Side::Arm).len();
     world.slice("web", 0, &["n1", "n1"]);
     world.run(31 * SECOND);
-    assert_eq!(arm_calls(&world, asked), []);
+    assert_eq!(arm_calls(&world, calls), []);
     world.slice("web", 0, &[]);
     world.run(31 * SECOND);
     assert_eq!(world.ips("lb", "demo-web"), Some(vec![]));
 }
 
 #[test]
-fn z1_a_refused_change_is_reported_dropped_and_never_tried_again() {
+fn z1_a_refused_change_is_dropped_and_never_retried() {
     let mut world = ready(arm::Settings::default());
     world.arm.reconfigure(|settings| {
         let fault = Fault::every_nth_put(1, 409, "AnotherOperationInProgress", None);
@@ -156,7 +156,7 @@ fn z1_the_whole_drain_is_one_hold_written_group_by_group() {
 }
 
 #[test]
-fn z1_without_the_updater_endpoints_reach_the_pool_by_reconciles_alone() {
+fn z1_without_the_updater_only_reconciles_fill_pools() {
     let mut world = World::new(Settings { updater: false, ..Settings::default() });
     world.begin();
     world.run_until_idle();
@@ -167,7 +167,7 @@ fn z1_without_the_updater_endpoints_reach_the_pool_by_reconciles_alone() {
 }
 
 #[test]
-fn z1_a_death_empties_the_queue_and_the_map_until_the_next_reconcile() {
+fn z1_a_death_empties_queue_and_map() {
     let mut world = ready(arm::Settings::default());
     world.slice("web", 0, &["n2"]);
     world.ccms[0].kill(5 * SECOND);

@@ -68,7 +68,7 @@ fn z1_both_groups_have_one_name_one_list_and_one_end() {
 }
 
 #[test]
-fn z1_a_write_through_one_group_keeps_what_the_other_has_written() {
+fn z1_a_write_through_one_group_keeps_the_others_fields() {
     let mut server = Server::new();
     let mut event = modern("n1.1", "n1", "R");
     event["deprecatedSource"] = json!({"component": "c"});
@@ -94,7 +94,7 @@ fn z1_a_write_through_one_group_keeps_what_the_other_has_written() {
 }
 
 #[test]
-fn z1_a_watch_of_one_group_tells_of_the_events_of_both_that_it_selects() {
+fn z1_a_watch_of_one_group_shows_events_of_both() {
     let mut server = Server::new();
     server.post(CORE, &old("n1.0", "n1", "Rebooted"));
     let (watch, first) = server.watch(SELECTED);
@@ -132,10 +132,10 @@ fn z1_a_watch_of_the_other_group_selects_by_its_own_names() {
     let (_, first) = server.watch(path);
     assert_eq!(event_names(&first), ["ADDED n1.1"]);
     assert_eq!((&first[0]["object"]["note"], first[0]["object"].get("message")), (&json!("soon"), None));
-    let seen = version_of(&first[0]["object"]);
+    let version = version_of(&first[0]["object"]);
     server.patch(&format!("{CORE}/n1.1"), MERGE, &json!({"count": 2}));
     server.delete(&format!("{CORE}/n1.1"));
-    let (_, missed) = server.watch(&format!("{path}&resourceVersion={seen}"));
+    let (_, missed) = server.watch(&format!("{path}&resourceVersion={version}"));
     assert_eq!(event_names(&missed), ["MODIFIED n1.1", "DELETED n1.1"]);
     assert_eq!(missed[0]["object"]["deprecatedCount"], 2);
     let wrong = "/apis/events.k8s.io/v1/events?fieldSelector=involvedObject.kind=Node";

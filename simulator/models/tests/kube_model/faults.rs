@@ -9,7 +9,7 @@ const SERVICES: &str = "/api/v1/services?watch=1";
 const STREAM: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
 #[test]
-fn z1_a_restart_ends_all_watches_and_forgets_history_but_no_object() {
+fn z1_a_restart_ends_watches_and_keeps_objects() {
     let mut server = Server::new();
     let rv = server.service("a");
     let (watch, _) = server.watch(&format!("{SERVICES}&resourceVersion={rv}"));
@@ -22,7 +22,7 @@ fn z1_a_restart_ends_all_watches_and_forgets_history_but_no_object() {
 }
 
 #[test]
-fn z1_after_a_restart_nobody_goes_on_from_the_newest_version_of_any_kind() {
+fn z1_a_restart_invalidates_the_newest_versions() {
     let writes: [fn(&mut Server) -> u64; 2] =
         [|server| server.service("a"), |server| server.slice(0, &["n1"])];
     for last in writes {
@@ -81,7 +81,7 @@ fn z1_compaction_leaves_running_watches_alone() {
 }
 
 #[test]
-fn z1_streaming_lists_are_refused_by_an_error_event_or_by_a_status() {
+fn z1_streaming_lists_are_refused_by_event_or_status() {
     let mut server = Server::new();
     server.service("a");
     let path = format!("{SERVICES}&{STREAM}");
@@ -136,7 +136,7 @@ fn z1_a_forbidden_kind_is_403_for_every_verb_until_permitted() {
 }
 
 #[test]
-fn z1_a_server_that_is_down_refuses_connections_and_keeps_its_history() {
+fn z1_a_stopped_server_refuses_and_keeps_its_history() {
     let mut server = Server::new();
     let rv = server.service("a");
     let (watch, _) = server.watch(&format!("{SERVICES}&resourceVersion={rv}"));
@@ -149,7 +149,7 @@ fn z1_a_server_that_is_down_refuses_connections_and_keeps_its_history() {
 }
 
 #[test]
-fn z1_a_lagging_server_tells_watches_late_and_shows_stale_lists() {
+fn z1_a_lagging_server_has_late_watches_and_stale_lists() {
     let mut server = Server::new();
     let rv = server.service("a");
     server.now = 10_000_000;
@@ -172,7 +172,7 @@ fn z1_a_lagging_server_tells_watches_late_and_shows_stale_lists() {
 }
 
 #[test]
-fn z1_a_slow_server_tells_how_long_each_answer_takes() {
+fn z1_a_slow_server_has_a_delay_for_each_answer() {
     let mut server = Server::new();
     server.model.slow(250_000);
     let reply = server.handle(&Request::new("GET", "/api/v1/services"));
@@ -192,7 +192,7 @@ fn z1_garbage_can_be_planted_into_a_running_watch() {
 }
 
 #[test]
-fn z1_a_restored_etcd_shows_the_older_state_and_counts_on_from_there() {
+fn z1_a_restored_etcd_shows_the_older_state() {
     let mut server = Server::new();
     server.service("a");
     let to = server.slice(0, &["n1"]);

@@ -7,7 +7,7 @@ use simulator_models::kube::{Reply, Request, Resource, rfc3339};
 use super::{SLICES, Server, names, version_of};
 
 #[test]
-fn z1_a_list_shows_kind_version_and_items_without_their_own_kind() {
+fn z1_items_of_a_list_have_no_kind_of_their_own() {
     let mut server = Server::new();
     let rv = server.slice(0, &["n1"]);
     let (status, list) = server.get("/apis/discovery.k8s.io/v1/endpointslices");

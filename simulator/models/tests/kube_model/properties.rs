@@ -61,7 +61,7 @@ fn follow(state: &mut State, events: &[Value], mut newest: u64) -> Result<u64, T
 
 proptest! {
     #[test]
-    fn z1_a_watch_from_any_version_tells_exactly_the_changes_after_it(history in steps()) {
+    fn z1_a_watch_shows_exactly_the_changes_after_its_version(history in steps()) {
         let mut server = Server::new();
         let mut states = vec![(server.model.resource_version(), State::new())];
         for step in &history {
@@ -125,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn z1_a_lagging_watch_tells_the_same_changes_in_the_same_order(
+    fn z1_a_lagging_watch_shows_the_same_changes_in_order(
         history in steps(),
         lag in 0..5_000_u64,
         pause in 1..2_000_u64,

@@ -12,7 +12,7 @@ const SERVICES: &str = "/api/v1/services?watch=1";
 const STREAM: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
 #[test]
-fn z1_a_watch_tells_the_changes_after_its_version_and_moves_the_revision() {
+fn z1_a_watch_shows_changes_and_moves_the_revision() {
     let mut server = Server::new();
     let rv = server.service("a");
     server.service("b");
@@ -33,7 +33,7 @@ fn z1_a_watch_tells_the_changes_after_its_version_and_moves_the_revision() {
 }
 
 #[test]
-fn z1_a_watch_without_version_or_for_any_version_begins_with_what_exists() {
+fn z1_a_watch_without_version_begins_with_existing_objects() {
     for query in ["", "&resourceVersion=0", "&resourceVersion="] {
         let mut server = Server::new();
         server.service("b");
@@ -47,7 +47,7 @@ fn z1_a_watch_without_version_or_for_any_version_begins_with_what_exists() {
 }
 
 #[test]
-fn z1_a_streaming_list_ends_its_initial_events_with_an_annotated_bookmark() {
+fn z1_a_streaming_list_ends_with_an_annotated_bookmark() {
     let mut server = Server::new();
     server.slice(0, &["n1"]);
     let rv = server.slice(1, &["n2"]);
@@ -112,7 +112,7 @@ fn z1_bookmarks_come_periodically_and_before_the_end_of_a_watch() {
 }
 
 #[test]
-fn z1_a_watch_without_timeout_ends_between_one_and_two_minimum_times() {
+fn z1_a_watch_without_timeout_ends_by_itself() {
     let mut server = Server::with(Settings { watch_timeout_us: 3_000_000, ..Settings::default() });
     let (watch, _) = server.watch(SERVICES);
     let end = server.model.watch_deadline(watch, 0).expect("an end");
@@ -148,7 +148,7 @@ fn z1_a_watch_from_the_future_hangs_silently() {
 }
 
 #[test]
-fn z1_an_object_that_enters_or_leaves_a_selector_is_added_or_deleted() {
+fn z1_entering_or_leaving_a_selector_adds_or_deletes() {
     let mut server = Server::new();
     let rv = server.service("a");
     let path = "/api/v1/namespaces/demo/services/a";

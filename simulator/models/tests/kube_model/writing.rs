@@ -97,7 +97,7 @@ fn z1_put_without_version_replaces_a_config_map_but_not_a_lease() {
 }
 
 #[test]
-fn z1_put_of_a_missing_object_creates_a_lease_and_is_404_for_a_config_map() {
+fn z1_put_of_a_missing_object_creates_only_a_lease() {
     let mut server = Server::new();
     assert_eq!(server.put(&format!("{LEASES}/lock"), &lease("lock")).0, 201);
     assert_eq!(server.put(&format!("{MAPS}/state"), &config_map(&json!({}))).0, 404);
@@ -107,7 +107,7 @@ fn z1_put_of_a_missing_object_creates_a_lease_and_is_404_for_a_config_map() {
 }
 
 #[test]
-fn z1_a_write_that_changes_nothing_keeps_the_version_and_tells_nobody() {
+fn z1_a_write_without_change_keeps_the_version() {
     let mut server = Server::new();
     let (_, stored) = server.post(LEASES, &lease("lock"));
     let before = server.model.resource_version();
@@ -117,7 +117,7 @@ fn z1_a_write_that_changes_nothing_keeps_the_version_and_tells_nobody() {
 }
 
 #[test]
-fn z1_the_generation_of_a_slice_counts_its_content_and_not_its_labels() {
+fn z1_the_generation_of_a_slice_ignores_its_labels() {
     let mut server = Server::new();
     server.slice(0, &["n1"]);
     server.slice(0, &["n1", "n2"]);
@@ -161,7 +161,7 @@ fn z1_merge_patch_sets_removes_and_checks_a_given_version() {
 }
 
 #[test]
-fn z1_strategic_merge_joins_conditions_by_type_and_replaces_taints_whole() {
+fn z1_strategic_merge_joins_conditions_and_replaces_taints() {
     let mut server = Server::new();
     let taints = [("others", "1", "NoSchedule"), ("more", "", "NoExecute")];
     server.model.apply(node("n1", &["10.0.0.4"], &[], true, &taints), 0).expect("a node");
@@ -184,7 +184,7 @@ fn z1_strategic_merge_joins_conditions_by_type_and_replaces_taints_whole() {
 }
 
 #[test]
-fn z1_json_patch_applies_in_order_and_a_failed_test_refuses_it_whole() {
+fn z1_a_failed_test_refuses_the_whole_json_patch() {
     let mut server = Server::new();
     server.model.apply(node("n1", &["10.0.0.4"], &[], true, &[("a", "", "NoSchedule")]), 0).expect("a node");
     let path = "/api/v1/nodes/n1";
@@ -218,7 +218,7 @@ fn z1_a_json_patch_on_another_identity_or_version_is_422() {
     let mut server = Server::new();
     server.model.apply(node("n1", &["10.0.0.4"], &[], true, &[]), 0).expect("a node");
     let path = "/api/v1/nodes/n1";
-    let (_, seen) = server.get(path);
+    let (_, current) = server.get(path);
     let taint = json!({"key": "ours", "value": "yes", "effect": "NoSchedule"});
     let patch = |uid: &Value, version: &Value| {
         json!([
@@ -227,7 +227,7 @@ fn z1_a_json_patch_on_another_identity_or_version_is_422() {
             {"op": "add", "path": "/spec/taints", "value": [&taint]}
         ])
     };
-    let (uid, version) = (&seen["metadata"]["uid"], &seen["metadata"]["resourceVersion"]);
+    let (uid, version) = (&current["metadata"]["uid"], &current["metadata"]["resourceVersion"]);
     let (status, refusal) = server.patch(path, JSON_PATCH, &patch(&json!("another"), version));
     assert_eq!((status, &refusal["reason"]), (422, &json!("Invalid")));
     let (status, patched) = server.patch(path, JSON_PATCH, &patch(uid, version));
@@ -257,9 +257,9 @@ fn z1_a_second_taint_of_the_same_key_and_effect_is_422() {
     };
     let (status, refusal) = server.patch(path, JSON_PATCH, &append("NoSchedule"));
     assert_eq!((status, &refusal["reason"]), (422, &json!("Invalid")));
-    let said = refusal["message"].as_str().expect("a message");
+    let message = refusal["message"].as_str().expect("a message");
     let start = "Node \"n1\" is invalid: metadata.taints[2]: Duplicate value: ";
-    assert!(said.starts_with(start) && said.ends_with("unique by key and effect pair"), "{said}");
+    assert!(message.starts_with(start) && message.ends_with("unique by key and effect pair"), "{message}");
     assert_eq!(server.patch(path, JSON_PATCH, &append("Never")).0, 422);
     let (status, patched) = server.patch(path, JSON_PATCH, &append("NoExecute"));
     assert_eq!((status, patched["spec"]["taints"].as_array().map(Vec::len)), (200, Some(3)));
@@ -269,7 +269,7 @@ fn z1_a_second_taint_of_the_same_key_and_effect_is_422() {
 }
 
 #[test]
-fn z1_delete_honours_preconditions_and_answers_a_status_with_the_uid() {
+fn z1_delete_honours_preconditions_and_returns_the_uid() {
     let mut server = Server::new();
     let (_, stored) = server.post(LEASES, &lease("lock"));
     let path = format!("{LEASES}/lock");
@@ -285,7 +285,7 @@ fn z1_delete_honours_preconditions_and_answers_a_status_with_the_uid() {
 }
 
 #[test]
-fn z1_a_finalizer_delays_the_deletion_of_a_service_until_it_is_removed() {
+fn z1_a_finalizer_delays_the_deletion_of_a_service() {
     let mut server = Server::new();
     server.service("web");
     let path = "/api/v1/namespaces/demo/services/web";
@@ -340,7 +340,7 @@ fn z1_times_of_a_lease_are_kept_as_they_were_written() {
 }
 
 #[test]
-fn z1_a_repeated_event_is_patched_by_merge_and_a_lost_one_is_404() {
+fn z1_a_repeated_event_is_patched_and_a_lost_one_is_404() {
     let mut server = Server::new();
     let path = "/api/v1/namespaces/demo/events";
     server.service("web");
@@ -361,7 +361,7 @@ fn z1_a_repeated_event_is_patched_by_merge_and_a_lost_one_is_404() {
 }
 
 #[test]
-fn z1_scenarios_keep_a_given_uid_and_another_uid_is_another_object() {
+fn z1_another_uid_is_another_object() {
     let mut server = Server::new();
     let web = service("demo", "web", &[80], &[Family::V4, Family::V6]);
     server.model.apply(web.clone(), 0).expect("a service");

@@ -30,12 +30,12 @@ use tonic::{Code, Response, Status, Streaming};
 use crate::control_plane::serving::{METHOD, Raw};
 use crate::control_plane::{ControlPlane, DiscoveryResponse, Identity, Kind};
 
-/// What is awaited must come, and not never.
+/// Waits for something, with a time limit.
 pub(super) async fn soon<T>(awaited: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), awaited).await.expect("nothing came within 20 s")
 }
 
-/// A first request of a kind.
+/// Returns a first request of a kind.
 pub(super) fn first(kind: Kind, names: &[&str]) -> DiscoveryRequest {
     DiscoveryRequest {
         type_url: kind.type_url().to_owned(),
@@ -96,7 +96,7 @@ impl Client {
         Self::on(channel(control).await, Some(authorization)).await.expect("a stream")
     }
 
-    /// A client on a connection in memory, and its stream's response headers to come.
+    /// Returns a client on a connection in memory, and its stream's response headers to come.
     pub(super) async fn dial(control: &ControlPlane) -> (Self, Opening) {
         let mut ends = vec![control.dial().await.expect("it runs")];
         let dialing = move || {
@@ -115,9 +115,9 @@ impl Client {
     }
 
     fn begin(channel: Channel, authorization: Option<&'static str>) -> (Self, Opening) {
-        let (requests, asked) = mpsc::unbounded_channel::<DiscoveryRequest>();
-        let asked = unfold(asked, async |mut asked| asked.recv().await.map(|request| (request, asked)));
-        let mut request = tonic::Request::new(asked);
+        let (requests, queued) = mpsc::unbounded_channel::<DiscoveryRequest>();
+        let queued = unfold(queued, async |mut queued| queued.recv().await.map(|request| (request, queued)));
+        let mut request = tonic::Request::new(queued);
         if let Some(authorization) = authorization {
             let value = authorization.parse().expect("a value of metadata");
             request.metadata_mut().insert("authorization", value);
@@ -135,16 +135,16 @@ impl Client {
         self.requests.send(request).expect("the stream is open");
     }
 
-    /// The next response.
-    pub(super) async fn hear(&mut self) -> DiscoveryResponse {
+    /// Returns the next response.
+    pub(super) async fn receive(&mut self) -> DiscoveryResponse {
         let replies = self.replies.as_mut().expect("the stream is open");
         // Longer than a test on a paused clock waits for what does not come.
         let within = Duration::from_secs(90);
-        let heard = tokio::time::timeout(within, replies.message()).await.expect("no response in time");
-        heard.expect("no error").expect("no end")
+        let received = tokio::time::timeout(within, replies.message()).await.expect("no response in time");
+        received.expect("no error").expect("no end")
     }
 
-    /// How the stream ends: `None` for OK.
+    /// Returns the end of the stream: `None` for OK.
     pub(super) async fn end(&mut self) -> Option<Code> {
         let replies = self.replies.as_mut().expect("the stream is open");
         match soon(replies.message()).await {
@@ -169,7 +169,7 @@ impl Bytewise {
         Self { replies: soon(streaming).await.expect("a stream").into_inner() }
     }
 
-    pub(super) async fn hear(&mut self) -> Bytes {
+    pub(super) async fn receive(&mut self) -> Bytes {
         soon(self.replies.message()).await.expect("no error").expect("no end")
     }
 }
@@ -192,13 +192,13 @@ impl Tls {
         Self { authority: authority.pem(), certificate: (certificate.pem(), key) }
     }
 
-    /// The identity of a control plane that asks for clients' certificates.
+    /// Returns the identity of a control plane that asks for clients' certificates.
     pub(super) fn identity(&self) -> Identity {
         let (certificates, key) = (self.certificate.0.clone(), self.certificate.1.serialize_pem());
         Identity { certificates, key, client_roots: Some(self.authority.clone()) }
     }
 
-    /// A client with the same certificate, or without one.
+    /// Returns a client with the same certificate, or without one.
     pub(super) async fn connect(&self, control: &ControlPlane, shows: bool) -> Result<Client, Status> {
         let connector = TlsConnector::from(Arc::new(self.client_config(shows)));
         let address = control.address();

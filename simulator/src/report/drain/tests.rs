@@ -41,7 +41,7 @@ impl Scene {
         let taints: &[(&str, &str, &str)] = if tainted { &[(OUT_OF_SERVICE, "", "NoExecute")] } else { &[] };
         let node = build::node(&format!("n{last}"), &[&format!("10.0.0.{last}")], &[], true, taints);
         self.cluster.apply(node, at_us).expect("a node");
-        self.signals.look_at(&self.cluster, &format!("n{last}"), at_us);
+        self.signals.observe(&self.cluster, &format!("n{last}"), at_us);
     }
 
     /// Writes both members into a pool, those with these last bytes Down.
@@ -68,8 +68,8 @@ impl Scene {
 
     fn judged(&self) -> AdminState {
         let (downs, writes) = (&self.azure.downs, self.azure.lanes.writes());
-        let seen = Seen { signals: &self.signals, downs, writes, read_us: SECOND, began_us: 0 };
-        AdminState::of(&seen, Vec::new(), Some(1))
+        let inputs = DrainInputs { signals: &self.signals, downs, writes, read_us: SECOND, began_us: 0 };
+        AdminState::of(&inputs, Vec::new(), Some(1))
     }
 }
 
@@ -115,7 +115,7 @@ fn n1_a_node_whose_machine_went_before_is_late() {
     assert_eq!(judged.best_possible, 2, "a read of a second for each pool, for both nodes at once");
     assert_eq!(judged.by_node[1].due_seconds, Some(2.0));
     scene.cluster.delete(Resource::Nodes, "", "n2", 34 * SECOND);
-    scene.signals.look_at(&scene.cluster, "n2", 34 * SECOND);
+    scene.signals.observe(&scene.cluster, "n2", 34 * SECOND);
     assert_eq!(scene.judged().late, 1, "it was cut off before its node went");
 }
 

@@ -9,21 +9,21 @@ use super::{Shift, node};
 use crate::notation;
 use crate::world::World;
 
-/// How long before its machine goes a node is given notice, where a story says nothing.
+/// Time before its machine goes a node is given notice, where a story says nothing.
 const NOTICE_US: u64 = 30_000_000;
-/// How long after its machine went a node's object is deleted.
+/// Time after its machine is gone at which a node's object is deleted.
 const GONE_AFTER_US: u64 = 15_000_000;
 /// The taint that is given with the effect NoExecute; all others get NoSchedule.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// The reason of events that tell of an eviction.
 const REASON: &str = "PreemptScheduled";
 
-/// What happens to nodes that leave service or come back.
+/// A change of nodes that leave service or come back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leaving {
     /// The oldest nodes get a taint.
     Taint {
-        /// How many.
+        /// Number of nodes.
         count: usize,
         /// Its key.
         key: String,
@@ -42,9 +42,9 @@ pub enum Leaving {
     Evict(usize, Step),
     /// The oldest nodes are deleted and made again under their names, Ready and without taints.
     Recreate {
-        /// How many.
+        /// Number of nodes.
         count: usize,
-        /// Whether they have their addresses again.
+        /// True if they have their addresses again.
         same_addresses: bool,
     },
 }
@@ -52,37 +52,37 @@ pub enum Leaving {
 /// Evictions of the oldest nodes that are not evicted yet, evenly spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preemption {
-    /// How many.
+    /// Number of nodes.
     pub count: usize,
     /// Within which they begin, in microseconds.
     pub within_us: u64,
-    /// How notice is given.
+    /// Form of the notice.
     pub form: Form,
-    /// How long before a machine goes notice is given, in microseconds.
+    /// Time before a machine goes notice is given, in microseconds.
     pub notice_us: u64,
-    /// How long after that its node is deleted, in microseconds.
+    /// Time after that at which its node is deleted, in microseconds.
     pub gone_after_us: u64,
 }
 
-/// How notice of an eviction is given.
+/// Form of the notice of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// By an Event of `v1`.
+    /// An Event of `v1`.
     Event,
-    /// By an Event of `events.k8s.io/v1`.
+    /// An Event of `events.k8s.io/v1`.
     EventV1,
-    /// By a condition of the node.
+    /// A condition of the node.
     Condition,
 }
 
-/// What an eviction consists of.
+/// A step of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Notice is given.
     Notice {
-        /// How.
+        /// Form of the notice.
         form: Form,
-        /// How long before the machine goes, in microseconds.
+        /// Time before the machine goes, in microseconds.
         notice_us: u64,
     },
     /// The machine goes; the node is no longer Ready.
@@ -112,8 +112,8 @@ impl Preemption {
         Ok(Self { count, within_us, form, notice_us, gone_after_us: GONE_AFTER_US })
     }
 
-    /// The steps of all its evictions, the first of which has this number, each with its time after the beginning in
-    /// microseconds.
+    /// Returns the steps of all its evictions, the first of which has this number, each with its time after the
+    /// beginning in microseconds.
     pub(in crate::story) fn steps(&self, first: usize) -> Vec<(u64, Leaving)> {
         let Self { count, within_us, form, notice_us, gone_after_us } = *self;
         let of = |index: usize| {
@@ -156,7 +156,7 @@ impl Leaving {
         Some(act)
     }
 
-    /// The same in a story that runs `speed` times as fast.
+    /// Returns the same in a story that runs `speed` times as fast.
     pub(super) fn faster(self, speed: u32) -> Self {
         let divided = |us: u64| us / u64::from(speed.max(1));
         match self {
@@ -175,7 +175,7 @@ impl Leaving {
         }
     }
 
-    /// Whether pools want something else afterwards. What is not Ready stays in its pools.
+    /// Returns whether pools want something else afterwards. What is not Ready stays in its pools.
     pub(super) fn changes_wishes(&self) -> bool {
         match self {
             Self::Evict(_, Step::Gone) | Self::Recreate { .. } => true,
@@ -188,7 +188,7 @@ impl Leaving {
         }
     }
 
-    /// What it does to the world, and what has to be told to the models for it.
+    /// Applies the change to the world, and returns the changes of the models that follow.
     pub(super) fn begin(&self, world: &mut World, trigger_time: &str) -> Shift {
         let mut shift = Shift::default();
         match self {
@@ -244,13 +244,13 @@ fn evict(number: usize, step: Step, world: &mut World, trigger_time: &str, shift
 
 /// The words of a notice, as the monitor of a node on AKS has them.
 struct Notice {
-    /// When it is given, in whole seconds.
+    /// Time at which it is given, in whole seconds.
     time: String,
     message: String,
 }
 
 impl Notice {
-    /// One that is given at this time (RFC 3339) of an eviction so long afterwards.
+    /// Returns one that is given at this time (RFC 3339) of an eviction so long afterwards.
     fn new(time: &str, notice_us: u64) -> Self {
         let given: Timestamp = time.parse().unwrap_or(Timestamp::UNIX_EPOCH);
         let wait = SignedDuration::from_micros(i64::try_from(notice_us).unwrap_or(i64::MAX));
@@ -284,14 +284,14 @@ fn event_name(node: &str, number: usize) -> String {
     format!("{node}.preempt-{number}")
 }
 
-/// What happens to one node's object.
+/// A change of one node's object.
 #[derive(Clone, Debug)]
 pub(super) enum Edit {
-    /// It gets this taint.
+    /// The node gets this taint.
     Taint(Value),
-    /// It loses its taints with this key.
+    /// The node loses its taints with this key.
     Untaint(String),
-    /// It gets this condition, in place of that of the same type.
+    /// The node gets this condition, in place of that of the same type.
     Condition(Value),
 }
 
@@ -336,13 +336,13 @@ impl Edit {
     }
 }
 
-/// Lets the machines of these nodes be stopped and all others run; whose machine runs again is Ready.
+/// Stops the machines of these nodes and runs all others; a node whose machine runs again is Ready.
 pub(super) fn stop_machines(cluster: &mut crate::cluster::Cluster, stopped: &[String], now_us: u64) {
     let now = stopped.iter().cloned().collect();
     let before = std::mem::replace(&mut cluster.stopped, now);
     for node in before.iter().filter(|node| !cluster.stopped.contains(*node)) {
         Edit::Condition(readiness(true)).write(&mut cluster.model, node, now_us);
-        cluster.signals.look_at(&cluster.model, node, now_us);
+        cluster.signals.observe(&cluster.model, node, now_us);
     }
 }
 
@@ -355,7 +355,7 @@ fn taint(key: &str, value: &str) -> Value {
     }
 }
 
-/// The condition of a node that is Ready, or whose kubelet is silent.
+/// Returns the condition of a node that is Ready, or whose kubelet is silent.
 fn readiness(ready: bool) -> Value {
     build::node("", &[], &[], ready, &[])["status"]["conditions"][0].take()
 }

@@ -15,12 +15,12 @@ fn typed<T: serde::de::DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).expect("the object has the shape of its kind")
 }
 
-/// A namespace.
+/// Returns a namespace.
 pub(super) fn namespace(name: &str) -> Namespace {
     typed(json!({ "metadata": { "name": name, "labels": { LABEL: "true" } } }))
 }
 
-/// A Service behind a load balancer without selector.
+/// Returns a Service behind a load balancer without selector.
 pub(super) fn service(name: &str) -> Service {
     typed(json!({
         "metadata": { "name": name, "labels": { LABEL: "true" } },
@@ -28,13 +28,13 @@ pub(super) fn service(name: &str) -> Service {
     }))
 }
 
-/// The endpoints of a Service: one on each of these nodes.
+/// Returns the endpoints of a Service: one on each of these nodes.
 pub(super) fn endpoints(nodes: &[&str]) -> Value {
     let endpoint = |(number, node): (usize, &&str)| json!({ "addresses": [format!("192.0.2.{}", number + 1)], "nodeName": node, "conditions": { "ready": true } });
     nodes.iter().enumerate().map(endpoint).collect()
 }
 
-/// The EndpointSlice of a Service.
+/// Returns the EndpointSlice of a Service.
 pub(super) fn slice(service: &str, nodes: &[&str]) -> EndpointSlice {
     typed(json!({
         "metadata": { "name": format!("{service}-e2e"), "labels": {

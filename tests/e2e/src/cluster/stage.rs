@@ -13,23 +13,23 @@ use kube::{Api, Client, Config, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::objects;
-use crate::azure::{Azure, said};
+use crate::azure::{Azure, describe};
 use crate::environment::Environment;
 use crate::wait;
 
 /// The annotation that pauses a Service.
 const PAUSE: &str = "azure-backend-pool-controller.io/pause";
-/// How long the cloud-controller-manager may take to make a load balancer, and the controller to write a pool.
+/// Maximum time in which the cloud-controller-manager makes a load balancer, and the controller writes a pool.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// Most nodes that tests use.
 const MAX_NODES: usize = 3;
 
-/// What the tests take place in.
+/// The environment of the tests.
 pub(super) struct Stage<'a> {
     azure: &'a Azure,
     client: Client,
     namespace: String,
-    /// Whether the namespace is the suite's own.
+    /// True if the namespace is the suite's own.
     is_own: bool,
     /// Namespace and name of the controller's Lease.
     lease: (String, String),
@@ -77,7 +77,7 @@ impl<'a> Stage<'a> {
         nodes.iter().filter_map(|&number| self.nodes.get(number)).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// The addresses of these nodes.
+    /// Returns the addresses of these nodes.
     pub(super) fn addresses(&self, nodes: &[usize]) -> BTreeSet<String> {
         nodes
             .iter()
@@ -118,7 +118,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Replaces the endpoints of a Service.
-    pub(super) async fn place(&self, name: &str, nodes: &[usize]) -> anyhow::Result<()> {
+    pub(super) async fn set_endpoints(&self, name: &str, nodes: &[usize]) -> anyhow::Result<()> {
         let patch = json!({ "endpoints": objects::endpoints(&self.names(nodes)) });
         let slice = format!("{name}-e2e");
         self.slices().patch(&slice, &PatchParams::default(), &Patch::Merge(patch)).await.context(slice)?;
@@ -135,14 +135,14 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// The members of a Service's own pool; `None`: no rule of the Service is there yet.
+    /// Returns the members of a Service's own pool; `None`: no rule of the Service is there yet.
     pub(super) async fn members(&self, service: &Service) -> anyhow::Result<Option<BTreeSet<String>>> {
         let uid = service.uid().context("the Service has a uid")?;
         let prefix: String = format!("a{}", uid.replace('-', "")).chars().take(32).collect();
         let mut page = Some(self.azure.id("loadBalancers"));
         while let Some(target) = page {
             let answer = self.azure.get(&target).await?;
-            ensure!(answer.status == 200, "the load balancers cannot be listed: {}", said(&answer));
+            ensure!(answer.status == 200, "the load balancers cannot be listed: {}", describe(&answer));
             for balancer in answer.body["value"].as_array().into_iter().flatten() {
                 if let Some(members) = members_by(balancer, &prefix)? {
                     return Ok(Some(members));
@@ -226,7 +226,8 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// The members of the pool to which a rule with this beginning of its name sends; `None`: there is no such rule.
+/// Returns the members of the pool to which a rule with this beginning of its name sends; `None`: there is no such
+/// rule.
 fn members_by(balancer: &Value, prefix: &str) -> anyhow::Result<Option<BTreeSet<String>>> {
     let properties = &balancer["properties"];
     let list = |name: &str| properties[name].as_array().into_iter().flatten();
@@ -244,7 +245,7 @@ fn members_by(balancer: &Value, prefix: &str) -> anyhow::Result<Option<BTreeSet<
     Ok(Some(addresses.map(str::to_owned).collect()))
 }
 
-/// The client of the API server that the kubeconfig names.
+/// Returns the client of the API server that the kubeconfig names.
 async fn client(environment: &Environment) -> anyhow::Result<Client> {
     let file = match &environment.kubeconfig {
         Some(path) => Kubeconfig::read_from(path)

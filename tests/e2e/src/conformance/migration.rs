@@ -1,5 +1,5 @@
-//! What the migration from Basic to Standard load balancers must know. Azure has retired Basic load balancers, so some
-//! questions need one that is there already, and some need virtual machines: these stay open here.
+//! Questions of the migration from Basic to Standard load balancers. Azure has retired Basic load balancers, so some
+//! questions need an existing one, and some need virtual machines: these stay open here.
 
 use anyhow::ensure;
 use arm::RawAnswer;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::pools::interface;
 use super::stage::Stage;
 use super::{Finding, How, Question, answered, open, question};
-use crate::azure::{is_unknown, operation, said};
+use crate::azure::{describe, is_unknown, operation};
 
 const NEEDS_BASIC: &str =
     "it needs a Basic load balancer that is there already; Azure creates none since 2025-09-30";
@@ -85,7 +85,7 @@ pub(super) const QUESTIONS: [Question; 16] = [
     ),
 ];
 
-/// What the creation of a resource showed; it is deleted at the end.
+/// Returns the finding from the creation of a resource; it is deleted at the end.
 fn creation(answer: &RawAnswer) -> anyhow::Result<Finding> {
     if is_unknown(answer) {
         return open("this server has no such resources");
@@ -93,7 +93,7 @@ fn creation(answer: &RawAnswer) -> anyhow::Result<Finding> {
     if answer.status < 300 {
         answered(format!("it is created: HTTP {}", answer.status))
     } else {
-        answered(format!("it is refused: {}", said(answer)))
+        answered(format!("it is refused: {}", describe(answer)))
     }
 }
 
@@ -124,7 +124,7 @@ async fn sku_change(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     let body = json!({ "location": stage.azure.location, "sku": { "name": "Standard" }, "properties": {} });
     let path = format!("loadBalancers/{}-sku", stage.name);
     let made = stage.try_create(&path, body.clone()).await?;
-    ensure!(made.status < 300, "a load balancer without frontends is created: {}", said(&made));
+    ensure!(made.status < 300, "a load balancer without frontends is created: {}", describe(&made));
     let mut changed = body;
     changed["sku"]["name"] = json!("Basic");
     let answer = stage.azure.put(&stage.azure.id(&path), changed).await?;
@@ -132,17 +132,17 @@ async fn sku_change(stage: &Stage<'_>) -> anyhow::Result<Finding> {
         stage.azure.end(&answer).await?;
     }
     let sku = stage.azure.get(&stage.azure.id(&path)).await?.body["sku"]["name"].clone();
-    let mut text = format!("load balancer Standard to Basic: {}, and the GET shows {sku}", said(&answer));
+    let mut text = format!("load balancer Standard to Basic: {}, and the GET shows {sku}", describe(&answer));
     if stage.has_addresses {
         let path = format!("publicIPAddresses/{}-sku", stage.name);
         let made = stage.try_create(&path, address(stage, "Standard", "Static", "IPv4")).await?;
-        ensure!(made.status < 300, "an address is created: {}", said(&made));
+        ensure!(made.status < 300, "an address is created: {}", describe(&made));
         let answer =
             stage.azure.put(&stage.azure.id(&path), address(stage, "Basic", "Static", "IPv4")).await?;
         if answer.status < 300 {
             stage.azure.end(&answer).await?;
         }
-        text.push_str(&format!("; address Standard to Basic: {}", said(&answer)));
+        text.push_str(&format!("; address Standard to Basic: {}", describe(&answer)));
     }
     answered(text)
 }
@@ -158,14 +158,14 @@ async fn private_address(stage: &Stage<'_>) -> anyhow::Result<Finding> {
         } }],
     } });
     let made = stage.try_create(&path, body.clone()).await?;
-    ensure!(made.status < 300, "an internal load balancer is created: {}", said(&made));
+    ensure!(made.status < 300, "an internal load balancer is created: {}", describe(&made));
     stage.remove(&stage.azure.id(&path)).await?;
     let check = format!("{}/CheckIPAddressAvailability?ipAddress={ip}", stage.network());
     let available = stage.azure.get(&check).await?.body["available"].clone();
     let again = stage.try_create(&path, body).await?;
     answered(format!(
         "right after the delete CheckIPAddressAvailability says available: {available}, and the same load balancer: {}",
-        said(&again)
+        describe(&again)
     ))
 }
 
@@ -177,16 +177,16 @@ async fn address_etag(stage: &Stage<'_>) -> anyhow::Result<Finding> {
         (format!("publicIPAddresses/{}-etag", stage.name), format!("loadBalancers/{}-etag", stage.name));
     let id = stage.azure.id(&path);
     let made = stage.try_create(&path, address(stage, "Standard", "Static", "IPv4")).await?;
-    ensure!(made.status < 300, "an address is created: {}", said(&made));
+    ensure!(made.status < 300, "an address is created: {}", describe(&made));
     let body = json!({ "location": stage.azure.location, "sku": { "name": "Standard" }, "properties": {
         "frontendIPConfigurations": [{ "name": "frontend", "properties": { "publicIPAddress": { "id": id } } }],
     } });
     let made = stage.try_create(&load_balancer, body).await?;
-    ensure!(made.status < 300, "a load balancer is created: {}", said(&made));
+    ensure!(made.status < 300, "a load balancer is created: {}", describe(&made));
     let etag = async || anyhow::Ok(stage.azure.get(&id).await?.body["etag"].clone());
     let attached = etag().await?;
     let answer = stage.azure.delete(&stage.azure.id(&load_balancer)).await?;
-    ensure!(answer.status < 300, "DELETE of a load balancer: {}", said(&answer));
+    ensure!(answer.status < 300, "DELETE of a load balancer: {}", describe(&answer));
     let accepted = etag().await?;
     stage.azure.end(&answer).await?;
     let ended = etag().await?;
@@ -208,7 +208,7 @@ async fn migrate_to_ip_based(stage: &Stage<'_>) -> anyhow::Result<Finding> {
         return open("this server has no such request");
     }
     if answer.status >= 300 {
-        return answered(format!("it is refused: {}", said(&answer)));
+        return answered(format!("it is refused: {}", describe(&answer)));
     }
     let with = if operation(&answer).is_some() { "with" } else { "without" };
     stage.azure.end(&answer).await?;

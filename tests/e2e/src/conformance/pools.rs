@@ -1,4 +1,4 @@
-//! What a pool takes, keeps and refuses.
+//! Questions about the fields that a pool takes, keeps and refuses.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::stage::{Stage, addresses};
 use super::{Finding, Question, answered, open, question, turns};
-use crate::azure::{is_unknown, operation, said};
+use crate::azure::{describe, is_unknown, operation};
 
 pub(super) const QUESTIONS: [Question; 8] = [
     question!("if-match", "Is If-Match enforced on pools?", if_match),
@@ -39,7 +39,7 @@ async fn if_match(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     let body = stage.members(&[&stage.fresh()]);
     let answer = stage.azure.put_if_match(&stage.pool("first"), body, stale).await?;
     if answer.status == 412 {
-        return turns("enforceIfMatch", true, format!("yes: {}", said(&answer)));
+        return turns("enforceIfMatch", true, format!("yes: {}", describe(&answer)));
     }
     stage.azure.done("the write with a wrong etag", &answer).await?;
     turns("enforceIfMatch", false, format!("no: a wrong etag is answered HTTP {}", answer.status))
@@ -60,7 +60,7 @@ async fn unchanged(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     ))
 }
 
-/// The names in an object.
+/// Returns the names in an object.
 fn names(value: &Value) -> BTreeSet<&str> {
     value.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect()
 }
@@ -96,7 +96,7 @@ async fn absent_array(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     let body = json!({ "properties": { "virtualNetwork": { "id": stage.network() } } });
     let answer = stage.azure.put(&stage.pool("first"), body).await?;
     if answer.status >= 300 {
-        return answered(format!("the PUT is refused: {}", said(&answer)));
+        return answered(format!("the PUT is refused: {}", describe(&answer)));
     }
     stage.azure.done("the write without addresses", &answer).await?;
     stage.at_rest().await?;
@@ -109,7 +109,7 @@ async fn most_addresses(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     let body = stage.members(&ips.iter().map(String::as_str).collect::<Vec<_>>());
     let answer = stage.azure.put(&stage.pool("second"), body).await?;
     if answer.status >= 300 {
-        return answered(format!("yes: {}", said(&answer)));
+        return answered(format!("yes: {}", describe(&answer)));
     }
     stage.azure.done("the write of 1001 addresses", &answer).await?;
     stage.write("second", stage.members(&[])).await?;
@@ -124,7 +124,7 @@ async fn down_outbound(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     body["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] = json!("Down");
     let answer = stage.azure.put(&stage.pool("outbound"), body).await?;
     if answer.status >= 300 {
-        let text = format!("no: {}; the simulated ARM takes it and has no knob for that", said(&answer));
+        let text = format!("no: {}; the simulated ARM takes it and has no knob for that", describe(&answer));
         return answered(text);
     }
     stage.azure.done("the write of Down", &answer).await?;
@@ -151,7 +151,7 @@ pub(super) async fn interface(stage: &Stage<'_>) -> anyhow::Result<Option<()>> {
     if is_unknown(&made) {
         return Ok(None);
     }
-    ensure!(made.status < 300, "the network interface is created: {}", said(&made));
+    ensure!(made.status < 300, "the network interface is created: {}", describe(&made));
     stage.at_rest().await?;
     Ok(Some(()))
 }
@@ -168,7 +168,7 @@ async fn down_interfaces(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     member["adminState"] = json!("Down");
     let answer = stage.azure.put(&stage.pool("interfaces"), pool).await?;
     if answer.status >= 300 {
-        return turns("nicAdminState", "refuse", format!("no: {}", said(&answer)));
+        return turns("nicAdminState", "refuse", format!("no: {}", describe(&answer)));
     }
     stage.azure.done("the write of Down", &answer).await?;
     stage.at_rest().await?;
@@ -182,7 +182,7 @@ async fn delete(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     stage.azure.done("the pool is created", &made).await?;
     stage.at_rest().await?;
     let answer = stage.azure.delete(&stage.pool("deleted")).await?;
-    ensure!(answer.status < 300, "DELETE of a pool: {}", said(&answer));
+    ensure!(answer.status < 300, "DELETE of a pool: {}", describe(&answer));
     let headers = ["azure-asyncoperation", "location", "retry-after"];
     let there: Vec<&str> = headers.into_iter().filter(|name| answer.headers.contains_key(*name)).collect();
     stage.azure.end(&answer).await?;

@@ -1,4 +1,4 @@
-//! What the experiments take place in: a virtual network, a public address and a Standard load balancer of the suite's
+//! The environment of the experiments: a virtual network, a public address and a Standard load balancer of the suite's
 //! own. A server without networks or addresses, as a simulated one may be, has the load balancer alone.
 
 use std::cell::{Cell, RefCell};
@@ -8,7 +8,7 @@ use arm::RawAnswer;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::azure::{Azure, is_unknown, said};
+use crate::azure::{Azure, describe, is_unknown};
 use crate::report::{Case, Outcome};
 
 /// The suite's own resources.
@@ -16,9 +16,9 @@ pub(crate) struct Stage<'a> {
     pub(crate) azure: &'a Azure,
     /// The common beginning of all names.
     pub(crate) name: String,
-    /// Whether the server has virtual networks.
+    /// True if the server has virtual networks.
     pub(crate) has_networks: bool,
-    /// Whether the server has public addresses.
+    /// True if the server has public addresses.
     pub(crate) has_addresses: bool,
     /// The last octet of the address that was used last.
     last: Cell<u8>,
@@ -132,13 +132,13 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// An address in the network that no pool has had yet.
+    /// Returns an address in the network that no pool has had yet.
     pub(crate) fn fresh(&self) -> String {
         self.last.set(self.last.get().wrapping_add(1).max(10));
         format!("10.254.0.{}", self.last.get())
     }
 
-    /// The body of a pool with these members.
+    /// Returns the body of a pool with these members.
     pub(crate) fn members(&self, addresses: &[&str]) -> Value {
         let members = addresses.iter().map(|ip| json!({ "name": ip, "properties": { "ipAddress": ip } }));
         json!({ "properties": {
@@ -157,7 +157,7 @@ impl<'a> Stage<'a> {
     /// Reads a pool.
     pub(crate) async fn read(&self, pool: &str) -> anyhow::Result<Value> {
         let answer = self.azure.get(&self.pool(pool)).await?;
-        ensure!(answer.status == 200, "GET of pool {pool}: {}", said(&answer));
+        ensure!(answer.status == 200, "GET of pool {pool}: {}", describe(&answer));
         Ok(answer.body)
     }
 
@@ -194,7 +194,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// The members of a pool, by their addresses.
+/// Returns the members of a pool, by their addresses.
 pub(crate) fn addresses(pool: &Value) -> Vec<&str> {
     let members = pool["properties"]["loadBalancerBackendAddresses"].as_array();
     members.into_iter().flatten().filter_map(|member| member["properties"]["ipAddress"].as_str()).collect()

@@ -15,7 +15,7 @@ use crate::report::{Case, Outcome};
 use crate::{Options, Suite};
 
 /// Asks questions whose names contain `focus` of a simulated ARM with these settings.
-async fn asked(settings: Settings, focus: &str) -> (Vec<Case>, Map<String, Value>) {
+async fn run_cases(settings: Settings, focus: &str) -> (Vec<Case>, Map<String, Value>) {
     let set = [
         ("AZURE_SUBSCRIPTION_ID", settings.subscription.clone()),
         ("AZURE_RESOURCE_GROUP", settings.resource_group.clone()),
@@ -42,7 +42,7 @@ fn settings(knobs: Map<String, Value>) -> Settings {
 }
 
 #[tokio::test]
-async fn every_knob_that_the_suite_turns_is_how_the_simulated_arm_was_set() {
+async fn every_measured_knob_matches_the_simulated_arm() {
     let one = Settings {
         get_latency: Latency::Fixed { us: 1_000 },
         put_latency: Latency::Fixed { us: 2_000 },
@@ -66,8 +66,8 @@ async fn every_knob_that_the_suite_turns_is_how_the_simulated_arm_was_set() {
     let third = Settings { lock_retry_after_header: false, lock_retry_after_s: 5, ..one.clone() };
     // They take place in as many subscriptions, at the same time.
     let sets = [one, other, third];
-    let asked = join_all(sets.iter().map(|set| asked(set.clone(), ""))).await;
-    for (set, (cases, knobs)) in sets.into_iter().zip(asked) {
+    let run_cases = join_all(sets.iter().map(|set| run_cases(set.clone(), ""))).await;
+    for (set, (cases, knobs)) in sets.into_iter().zip(run_cases) {
         assert!(failures(&cases).is_empty(), "{:#?}", failures(&cases));
         let found = settings(knobs);
         let plain = |settings: &Settings| Settings {
@@ -94,7 +94,7 @@ async fn every_knob_that_the_suite_turns_is_how_the_simulated_arm_was_set() {
 
 #[tokio::test]
 async fn what_cannot_be_seen_stays_open_and_turns_no_knob() {
-    let (cases, knobs) = asked(Settings { operation: None, ..Settings::default() }, "").await;
+    let (cases, knobs) = run_cases(Settings { operation: None, ..Settings::default() }, "").await;
     assert!(failures(&cases).is_empty(), "{:#?}", failures(&cases));
     let is_open = |name: &str| {
         let case = cases.iter().find(|case| case.name == name).expect("it is asked");
@@ -120,7 +120,7 @@ async fn what_cannot_be_seen_stays_open_and_turns_no_knob() {
 #[tokio::test]
 async fn a_server_that_refuses_fails_the_question_and_not_the_run() {
     let permissions = Vec::new();
-    let (cases, knobs) = asked(Settings { permissions, ..Settings::default() }, "if-match").await;
+    let (cases, knobs) = run_cases(Settings { permissions, ..Settings::default() }, "if-match").await;
     assert_eq!(failures(&cases).len(), 1, "{cases:#?}");
     assert_eq!(cases[0].name, "set-up");
     assert!(knobs.is_empty());

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::stage::{Stage, addresses};
 use super::{Finding, Question, answered, log_normal, open, question, turns};
-use crate::azure::{operation, said};
+use crate::azure::{describe, operation};
 
-/// How often something is tried that must meet a running operation.
+/// Number of tries of a request that must meet a running operation.
 const TRIES: usize = 3;
 
 pub(super) const QUESTIONS: [Question; 6] = [
@@ -33,12 +33,12 @@ pub(super) const QUESTIONS: [Question; 6] = [
 ];
 
 /// Writes a pool that has a member already, and gives the answer at once.
-async fn write_anew(stage: &Stage<'_>, pool: &str) -> anyhow::Result<(String, RawAnswer)> {
+async fn write_again(stage: &Stage<'_>, pool: &str) -> anyhow::Result<(String, RawAnswer)> {
     let (before, after) = (stage.fresh(), stage.fresh());
     stage.write(pool, stage.members(&[&before])).await?;
     stage.at_rest().await?;
     let answer = stage.azure.put(&stage.pool(pool), stage.members(&[&after])).await?;
-    ensure!(answer.status < 300, "PUT of pool {pool}: {}", said(&answer));
+    ensure!(answer.status < 300, "PUT of pool {pool}: {}", describe(&answer));
     Ok((after, answer))
 }
 
@@ -46,7 +46,7 @@ fn state(body: &Value) -> &str {
     body["properties"]["provisioningState"].as_str().unwrap_or_default()
 }
 
-/// Whether an answer says that an operation runs on.
+/// Returns whether an answer says that an operation runs on.
 fn runs_on(answer: &RawAnswer) -> bool {
     operation(answer).is_some() && state(&answer.body) != "Succeeded"
 }
@@ -54,7 +54,7 @@ fn runs_on(answer: &RawAnswer) -> bool {
 const FINISHED: &str = "writes are finished when they are answered";
 
 async fn operations(stage: &Stage<'_>) -> anyhow::Result<Finding> {
-    let (_, answer) = write_anew(stage, "first").await?;
+    let (_, answer) = write_again(stage, "first").await?;
     let status = answer.status;
     if !runs_on(&answer) {
         let knobs = vec![("operation", Value::Null)];
@@ -72,7 +72,7 @@ async fn operations(stage: &Stage<'_>) -> anyhow::Result<Finding> {
         stage.at_rest().await?;
         let next = stage.fresh();
         answer = stage.azure.put(&stage.pool("first"), stage.members(&[&next])).await?;
-        ensure!(answer.status < 300, "PUT of a pool: {}", said(&answer));
+        ensure!(answer.status < 300, "PUT of a pool: {}", describe(&answer));
     }
     times.sort();
     let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
@@ -87,7 +87,7 @@ async fn operations(stage: &Stage<'_>) -> anyhow::Result<Finding> {
 }
 
 async fn retry_after(stage: &Stage<'_>) -> anyhow::Result<Finding> {
-    let (_, answer) = write_anew(stage, "first").await?;
+    let (_, answer) = write_again(stage, "first").await?;
     if !runs_on(&answer) {
         return open(FINISHED);
     }
@@ -115,7 +115,7 @@ async fn retry_after(stage: &Stage<'_>) -> anyhow::Result<Finding> {
 async fn visible(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     for _ in 0..TRIES {
         stage.at_rest().await?;
-        let (new, answer) = write_anew(stage, "first").await?;
+        let (new, answer) = write_again(stage, "first").await?;
         if !runs_on(&answer) {
             return open(FINISHED);
         }
@@ -135,7 +135,7 @@ async fn visible(stage: &Stage<'_>) -> anyhow::Result<Finding> {
 }
 
 async fn etag_at_end(stage: &Stage<'_>) -> anyhow::Result<Finding> {
-    let (_, answer) = write_anew(stage, "first").await?;
+    let (_, answer) = write_again(stage, "first").await?;
     if !runs_on(&answer) {
         return open(FINISHED);
     }
@@ -147,11 +147,11 @@ async fn etag_at_end(stage: &Stage<'_>) -> anyhow::Result<Finding> {
     turns("etagChangesAtEnd", changes, if changes { "yes" } else { "no" })
 }
 
-/// What became of two writes of different pools that were sent one right after the other.
+/// Results of two writes of different pools that were sent one right after the other.
 struct Met {
     /// The answer to the second.
     second: RawAnswer,
-    /// How the first one ended.
+    /// The end of the first one.
     first: String,
     /// The member that the first one wrote.
     member: String,
@@ -161,7 +161,7 @@ struct Met {
 async fn meet(stage: &Stage<'_>) -> anyhow::Result<Option<Met>> {
     for _ in 0..TRIES {
         stage.at_rest().await?;
-        let (member, first) = write_anew(stage, "first").await?;
+        let (member, first) = write_again(stage, "first").await?;
         let second = stage.azure.put(&stage.pool("second"), stage.members(&[&stage.fresh()])).await?;
         let Some(end) = stage.azure.end(&first).await? else { continue };
         stage.azure.end(&second).await?;
@@ -188,11 +188,11 @@ async fn concurrent(stage: &Stage<'_>) -> anyhow::Result<Finding> {
         vec![("concurrentWrite", json!("refuse")), ("lockRetryAfterHeader", json!(header.is_some()))];
     let named = header.and_then(|text| text.parse::<u32>().ok()).or_else(|| seconds_in(message));
     knobs.extend(named.map(|seconds| ("lockRetryAfterS", json!(seconds))));
-    let text = format!("it is refused: {}, Retry-After {header:?}, {message:?}", said(&second));
+    let text = format!("it is refused: {}, Retry-After {header:?}, {message:?}", describe(&second));
     Ok(Finding::Answered(text, knobs))
 }
 
-/// The number before the word `seconds`.
+/// Returns the number before the word `seconds`.
 fn seconds_in(message: &str) -> Option<u32> {
     let (before, _) = message.split_once(" second")?;
     before.rsplit(' ').next()?.parse().ok()

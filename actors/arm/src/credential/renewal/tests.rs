@@ -18,7 +18,7 @@ struct Bench {
     /// Offset of the wall clock, in seconds.
     set: i64,
     callers: u64,
-    asked: Vec<RequestId>,
+    requested: Vec<RequestId>,
     /// The request in flight.
     open: Option<RequestId>,
     /// End of the authority's `Retry-After`.
@@ -38,7 +38,7 @@ impl Bench {
             now: Now::from_millis(5_000),
             set: 0,
             callers: 0,
-            asked: Vec::new(),
+            requested: Vec::new(),
             open: None,
             retry_after_ends: Now::ZERO,
             came: BTreeMap::new(),
@@ -49,7 +49,7 @@ impl Bench {
         }
     }
 
-    /// A bench with a token of this lifetime in seconds.
+    /// Returns a bench with a token of this lifetime in seconds.
     fn holding(name: &str, seconds: u64) -> Bench {
         let mut bench = Bench::new();
         bench.call();
@@ -70,12 +70,12 @@ impl Bench {
     }
 
     fn receive(&mut self, out: Vec<Out>) {
-        for said in out {
-            match said {
+        for output in out {
+            match output {
                 Out::Ask(request) => {
                     assert_eq!(self.open.replace(request), None, "one request at a time");
                     assert!(self.now >= self.retry_after_ends, "it wants to be left alone");
-                    self.asked.push(request);
+                    self.requested.push(request);
                 }
                 Out::GiveUp(request) => {
                     assert_eq!(self.open.take(), Some(request));
@@ -83,7 +83,7 @@ impl Bench {
                 }
                 Out::ResetCredential => self.rejected_at += 1,
                 Out::Give(caller, token) => self.give(caller, token.token.secret()),
-                Out::Refuse(caller, why) => self.refused.push((caller, why.to_string())),
+                Out::Refuse(caller, reason) => self.refused.push((caller, reason.to_string())),
             }
         }
         assert_eq!(self.renewal.check(), Ok(()));
@@ -97,7 +97,7 @@ impl Bench {
         self.given.push((caller, token.to_owned()));
     }
 
-    /// A call that needs a token.
+    /// Makes a call that needs a token.
     fn call(&mut self) -> &mut Bench {
         self.callers += 1;
         let (caller, wall) = (Caller(self.callers), self.wall());
@@ -107,7 +107,7 @@ impl Bench {
 
     /// The last request returns this token, with this lifetime in seconds by the wall clock.
     fn brings(&mut self, name: &str, seconds: u64) {
-        let (request, wall) = (*self.asked.last().expect("a request"), self.wall());
+        let (request, wall) = (*self.requested.last().expect("a request"), self.wall());
         let came = OffsetDateTime::from_unix_timestamp_nanos(i128::from(wall.as_micros()) * 1_000).unwrap();
         let token = AccessToken::new(Secret::new(name.to_owned()), came + Duration::from_secs(seconds));
         self.came.insert(name.to_owned(), (self.now, seconds));
@@ -117,10 +117,10 @@ impl Bench {
 
     /// The last request fails.
     fn refuses(&mut self, retry_after: Option<Duration>) {
-        let request = *self.asked.last().expect("a request");
+        let request = *self.requested.last().expect("a request");
         self.open = None;
         self.retry_after_ends = self.now.plus(retry_after.unwrap_or_default().min(MAX_RETRY_AFTER));
-        self.handle(In::Refused { request, why: "no".into(), retry_after });
+        self.handle(In::Refused { request, reason: "no".into(), retry_after });
     }
 
     fn pass(&mut self, span: Duration) -> &mut Bench {
@@ -135,23 +135,23 @@ impl Bench {
         self
     }
 
-    /// The tokens given to calls since the last call of this function.
+    /// Returns the tokens given to calls since the last call of this function.
     fn given(&mut self) -> Vec<String> {
         std::mem::take(&mut self.given).into_iter().map(|(_, token)| token).collect()
     }
 
-    /// The errors given to calls since the last call of this function.
+    /// Returns the errors given to calls since the last call of this function.
     fn refused(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.refused).into_iter().map(|(_, why)| why).collect()
+        std::mem::take(&mut self.refused).into_iter().map(|(_, reason)| reason).collect()
     }
 
     fn requests(&self) -> usize {
-        self.asked.len()
+        self.requested.len()
     }
 }
 
 #[test]
-fn c3_a_token_is_renewed_in_its_last_six_minutes_and_nobody_waits_for_it() {
+fn c3_a_token_is_renewed_in_its_last_six_minutes() {
     let mut bench = Bench::holding("old", 3_600);
     bench.pass(3_239 * SECOND).call();
     assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned()], 1));
@@ -165,7 +165,7 @@ fn c3_a_token_is_renewed_in_its_last_six_minutes_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn c3_a_refused_renewal_is_retried_after_10_s_while_the_old_token_is_good() {
+fn c3_a_refused_renewal_is_retried_after_10_s() {
     let mut bench = Bench::holding("old", 300);
     bench.pass(10 * SECOND).call();
     bench.refuses(None);
@@ -190,7 +190,7 @@ fn c3_an_old_token_is_used_until_its_last_half_minute() {
 }
 
 #[test]
-fn c3_without_a_token_a_refusal_is_repeated_and_retried_less_often() {
+fn c3_without_a_token_a_refusal_is_repeated_and_backs_off() {
     let mut bench = Bench::new();
     for (n, rest) in (1..).zip([1, 2, 4, 8, 16, 30, 30, 30]) {
         bench.call();
@@ -203,7 +203,7 @@ fn c3_without_a_token_a_refusal_is_repeated_and_retried_less_often() {
 }
 
 #[test]
-fn c3_a_throttled_token_endpoint_is_left_alone_for_up_to_five_minutes() {
+fn c3_a_throttled_token_endpoint_rests_up_to_five_minutes() {
     for (told, kept) in [(20, 20), (1, 1), (3_600, 300)] {
         let mut bench = Bench::new();
         bench.call();
@@ -248,14 +248,14 @@ fn c3_a_request_without_an_answer_is_given_up_after_30_s() {
     let mut bench = Bench::new();
     bench.call().pass(29 * SECOND).call();
     assert!(bench.refused().is_empty());
-    let late = *bench.asked.last().unwrap();
+    let late = *bench.requested.last().unwrap();
     bench.pass(SECOND);
     assert_eq!(bench.given_up, 1);
     let told = bench.refused();
-    assert!(told.len() == 2 && told.iter().all(|why| why.contains("no token in time")), "{told:?}");
+    assert!(told.len() == 2 && told.iter().all(|reason| reason.contains("no token in time")), "{told:?}");
     bench.pass(SECOND).call();
     assert_eq!(bench.requests(), 2);
-    bench.handle(In::Refused { request: late, why: "late".into(), retry_after: None });
+    bench.handle(In::Refused { request: late, reason: "late".into(), retry_after: None });
     assert!(bench.refused().is_empty(), "an answer to a request that was given up means nothing");
     bench.brings("token", 3_600);
     assert_eq!(bench.given(), ["token"]);
@@ -299,7 +299,7 @@ fn c3_a_clock_that_jumps_ahead_ends_tokens_early_but_no_wait() {
 }
 
 #[test]
-fn c3_a_token_that_is_already_over_by_our_clock_is_used_for_10_s() {
+fn c3_a_token_expired_by_our_clock_is_used_for_10_s() {
     let mut bench = Bench::holding("first", 0);
     for _ in 0..20 {
         bench.call();
@@ -312,7 +312,7 @@ fn c3_a_token_that_is_already_over_by_our_clock_is_used_for_10_s() {
 }
 
 #[test]
-fn c3_a_token_that_needs_renewal_on_arrival_is_not_requested_by_each_call() {
+fn c3_an_expiring_token_is_not_requested_by_each_call() {
     let mut bench = Bench::holding("short", 200);
     bench.call().pass(9 * SECOND).call();
     assert_eq!(bench.requests(), 1);
@@ -335,7 +335,7 @@ fn w5_a_token_that_azure_has_refused_is_never_given_out_again() {
 }
 
 #[test]
-fn w5_tokens_that_azure_refuses_in_turn_are_renewed_once_in_30_s() {
+fn w5_tokens_refused_in_turn_are_renewed_once_in_30_s() {
     let mut bench = Bench::holding("one", 3_600);
     bench.handle(In::Rejected(Secret::new("one")));
     bench.call();
@@ -417,13 +417,13 @@ proptest! {
 }
 
 #[test]
-fn c1_what_the_machine_is_told_can_be_logged_without_a_token() {
+fn c1_inputs_and_outputs_can_be_logged_without_a_token() {
     let wall = Wall::from_micros(0);
     let token = AccessToken::new("planted-token", OffsetDateTime::UNIX_EPOCH);
     let told = [
         In::Rejected(token.token.clone()),
         In::Received { request: RequestId(1), token: token.clone(), wall },
     ];
-    let said = [Out::Give(Caller(1), token)];
-    assert!(!format!("{told:?} {said:?}").contains("planted"), "{told:?} {said:?}");
+    let output = [Out::Give(Caller(1), token)];
+    assert!(!format!("{told:?} {output:?}").contains("planted"), "{told:?} {output:?}");
 }

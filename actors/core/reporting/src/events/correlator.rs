@@ -37,7 +37,7 @@ pub(super) struct NewEvent {
     pub message: Arc<str>,
 }
 
-/// What similar events share: everything except the message.
+/// The attributes that similar events share: everything except the message.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct EventClass {
     /// The object to which they are attached.

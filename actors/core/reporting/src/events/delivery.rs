@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::correlator::{EventClass, SeriesKey};
 use super::{
-    AGAIN_AFTER, DropReason, Emitter, Event, IN_FLIGHT, MAX_RETRY_AFTER, Out, Place, PostFailure, PostStage,
-    RETRY_AFTER, drop_event, overdue_at,
+    AGAIN_AFTER, DropReason, Emitter, Event, EventTarget, IN_FLIGHT, MAX_RETRY_AFTER, Out, PostFailure,
+    PostStage, RETRY_AFTER, drop_event, overdue_at,
 };
 use model::ids::CallId;
 use model::machine::Now;
@@ -46,9 +46,9 @@ impl Emitter {
                 series.name = Some(name);
                 self.retry(now, key, Some(Duration::ZERO), out);
             }
-            Err(PostFailure::Transient(asked)) => {
-                let asked = asked.map(|asked| asked.min(MAX_RETRY_AFTER));
-                self.delay(now, key, asked, out);
+            Err(PostFailure::Transient(retry_after)) => {
+                let retry_after = retry_after.map(|retry_after| retry_after.min(MAX_RETRY_AFTER));
+                self.delay(now, key, retry_after, out);
             }
         }
     }
@@ -105,9 +105,9 @@ impl Emitter {
     }
 
     /// Schedules another try after its delay, or after a longer one that the server asks for.
-    fn delay(&mut self, now: Now, key: SeriesKey, asked: Option<Duration>, out: &mut Vec<Out>) {
+    fn delay(&mut self, now: Now, key: SeriesKey, retry_after: Option<Duration>, out: &mut Vec<Out>) {
         let tries = self.open.get(&key).map_or(0, |post| post.tries);
-        let wait = RETRY_AFTER.get(tries).map(|wait| asked.unwrap_or_default().max(*wait));
+        let wait = RETRY_AFTER.get(tries).map(|wait| retry_after.unwrap_or_default().max(*wait));
         self.retry(now, key, wait, out);
     }
 
@@ -137,9 +137,9 @@ impl Emitter {
     }
 
     /// Gives up a series that waits for a write.
-    pub(super) fn drop_open(&mut self, key: SeriesKey, why: DropReason, out: &mut Vec<Out>) {
+    pub(super) fn drop_open(&mut self, key: SeriesKey, cause: DropReason, out: &mut Vec<Out>) {
         if let Some(post) = self.open.get(&key) {
-            drop_event(&key.class, Arc::clone(&post.series.message), why, out);
+            drop_event(&key.class, Arc::clone(&post.series.message), cause, out);
         }
         self.close(key);
     }
@@ -168,15 +168,15 @@ impl Emitter {
         let call = CallId(self.next);
         post.stage = PostStage::Sent { again: false };
         let series = &mut post.series;
-        let place = match &series.name {
-            Some(name) => Place::Existing(Arc::clone(name)),
-            None => Place::New(*series.serial.get_or_insert(self.next)),
+        let object = match &series.name {
+            Some(name) => EventTarget::Existing(Arc::clone(name)),
+            None => EventTarget::New(*series.serial.get_or_insert(self.next)),
         };
         let EventClass { subject, severity, reason, condition: _ } = key.class.clone();
         let (message, count) = (Arc::clone(&series.message), series.count);
         let (first, last) = (series.first, series.last);
-        let is_news = std::mem::replace(&mut series.posted, count) != count;
-        let event = Event { subject, severity, reason, message, count, first, last, place, is_news };
+        let is_new = std::mem::replace(&mut series.posted, count) != count;
+        let event = Event { subject, severity, reason, message, count, first, last, object, is_new };
         out.push(Out::Post { call, event: Arc::new(event) });
         self.in_flight.insert(call, (now, key));
     }

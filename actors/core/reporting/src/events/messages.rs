@@ -228,8 +228,8 @@ fn member(member: &MemberRecord) -> String {
     }
 }
 
-fn undecodable(kind: Kind, object: &str, error: &str, kept: bool) -> String {
-    let stays = if kept { "stays in force" } else { "does not count any more" };
+fn undecodable(kind: Kind, object: &str, error: &str, still_used: bool) -> String {
+    let stays = if still_used { "stays in force" } else { "does not count any more" };
     around(&format!("{} {object} cannot be read; its last good state {stays}: ", one(kind)), error, "")
 }
 

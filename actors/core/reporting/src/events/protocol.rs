@@ -28,7 +28,7 @@ pub enum In {
     Report(Report),
     /// A reported condition no longer holds: its report is not posted again.
     Ended(Ended),
-    /// Whether this process leads. A standby emits nothing, because the leader emits it. The initial state is standby.
+    /// Leadership of this process. A standby emits nothing, because the leader emits it. The initial state is standby.
     Standing(Standing),
     /// The operator's policy. While no writes are permitted, Services and Nodes get no Events either, and none is sent
     /// before the policy was received for a term (G6).
@@ -47,7 +47,7 @@ pub enum In {
     },
 }
 
-/// Why an event could not be posted.
+/// Reasons why an event could not be posted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PostFailure {
     /// Worth another try: no answer, 429 (with its `Retry-After`), 5xx.
@@ -92,11 +92,11 @@ pub struct Dropped {
     pub reason: &'static str,
     /// The newest message.
     pub message: Arc<str>,
-    /// Why it is not posted.
-    pub why: DropReason,
+    /// Reason why it is not posted.
+    pub cause: DropReason,
 }
 
-/// Why an event is not posted, or not again.
+/// Reasons why an event is not posted, or not again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DropReason {
     /// Too many events wait.
@@ -107,7 +107,7 @@ pub enum DropReason {
     NotAccepted,
     /// Events about its object are not permitted now.
     NotAllowed,
-    /// What it reports no longer holds, or a newer report has replaced it.
+    /// The reported condition no longer holds, or a newer report has replaced this one.
     Outdated,
 }
 
@@ -143,14 +143,14 @@ pub struct Event {
     /// Time of the last occurrence.
     pub last: Now,
     /// The Event object to write.
-    pub place: Place,
-    /// Whether it occurred since the last post; `false`: this is another try of the same content.
-    pub is_news: bool,
+    pub object: EventTarget,
+    /// True if it occurred since the last post; `false`: this is another try of the same content.
+    pub is_new: bool,
 }
 
 /// The Event object of an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum EventTarget {
     /// A new one. Its name contains this unique number; a repeated try has the same number.
     New(u64),
     /// The one with this name: count, time of the last occurrence and message are to be changed.

@@ -41,7 +41,7 @@ fn failure(message: &str) -> Arc<Failure> {
     })
 }
 
-/// A write for `shop/web` that adds and removes these addresses of nodes.
+/// Returns a write for `shop/web` that adds and removes these addresses of nodes.
 fn record(added: &[u8], removed: &[u8]) -> WriteRecord {
     let list = |last: &[u8]| {
         let mut list = MemberList::default();
@@ -74,7 +74,7 @@ struct Drive {
 }
 
 impl Drive {
-    /// The emitter of a leader.
+    /// Returns the emitter of a leader.
     fn new(params: Params) -> Drive {
         let mut drive = Drive::standby(params);
         drive.step(leading());
@@ -90,8 +90,8 @@ impl Drive {
     }
 
     fn receive(&mut self, out: Vec<Out>) {
-        for said in out {
-            match said {
+        for output in out {
+            match output {
                 Out::Post { call, event } => self.posts.push_back((call, event)),
                 Out::Reporting(term) => self.terms.push(term),
                 Out::Metric(sample) => self.samples.push(sample),
@@ -125,9 +125,9 @@ impl Drive {
     /// The API server accepts the oldest post.
     fn take_next(&mut self) -> Arc<Event> {
         let (_, event) = self.posts.front().expect("posted");
-        let name = match &event.place {
-            Place::New(serial) => format!("event-{serial}").into(),
-            Place::Existing(name) => Arc::clone(name),
+        let name = match &event.object {
+            EventTarget::New(serial) => format!("event-{serial}").into(),
+            EventTarget::Existing(name) => Arc::clone(name),
         };
         self.answer_next(Ok(name))
     }
@@ -163,7 +163,7 @@ impl Drive {
 }
 
 #[test]
-fn e1_one_event_for_each_subject_and_identical_waiting_ones_are_merged() {
+fn e1_each_subject_gets_one_event_and_equal_ones_merge() {
     let mut drive = Drive::new(Params { burst: 1, ..params() });
     drive.report(&["web", "api"], updated(3));
     drive.report(&["web", "api"], updated(3));
@@ -171,13 +171,13 @@ fn e1_one_event_for_each_subject_and_identical_waiting_ones_are_merged() {
     assert_eq!((&first.subject, first.count), (&subject("web"), 1));
     drive.at(10_000);
     let rest = drive.take_all();
-    let told: Vec<_> = rest.iter().map(|event| (event.subject.clone(), event.count)).collect();
-    assert_eq!(told, [(subject("api"), 2), (subject("web"), 2)], "api still waited, web was on its way");
+    let posted: Vec<_> = rest.iter().map(|event| (event.subject.clone(), event.count)).collect();
+    assert_eq!(posted, [(subject("api"), 2), (subject("web"), 2)], "api still waited, web was on its way");
     assert_eq!(drive.count(&Metric::EventPosted), 3);
 }
 
 #[test]
-fn e1_the_rate_is_kept_and_what_does_not_fit_is_dropped_and_counted() {
+fn e1_events_above_the_rate_are_dropped_and_counted() {
     let mut drive = Drive::new(Params { capacity: 5, per_second: 1, burst: 2 });
     let names: Vec<String> = (0..10).map(|n| format!("s{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -202,13 +202,13 @@ fn e1_at_most_eight_posts_are_unanswered() {
 }
 
 #[test]
-fn e1_a_transient_failure_is_tried_three_times_more_and_then_dropped() {
+fn e1_a_transient_failure_is_tried_three_times_more() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     let transient = |after: Option<u64>| Err(PostFailure::Transient(after.map(Duration::from_secs)));
-    for (asked, wait) in [(None, 1_000), (Some(600), 60_000), (Some(2), 15_000)] {
+    for (retry_after, wait) in [(None, 1_000), (Some(600), 60_000), (Some(2), 15_000)] {
         let failed = drive.now.as_micros() / 1_000;
-        drive.answer_next(transient(asked));
+        drive.answer_next(transient(retry_after));
         drive.at(failed + wait - 1);
         assert!(drive.posts.is_empty());
         drive.at(failed + wait);
@@ -220,34 +220,34 @@ fn e1_a_transient_failure_is_tried_three_times_more_and_then_dropped() {
 }
 
 #[test]
-fn e1_a_repeated_try_is_for_the_same_event_object_with_the_newest_text() {
+fn e1_a_retry_has_the_same_object_and_the_newest_text() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     let first = drive.answer_next(Err(PostFailure::Transient(None)));
     drive.report(&["web"], updated(3));
     drive.at(1_000);
     let again = drive.take_next();
-    assert_eq!((again.place.clone(), again.count), (first.place.clone(), 2));
+    assert_eq!((again.object.clone(), again.count), (first.object.clone(), 2));
 }
 
 #[test]
-fn h3_a_posted_event_is_news_once_until_it_occurs_again() {
+fn h3_a_posted_event_is_new_once_until_it_occurs_again() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
-    assert!(drive.answer_next(Err(PostFailure::Transient(None))).is_news);
+    assert!(drive.answer_next(Err(PostFailure::Transient(None))).is_new);
     drive.at(1_000);
-    assert!(!drive.answer_next(Err(PostFailure::Exists(name("one")))).is_news, "another try");
-    assert!(!drive.answer_next(Err(PostFailure::Gone)).is_news, "the same in another object");
+    assert!(!drive.answer_next(Err(PostFailure::Exists(name("one")))).is_new, "another try");
+    assert!(!drive.answer_next(Err(PostFailure::Gone)).is_new, "the same in another object");
     drive.report(&["web"], updated(3));
     let again = drive.answer_next(Err(PostFailure::Transient(None)));
-    assert_eq!((again.is_news, again.count), (false, 1), "it was posted before it occurred again");
+    assert_eq!((again.is_new, again.count), (false, 1), "it was posted before it occurred again");
     let later = drive.answer_next(Err(PostFailure::Final("forbidden".into())));
-    assert_eq!((later.is_news, later.count), (true, 2));
+    assert_eq!((later.is_new, later.count), (true, 2));
     drive.report(&["web"], updated(3));
     let after = drive.take_next();
-    assert_eq!((after.is_news, after.count), (true, 3), "what is remembered of it counts on");
+    assert_eq!((after.is_new, after.count), (true, 3), "what is remembered of it counts on");
     drive.report(&["api"], updated(3));
-    assert!(drive.take_next().is_news, "another series");
+    assert!(drive.take_next().is_new, "another series");
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn e1_a_final_failure_is_dropped_and_an_unknown_answer_counted() {
 }
 
 #[test]
-fn e1_a_post_that_is_never_answered_does_not_block_its_place_forever() {
+fn e1_an_unanswered_post_does_not_block_forever() {
     let mut drive = Drive::new(params());
     for n in 0..9 {
         drive.report(&[&format!("s{n}")], updated(3));
@@ -280,7 +280,7 @@ fn c4_what_is_only_shown_is_counted_as_such_and_never_changed() {
     let shown = drive.answer_next(Err(PostFailure::Withheld));
     drive.report(&["web"], updated(3));
     let again = drive.answer_next(Err(PostFailure::Withheld));
-    assert!(matches!((&shown.place, &again.place), (Place::New(_), Place::New(_))));
+    assert!(matches!((&shown.object, &again.object), (EventTarget::New(_), EventTarget::New(_))));
     assert_eq!(drive.samples, [Metric::EventWithheld, Metric::EventWithheld]);
 }
 
@@ -299,7 +299,7 @@ fn w8_a_standby_reports_nothing_and_counts_nothing_as_dropped() {
 }
 
 #[test]
-fn w8_what_waits_when_leadership_is_lost_is_dropped_and_not_counted() {
+fn w8_waiting_events_are_dropped_when_leadership_is_lost() {
     let mut drive = Drive::new(Params { burst: 2, ..params() });
     drive.report(&["a", "b", "c"], updated(3));
     drive.report(&["a"], updated(3));
@@ -323,5 +323,5 @@ fn w8_a_post_on_its_way_when_leadership_is_lost_is_remembered() {
     drive.step(leading());
     drive.report(&["web"], updated(3));
     let next = drive.take_next();
-    assert_eq!((next.place.clone(), next.count), (Place::Existing(name("one")), 3));
+    assert_eq!((next.object.clone(), next.count), (EventTarget::Existing(name("one")), 3));
 }

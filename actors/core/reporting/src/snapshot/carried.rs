@@ -17,14 +17,14 @@ const FOUND_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct PredecessorRecord {
     pools: BTreeMap<PoolId, CarriedTime>,
-    /// Until when pools may still be found out of sync.
+    /// Time until which pools may still be found out of sync.
     until: Now,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct CarriedTime {
     since: Now,
-    /// Whether this leader has found the pool out of sync too.
+    /// True if this leader has found the pool out of sync too.
     found: bool,
 }
 

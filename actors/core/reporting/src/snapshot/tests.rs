@@ -1,4 +1,4 @@
-//! Drives the board on the test's clock.
+//! Drives the publisher on the test's clock.
 
 mod out_of_sync;
 
@@ -92,87 +92,87 @@ fn admin_state(records: usize) -> In {
 }
 
 /// Returns the published snapshots.
-fn published(said: Vec<Out>) -> Vec<Arc<Snapshot>> {
-    let snapshot = |said| match said {
+fn published(outputs: Vec<Out>) -> Vec<Arc<Snapshot>> {
+    let snapshot = |outputs| match outputs {
         Out::Publish(snapshot) => Some(snapshot),
         Out::OutOfSync(_) => None,
     };
-    said.into_iter().filter_map(snapshot).collect()
+    outputs.into_iter().filter_map(snapshot).collect()
 }
 
-fn at(board: &mut Board, ms: u64, input: In) -> Option<Arc<Snapshot>> {
+fn at(publisher: &mut SnapshotPublisher, ms: u64, input: In) -> Option<Arc<Snapshot>> {
     let mut out = Vec::new();
-    board.step(Now::from_millis(ms), input, &mut out);
+    publisher.step(Now::from_millis(ms), input, &mut out);
     published(out).pop()
 }
 
 #[test]
-fn a2_the_first_snapshot_comes_immediately_and_the_next_after_250_ms() {
-    let mut board = Board::new();
-    assert!(at(&mut board, 7, lane("a")).is_some());
-    assert_eq!(board.deadline(), None, "nothing new");
-    assert!(at(&mut board, 100, lane("b")).is_none());
-    assert!(at(&mut board, 200, lane("c")).is_none());
-    assert_eq!(board.deadline(), Some(Now::from_millis(257)));
+fn a2_snapshots_after_the_first_come_every_250_ms() {
+    let mut publisher = SnapshotPublisher::new();
+    assert!(at(&mut publisher, 7, lane("a")).is_some());
+    assert_eq!(publisher.deadline(), None, "nothing new");
+    assert!(at(&mut publisher, 100, lane("b")).is_none());
+    assert!(at(&mut publisher, 200, lane("c")).is_none());
+    assert_eq!(publisher.deadline(), Some(Now::from_millis(257)));
     let mut out = Vec::new();
-    board.tick(Now::from_millis(256), &mut out);
+    publisher.tick(Now::from_millis(256), &mut out);
     assert!(out.is_empty());
-    board.tick(Now::from_millis(257), &mut out);
+    publisher.tick(Now::from_millis(257), &mut out);
     let [snapshot] = &published(out)[..] else { panic!("one snapshot") };
     assert_eq!((snapshot.lanes.len(), snapshot.at), (3, Now::from_millis(257)));
-    assert_eq!(board.deadline(), None);
+    assert_eq!(publisher.deadline(), None);
 }
 
 #[test]
 fn a2_what_changes_nothing_publishes_nothing() {
-    let mut board = Board::new();
-    assert!(at(&mut board, 0, source(3)).is_some());
-    assert!(at(&mut board, 1_000, source(3)).is_none());
-    assert!(at(&mut board, 2_000, source(4)).is_some());
-    assert!(at(&mut board, 3_000, In::ListsSynced).is_some());
-    assert!(at(&mut board, 4_000, In::ListsSynced).is_none());
-    assert!(at(&mut board, 5_000, no_service("web", "1")).is_none());
-    assert!(at(&mut board, 6_000, node("n1", NodeState::Held)).is_some());
-    assert!(at(&mut board, 7_000, node("n1", NodeState::Held)).is_none());
-    assert!(at(&mut board, 8_000, In::Node(NodeName::new("n2"), None)).is_none());
-    assert!(at(&mut board, 9_000, admin_state(1)).is_some());
-    assert!(at(&mut board, 10_000, admin_state(1)).is_none());
-    assert_eq!(board.deadline(), None);
+    let mut publisher = SnapshotPublisher::new();
+    assert!(at(&mut publisher, 0, source(3)).is_some());
+    assert!(at(&mut publisher, 1_000, source(3)).is_none());
+    assert!(at(&mut publisher, 2_000, source(4)).is_some());
+    assert!(at(&mut publisher, 3_000, In::ListsSynced).is_some());
+    assert!(at(&mut publisher, 4_000, In::ListsSynced).is_none());
+    assert!(at(&mut publisher, 5_000, no_service("web", "1")).is_none());
+    assert!(at(&mut publisher, 6_000, node("n1", NodeState::Held)).is_some());
+    assert!(at(&mut publisher, 7_000, node("n1", NodeState::Held)).is_none());
+    assert!(at(&mut publisher, 8_000, In::Node(NodeName::new("n2"), None)).is_none());
+    assert!(at(&mut publisher, 9_000, admin_state(1)).is_some());
+    assert!(at(&mut publisher, 10_000, admin_state(1)).is_none());
+    assert_eq!(publisher.deadline(), None);
 }
 
 #[test]
-fn a2_a_node_is_shown_as_last_reported_and_while_anything_of_it_is_left() {
-    let mut board = Board::new();
-    at(&mut board, 0, node("n1", NodeState::Recording));
-    at(&mut board, 1_000, node("n2", NodeState::Held));
-    let snapshot = at(&mut board, 2_000, node("n1", NodeState::Down)).expect("a snapshot");
+fn a2_a_node_is_shown_until_nothing_of_it_is_left() {
+    let mut publisher = SnapshotPublisher::new();
+    at(&mut publisher, 0, node("n1", NodeState::Recording));
+    at(&mut publisher, 1_000, node("n2", NodeState::Held));
+    let snapshot = at(&mut publisher, 2_000, node("n1", NodeState::Down)).expect("a snapshot");
     let states = snapshot.nodes.values().map(|view| (view.name.as_str(), view.state));
     assert!(states.eq([("n1", NodeState::Down), ("n2", NodeState::Held)]));
-    let snapshot = at(&mut board, 3_000, In::Node(NodeName::new("n1"), None)).expect("a snapshot");
+    let snapshot = at(&mut publisher, 3_000, In::Node(NodeName::new("n1"), None)).expect("a snapshot");
     assert!(snapshot.nodes.keys().map(NodeName::as_str).eq(["n2"]));
     assert_eq!(snapshot.admin_state, None, "nothing was said of it");
-    let snapshot = at(&mut board, 4_000, admin_state(2)).expect("a snapshot");
+    let snapshot = at(&mut publisher, 4_000, admin_state(2)).expect("a snapshot");
     assert_eq!(snapshot.admin_state.as_ref().map(|view| view.records), Some(2));
 }
 
 #[test]
-fn a2_the_removal_of_a_predecessor_does_not_remove_its_successor() {
-    let mut board = Board::new();
-    at(&mut board, 0, service("web", "old"));
-    at(&mut board, 1_000, service("web", "new"));
-    assert!(at(&mut board, 2_000, no_service("web", "old")).is_none());
-    let snapshot = at(&mut board, 3_000, lane("a")).expect("a snapshot");
+fn a2_removing_a_predecessor_keeps_its_successor() {
+    let mut publisher = SnapshotPublisher::new();
+    at(&mut publisher, 0, service("web", "old"));
+    at(&mut publisher, 1_000, service("web", "new"));
+    assert!(at(&mut publisher, 2_000, no_service("web", "old")).is_none());
+    let snapshot = at(&mut publisher, 3_000, lane("a")).expect("a snapshot");
     let view = &snapshot.services[&ServiceKey::new("shop", "web")];
     assert_eq!(view.uid, ServiceUid::new("new"));
-    let snapshot = at(&mut board, 4_000, no_service("web", "new")).expect("a snapshot");
+    let snapshot = at(&mut publisher, 4_000, no_service("web", "new")).expect("a snapshot");
     assert!(snapshot.services.is_empty());
 }
 
 #[test]
 fn a2_a_published_snapshot_does_not_change() {
-    let mut board = Board::new();
-    let first = at(&mut board, 0, service("web", "1")).expect("a snapshot");
-    at(&mut board, 1_000, no_service("web", "1"));
+    let mut publisher = SnapshotPublisher::new();
+    let first = at(&mut publisher, 0, service("web", "1")).expect("a snapshot");
+    at(&mut publisher, 1_000, no_service("web", "1"));
     assert_eq!(first.services.len(), 1);
 }
 
@@ -182,17 +182,17 @@ proptest! {
     fn a2_snapshots_are_paced_and_end_with_the_newest(
         steps in prop::collection::vec((0..5_usize, 0..400_u64), 1..60),
     ) {
-        let mut board = Board::new();
+        let mut publisher = SnapshotPublisher::new();
         let (mut now, mut last, mut objects, mut shown) = (Now::ZERO, None::<Now>, None, None);
         let mut out = Vec::new();
         for (count, pause) in steps {
             let end = now.plus(Duration::from_millis(pause));
-            if let Some(at) = board.deadline().filter(|at| *at <= end) {
+            if let Some(at) = publisher.deadline().filter(|at| *at <= end) {
                 now = now.max(at);
-                board.tick(now, &mut out);
+                publisher.tick(now, &mut out);
             } else {
                 now = end;
-                board.step(now, source(count), &mut out);
+                publisher.step(now, source(count), &mut out);
                 objects = Some(count);
             }
             for snapshot in published(std::mem::take(&mut out)) {
@@ -201,13 +201,13 @@ proptest! {
                 shown = snapshot.sources.get(&Kind::Nodes).map(|view| view.objects);
             }
         }
-        if let Some(at) = board.deadline() {
-            board.tick(at, &mut out);
+        if let Some(at) = publisher.deadline() {
+            publisher.tick(at, &mut out);
             for snapshot in published(out) {
                 shown = snapshot.sources.get(&Kind::Nodes).map(|view| view.objects);
             }
         }
         prop_assert_eq!(shown, objects);
-        prop_assert_eq!(board.deadline(), None);
+        prop_assert_eq!(publisher.deadline(), None);
     }
 }

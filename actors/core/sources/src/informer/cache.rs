@@ -18,7 +18,7 @@ use model::object::{Kind, NodeObject, Object, ObjectKey, ResourceVersion, Servic
 use model::report::{ServiceRef, Subject};
 use model::view::Candidacy;
 
-/// When and how a change arrived.
+/// Time and provenance of the arrival of a change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) now: Now,
@@ -50,9 +50,9 @@ pub(super) struct ServiceEntry {
     pub(super) revision: u64,
     /// The most doubtful provenance since the last reconcile.
     pub(super) provenance: Provenance,
-    /// When the oldest slice event since then was triggered.
+    /// Time at which the oldest slice event since then was triggered.
     pub(super) triggered: Option<Now>,
-    /// When the newest change since then was read.
+    /// Time at which the newest change since then was read.
     pub(super) read: Option<Now>,
     /// Its data errors, while they last (D6).
     pub(super) data_errors: Option<DataErrors>,
@@ -83,7 +83,7 @@ impl ServiceEntry {
 pub(super) struct Orphan {
     pub(super) node: NodeName,
     pub(super) until: Now,
-    /// How the loss of the nodeName arrived (G1).
+    /// Provenance of the loss of the nodeName (G1).
     pub(super) provenance: Provenance,
 }
 
@@ -96,7 +96,7 @@ enum Expiry {
     Service(ServiceKey),
 }
 
-/// The kind of the object with this key.
+/// Returns the kind of the object with this key.
 pub(super) fn kind_of(key: &ObjectKey) -> Kind {
     match key {
         ObjectKey::Service(_) => Kind::Services,
@@ -120,7 +120,7 @@ pub(super) struct Cache {
     nodes_held: usize,
     /// The Services to reconcile.
     pub(super) dirty: BTreeSet<ServiceKey>,
-    /// When the first of them became dirty.
+    /// Time at which the first of them became dirty.
     pub(super) due: Option<Now>,
     /// The nodes whose facts must be published for the admin state.
     pub(super) changed_nodes: BTreeSet<NodeName>,
@@ -152,13 +152,13 @@ impl Cache {
         }
     }
 
-    /// When the next reconcile or expiry is due.
+    /// Returns the time at which the next reconcile or expiry is due.
     pub(super) fn deadline(&self) -> Option<Now> {
         let expiries = self.expiries.first().map(|(at, _)| *at);
         earliest(self.due, earliest(expiries, self.awaiting.deadline()))
     }
 
-    /// The number of cached objects of a kind.
+    /// Returns the number of cached objects of a kind.
     pub(super) fn held(&self, kind: Kind) -> usize {
         match kind {
             Kind::Services => self.services_held,
@@ -168,7 +168,7 @@ impl Cache {
         }
     }
 
-    /// The keys of all cached objects of a kind.
+    /// Returns the keys of all cached objects of a kind.
     pub(super) fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind {
             Kind::Services => {
@@ -184,23 +184,23 @@ impl Cache {
         }
     }
 
-    /// The node with this name.
+    /// Returns the node with this name.
     pub(super) fn node(&self, name: &NodeName) -> Option<&Arc<NodeObject>> {
         self.nodes.get(name)?.object.as_ref()
     }
 
-    /// The Service that a slice belongs to.
+    /// Returns the Service that a slice belongs to.
     pub(super) fn owner(&self, slice: &SliceKey) -> Option<&ServiceKey> {
         self.slices.get(slice)?.service.as_ref()
     }
 
-    /// The Service of this name, as the subject of an event.
+    /// Returns the Service of this name, as the subject of an event.
     pub(super) fn service_subject(&self, key: &ServiceKey) -> Option<Subject> {
         let (service, _) = self.entries.get(key)?.service.as_ref()?;
         Some(Subject::Service(ServiceRef { key: key.clone(), uid: service.uid.clone() }))
     }
 
-    /// The resourceVersion of the cached state of this object.
+    /// Returns the resourceVersion of the cached state of this object.
     pub(super) fn version(&self, key: &ObjectKey) -> Option<&ResourceVersion> {
         match key {
             ObjectKey::Service(key) => {
@@ -218,7 +218,7 @@ impl Cache {
         self.version(key).is_some()
     }
 
-    /// The candidates by name.
+    /// Returns the candidates by name.
     pub(super) fn candidates(&self) -> impl Iterator<Item = &ServiceKey> {
         let is_candidate = |entry: &ServiceEntry| {
             entry.service.as_ref().is_some_and(|(_, candidacy)| *candidacy == Candidacy::Candidate)

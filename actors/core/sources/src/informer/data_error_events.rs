@@ -42,7 +42,7 @@ impl ServiceEntry {
         self.service.as_ref().is_some_and(|(service, _)| paused(service))
     }
 
-    /// The report of its data errors, unless they were reported already. A pause clears that, so that they are
+    /// Returns the report of its data errors, unless they were reported already. A pause clears that, so that they are
     /// reported when the pause ends.
     fn unreported_data_errors(&mut self, policy: &OperatorPolicy) -> Option<Report> {
         let paused = self.is_paused(policy);
@@ -58,7 +58,7 @@ impl ServiceEntry {
         Some(Report { subjects: vec![subject], what, note: None })
     }
 
-    /// The Service, as the subject of an event.
+    /// Returns the Service, as the subject of an event.
     fn subject(&self) -> Option<Subject> {
         let (service, _) = self.service.as_ref()?;
         Some(Subject::Service(ServiceRef { key: service.key.clone(), uid: service.uid.clone() }))
@@ -148,13 +148,13 @@ impl Informer {
     /// Returns true if every condition that must be reported was reported.
     pub(super) fn has_reported(&self) -> bool {
         let mut entries = self.cache.entries.values();
-        let is_told = |entry: &ServiceEntry| {
+        let is_reported = |entry: &ServiceEntry| {
             entry.is_paused(&self.policy)
                 || entry.data_errors.as_ref().is_none_or(|data_errors| data_errors.reported)
         };
         let paused =
             |key: &ServiceKey| self.cache.entries.get(key).is_some_and(|entry| entry.is_paused(&self.policy));
         self.reporting.is_none()
-            || (self.undecodables.are_reported(&self.cache, paused) && entries.all(is_told))
+            || (self.undecodables.are_reported(&self.cache, paused) && entries.all(is_reported))
     }
 }

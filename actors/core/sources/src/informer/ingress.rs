@@ -10,7 +10,7 @@ use model::level::Provenance;
 use model::machine::Now;
 use model::object::{ServiceObject, ServiceType};
 
-/// How long a Service counts. A Service that lacks ingress for longer has another reason for it.
+/// Time for which a Service counts. A Service that lacks ingress for longer has another reason for it.
 const COUNTS_FOR: Duration = Duration::from_secs(600);
 
 /// The Services that became LoadBalancers recently.
@@ -75,7 +75,7 @@ impl Awaiting {
         self.clear_lacking(key);
     }
 
-    /// The next time at which time alone may change the result.
+    /// Returns the next time at which time alone may change the result.
     pub(super) fn deadline(&self) -> Option<Now> {
         self.by_time.first().map(|(at, _)| *at).filter(|_| !self.lacking.is_empty())
     }
@@ -90,7 +90,7 @@ impl Awaiting {
         std::mem::replace(&mut self.published, newest) != newest
     }
 
-    /// The number of the Service that most recently began to lack ingress and still lacks it.
+    /// Returns the number of the Service that most recently began to lack ingress and still lacks it.
     pub(super) fn newest(&self) -> Option<u64> {
         self.numbers.last().copied()
     }

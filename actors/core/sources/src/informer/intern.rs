@@ -27,12 +27,13 @@ impl Interner {
         text
     }
 
-    /// The name, shared.
+    /// Returns the name, shared.
     pub(super) fn node(&mut self, name: &NodeName) -> NodeName {
         NodeName::new(self.share(name.shared()))
     }
 
-    /// The slice with shared texts and without spare capacity. It is copied only if the caller is not its only holder.
+    /// Returns the slice with shared texts and without spare capacity. It is copied only if the caller is not its only
+    /// holder.
     pub(super) fn slice(&mut self, slice: Arc<SliceObject>) -> Arc<SliceObject> {
         let mut slice = Arc::unwrap_or_clone(slice);
         let namespace = self.share(slice.key.namespace);

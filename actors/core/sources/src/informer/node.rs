@@ -9,7 +9,7 @@ use model::level::Provenance;
 use model::machine::Now;
 use model::object::{LeftOut, NodeObject};
 
-/// The family of an address.
+/// Returns the family of an address.
 pub(super) fn family_of(ip: &IpAddr) -> Family {
     match ip {
         IpAddr::V4(_) => Family::V4,
@@ -17,9 +17,9 @@ pub(super) fn family_of(ip: &IpAddr) -> Family {
     }
 }
 
-/// Why a node is left out of every pool, if it is (D5).
+/// Returns the reason why a node is left out of every pool, if it is (D5).
 fn excluded(object: &NodeObject) -> Option<LeftOut> {
-    object.left_out.filter(|why| why.is_everywhere())
+    object.left_out.filter(|reason| reason.is_everywhere())
 }
 
 /// A node that exists, or that something still depends on.
@@ -38,17 +38,17 @@ pub(super) struct LastKnownAddresses {
     ips: Vec<IpAddr>,
     /// The time until which they are tolerated (D6).
     pub(super) until: Now,
-    /// How their loss arrived. What follows from it is as doubtful, however late (G1).
+    /// Provenance of their loss. Consequences are as doubtful, however late (G1).
     pub(super) provenance: Provenance,
 }
 
-/// How a node counts for pools.
+/// Eligibility of a node for pools.
 pub(super) enum NodeEligibility<'a> {
-    /// It exists.
+    /// The node exists.
     Eligible(&'a NodeObject),
-    /// It exists and is left out of all pools (D5).
+    /// The node exists and is left out of all pools (D5).
     LeftOut(&'a NodeObject, LeftOut),
-    /// It does not exist, as far as known.
+    /// The node does not exist, as far as known.
     Unknown,
 }
 
@@ -56,14 +56,14 @@ impl CachedNode {
     pub(super) fn eligibility(&self) -> NodeEligibility<'_> {
         match &self.object {
             Some(object) => match excluded(object) {
-                Some(why) => NodeEligibility::LeftOut(object, why),
+                Some(reason) => NodeEligibility::LeftOut(object, reason),
                 None => NodeEligibility::Eligible(object),
             },
             None => NodeEligibility::Unknown,
         }
     }
 
-    /// Its last known addresses, while they are tolerated.
+    /// Returns its last known addresses, while they are tolerated.
     pub(super) fn last_known(&self, family: Family, now: Now) -> impl Iterator<Item = IpAddr> + '_ {
         let lost_addresses =
             self.lost_addresses.get(&family).filter(|lost_addresses| now < lost_addresses.until);

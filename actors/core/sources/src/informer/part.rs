@@ -56,21 +56,21 @@ pub(super) struct PartInputs<'a> {
     pub(super) now: Now,
 }
 
-/// The families that a slice counts for: its address family, if each family has its own slices (D4).
+/// Returns the families that a slice counts for: its address family, if each family has its own slices (D4).
 pub(super) fn families_of(slice: &SliceObject, per_family: bool) -> &'static [Family] {
     let address_type = if per_family { slice.address_type } else { AddressType::Unset };
     address_type.families()
 }
 
 impl ServiceParts {
-    /// The result for a Service that is not a candidate: it requires nothing.
+    /// Returns the result for a Service that is not a candidate: it requires nothing.
     pub(super) fn nothing() -> ServiceParts {
         let parts = [(Family::V4, Part::default()), (Family::V6, Part::default())].into();
         ServiceParts { parts, ..ServiceParts::default() }
     }
 
-    /// The result for a candidate whose slices may no longer be read, if that ends the use of their last good state. A
-    /// family without any good state so far is unknown (X3).
+    /// Returns the result for a candidate whose slices may no longer be read, if that ends the use of their last good
+    /// state. A family without any good state so far is unknown (X3).
     pub(super) fn withdrawn(inputs: &PartInputs<'_>) -> ServiceParts {
         let mut computed = ServiceParts::nothing();
         for (family, part) in &mut computed.parts {
@@ -117,15 +117,15 @@ impl ServiceParts {
     }
 }
 
-/// How a node hosts endpoints of one family.
+/// Relation of a node to the endpoints of one family.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Hosting {
-    /// It hosts none.
+    /// The node hosts no endpoints.
     #[default]
     Nothing,
-    /// It hosts endpoints, but none that counts.
+    /// The node hosts endpoints, but none that counts.
     Uncounted,
-    /// It hosts an endpoint that counts.
+    /// The node hosts an endpoint that counts.
     Counted,
 }
 
@@ -167,12 +167,12 @@ fn counts(rule: Counts, endpoint: &Endpoint) -> bool {
     }
 }
 
-/// The families of the Service's pools. Missing addresses of another family are not an error.
+/// Returns the families of the Service's pools. Missing addresses of another family are not an error.
 pub(super) fn used_families(service: &ServiceObject) -> &[Family] {
     if service.families.is_empty() { &[Family::V4] } else { &service.families }
 }
 
-/// The name of a family in error descriptions.
+/// Returns the name of a family in error descriptions.
 fn words(family: Family) -> &'static str {
     match family {
         Family::V4 => "IPv4",
@@ -238,8 +238,8 @@ fn add_unread(computed: &mut ServiceParts, key: &ServiceKey, unread: &UnreadObje
 /// endpoint (D4). A left-out node adds none at all. The addresses of a node that is about to be deleted may stay (D5).
 fn add_host(computed: &mut ServiceParts, name: &NodeName, host: &Host, inputs: &PartInputs<'_>) {
     let node = inputs.nodes.get(name);
-    let (object, why) = match node.map_or(NodeEligibility::Unknown, CachedNode::eligibility) {
-        NodeEligibility::LeftOut(object, why) => (Some(object), Some(why)),
+    let (object, reason) = match node.map_or(NodeEligibility::Unknown, CachedNode::eligibility) {
+        NodeEligibility::LeftOut(object, reason) => (Some(object), Some(reason)),
         NodeEligibility::Eligible(object) => (Some(object), None),
         NodeEligibility::Unknown => (None, None),
     };
@@ -248,11 +248,11 @@ fn add_host(computed: &mut ServiceParts, name: &NodeName, host: &Host, inputs: &
         let hosting = host.of(*family);
         let mut ips =
             object.into_iter().flat_map(|object| &object.internal_ips).filter(|ip| family_of(ip) == *family);
-        let why = if hosting == Hosting::Nothing { Some(LeftOut::OtherFamily) } else { why };
-        if let Some(why) = why {
+        let reason = if hosting == Hosting::Nothing { Some(LeftOut::OtherFamily) } else { reason };
+        if let Some(reason) = reason {
             let ips: BTreeSet<IpAddr> = ips.copied().collect();
             if !ips.is_empty() && inputs.used.contains(family) {
-                part.left_out.insert(name.clone(), LeftOutNode { ips, why });
+                part.left_out.insert(name.clone(), LeftOutNode { ips, why: reason });
             }
             continue;
         }
@@ -306,8 +306,8 @@ fn add_orphans(
     for (identity, families) in nameless {
         let orphan = entry.orphans.get(identity).filter(|orphan| inputs.now < orphan.until);
         let Some(orphan) = orphan else { continue };
-        if let Err(place) = computed.nodes.binary_search(&orphan.node) {
-            computed.nodes.insert(place, orphan.node.clone());
+        if let Err(index) = computed.nodes.binary_search(&orphan.node) {
+            computed.nodes.insert(index, orphan.node.clone());
         }
         computed.incomplete |= inputs.unread.has_node(&orphan.node);
         let Some(node) = inputs.nodes.get(&orphan.node) else {

@@ -93,8 +93,8 @@ impl Informer {
         self.resources.update(now, key, set, entry.provenance, slice_error);
     }
 
-    /// The slices of a Service whose last good state is no longer used, because the newest state cannot be decoded and
-    /// the configuration requires it.
+    /// Returns the slices of a Service whose last good state is no longer used, because the newest state cannot be
+    /// decoded and the configuration requires it.
     fn left_out(&self, key: &ServiceKey) -> BTreeSet<Arc<str>> {
         match self.cache.entries.get(key).filter(|_| self.resources.drops()) {
             Some(entry) => self.undecodables.slices_of(entry).collect(),

@@ -14,7 +14,7 @@ use super::cache::Cache;
 use model::machine::Now;
 use model::object::{Kind, NodeObject, ResourceVersion, ServiceObject, SliceObject};
 
-/// How long, and how often in a row, older lists are refused.
+/// Time, and number in a row, for which older lists are refused.
 const REFUSED_FOR: Duration = Duration::from_secs(300);
 const REFUSED_IN_A_ROW: u32 = 5;
 

@@ -21,8 +21,8 @@ use model::view::ResourceView;
 use model::xds::cache::{CacheState, Cached, Error, Policy, Reason};
 use model::xds::facts::Code;
 
-/// How long the API server must deny EndpointSlices before the denial counts. A server that restarts denies everything
-/// for a while.
+/// Time for which the API server must deny EndpointSlices before the denial counts. A server that restarts denies
+/// everything for a while.
 const DENIED_FOR: Duration = Duration::from_secs(60);
 
 /// The minimum interval between counts of Services, whose cost is proportional to their number.
@@ -160,22 +160,22 @@ impl Resources {
                 self.cache.connected(&mut self.notices);
             }
             Contact::Lost | Contact::Denied(_) => {
-                let why = match contact {
-                    Contact::Denied(why) => Arc::clone(why),
+                let reason = match contact {
+                    Contact::Denied(reason) => Arc::clone(reason),
                     Contact::Current | Contact::Lost => {
                         Arc::from("the API server does not send EndpointSlices")
                     }
                 };
                 self.denied = match (contact, self.denied.take()) {
-                    (Contact::Denied(why), denied) => {
-                        Some((denied.map_or(now, |(since, _)| since), Arc::clone(why)))
+                    (Contact::Denied(reason), denied) => {
+                        Some((denied.map_or(now, |(since, _)| since), Arc::clone(reason)))
                     }
                     (Contact::Current | Contact::Lost, _) => None,
                 };
                 let error = Error {
                     reason: Reason::Connectivity,
                     code: Code::Unavailable,
-                    message: why,
+                    message: reason,
                     rejected: None,
                 };
                 self.cache.connectivity(error, &mut self.notices);
@@ -190,7 +190,7 @@ impl Resources {
         was_refused != self.refused.is_some()
     }
 
-    /// The next time at which time alone changes something.
+    /// Returns the next time at which time alone changes something.
     pub(super) fn deadline(&self) -> Option<Now> {
         let denied =
             self.denied.as_ref().filter(|_| self.refused.is_none()).map(|(since, _)| since.plus(DENIED_FOR));
@@ -209,7 +209,7 @@ impl Resources {
         let lasts = |(since, _): &(Now, Arc<str>)| since.plus(DENIED_FOR) <= now;
         let begins = self.refused.is_none() && self.denied.as_ref().is_some_and(lasts);
         if begins {
-            self.refused = self.denied.as_ref().map(|(_, why)| Arc::clone(why));
+            self.refused = self.denied.as_ref().map(|(_, reason)| Arc::clone(reason));
             let all: Vec<ServiceKey> = self.cache.entries().map(|entry| entry.key.clone()).collect();
             self.refuse(&all);
         }
@@ -219,9 +219,9 @@ impl Resources {
 
     /// Applies the API server's denial to these Services.
     fn refuse(&mut self, services: &[ServiceKey]) {
-        let Some(why) = self.refused.clone() else { return };
+        let Some(reason) = self.refused.clone() else { return };
         for service in services {
-            let error = data_error(Reason::Reported, Code::PermissionDenied, &why);
+            let error = data_error(Reason::Reported, Code::PermissionDenied, &reason);
             self.cache.reported(service.clone(), error, &mut self.notices);
         }
         self.has_changed = true;
@@ -232,8 +232,8 @@ impl Resources {
         self.refused.is_some() && self.fail_on_data_errors
     }
 
-    /// The families of a Service whose last good state is no longer used, as configured. A family without any good
-    /// state so far is not included (X3).
+    /// Returns the families of a Service whose last good state is no longer used, as configured. A family without any
+    /// good state so far is not included (X3).
     pub(super) fn dropped(&self, service: &ServiceKey) -> BTreeSet<Family> {
         let known = self.known.get(service).filter(|_| self.fail_on_data_errors);
         let (Some(known), Some(entry)) = (known, self.cache.get(service)) else {
@@ -246,8 +246,8 @@ impl Resources {
         }
     }
 
-    /// The view of a Service's slices. An unreachable API server is not included: it is the same for all Services, and
-    /// no reason to publish each fact again.
+    /// Returns the view of a Service's slices. An unreachable API server is not included: it is the same for all
+    /// Services, and no reason to publish each fact again.
     pub(super) fn view(&self, service: &ServiceKey) -> Option<ResourceView> {
         let entry = self.cache.get(service)?;
         Some(ResourceView {
@@ -257,13 +257,13 @@ impl Resources {
         })
     }
 
-    /// Why the watch of slices is not current.
+    /// Returns the reason why the watch of slices is not current.
     #[cfg(test)]
     pub(super) fn lost(&self) -> Option<&Error> {
         self.cache.connectivity_error()
     }
 
-    /// The number of Services in each state, if it has changed.
+    /// Returns the number of Services in each state, if it has changed.
     pub(super) fn samples(&mut self, now: Now) -> Vec<Metric> {
         if !self.has_changed || self.counted_at.is_some_and(|at| at.plus(COUNT_INTERVAL) > now) {
             return Vec::new();

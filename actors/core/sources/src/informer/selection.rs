@@ -39,7 +39,7 @@ impl Selection {
         node
     }
 
-    /// The candidacy of the Service; if it is not a candidate, the first reason.
+    /// Returns the candidacy of the Service; if it is not a candidate, the first reason.
     pub(super) fn candidacy(&self, service: &ServiceObject) -> Candidacy {
         let namespace = self.namespaces.is_empty() || self.namespaces.contains(&service.key.namespace);
         match service.service_type {

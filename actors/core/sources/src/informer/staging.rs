@@ -12,13 +12,13 @@ use model::machine::Now;
 use model::object::{Object, ObjectKey, Owner, ResourceVersion};
 use model::watch::Serves;
 
-/// How long a list stands that contained an object without a readable name. No message announces that such an object
-/// is repaired.
+/// Time for which a list stands that contained an object without a readable name. No message announces that such an
+/// object is repaired.
 const UNNAMED_RELIST_AFTER: Duration = Duration::from_secs(300);
-/// How long changes count as those of a new connection, unless a bookmark ends this period sooner.
+/// Time for which changes count as those of a new connection, unless a bookmark ends this period sooner.
 const CATCHING_UP: Duration = Duration::from_secs(5);
 
-/// What happens to a complete list.
+/// Decision about a complete list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ListDecision {
     /// Commit it: it is as new as earlier observations.
@@ -102,7 +102,7 @@ impl KindStream {
         self.catching_up_until = Some(now.plus(CATCHING_UP));
     }
 
-    /// The arrival of a change that comes now.
+    /// Returns the arrival of a change that comes now.
     pub(super) fn arrival(&self, now: Now) -> Arrival {
         let catching_up = self.catching_up_until.is_some_and(|until| now < until);
         let provenance = if catching_up { Provenance::Reconnect } else { Provenance::Watch };
@@ -157,7 +157,7 @@ impl Staging {
         self.objects.contains_key(key) || self.undecodable.contains_key(key)
     }
 
-    /// The keys and versions of the decoded objects.
+    /// Returns the keys and versions of the decoded objects.
     pub(super) fn versions(&self) -> impl Iterator<Item = (&ObjectKey, &ResourceVersion)> {
         self.objects.iter().map(|(key, object)| (key, object.resource_version()))
     }
@@ -167,7 +167,7 @@ impl Staging {
         std::mem::take(&mut self.errors)
     }
 
-    /// The decoded objects, and the undecodable ones with their owners.
+    /// Returns the decoded objects, and the undecodable ones with their owners.
     pub(super) fn into_parts(self) -> (BTreeMap<ObjectKey, Object>, BTreeMap<ObjectKey, Owner>) {
         (self.objects, self.undecodable)
     }

@@ -78,7 +78,7 @@ fn node(name: &str, ips: &[&str]) -> NodeObject {
     }
 }
 
-/// An endpoint on a node; `n1!` is terminating, `n1?` is not ready, and the empty name means no nodeName.
+/// Returns an endpoint on a node; `n1!` is terminating, `n1?` is not ready, and the empty name means no nodeName.
 fn endpoint(identity: u64, on: &str) -> Endpoint {
     let name = on.trim_end_matches(['!', '?']);
     let terminating = on.ends_with('!');
@@ -102,7 +102,7 @@ fn slice(name: &str, of: &str, nodes: &[&str]) -> SliceObject {
     }
 }
 
-/// The slices of a Service in both families, with the same endpoints.
+/// Returns the slices of a Service in both families, with the same endpoints.
 fn dual_slices(name: &str, of: &str, nodes: &[&str]) -> [SliceObject; 2] {
     let v6 = slice(&format!("{name}-v6"), of, nodes);
     [slice(name, of, nodes), SliceObject { address_type: AddressType::Ip(V6), ..v6 }]
@@ -193,7 +193,8 @@ impl Run {
         self.informer.step(self.now, In::Reporting(term.map(Epoch)), &mut self.out);
     }
 
-    /// An Informer with the nodes n1 (10.0.0.1) to n4, and with these Services and slices, after its first turn.
+    /// Returns an Informer with the nodes n1 (10.0.0.1) to n4, and with these Services and slices, after its first
+    /// turn.
     fn synced(services: Vec<ServiceObject>, slices: Vec<SliceObject>) -> Run {
         let mut run = Run::of(params());
         run.list(Kind::Services, services);
@@ -205,19 +206,19 @@ impl Run {
         run
     }
 
-    fn seen(&mut self, kind: Kind, seen: Seen) {
+    fn observe(&mut self, kind: Kind, event: Seen) {
         if let Some(waiting) = &mut self.waiting {
-            return waiting.entry(kind).or_default().push(Arrived(kind, self.now, seen));
+            return waiting.entry(kind).or_default().push(Arrived(kind, self.now, event));
         }
-        self.informer.step(self.now, In::Seen(kind, self.now, seen), &mut self.out);
+        self.informer.step(self.now, In::Seen(kind, self.now, event), &mut self.out);
         assert!(self.informer.check());
     }
 
     /// Delivers the queued observations.
     fn deliver(&mut self) {
         for outbox in self.waiting.iter_mut().flat_map(BTreeMap::values_mut) {
-            for Arrived(kind, read, seen) in outbox.take(usize::MAX) {
-                self.informer.step(self.now, In::Seen(kind, read, seen), &mut self.out);
+            for Arrived(kind, read, event) in outbox.take(usize::MAX) {
+                self.informer.step(self.now, In::Seen(kind, read, event), &mut self.out);
             }
         }
     }
@@ -233,16 +234,16 @@ impl Run {
     fn list<T: Into<Object>>(&mut self, kind: Kind, objects: Vec<T>) {
         let provenance =
             if self.informer.streams[&kind].synced { Provenance::Relist } else { Provenance::FirstList };
-        self.seen(kind, Seen::ListBegan(provenance));
+        self.observe(kind, Seen::ListBegan(provenance));
         for object in objects {
-            self.seen(kind, Seen::Object(object.into()));
+            self.observe(kind, Seen::Object(object.into()));
         }
         self.version += 1;
         self.list_done(kind, self.version, None);
     }
 
     fn list_done(&mut self, kind: Kind, n: u64, term: Option<u64>) {
-        self.seen(
+        self.observe(
             kind,
             Seen::ListDone {
                 resource_version: version(n),
@@ -254,12 +255,12 @@ impl Run {
     fn put(&mut self, object: impl Into<Object>) {
         self.version += 1;
         let object = stamped(object.into(), self.version);
-        self.seen(kind_of(&object.key()), Seen::Object(object));
+        self.observe(kind_of(&object.key()), Seen::Object(object));
     }
 
     fn gone(&mut self, key: ObjectKey) {
         self.version += 1;
-        self.seen(kind_of(&key), Seen::Deleted { key, resource_version: version(self.version) });
+        self.observe(kind_of(&key), Seen::Deleted { key, resource_version: version(self.version) });
     }
 
     /// Ends a turn as the shell does, and returns its outputs.
@@ -274,10 +275,10 @@ impl Run {
             self.informer.reporting.is_some() || reports(&self.out).is_empty(),
             "it would not be published"
         );
-        let (read, said) =
-            std::mem::take(&mut self.out).into_iter().partition(|said| matches!(said, Out::ReadUpTo(_)));
+        let (read, output) =
+            std::mem::take(&mut self.out).into_iter().partition(|output| matches!(output, Out::ReadUpTo(_)));
         self.read = read;
-        said
+        output
     }
 
     fn pass(&mut self, seconds: u64) -> Vec<Out> {
@@ -294,7 +295,7 @@ impl Run {
 }
 
 fn facts(out: &[Out]) -> Vec<(ServiceUid, Option<Arc<ServiceFact>>)> {
-    let fact = |said: &Out| match said {
+    let fact = |output: &Out| match output {
         Out::Service(uid, fact) => Some((uid.clone(), fact.clone())),
         Out::Synced
         | Out::Confirmed(_)
@@ -312,7 +313,7 @@ fn facts(out: &[Out]) -> Vec<(ServiceUid, Option<Arc<ServiceFact>>)> {
 }
 
 fn reports(out: &[Out]) -> Vec<Report> {
-    let report = |said: &Out| match said {
+    let report = |output: &Out| match output {
         Out::Report(report) => Some(report.clone()),
         Out::Service(..)
         | Out::Ended(_)
@@ -330,7 +331,7 @@ fn reports(out: &[Out]) -> Vec<Report> {
 }
 
 fn samples(out: &[Out]) -> Vec<Metric> {
-    let sample = |said: &Out| match said {
+    let sample = |output: &Out| match output {
         // The states of slice sets have their own tests.
         Out::Metric(Metric::ServiceResources { .. }) => None,
         Out::Metric(sample) => Some(sample.clone()),
@@ -349,7 +350,7 @@ fn samples(out: &[Out]) -> Vec<Metric> {
     out.iter().filter_map(sample).collect()
 }
 
-/// The last published required and tolerated addresses as text: `1 2 | 3`.
+/// Returns the last published required and tolerated addresses as text: `1 2 | 3`.
 fn shown(fact: &ServiceFact, family: Family) -> String {
     let part = &fact.parts[&family];
     let text = |ips: Vec<&IpAddr>| {
@@ -360,7 +361,7 @@ fn shown(fact: &ServiceFact, family: Family) -> String {
 }
 
 #[test]
-fn d6_nothing_is_said_before_all_first_lists_and_synced_comes_last() {
+fn d6_nothing_is_published_before_all_first_lists() {
     let mut run = Run::of(params());
     run.list(Kind::EndpointSlices, vec![slice("web-1", "web", &["n1"]), slice("api-1", "api", &["n2"])]);
     run.list(Kind::Services, vec![service("web"), service("api")]);
@@ -371,7 +372,7 @@ fn d6_nothing_is_said_before_all_first_lists_and_synced_comes_last() {
     assert!(facts(&run.out).is_empty());
     run.out.clear();
     let mut out = run.turn();
-    out.retain(|said| !matches!(said, Out::Metric(_)));
+    out.retain(|output| !matches!(output, Out::Metric(_)));
     assert!(
         matches!(out[..], [Out::Node(..), Out::Node(..), Out::Service(..), Out::Service(..), Out::Synced]),
         "{out:?}"
@@ -383,7 +384,7 @@ fn d6_nothing_is_said_before_all_first_lists_and_synced_comes_last() {
     assert_eq!((fact.slices, fact.endpoints, fact.parts[&V4].unusable), (1, 1, false));
     run.put(slice("web-1", "web", &["n2"]));
     let out = run.turn();
-    assert!(!out.iter().any(|said| matches!(said, Out::Synced)), "once");
+    assert!(!out.iter().any(|output| matches!(output, Out::Synced)), "once");
 }
 
 #[test]
@@ -418,7 +419,7 @@ fn a3_a_service_that_returns_gets_no_earlier_revision() {
 }
 
 #[test]
-fn d4_two_slices_that_share_a_node_keep_it_until_both_have_dropped_it() {
+fn d4_a_node_stays_until_both_slices_have_dropped_it() {
     let slices = vec![slice("web-1", "web", &["n1", "n2"]), slice("web-2", "web", &["n1"])];
     let mut run = Run::synced(vec![service("web")], slices);
     run.put(slice("web-1", "web", &["n2"]));
@@ -428,7 +429,7 @@ fn d4_two_slices_that_share_a_node_keep_it_until_both_have_dropped_it() {
 }
 
 #[test]
-fn d4_a_slice_that_is_created_adds_and_one_that_is_deleted_takes_away() {
+fn d4_a_new_slice_adds_and_a_deleted_one_removes() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.put(slice("web-2", "web", &["n2"]));
     assert_eq!(shown(&run.fact(), V4), "1 2 | ");
@@ -438,7 +439,7 @@ fn d4_a_slice_that_is_created_adds_and_one_that_is_deleted_takes_away() {
 }
 
 #[test]
-fn d4_all_endpoints_removed_says_an_empty_part_that_is_not_unusable() {
+fn d4_no_endpoints_make_an_empty_part_not_an_unusable_one() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.put(slice("web-1", "web", &[]));
     let fact = run.fact();
@@ -449,7 +450,7 @@ fn d4_all_endpoints_removed_says_an_empty_part_that_is_not_unusable() {
 }
 
 #[test]
-fn d4_which_endpoints_count_is_configured_and_the_others_are_tolerated() {
+fn d4_the_counted_endpoints_are_configured() {
     let endpoints = ["n1", "n2?", "n3!"];
     for (counts, expected) in
         [(Counts::Hosted, "1 2 | 3"), (Counts::Serving, "1 2 3 | "), (Counts::Ready, "1 | 2 3")]
@@ -465,7 +466,7 @@ fn d4_which_endpoints_count_is_configured_and_the_others_are_tolerated() {
 }
 
 #[test]
-fn d4_a_dual_stack_node_with_an_unchanged_set_changes_the_revision_only() {
+fn d4_an_unchanged_dual_stack_set_changes_the_revision_only() {
     let mut dual = service("web");
     dual.families = vec![V4, V6];
     let mut run = Run::synced(vec![dual], dual_slices("web-1", "web", &["n7"]).into());
@@ -479,7 +480,7 @@ fn d4_a_dual_stack_node_with_an_unchanged_set_changes_the_revision_only() {
 }
 
 #[test]
-fn d4_a_node_whose_address_changes_is_required_under_the_new_one() {
+fn d4_a_node_is_required_under_its_new_address() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.put(node("n1", &["10.0.0.9"]));
     let fact = run.fact();
@@ -503,13 +504,13 @@ fn d5_a_node_that_is_left_out_is_neither_required_nor_tolerated() {
     assert_eq!(shown(&run.fact(), V4), "1 2 | ");
 }
 
-/// A node that the cluster autoscaler is about to delete.
+/// Returns a node that the cluster autoscaler is about to delete.
 fn doomed(name: &str, ip: &str) -> NodeObject {
     NodeObject { left_out: Some(LeftOut::ToBeDeleted), ..node(name, &[ip]) }
 }
 
 #[test]
-fn d5_a_node_about_to_be_deleted_is_tolerated_while_it_has_endpoints() {
+fn d5_a_node_about_to_be_deleted_is_tolerated() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1", "n2"])]);
     run.put(doomed("n2", "10.0.0.2"));
     let fact = run.fact();
@@ -578,7 +579,7 @@ fn d5_a_node_that_is_not_ready_stays_required_and_is_marked() {
 }
 
 #[test]
-fn d6_a_node_deleted_before_its_endpoints_is_tolerated_for_5_min() {
+fn d6_a_deleted_node_with_endpoints_is_tolerated_for_5_min() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1", "n2"])]);
     run.gone(node_key("n1"));
     let out = run.turn();
@@ -606,7 +607,7 @@ fn d6_a_node_deleted_before_its_endpoints_is_tolerated_for_5_min() {
 }
 
 #[test]
-fn d6_an_endpoint_without_its_node_name_keeps_the_node_for_5_min() {
+fn d6_an_endpoint_without_node_name_keeps_its_node_5_min() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1", "n2"])]);
     run.put(slice("web-1", "web", &["", "n2"]));
     let out = run.turn();
@@ -629,7 +630,7 @@ fn d6_an_endpoint_without_its_node_name_keeps_the_node_for_5_min() {
 }
 
 #[test]
-fn g4_addresses_that_were_only_known_last_are_told_from_others() {
+fn g4_last_known_addresses_are_marked() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1", "n2"])]);
     let known_last = |run: &mut Run| {
         let fact = run.fact();
@@ -648,7 +649,7 @@ fn g4_addresses_that_were_only_known_last_are_told_from_others() {
 }
 
 #[test]
-fn d6_a_node_that_loses_its_address_keeps_the_last_one_tolerated() {
+fn d6_a_node_that_loses_its_address_keeps_the_last_one() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.put(node("n1", &[]));
     let fact = run.fact();
@@ -689,7 +690,7 @@ fn d6_only_ten_errors_are_put_into_words() {
 }
 
 #[test]
-fn slices_without_a_service_label_are_ignored_and_relabelled_ones_move() {
+fn slices_without_a_service_label_are_ignored() {
     let services = vec![service("web"), service("api")];
     let mut run = Run::synced(services, vec![slice("s", "", &["n1"])]);
     run.put(slice("s", "", &["n2"]));
@@ -703,7 +704,7 @@ fn slices_without_a_service_label_are_ignored_and_relabelled_ones_move() {
 }
 
 #[test]
-fn slices_that_arrive_before_their_service_are_told_with_it() {
+fn slices_that_arrive_before_their_service_count_with_it() {
     let mut run = Run::synced(vec![], vec![]);
     let mut early = slice("web-1", "web", &["n1"]);
     early.trigger_age = Some(Duration::from_secs(3));
@@ -725,7 +726,7 @@ fn a_service_whose_name_ends_in_ipv6_is_like_any_other() {
 }
 
 #[test]
-fn a3_the_oldest_trigger_since_the_last_fact_is_told_once() {
+fn a3_the_oldest_trigger_since_the_last_fact_is_sent_once() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     let put = |run: &mut Run, on: &str, age: Option<u64>| {
         let mut object = slice("web-1", "web", &[on]);
@@ -741,14 +742,14 @@ fn a3_the_oldest_trigger_since_the_last_fact_is_told_once() {
 }
 
 #[test]
-fn q2_a_fact_tells_when_its_newest_change_was_read() {
+fn q2_a_fact_has_the_time_of_its_newest_read() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     let ago = |run: &Run, millis| run.now.minus(Duration::from_millis(millis));
     for (on, version, millis) in [("n2", 900, 300), ("n3", 901, 200)] {
         let mut object = slice("web-1", "web", &[on]);
         object.trigger_age = (on == "n2").then_some(Duration::from_millis(50));
-        let seen = Seen::Object(stamped(object.into(), version));
-        run.informer.step(run.now, In::Seen(Kind::EndpointSlices, ago(&run, millis), seen), &mut run.out);
+        let event = Seen::Object(stamped(object.into(), version));
+        run.informer.step(run.now, In::Seen(Kind::EndpointSlices, ago(&run, millis), event), &mut run.out);
     }
     let fact = run.fact();
     assert_eq!(fact.read, Some(ago(&run, 200)));
@@ -757,14 +758,17 @@ fn q2_a_fact_tells_when_its_newest_change_was_read() {
 }
 
 #[test]
-fn q2_what_was_taken_in_is_said_behind_the_facts_and_if_there_are_none() {
+fn q2_read_marks_come_after_the_facts() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.put(slice("web-1", "web", &["n2"]));
     run.deliver();
     run.informer.tick(run.now, &mut run.out);
-    let said = std::mem::take(&mut run.out);
-    assert!(matches!(said[..], [.., Out::Service(..), Out::ReadUpTo(_)]), "{said:?}");
-    run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-1", "web", &["n2"]).into(), run.version)));
+    let output = std::mem::take(&mut run.out);
+    assert!(matches!(output[..], [.., Out::Service(..), Out::ReadUpTo(_)]), "{output:?}");
+    run.observe(
+        Kind::EndpointSlices,
+        Seen::Object(stamped(slice("web-1", "web", &["n2"]).into(), run.version)),
+    );
     assert!(run.turn().is_empty(), "the state is known");
     assert_eq!(run.read.len(), 1);
     run.put(node("n9", &["10.0.0.9"]));
@@ -773,21 +777,21 @@ fn q2_what_was_taken_in_is_said_behind_the_facts_and_if_there_are_none() {
 }
 
 #[test]
-fn a3_an_event_that_brings_a_known_state_again_says_nothing() {
+fn a3_an_event_with_a_known_state_publishes_nothing() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     let mut again = slice("web-1", "web", &["n1"]);
     again.trigger_age = Some(Duration::from_secs(9));
-    run.seen(Kind::EndpointSlices, Seen::Object(again.into()));
+    run.observe(Kind::EndpointSlices, Seen::Object(again.into()));
     assert!(run.turn().is_empty());
 }
 
 #[test]
 fn d6_a_list_is_put_in_force_as_a_whole_or_not_at_all() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)));
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, Seen::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)));
     assert!(facts(&run.turn()).is_empty());
-    run.seen(Kind::EndpointSlices, Seen::ListAborted);
+    run.observe(Kind::EndpointSlices, Seen::ListAborted);
     assert!(facts(&run.turn()).is_empty());
     run.list(Kind::EndpointSlices, vec![slice("web-3", "web", &["n3"])]);
     let fact = run.fact();
@@ -798,7 +802,7 @@ fn d6_a_list_is_put_in_force_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn d6_a_relist_that_changes_nothing_says_nothing() {
+fn d6_a_relist_without_changes_publishes_nothing() {
     let slices = || vec![slice("web-1", "web", &["n1"])];
     let mut run = Run::synced(vec![service("web")], slices());
     run.list(Kind::EndpointSlices, slices());
@@ -809,8 +813,8 @@ fn d6_a_relist_that_changes_nothing_says_nothing() {
 #[test]
 fn d6_an_older_list_is_refused_and_made_again() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.seen(Kind::EndpointSlices, Seen::Bookmark(version(500)));
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, Seen::Bookmark(version(500)));
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     run.list_done(Kind::EndpointSlices, 499, None);
     let out = run.turn();
     assert!(matches!(
@@ -820,21 +824,21 @@ fn d6_an_older_list_is_refused_and_made_again() {
             Out::Relist(Kind::EndpointSlices, RelistReason::Stale)
         ]
     ));
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     run.list_done(Kind::EndpointSlices, 500, None);
     assert_eq!(shown(&run.fact(), V4), " | ", "one as new as what was seen is taken");
 }
 
-/// A list with this version, of one slice on this node.
+/// Returns a list with this version, of one slice on this node.
 fn list_of(run: &mut Run, n: u64, on: &str) -> Vec<Out> {
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-1", "web", &[on]).into(), n)));
-    run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("kept")), "web"));
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, Seen::Object(stamped(slice("web-1", "web", &[on]).into(), n)));
+    run.observe(Kind::EndpointSlices, bad_of(Some(slice_key("kept")), "web"));
     run.list_done(Kind::EndpointSlices, n, None);
     run.turn()
 }
 
-/// An Informer that has seen version 500 and then received this many older lists, one every 10 s.
+/// Returns an Informer that has seen version 500 and then received this many older lists, one every 10 s.
 fn refusing(lists: u64) -> Run {
     let slices =
         vec![slice("web-1", "web", &["n1"]), slice("kept", "web", &["n4"]), slice("old", "web", &["n3"])];
@@ -846,7 +850,7 @@ fn refusing(lists: u64) -> Run {
     for n in 0..lists {
         let out = list_of(&mut run, 300 + n, "n2");
         assert!(
-            out.iter().any(|said| matches!(said, Out::Relist(Kind::EndpointSlices, RelistReason::Stale)))
+            out.iter().any(|output| matches!(output, Out::Relist(Kind::EndpointSlices, RelistReason::Stale)))
         );
         assert!(facts(&out).is_empty(), "refused");
         run.pass(10);
@@ -866,21 +870,21 @@ fn d6_older_lists_are_taken_in_after_5_min_of_older_ones() {
     run.put(slice("web-1", "web", &["n3"]));
     run.put(slice("kept", "web", &["n3"]));
     assert_eq!(shown(&run.fact(), V4), "3 | ", "and the stream goes on from there");
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     run.list_done(Kind::EndpointSlices, 331, None);
     let refused = Metric::StaleRefused(Kind::EndpointSlices);
     assert_eq!(samples(&run.turn()), [refused], "versions count from there");
 }
 
 #[test]
-fn d6_a_newer_list_with_an_older_object_comes_from_restored_storage() {
+fn d6_a_newer_list_with_an_older_object_is_a_restore() {
     let mut run = Run::synced(vec![service("web")], vec![]);
     run.version = 150;
     run.put(slice("web-1", "web", &["n2"]));
     run.turn();
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     let older = stamped(slice("web-1", "web", &["n1"]).into(), 120);
-    run.seen(Kind::EndpointSlices, Seen::Object(older));
+    run.observe(Kind::EndpointSlices, Seen::Object(older));
     run.list_done(Kind::EndpointSlices, 400, None);
     let out = run.turn();
     assert_eq!(samples(&out)[0], Metric::StaleAccepted(Kind::EndpointSlices));
@@ -909,7 +913,7 @@ fn d6_older_lists_are_refused_while_few_short_falling_or_mixed() {
     refused(&mut falling, 300);
 
     let mut between = refusing(30);
-    between.seen(Kind::EndpointSlices, Seen::Bookmark(version(600)));
+    between.observe(Kind::EndpointSlices, Seen::Bookmark(version(600)));
     refused(&mut between, 400);
 }
 
@@ -923,8 +927,8 @@ fn d6_every_kind_follows_a_storage_that_was_restored() {
     let paused = || Object::from(ServiceObject { paused: true, ..service("web") });
     for n in 0..=5 {
         for (kind, object) in [(Kind::Services, paused()), (Kind::Nodes, node("n1", &["10.0.0.8"]).into())] {
-            run.seen(kind, Seen::ListBegan(Provenance::Relist));
-            run.seen(kind, Seen::Object(stamped(object, 2)));
+            run.observe(kind, Seen::ListBegan(Provenance::Relist));
+            run.observe(kind, Seen::Object(stamped(object, 2)));
             run.list_done(kind, 300, None);
         }
         assert_eq!(facts(&run.pass(60)).len(), usize::from(n == 5));
@@ -939,22 +943,25 @@ fn d6_an_older_object_is_refused_and_counted() {
     run.put(slice("web-1", "web", &["n2"]));
     run.turn();
     let refused = [Metric::StaleRefused(Kind::EndpointSlices)];
-    run.seen(Kind::EndpointSlices, Seen::Object(slice("web-1", "web", &["n1"]).into()));
+    run.observe(Kind::EndpointSlices, Seen::Object(slice("web-1", "web", &["n1"]).into()));
     assert_eq!(samples(&run.turn()), refused);
-    run.seen(Kind::EndpointSlices, Seen::Deleted { key: slice_key("web-1"), resource_version: version(1) });
+    run.observe(
+        Kind::EndpointSlices,
+        Seen::Deleted { key: slice_key("web-1"), resource_version: version(1) },
+    );
     assert_eq!(samples(&run.turn()), refused);
 }
 
 #[test]
-fn g1_changes_after_a_reconnect_are_marked_until_it_has_caught_up() {
+fn g1_changes_after_a_reconnect_are_marked_until_caught_up() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.seen(Kind::EndpointSlices, Seen::Reconnected);
+    run.observe(Kind::EndpointSlices, Seen::Reconnected);
     run.put(slice("web-1", "web", &["n2"]));
     assert_eq!(run.fact().provenance, Provenance::Reconnect);
-    run.seen(Kind::EndpointSlices, Seen::Bookmark(version(run.version)));
+    run.observe(Kind::EndpointSlices, Seen::Bookmark(version(run.version)));
     run.put(slice("web-1", "web", &["n3"]));
     assert_eq!(run.fact().provenance, Provenance::Watch);
-    run.seen(Kind::EndpointSlices, Seen::Reconnected);
+    run.observe(Kind::EndpointSlices, Seen::Reconnected);
     run.pass(5);
     run.put(slice("web-1", "web", &["n4"]));
     assert_eq!(run.fact().provenance, Provenance::Watch);
@@ -964,7 +971,7 @@ fn bad(key: Option<ObjectKey>) -> Seen {
     bad_line(key, Owner::Unknown)
 }
 
-/// An undecodable object with this owner, unless the owner is empty.
+/// Returns an undecodable object with this owner, unless the owner is empty.
 fn bad_of(key: Option<ObjectKey>, owner: &str) -> Seen {
     bad_line(key, Owner::Service(ServiceKey::new("shop", owner)))
 }
@@ -976,7 +983,7 @@ fn bad_line(key: Option<ObjectKey>, owner: Owner) -> Seen {
 #[test]
 fn d6_the_last_good_state_of_an_undecodable_object_stays() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     let out = run.turn();
     let [report] = &reports(&out)[..] else { panic!("one report: {out:?}") };
     let subject = ServiceRef { key: ServiceKey::new("shop", "web"), uid: ServiceUid::new("uid-web") };
@@ -986,35 +993,35 @@ fn d6_the_last_good_state_of_an_undecodable_object_stays() {
         report.what,
         EventKind::Undecodable { kind: Kind::EndpointSlices, object: "shop/web-1".into(), error, kept: true }
     );
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     run.list_done(Kind::EndpointSlices, 300, None);
     assert!(run.turn().is_empty(), "it is in the list, and nothing is new");
 
-    run.seen(Kind::Nodes, bad(Some(node_key("n2"))));
-    run.seen(Kind::Services, bad(Some(service_key("web"))));
-    run.seen(Kind::Services, bad(Some(service_key("unheard-of"))));
+    run.observe(Kind::Nodes, bad(Some(node_key("n2"))));
+    run.observe(Kind::Services, bad(Some(service_key("web"))));
+    run.observe(Kind::Services, bad(Some(service_key("unheard-of"))));
     assert_eq!(reports(&run.turn()).len(), 2, "one of which nothing is known is only counted");
 
     run.put(slice("web-1", "web", &["n2"]));
     run.turn();
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     assert_eq!(reports(&run.turn()).len(), 1, "it had been good between");
 }
 
 #[test]
 fn d6_a_list_with_an_object_without_a_name_proves_no_absence() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.seen(Kind::EndpointSlices, bad(None));
-    run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)));
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, bad(None));
+    run.observe(Kind::EndpointSlices, Seen::Object(stamped(slice("web-2", "web", &["n2"]).into(), 200)));
     run.list_done(Kind::EndpointSlices, 300, None);
     let fact = run.fact();
     assert_eq!((shown(&fact, V4).as_str(), fact.parts[&V4].unusable), ("1 2 | ", true));
     assert_eq!(fact.data_errors, ["an EndpointSlice without a readable name cannot be read".into()]);
     run.version = 300;
-    let asked = run.pass(300);
-    assert!(matches!(asked[..], [Out::Relist(Kind::EndpointSlices, RelistReason::Broken)]), "{asked:?}");
+    let outputs = run.pass(300);
+    assert!(matches!(outputs[..], [Out::Relist(Kind::EndpointSlices, RelistReason::Broken)]), "{outputs:?}");
     run.list(Kind::EndpointSlices, vec![slice("web-2", "web", &["n2"])]);
     let fact = run.fact();
     assert_eq!((shown(&fact, V4).as_str(), fact.parts[&V4].unusable), ("2 | ", false), "a whole list does");
@@ -1023,7 +1030,7 @@ fn d6_a_list_with_an_object_without_a_name_proves_no_absence() {
 }
 
 #[test]
-fn d1_candidates_go_by_type_policy_deletion_namespace_and_labels() {
+fn d1_candidates_go_by_type_policy_deletion_and_labels() {
     let mut params = params();
     params.namespaces = ["shop".into()].into();
     let one: BTreeSet<Arc<str>> = ["one".into()].into();
@@ -1058,7 +1065,7 @@ fn d1_candidates_go_by_type_policy_deletion_namespace_and_labels() {
 }
 
 #[test]
-fn d1_a_load_balancer_that_is_no_candidate_is_told_without_parts() {
+fn d1_a_load_balancer_without_candidacy_has_no_parts() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.put(ServiceObject { local: false, ..service("web") });
     let fact = run.fact();
@@ -1076,7 +1083,7 @@ fn d1_a_load_balancer_that_is_no_candidate_is_told_without_parts() {
 }
 
 #[test]
-fn d1_pause_and_exposure_are_told_and_other_changes_are_not() {
+fn d1_pause_and_exposure_are_published() {
     let mut run = Run::synced(vec![service("web")], vec![]);
     run.put(ServiceObject { paused: true, ..service("web") });
     assert!(run.fact().paused);
@@ -1088,7 +1095,7 @@ fn d1_pause_and_exposure_are_told_and_other_changes_are_not() {
 }
 
 #[test]
-fn d1_a_service_made_again_under_its_name_is_told_gone_and_then_anew() {
+fn d1_a_recreated_service_is_first_gone_and_then_new() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.put(ServiceObject { uid: ServiceUid::new("second"), ..service("web") });
     let facts = facts(&run.turn());
@@ -1105,9 +1112,9 @@ fn d1_a_service_made_again_under_its_name_is_told_gone_and_then_anew() {
 #[test]
 fn an_object_of_another_kind_than_the_stream_is_dropped() {
     let mut run = Run::synced(vec![], vec![]);
-    run.seen(Kind::Nodes, Seen::Object(service("web").into()));
-    run.seen(Kind::Nodes, Seen::Deleted { key: service_key("web"), resource_version: version(9) });
-    run.seen(Kind::Nodes, bad(Some(service_key("web"))));
+    run.observe(Kind::Nodes, Seen::Object(service("web").into()));
+    run.observe(Kind::Nodes, Seen::Deleted { key: service_key("web"), resource_version: version(9) });
+    run.observe(Kind::Nodes, bad(Some(service_key("web"))));
     run.list_done(Kind::Nodes, 999, None);
     assert!(run.turn().is_empty());
 }

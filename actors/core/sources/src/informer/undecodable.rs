@@ -45,12 +45,12 @@ impl Undecodables {
         self.errors.extract_if(.., |key, _| is_over(key)).map(|(key, _)| key).collect()
     }
 
-    /// The names of a Service's slices that have a known state but an undecodable newest one.
+    /// Returns the names of a Service's slices that have a known state but an undecodable newest one.
     pub(super) fn slices_of<'a>(&'a self, entry: &'a ServiceEntry) -> impl Iterator<Item = Arc<str>> + 'a {
         self.undecodable_of(entry).map(|(slice, _)| Arc::clone(&slice.key.name))
     }
 
-    /// The first of them, with its error.
+    /// Returns the first of them, with its error.
     pub(super) fn first_error(&self, entry: &ServiceEntry) -> Option<SliceError> {
         let (slice, error) = self.undecodable_of(entry).next()?;
         Some(SliceError { slice: Arc::clone(&slice.key.name), error: Arc::clone(error) })
@@ -124,8 +124,8 @@ impl Undecodables {
                 ObjectKey::Preemption(_) => return None,
             };
             let (kind, object) = (kind_of(&key), object.into());
-            let kept = !drops || kind != Kind::EndpointSlices;
-            let what = EventKind::Undecodable { kind, object, error, kept };
+            let still_used = !drops || kind != Kind::EndpointSlices;
+            let what = EventKind::Undecodable { kind, object, error, kept: still_used };
             reported.extend(what.condition().map(|condition| (key, condition)));
             Some(Report { subjects: vec![subject], what, note: None })
         };
@@ -133,7 +133,7 @@ impl Undecodables {
     }
 }
 
-/// The Service that owns the object, if it is known.
+/// Returns the Service that owns the object, if it is known.
 fn owner<'a>(key: &'a ObjectKey, cache: &'a Cache) -> Option<&'a ServiceKey> {
     match key {
         ObjectKey::Service(service) => Some(service),

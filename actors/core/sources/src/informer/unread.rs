@@ -125,7 +125,7 @@ impl UnreadObjects {
         }
     }
 
-    /// The slices that belong, or may belong, to this Service.
+    /// Returns the slices that belong, or may belong, to this Service.
     pub(super) fn slices_of(&self, service: &ServiceKey) -> impl Iterator<Item = &SliceKey> {
         let first = SliceKey { namespace: Arc::clone(&service.namespace), name: "".into() };
         let unowned = self.unowned.range(first..);

@@ -12,7 +12,7 @@ use model::xds::facts::Code;
 /// A running timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Timer {
-    /// When it fires.
+    /// Time at which it fires.
     pub fires: Now,
     /// The features of the source that was asked; they determine the meaning of the timer.
     policy: Policy,
@@ -24,7 +24,7 @@ impl Timer {
         Timer { fires: now.plus(policy.patience()), policy }
     }
 
-    /// The error when it fires.
+    /// Returns the error when it fires.
     fn error(self) -> Error {
         let patience = self.policy.patience().as_secs();
         let late = format!("was not received within {patience} s after it was asked for");
@@ -129,7 +129,7 @@ impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
         }
     }
 
-    /// The running timer.
+    /// Returns the running timer.
     pub fn timer(&self) -> Option<Timer> {
         self.timer
     }
@@ -195,7 +195,7 @@ impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
         self.update_watchers(false, self.entry_state.error().cloned())
     }
 
-    /// All changes for a new watcher: the resource and then the error.
+    /// Returns all changes for a new watcher: the resource and then the error.
     pub fn initial_changes(&self) -> Vec<ResourceChange<V>> {
         match (self.entry_state.cached(), &self.watcher_view.error) {
             (None, None) => Vec::new(),
@@ -228,7 +228,7 @@ impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
         }
     }
 
-    /// The entry as shown to operators.
+    /// Returns the entry as shown to operators.
     pub fn listed<'a, K>(&'a self, key: &'a K) -> Listed<'a, K, V> {
         Listed {
             key,
@@ -266,7 +266,7 @@ impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
             && !self.watchers.is_empty()
     }
 
-    /// The changes that bring the watchers to the resource and this error. Data errors and transient errors are
+    /// Returns the changes that bring the watchers to the resource and this error. Data errors and transient errors are
     /// ambient if a resource is in use, and otherwise the reason why there is none (A88). Unchanged state is not sent
     /// again.
     fn update_watchers(&mut self, is_new: bool, error: Option<Error>) -> Vec<ResourceChange<V>> {

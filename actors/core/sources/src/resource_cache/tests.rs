@@ -56,7 +56,7 @@ fn reported(code: Code, message: &str) -> Error {
     error(Reason::Reported, code, message)
 }
 
-/// The error in the form for this version.
+/// Returns the error in the form for this version.
 fn in_version(error: Error, version: &str, at: i64) -> Error {
     let rejected = Rejected { version: Arc::from(version), at: Wall::from_micros(at), raw: None };
     Error { rejected: Some(rejected), ..error }
@@ -72,13 +72,13 @@ fn good(value: u32, version: &str, at: i64) -> Cached<u32> {
     }
 }
 
-/// A change in short.
-fn brief(news: &ResourceChange<u32>) -> String {
-    let said = |error: &Error| format!("{} {}", error.code.as_str(), error.message);
-    match news {
+/// Returns a change in short.
+fn brief(change: &ResourceChange<u32>) -> String {
+    let text = |error: &Error| format!("{} {}", error.code.as_str(), error.message);
+    match change {
         ResourceChange::Changed(Ok(cached)) => format!("value {}", cached.value),
-        ResourceChange::Changed(Err(error)) => format!("error {}", said(error)),
-        ResourceChange::Ambient(Some(error)) => format!("ambient {}", said(error)),
+        ResourceChange::Changed(Err(error)) => format!("error {}", text(error)),
+        ResourceChange::Ambient(Some(error)) => format!("ambient {}", text(error)),
         ResourceChange::Ambient(None) => String::from("clear"),
     }
 }
@@ -95,7 +95,7 @@ impl Bench {
     }
 
     /// Watcher 1 watches `web`, which was requested at 0 s.
-    fn asked(policy: Policy) -> Bench {
+    fn requested(policy: Policy) -> Bench {
         let mut bench = Bench::new(policy);
         bench.watch(WEB, 1);
         bench.send(0, &[WEB]);
@@ -105,7 +105,7 @@ impl Bench {
 
     /// The same, after it has arrived with the value 7 in version "1".
     fn cached(policy: Policy) -> Bench {
-        let mut bench = Bench::asked(policy);
+        let mut bench = Bench::requested(policy);
         bench.receive(7, "1");
         assert_eq!(bench.notices(), ["value 7"]);
         bench
@@ -148,17 +148,17 @@ impl Bench {
         self.cache.tick(at(millis), &mut self.out);
     }
 
-    /// The notices to watcher 1 of `web`; no other watcher may have any.
+    /// Returns the notices to watcher 1 of `web`; no other watcher may have any.
     fn notices(&mut self) -> Vec<String> {
         assert!(self.cache.is_sound(), "{:?}", self.cache);
-        let news = |notice: Notice<&'static str, u32, u8>| {
+        let change = |notice: Notice<&'static str, u32, u8>| {
             assert_eq!((notice.key, notice.watcher), (WEB, 1));
             brief(&notice.change)
         };
-        std::mem::take(&mut self.out).into_iter().map(news).collect()
+        std::mem::take(&mut self.out).into_iter().map(change).collect()
     }
 
-    /// The notices to all watchers.
+    /// Returns the notices to all watchers.
     fn all_notices(&mut self) -> Vec<String> {
         assert!(self.cache.is_sound(), "{:?}", self.cache);
         let notices = std::mem::take(&mut self.out).into_iter();
@@ -171,17 +171,17 @@ impl Bench {
         self.cache.get(&WEB).expect("it is watched")
     }
 
-    /// The metric label of `web`, which also shows whether a resource is cached.
+    /// Returns the metric label of `web`, which also shows whether a resource is cached.
     fn state(&self) -> &'static str {
         self.web().cache_state().as_str()
     }
 
-    /// The resource in use.
+    /// Returns the resource in use.
     fn value(&self) -> Option<u32> {
         self.web().cached.map(|cached| cached.value)
     }
 
-    /// The entry's own error.
+    /// Returns the entry's own error.
     fn error(&self) -> Option<Error> {
         self.web().error.cloned()
     }

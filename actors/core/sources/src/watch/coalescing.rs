@@ -7,7 +7,7 @@ use model::object::{Object, ObjectKey, Owner};
 use model::watch::keep_trigger;
 
 impl In {
-    /// The object of a line that a newer line about the same object replaces.
+    /// Returns the object of a line that a newer line about the same object replaces.
     pub fn object(&self) -> Option<ObjectKey> {
         match self {
             In::Line { line, .. } => line.object(),
@@ -36,8 +36,8 @@ impl In {
 }
 
 impl Line {
-    /// The object of a line that only carries its newest state. An undecodable object returns `None`: its last good
-    /// state stays in force (D6), so no line may move across it.
+    /// Returns the object of a line that only carries its newest state. An undecodable object returns `None`: its last
+    /// good state stays in force (D6), so no line may move across it.
     fn object(&self) -> Option<ObjectKey> {
         match self {
             Line::Object(object) => Some(object.key()),
@@ -46,7 +46,7 @@ impl Line {
         }
     }
 
-    /// The Service whose endpoints the line changes, if the line names it.
+    /// Returns the Service whose endpoints the line changes, if the line names it.
     pub fn service(&self) -> Option<&ServiceKey> {
         match self {
             Line::Object(Object::Slice(slice)) => slice.service.as_ref(),

@@ -1,10 +1,10 @@
-//! Whether a watcher's observations are current, and if not, whether the API server denies its requests.
+//! The currency of a watcher's observations, and denials of its requests by the API server.
 
 use std::sync::Arc;
 
 use super::{WatchFailure, describe};
 
-/// Whether the observations of a kind are current.
+/// Currency of the observations of a kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Contact {
     /// Current: a watch is running.
@@ -26,7 +26,7 @@ impl Contact {
     }
 }
 
-/// The message of a denial; `None` for other failures.
+/// Returns the message of a denial; `None` for other failures.
 pub(super) fn denial(failure: &WatchFailure) -> Option<Arc<str>> {
     match failure {
         WatchFailure::Denied(_) => Some(describe(failure)),

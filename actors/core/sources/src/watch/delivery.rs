@@ -1,5 +1,5 @@
-//! Whether the watches that the server accepts deliver anything. A request that repeatedly succeeds without data is a
-//! failure: a proxy may answer in place of the API server, and then no change in the cluster arrives although no
+//! Detects watches that the server accepts and that deliver nothing. A request that repeatedly succeeds without data is
+//! a failure: a proxy may answer in place of the API server, and then no change in the cluster arrives although no
 //! request fails.
 
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use model::sample::{Metric, RelistReason};
 
 /// A watch that ends sooner than this, without a line, has delivered nothing.
 pub(super) const SHORT_WATCH: Duration = Duration::from_secs(10);
-/// How many watches in a row may deliver nothing before a list follows.
+/// Number of watches in a row that may deliver nothing before a list follows.
 const EMPTY_LIMIT: u32 = 2;
-/// For how long watches may fail, one after another, before a list follows.
+/// Time for which watches may fail, one after another, before a list follows.
 const FAILING_LIMIT: Duration = Duration::from_secs(100);
 
 /// A request that was given up although it had not failed, with the reason.
@@ -29,11 +29,11 @@ pub enum GivenUp {
 /// The deliveries of recent watches.
 #[derive(Debug, Default)]
 pub(super) struct Deliveries {
-    /// When the last line or page arrived.
+    /// Time at which the last line or page arrived.
     last: Now,
     /// Watches in a row that delivered nothing.
     empty: u32,
-    /// When the first of several consecutive watches that failed or delivered nothing ended.
+    /// Time at which the first of several consecutive watches that failed or delivered nothing ended.
     failing_since: Option<Now>,
     /// The request that was given up, until it is logged.
     report: Option<GivenUp>,
@@ -52,8 +52,8 @@ impl Deliveries {
         (!self.is_trusted()).then(|| opened.plus(SHORT_WATCH))
     }
 
-    /// When a watch has been silent for too long. Opening it again does not end the silence, but gives it a moment to
-    /// deliver a line.
+    /// Returns the time at which a watch has been silent for too long. Opening it again does not end the silence, but
+    /// gives it a moment to deliver a line.
     pub(super) fn silent_at(&self, opened: Now) -> Now {
         self.last.plus(SILENCE_LIMIT).max(opened.plus(SHORT_WATCH))
     }
@@ -63,7 +63,7 @@ impl Deliveries {
         self.last = now;
     }
 
-    /// The request that was given up before the next one, if that must be logged.
+    /// Returns the request that was given up before the next one, if that must be logged.
     pub(super) fn take_report(&mut self) -> Option<GivenUp> {
         self.report.take()
     }
@@ -87,9 +87,9 @@ impl Deliveries {
         self.empty >= EMPTY_LIMIT || self.failing_since.is_some_and(|since| now.since(since) >= FAILING_LIMIT)
     }
 
-    fn give_up(&mut self, why: &Arc<str>) {
+    fn give_up(&mut self, reason: &Arc<str>) {
         if !std::mem::replace(&mut self.reported, true) {
-            self.report = Some(GivenUp::Watch(Arc::clone(why)));
+            self.report = Some(GivenUp::Watch(Arc::clone(reason)));
         }
     }
 }
@@ -160,17 +160,17 @@ impl Watcher {
     }
 
     /// Replaces a streaming list that the server has not refused by a list in pages.
-    pub(super) fn give_up_streaming(&mut self, why: &'static str, now: Now, out: &mut Vec<Out>) {
-        let why: Arc<str> = why.into();
-        self.deliveries.report = Some(GivenUp::StreamingList(Arc::clone(&why)));
-        self.fail(now, WatchFailure::StreamingRefused(why), out);
+    pub(super) fn give_up_streaming(&mut self, reason: &'static str, now: Now, out: &mut Vec<Out>) {
+        let reason: Arc<str> = reason.into();
+        self.deliveries.report = Some(GivenUp::StreamingList(Arc::clone(&reason)));
+        self.fail(now, WatchFailure::StreamingRefused(reason), out);
     }
 
     /// Gives up watching from this version: only a list can show the changes since then.
-    pub(super) fn give_up(&mut self, why: &'static str, now: Now, out: &mut Vec<Out>) {
-        let why = Arc::from(why);
-        self.deliveries.give_up(&why);
-        self.last_error = Some(why);
+    pub(super) fn give_up(&mut self, reason: &'static str, now: Now, out: &mut Vec<Out>) {
+        let reason = Arc::from(reason);
+        self.deliveries.give_up(&reason);
+        self.last_error = Some(reason);
         self.relist(now, RelistReason::Broken, out);
     }
 }

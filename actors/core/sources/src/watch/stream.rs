@@ -114,7 +114,7 @@ impl Watcher {
     /// Passes a line about an object to the Informer.
     fn forward(&mut self, line: Line, out: &mut Vec<Out>) {
         self.emit_list_began(out);
-        let seen = match line {
+        let event = match line {
             Line::Object(object) => {
                 self.set_version(object.resource_version());
                 Seen::Object(object)
@@ -133,7 +133,7 @@ impl Watcher {
             // Bookmarks and errors are about the stream; in a page they have no meaning.
             Line::Bookmark { .. } | Line::Error(_) => return,
         };
-        out.push(Out::Seen(self.kind, self.read, seen));
+        out.push(Out::Seen(self.kind, self.read, event));
     }
 
     fn emit_list_began(&mut self, out: &mut Vec<Out>) {
@@ -217,8 +217,8 @@ impl Watcher {
         }
         let next = next.filter(|token| !token.is_empty());
         if is_empty && next.is_some() && next == page {
-            let why = "an empty page of the list has its own continue token";
-            return self.fail(now, WatchFailure::Other(why.into()), out);
+            let reason = "an empty page of the list has its own continue token";
+            return self.fail(now, WatchFailure::Other(reason.into()), out);
         }
         match next {
             Some(page) => {

@@ -54,7 +54,7 @@ impl Run {
         Run { watcher: Watcher::new(Kind::Nodes), now: Now::ZERO, out: Vec::new() }
     }
 
-    /// A watcher whose streaming list ended at version 10, and whose watch delivers.
+    /// Returns a watcher whose streaming list ended at version 10, and whose watch delivers.
     fn watching() -> Run {
         let mut run = Run::new();
         run.step(In::Start);
@@ -98,7 +98,7 @@ impl Run {
         self.watcher.tick(self.now, &mut self.out);
     }
 
-    /// The time to the next deadline, in milliseconds.
+    /// Returns the time to the next deadline, in milliseconds.
     fn waits(&self) -> u128 {
         self.watcher.deadline().expect("something is waited for").since(self.now).as_millis()
     }
@@ -110,16 +110,16 @@ impl Run {
     }
 
     fn asks(&self) -> Vec<Ask> {
-        let asked = |said: &Out| match said {
+        let asked = |output: &Out| match output {
             Out::Open { ask, .. } => Some(ask.clone()),
             Out::Seen(..) | Out::View(_) | Out::Metric(_) | Out::Contact(..) => None,
         };
         self.out.iter().filter_map(asked).collect()
     }
 
-    fn seen(&self) -> Vec<String> {
-        let seen = |said: &Out| match said {
-            Out::Seen(_, _, seen) => Some(match seen {
+    fn observations(&self) -> Vec<String> {
+        let event = |output: &Out| match output {
+            Out::Seen(_, _, event) => Some(match event {
                 Seen::ListBegan(provenance) => format!("began {provenance:?}"),
                 Seen::Object(object) => format!("object {}", object.resource_version().0),
                 Seen::Deleted { resource_version, .. } => format!("deleted {}", resource_version.0),
@@ -136,12 +136,12 @@ impl Run {
             }),
             Out::Open { .. } | Out::View(_) | Out::Metric(_) | Out::Contact(..) => None,
         };
-        self.out.iter().filter_map(seen).collect()
+        self.out.iter().filter_map(event).collect()
     }
 
-    /// The contacts in the outputs.
+    /// Returns the contacts in the outputs.
     fn contacts(&self) -> Vec<Contact> {
-        let contact = |said: &Out| match said {
+        let contact = |output: &Out| match output {
             Out::Contact(Kind::Nodes, contact) => Some(contact.clone()),
             Out::Open { .. } | Out::Seen(..) | Out::View(_) | Out::Metric(_) | Out::Contact(..) => None,
         };
@@ -149,18 +149,18 @@ impl Run {
     }
 
     fn samples(&self) -> Vec<Metric> {
-        let sample = |said: &Out| match said {
+        let sample = |output: &Out| match output {
             Out::Metric(sample) => Some(sample.clone()),
             Out::Open { .. } | Out::Seen(..) | Out::View(_) | Out::Contact(..) => None,
         };
         self.out.iter().filter_map(sample).collect()
     }
 
-    /// The requests that were reported as given up, with the reasons.
+    /// Returns the requests that were reported as given up, with the reasons.
     fn reports(&self) -> Vec<&GivenUp> {
         let mut reports = Vec::new();
-        for said in &self.out {
-            match said {
+        for output in &self.out {
+            match output {
                 Out::Open { given_up, .. } => reports.extend(given_up),
                 Out::Seen(..) | Out::View(_) | Out::Metric(_) | Out::Contact(..) => {}
             }
@@ -169,7 +169,7 @@ impl Run {
     }
 
     fn view(&self) -> SourceView {
-        let view = |said: &Out| match said {
+        let view = |output: &Out| match output {
             Out::View(view) => Some(view.clone()),
             Out::Open { .. } | Out::Seen(..) | Out::Metric(_) | Out::Contact(..) => None,
         };
@@ -197,9 +197,13 @@ fn a_streaming_list_becomes_the_watch_at_its_end() {
     assert_eq!(run.view().phase, "listing");
     run.step(In::Opened(run.call()));
     run.lines(vec![object(7), object(3)]);
-    assert_eq!(run.seen(), ["began FirstList", "object 7", "object 3"]);
+    assert_eq!(run.observations(), ["began FirstList", "object 7", "object 3"]);
     run.lines(vec![bookmark(8), list_end(10), object(11), bookmark(12)]);
-    assert_eq!(run.seen(), ["done 10", "object 11", "bookmark 12"], "a bookmark amid the list says nothing");
+    assert_eq!(
+        run.observations(),
+        ["done 10", "object 11", "bookmark 12"],
+        "a bookmark amid the list says nothing"
+    );
     assert_eq!(run.asks(), []);
     assert_eq!(run.samples(), [Metric::SourceFresh { kind: Kind::Nodes, fresh: true }]);
     let view = run.view();
@@ -214,33 +218,33 @@ fn a_list_without_objects_is_a_list() {
     let mut run = Run::new();
     run.step(In::Start);
     run.lines(vec![list_end(10)]);
-    assert_eq!(run.seen(), ["began FirstList", "done 10"]);
+    assert_eq!(run.observations(), ["began FirstList", "done 10"]);
 }
 
 #[test]
-fn a_refused_streaming_list_falls_back_to_pages_and_a_watch_at_once() {
+fn a_refused_streaming_list_falls_back_to_pages() {
     let mut run = Run::new();
     run.step(In::Start);
     run.ended(Some(WatchFailure::StreamingRefused("sendInitialEvents is forbidden".into())));
     assert_eq!(run.asks(), first_page());
     run.page(vec![object(7)], 10, Some("token"));
-    assert_eq!(run.seen(), ["began FirstList", "object 7"]);
+    assert_eq!(run.observations(), ["began FirstList", "object 7"]);
     assert_eq!(run.asks(), [Ask::List { page: Some("token".into()) }]);
     run.page(vec![object(8)], 10, None);
-    assert_eq!(run.seen(), ["object 8", "done 10"]);
+    assert_eq!(run.observations(), ["object 8", "done 10"]);
     assert_eq!(run.asks(), watch_from(10));
     run.step(In::Opened(run.call()));
-    assert_eq!(run.seen(), [] as [&str; 0], "the first watch after a list is no new connection");
+    assert_eq!(run.observations(), [] as [&str; 0], "the first watch after a list is no new connection");
     assert_eq!(run.view().phase, "watching");
 }
 
 #[test]
-fn an_error_line_that_refuses_a_streaming_list_voids_what_came_of_it() {
+fn a_refusing_error_line_voids_the_streamed_objects() {
     let mut run = Run::new();
     run.step(In::Start);
     let call = run.call();
     run.lines(vec![object(7), Line::Error(WatchFailure::StreamingRefused("etcd".into())), object(8)]);
-    assert_eq!(run.seen(), ["began FirstList", "object 7", "aborted"]);
+    assert_eq!(run.observations(), ["began FirstList", "object 7", "aborted"]);
     assert_eq!(run.asks(), first_page());
     run.step(In::Ended { call, failure: None, jitter: 0 });
     assert_eq!(run.samples(), [], "the end of a stream that an error line ended is expected");
@@ -254,7 +258,7 @@ fn a_streaming_list_without_an_end_falls_back_to_pages() {
     run.step(In::Start);
     run.lines(vec![object(7)]);
     run.ended(None);
-    assert_eq!(run.seen(), ["aborted"]);
+    assert_eq!(run.observations(), ["aborted"]);
     assert_eq!(
         run.reports(),
         [&GivenUp::StreamingList("the streaming list ended before all was sent".into())]
@@ -268,7 +272,7 @@ fn a_streaming_list_without_an_end_falls_back_to_pages() {
     run.lines(vec![object(7)]);
     assert_eq!(run.waits(), 1_000, "lines do not prolong it");
     run.wait();
-    assert_eq!(run.seen(), ["aborted"]);
+    assert_eq!(run.observations(), ["aborted"]);
     assert_eq!(run.reports(), [&GivenUp::StreamingList("the streaming list did not end within 60 s".into())]);
     assert_eq!(run.asks(), first_page());
 }
@@ -300,7 +304,7 @@ fn a_stream_that_ends_in_good_order_is_followed_again() {
     assert_eq!(run.samples(), []);
     run.step(In::Opened(run.call()));
     run.lines(vec![object(11)]);
-    assert_eq!(run.seen(), ["object 11"]);
+    assert_eq!(run.observations(), ["object 11"]);
     run.ended(None);
     assert_eq!(
         (run.asks(), run.samples(), run.waits()),
@@ -309,7 +313,7 @@ fn a_stream_that_ends_in_good_order_is_followed_again() {
     );
     run.wait();
     run.lines(vec![object(12)]);
-    assert_eq!(run.seen(), ["reconnected", "object 12"], "also without a message that it was opened");
+    assert_eq!(run.observations(), ["reconnected", "object 12"], "also without a message that it was opened");
 }
 
 #[test]
@@ -322,7 +326,7 @@ fn jitter_spreads_a_wait_over_its_second_half() {
 }
 
 #[test]
-fn d6_an_expired_version_leads_to_a_list_at_once_and_then_more_slowly() {
+fn d6_an_expired_version_relists_at_once_and_then_slower() {
     let mut run = Run::watching();
     run.pass(60_000);
     run.lines(vec![Line::Error(WatchFailure::Expired)]);
@@ -331,7 +335,7 @@ fn d6_an_expired_version_leads_to_a_list_at_once_and_then_more_slowly() {
     let mut waits = Vec::new();
     for n in 20..23 {
         run.lines(vec![object(n), list_end(n)]);
-        assert_eq!(run.seen()[0], "began Relist");
+        assert_eq!(run.observations()[0], "began Relist");
         run.lines(vec![Line::Error(WatchFailure::Expired)]);
         waits.push(run.waits());
         run.wait();
@@ -346,14 +350,14 @@ fn an_expired_page_token_starts_the_list_again() {
     run.ended(Some(WatchFailure::StreamingRefused("no".into())));
     run.page(vec![object(7)], 10, Some("token"));
     run.ended(Some(WatchFailure::Expired));
-    assert_eq!(run.seen(), ["aborted"]);
+    assert_eq!(run.observations(), ["aborted"]);
     assert_eq!(run.asks(), first_page());
     run.page(vec![object(7)], 12, None);
-    assert_eq!(run.seen(), ["began FirstList", "object 7", "done 12"], "none was complete before");
+    assert_eq!(run.observations(), ["began FirstList", "object 7", "done 12"], "none was complete before");
 }
 
 #[test]
-fn retry_after_is_honoured_within_bounds_and_a_denial_is_a_failure() {
+fn retry_after_is_bounded_and_a_denial_is_a_failure() {
     let throttled = |seconds| WatchFailure::TooManyRequests(Some(Duration::from_secs(seconds)));
     let denied = WatchFailure::Denied("nodes is forbidden".into());
     for (failure, wait) in
@@ -376,9 +380,9 @@ fn retry_after_is_honoured_within_bounds_and_a_denial_is_a_failure() {
 }
 
 #[test]
-fn x5_whether_data_are_current_is_told_on_change_and_why_if_denied() {
-    let denied = |why: &str| Some(WatchFailure::Denied(why.into()));
-    let denial = |why: &str| [Contact::Denied(format!("denied: {why}").into())];
+fn x5_the_currency_of_data_is_published_on_change() {
+    let denied = |reason: &str| Some(WatchFailure::Denied(reason.into()));
+    let denial = |reason: &str| [Contact::Denied(format!("denied: {reason}").into())];
     let mut run = Run::new();
     run.step(In::Start);
     assert_eq!(run.contacts(), [Contact::Lost], "nothing was told yet");
@@ -388,7 +392,7 @@ fn x5_whether_data_are_current_is_told_on_change_and_why_if_denied() {
     assert_eq!(run.contacts(), [Contact::Current]);
     run.ended(denied("nodes is forbidden"));
     assert_eq!(run.contacts(), denial("nodes is forbidden"));
-    for (failure, said) in [
+    for (failure, output) in [
         (denied("nodes is forbidden"), vec![]),
         (denied("who are you?"), denial("who are you?").to_vec()),
         (Some(other()), vec![Contact::Lost]),
@@ -402,7 +406,7 @@ fn x5_whether_data_are_current_is_told_on_change_and_why_if_denied() {
             assert_eq!(run.contacts(), [], "that it is asked again says nothing");
         }
         run.ended(failure.clone());
-        assert_eq!(run.contacts(), said, "{failure:?}");
+        assert_eq!(run.contacts(), output, "{failure:?}");
     }
     run.wait();
     run.lines(vec![object(8), list_end(20)]);
@@ -418,7 +422,7 @@ fn x5_whether_data_are_current_is_told_on_change_and_why_if_denied() {
 }
 
 #[test]
-fn a_watch_that_is_silent_for_100_s_is_opened_again_from_where_it_was() {
+fn a_watch_silent_for_100_s_is_reopened_where_it_was() {
     let mut run = Run::watching();
     run.pass(90_000);
     run.lines(vec![bookmark(11)]);
@@ -429,13 +433,13 @@ fn a_watch_that_is_silent_for_100_s_is_opened_again_from_where_it_was() {
     run.wait();
     assert_eq!(run.asks(), watch_from(11));
     assert_eq!(run.samples(), [Metric::SourceFresh { kind: Kind::Nodes, fresh: false }], "it is no relist");
-    assert_eq!(run.seen(), [] as [&str; 0]);
+    assert_eq!(run.observations(), [] as [&str; 0]);
     assert_eq!(run.view().last_error.as_deref(), Some("the watch was silent for 100 s"));
     run.lines_of(silent, vec![object(12)]);
-    assert_eq!(run.seen(), [] as [&str; 0], "the one before is dropped");
+    assert_eq!(run.observations(), [] as [&str; 0], "the one before is dropped");
     assert_eq!(run.samples(), [], "what was read before the port has dropped it is expected");
     run.step(In::Opened(run.call()));
-    assert_eq!(run.seen(), ["reconnected"]);
+    assert_eq!(run.observations(), ["reconnected"]);
     assert_eq!(run.samples(), [Metric::SourceFresh { kind: Kind::Nodes, fresh: true }]);
     assert_eq!(run.view().last_error, None);
     assert_eq!(run.waits(), 100_000, "at most every 100 s");
@@ -448,7 +452,7 @@ fn a_watch_that_is_silent_for_100_s_is_opened_again_from_where_it_was() {
 }
 
 #[test]
-fn a_watch_that_is_opened_again_and_fails_waits_as_after_any_failure() {
+fn a_reopened_watch_that_fails_waits_as_after_any_failure() {
     let mut run = Run::watching();
     run.wait();
     assert_eq!(run.waits(), 60_000, "for an answer");
@@ -464,7 +468,7 @@ fn a_watch_that_is_opened_again_and_fails_waits_as_after_any_failure() {
 }
 
 #[test]
-fn a_silent_watch_is_broken_after_5_and_a_half_minutes_and_listed() {
+fn a_watch_silent_for_330_s_is_broken_and_relisted() {
     let mut run = Run::watching();
     run.pass(80_000);
     run.lines(vec![bookmark(11)]);
@@ -493,18 +497,18 @@ fn a_request_without_an_answer_is_given_up_after_a_minute() {
     assert_eq!(run.asks(), [Ask::StreamingList], "silence is no refusal");
     run.lines_of(lost, vec![list_end(9)]);
     assert_eq!(run.samples(), [Metric::UnmatchedAnswer]);
-    assert_eq!(run.seen(), [] as [&str; 0]);
+    assert_eq!(run.observations(), [] as [&str; 0]);
 
     run.ended(Some(WatchFailure::StreamingRefused("no".into())));
     run.page(vec![object(7)], 10, Some("token"));
     run.wait();
-    assert_eq!(run.seen(), ["aborted"], "a page that never comes");
+    assert_eq!(run.observations(), ["aborted"], "a page that never comes");
     run.wait();
     assert_eq!(run.asks(), first_page());
 }
 
 #[test]
-fn d6_a_list_that_the_informer_refuses_is_made_again_ever_more_slowly() {
+fn d6_a_refused_list_is_repeated_ever_more_slowly() {
     let mut run = Run::watching();
     let mut waits = Vec::new();
     for n in 0..7 {
@@ -559,7 +563,7 @@ fn d6_an_undecodable_line_is_passed_on_counted_and_gone_past() {
         error: "bad".into(),
     };
     run.lines(vec![line(key)]);
-    assert_eq!(run.seen(), ["undecodable true"]);
+    assert_eq!(run.observations(), ["undecodable true"]);
     assert_eq!(run.samples(), [Metric::UndecodableObject(Kind::Nodes)]);
     run.pass(1_000);
     run.ended(None);
@@ -581,7 +585,7 @@ fn a_list_without_a_version_is_a_failure() {
     run.step(In::Start);
     let nameless = Line::Bookmark { resource_version: ResourceVersion::default(), list_end: true };
     run.lines(vec![object(7), nameless]);
-    assert_eq!(run.seen(), ["began FirstList", "object 7", "aborted"]);
+    assert_eq!(run.observations(), ["began FirstList", "object 7", "aborted"]);
 }
 
 /// A term requests most recent data.
@@ -599,41 +603,41 @@ fn w8_a_term_has_a_watch_listed_again_at_once() {
     run.step(confirm(2, true));
     assert!(run.out.is_empty(), "once is enough, and an older term is over");
     run.lines(vec![object(7), list_end(20)]);
-    assert_eq!(run.seen(), ["began Relist", "object 7", "done 20 for 3"]);
+    assert_eq!(run.observations(), ["began Relist", "object 7", "done 20 for 3"]);
     run.step(In::Relist(RelistReason::Stale));
     assert_eq!(run.waits(), 500, "it says nothing about the server, whose first failure this is");
     run.wait();
     run.lines(vec![list_end(21)]);
     assert_eq!(
-        run.seen(),
+        run.observations(),
         ["began Relist", "done 21 for 3"],
         "what replaces a refused list serves the term too"
     );
 }
 
 #[test]
-fn w8_a_list_that_began_before_the_term_asked_does_not_serve_it() {
+fn w8_a_list_begun_before_the_request_does_not_serve_it() {
     let mut run = Run::new();
     run.step(In::Start);
     run.lines(vec![object(7)]);
     let before = run.call();
     run.step(confirm(3, true));
-    assert_eq!(run.seen(), ["aborted"]);
+    assert_eq!(run.observations(), ["aborted"]);
     assert_eq!(run.asks(), [Ask::StreamingList]);
     run.lines_of(before, vec![list_end(9)]);
-    assert_eq!(run.seen(), [] as [&str; 0]);
+    assert_eq!(run.observations(), [] as [&str; 0]);
     run.ended(Some(WatchFailure::StreamingRefused("no".into())));
     run.page(vec![object(7)], 10, Some("token"));
     run.step(confirm(4, true));
-    assert_eq!(run.seen(), ["aborted"], "a newer term takes the place of the older one");
+    assert_eq!(run.observations(), ["aborted"], "a newer term takes the place of the older one");
     assert_eq!(run.asks(), first_page());
     run.page(vec![object(7)], 11, Some("token"));
     run.page(vec![object(8)], 11, None);
-    assert_eq!(run.seen(), ["object 8", "done 11 for 4"], "all pages are of one list");
+    assert_eq!(run.observations(), ["object 8", "done 11 for 4"], "all pages are of one list");
 }
 
 #[test]
-fn g1_a_second_read_is_a_list_that_was_begun_after_it_was_asked_for() {
+fn g1_a_second_read_is_a_list_begun_after_the_request() {
     let mut run = Run::watching();
     run.step(In::Reread(ReadId(1)));
     assert_eq!(run.asks(), [Ask::StreamingList], "at once");
@@ -641,40 +645,40 @@ fn g1_a_second_read_is_a_list_that_was_begun_after_it_was_asked_for() {
     run.step(In::Reread(ReadId(1)));
     assert!(run.out.is_empty(), "once is enough");
     run.lines(vec![object(7), list_end(20)]);
-    assert_eq!(run.seen(), ["began Relist", "object 7", "done 20 as read 1"]);
+    assert_eq!(run.observations(), ["began Relist", "object 7", "done 20 as read 1"]);
     // A list in progress when the next request arrives began before it.
     run.step(In::Relist(RelistReason::Broken));
     run.wait();
     run.lines(vec![object(7)]);
     run.step(In::Reread(ReadId(2)));
-    assert_eq!(run.seen(), ["aborted"]);
+    assert_eq!(run.observations(), ["aborted"]);
     run.lines(vec![object(7)]);
     run.ended(Some(WatchFailure::Other("reset".into())));
-    assert_eq!(run.seen(), ["aborted"]);
+    assert_eq!(run.observations(), ["aborted"]);
     run.wait();
     run.lines(vec![object(7), list_end(30)]);
     assert_eq!(
-        run.seen(),
+        run.observations(),
         ["began Relist", "object 7", "done 30 as read 2"],
         "one that broke off is made again"
     );
     run.step(confirm(3, true));
     run.lines(vec![list_end(40)]);
-    assert_eq!(run.seen(), ["began Relist", "done 40 for 3 as read 2"]);
+    assert_eq!(run.observations(), ["began Relist", "done 40 for 3 as read 2"]);
 }
 
 #[test]
-fn w8_a_term_that_asks_before_the_start_is_served_by_the_first_list() {
+fn w8_the_first_list_serves_an_earlier_terms_request() {
     let mut run = Run::new();
     run.step(confirm(1, true));
     assert!(run.out.is_empty());
     run.step(In::Start);
     run.lines(vec![list_end(10)]);
-    assert_eq!(run.seen(), ["began FirstList", "done 10 for 1"]);
+    assert_eq!(run.observations(), ["began FirstList", "done 10 for 1"]);
 }
 
 #[test]
-fn w8_a_term_does_not_cut_a_wait_short_and_has_a_list_made_after_it() {
+fn w8_a_term_does_not_shorten_a_wait() {
     let throttled = || Some(WatchFailure::TooManyRequests(Some(Duration::from_secs(30))));
     let mut run = Run::watching();
     run.ended(throttled());
@@ -688,11 +692,11 @@ fn w8_a_term_does_not_cut_a_wait_short_and_has_a_list_made_after_it() {
     assert!(run.out.is_empty(), "the list that comes anyway begins after it");
     run.wait();
     run.lines(vec![list_end(10)]);
-    assert_eq!(run.seen(), ["began Relist", "done 10 for 4"]);
+    assert_eq!(run.observations(), ["began Relist", "done 10 for 4"]);
 }
 
 #[test]
-fn w8_where_nobody_has_led_before_any_list_serves_the_term() {
+fn w8_any_list_serves_a_first_term() {
     for started in [false, true] {
         let mut run = Run::new();
         if started {
@@ -700,11 +704,11 @@ fn w8_where_nobody_has_led_before_any_list_serves_the_term() {
             run.lines(vec![object(7)]);
         }
         run.step(confirm(1, false));
-        assert_eq!((run.seen(), run.asks()), (vec!["any list for 1".to_owned()], vec![]));
+        assert_eq!((run.observations(), run.asks()), (vec!["any list for 1".to_owned()], vec![]));
     }
     let mut run = Run::watching();
     run.step(confirm(1, false));
-    assert_eq!((run.seen(), run.asks()), (vec!["any list for 1".to_owned()], vec![]));
+    assert_eq!((run.observations(), run.asks()), (vec!["any list for 1".to_owned()], vec![]));
     run.step(confirm(2, true));
     assert_eq!(run.asks(), [Ask::StreamingList], "a newer term may ask for more");
 }
@@ -773,7 +777,7 @@ proptest! {
     /// have no effect. Liveness: there is always a deadline, and with a server that answers the watcher returns to
     /// watching.
     #[test]
-    fn a_watcher_always_waits_for_something_and_tells_lists_whole(acts in prop::collection::vec(act(), 0..60)) {
+    fn a_watcher_always_waits_and_passes_on_whole_lists(acts in prop::collection::vec(act(), 0..60)) {
         let mut run = Run::new();
         run.step(In::Start);
         let mut newest = run.watcher.current();
@@ -784,7 +788,7 @@ proptest! {
         // The newest term that had requested data when the current list began.
         let mut before_list = None;
         // The newest second read requested now, and when the current list began.
-        let (mut read_asked, mut read_before_list) = (None, None);
+        let (mut read_requested, mut read_before_list) = (None, None);
         for (act, current) in acts {
             let open = run.watcher.current();
             let answer = matches!(act, Act::Opened | Act::Lines(_) | Act::Page(..) | Act::Ended(..));
@@ -807,7 +811,7 @@ proptest! {
                     run.step(In::Confirm { epoch, needs_new_list: again });
                 }
                 Act::Reread(read) => {
-                    read_asked = read_asked.max(Some(read));
+                    read_requested = read_requested.max(Some(read));
                     run.step(In::Reread(read));
                 }
                 Act::Pass(millis) => run.pass(millis),
@@ -815,14 +819,14 @@ proptest! {
             }
             prop_assert!(run.watcher.check());
             prop_assert!(run.watcher.deadline().is_some());
-            for said in &run.out {
-                match said {
+            for output in &run.out {
+                match output {
                     Out::Open { call, ask, .. } => {
                         prop_assert!(Some(*call) > newest);
                         newest = Some(*call);
                         if matches!(ask, Ask::StreamingList | Ask::List { page: None }) {
                             before_list = asked;
-                            read_before_list = read_asked;
+                            read_before_list = read_requested;
                         }
                     }
                     Out::Seen(_, _, Seen::ListBegan(_)) => prop_assert!(!std::mem::replace(&mut listing, true)),
@@ -842,7 +846,7 @@ proptest! {
                 }
             }
             if answer && !current {
-                prop_assert!(run.seen().is_empty());
+                prop_assert!(run.observations().is_empty());
             }
         }
         // A server that accepts every request and sends nothing must get a list request within the limit.
@@ -881,7 +885,7 @@ proptest! {
             Some(Purpose::StreamingList { .. }) => run.lines(vec![list_end(101)]),
             Some(Purpose::List { .. } | Purpose::Watch { .. }) | None => run.page(vec![], 101, None),
         }
-        let served = |said: &Out| matches!(said, Out::Seen(_, _, Seen::ListDone { serves: Serves { term: Some(Epoch(9)), .. }, .. }));
+        let served = |output: &Out| matches!(output, Out::Seen(_, _, Seen::ListDone { serves: Serves { term: Some(Epoch(9)), .. }, .. }));
         prop_assert!(run.out.iter().any(served));
     }
 }

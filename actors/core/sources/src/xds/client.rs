@@ -156,13 +156,13 @@ impl Client {
         }
     }
 
-    /// The state of all servers and resources, for operators (CSDS, H3).
+    /// Returns the state of all servers and resources, for operators (CSDS, H3).
     #[must_use]
     pub fn dump(&self) -> Dump {
-        let servers = self.channels.iter().enumerate().map(|(place, channel)| ServerDump {
+        let servers = self.channels.iter().enumerate().map(|(index, channel)| ServerDump {
             uri: Arc::clone(&channel.server.uri),
-            is_used: place < self.used,
-            is_connected: place < self.used && channel.failure.is_none(),
+            is_used: index < self.used,
+            is_connected: index < self.used && channel.failure.is_none(),
             failure: channel.failure.clone(),
             cut: channel.cut.clone(),
         });
@@ -212,9 +212,9 @@ impl Client {
         }
     }
 
-    /// The time until which messages of the decisive server may be unread, because too many have arrived.
+    /// Returns the time until which messages of the decisive server may be unread, because too many have arrived.
     fn catches_up_until(&self) -> Now {
-        let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
+        let last = self.used.checked_sub(1).and_then(|index| self.channels.get(index));
         last.and_then(Channel::catches_up_until).unwrap_or(Now::ZERO)
     }
 
@@ -222,8 +222,8 @@ impl Client {
         ResourceKind::ALL.into_iter().all(|kind| self.watched.get(kind).is_empty())
     }
 
-    /// The index of the server of this open stream.
-    fn place_of(&self, id: StreamId) -> Option<usize> {
+    /// Returns the index of the server of this open stream.
+    fn index_of(&self, id: StreamId) -> Option<usize> {
         let has = |channel: &Channel| channel.stream().is_some_and(|stream| stream.id == id);
         self.channels.iter().position(has)
     }
@@ -255,8 +255,8 @@ impl Client {
     }
 
     fn on_response(&mut self, id: StreamId, response: &Response, at: Wall, turn: &mut Turn<'_>) {
-        let Some(place) = self.place_of(id) else { return };
-        let Some(channel) = self.channels.get_mut(place) else { return };
+        let Some(index) = self.index_of(id) else { return };
+        let Some(channel) = self.channels.get_mut(index) else { return };
         channel.on_read();
         // A response of a type that was not requested is neither accepted nor rejected, and says nothing about the
         // server.
@@ -266,58 +266,58 @@ impl Client {
         turn.is_response = true;
         self.on_dispatched(id, turn.now);
         if is_first {
-            self.on_first_response(place, turn);
+            self.on_first_response(index, turn);
         }
         let mut verdict = validate_response(kind, response, at, self.watched.get(kind));
         turn.measure(XdsMetric::Updates {
-            server: ServerId(place),
+            server: ServerId(index),
             kind,
             valid: verdict.valid,
             invalid: verdict.invalid,
         });
-        if let Some(channel) = self.channels.get_mut(place) {
+        if let Some(channel) = self.channels.get_mut(index) {
             let complaint = std::mem::take(&mut verdict.complaints).message();
             channel.set_answer(kind, &verdict.version, &response.nonce, complaint, verdict.valid > 0);
         }
         if verdict.valid > 0 {
-            let others = self.channels.iter_mut().enumerate().filter(|(n, _)| *n != place);
+            let others = self.channels.iter_mut().enumerate().filter(|(n, _)| *n != index);
             others.for_each(|(_, channel)| channel.forget_version(kind));
         }
-        self.apply(place, kind, verdict, at, turn);
+        self.apply(index, kind, verdict, at, turn);
     }
 
     /// Handles an undecodable message. The next one is read under the same limits as after any other (flow control).
     fn on_illegible(&mut self, id: StreamId) {
         if let Some(stream) = self.stream_mut(id) {
-            stream.wants_read = true;
+            stream.needs_read = true;
         }
     }
 
     /// Applies a validated response to the cache.
     fn apply(
         &mut self,
-        place: usize,
+        index: usize,
         kind: ResourceKind,
         verdict: ResponseVerdict,
         at: Wall,
         turn: &mut Turn<'_>,
     ) {
         let ResponseVerdict { findings, version, is_legible, .. } = verdict;
-        let stream = self.channels.get_mut(place).and_then(Channel::stream_mut);
+        let stream = self.channels.get_mut(index).and_then(Channel::stream_mut);
         let Some(subscription) = stream.map(|stream| stream.subscription_mut(kind)) else { return };
-        let mut seen = BTreeSet::new();
+        let mut present = BTreeSet::new();
         for (name, finding) in findings {
-            seen.insert(Arc::clone(&name));
+            present.insert(Arc::clone(&name));
             match finding {
                 Finding::Valid(value, raw) => {
                     let (raw, version) = (Some(raw), Arc::clone(&version));
-                    subscription.on_seen(&name);
+                    subscription.on_received(&name);
                     let provenance = subscription.on_valid(&name);
                     let cached = Cached { value, raw, version, updated: at, provenance };
                     self.cache.received(ResourceKey::new(kind, name), cached, &mut turn.notices);
                 }
                 Finding::Invalid(error) => {
-                    subscription.on_seen(&name);
+                    subscription.on_received(&name);
                     self.cache.invalid(ResourceKey::new(kind, name), error, &mut turn.notices);
                 }
                 Finding::Reported(error) => {
@@ -329,7 +329,7 @@ impl Client {
             }
         }
         if kind.is_complete() && is_legible {
-            for name in subscription.missing(&seen) {
+            for name in subscription.missing(&present) {
                 let key = ResourceKey::new(kind, Arc::clone(&name));
                 if self.cache.get(&key).is_some_and(|entry| entry.cached.is_some()) {
                     subscription.on_answered(&name);
@@ -374,13 +374,13 @@ impl Client {
     }
 
     fn send(&mut self, now: Now, out: &mut Vec<Out>) {
-        for place in 0..self.used {
-            let stream = self.channels.get(place).and_then(Channel::stream).map(|stream| stream.id);
+        for index in 0..self.used {
+            let stream = self.channels.get(index).and_then(Channel::stream).map(|stream| stream.id);
             let Some(stream) = stream else { continue };
             for kind in ResourceKind::ALL {
-                let Some(request) = self.request(now, place, kind) else { continue };
+                let Some(request) = self.request(now, index, kind) else { continue };
                 if request.error.is_some() {
-                    out.push(Out::Metric(XdsMetric::Nack { server: ServerId(place), kind }));
+                    out.push(Out::Metric(XdsMetric::Nack { server: ServerId(index), kind }));
                 }
                 out.push(Out::Call(DriverCall::Send(stream, request)));
             }
@@ -405,8 +405,8 @@ impl Client {
     /// Checks the invariants of the client.
     fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
-        for (place, channel) in self.channels.iter().enumerate() {
-            channel.check(place < self.used)?;
+        for (index, channel) in self.channels.iter().enumerate() {
+            channel.check(index < self.used)?;
         }
         let at_rest = self.watches_nothing() || self.channels.is_empty() || self.is_over;
         rule(at_rest == (self.used == 0), "nothing is asked for that is watched, or the other way round")?;
@@ -469,9 +469,9 @@ impl Machine for Client {
             // A resource that was answered on an earlier stream may be missing now, while the server still fails.
             self.fall_back(&mut turn);
         }
-        for place in 0..self.used {
-            if self.channels.get(place).is_some_and(|channel| channel.is_due(now)) {
-                self.open(place, &mut turn);
+        for index in 0..self.used {
+            if self.channels.get(index).is_some_and(|channel| channel.is_due(now)) {
+                self.open(index, &mut turn);
             }
         }
         self.end_turn(turn);

@@ -69,7 +69,7 @@ struct Source {
     /// The endpoints in use, or those that will be used as soon as they arrive.
     used: Option<Arc<str>>,
     held: HeldAssignment,
-    /// How the assignment arrived (G1).
+    /// Provenance of the assignment (G1).
     provenance: Provenance,
     /// The resources watched for it.
     needs: BTreeSet<ResourceKey>,
@@ -88,7 +88,7 @@ struct SourceState {
     used: Option<Arc<str>>,
     held: HeldAssignment,
     needs: BTreeSet<ResourceKey>,
-    /// Why a requested resource is not available.
+    /// Reason why a requested resource is not available.
     fault: Option<Fault>,
     /// Errors beside the assignment in use.
     ambient: Vec<Fault>,
@@ -101,7 +101,7 @@ impl Sources {
         Sources { node_id: params.node_id, sources: BTreeMap::new(), watched: BTreeMap::new(), watchers: 0 }
     }
 
-    /// The state of each source.
+    /// Returns the state of each source.
     pub fn facts(&self) -> impl Iterator<Item = (&Name, &SourceFact)> {
         self.sources.iter().filter_map(|(name, source)| Some((name, source.published.last()?)))
     }
@@ -147,9 +147,9 @@ impl Sources {
         turn.out.extend(source.published.update(fact).map(|fact| Out::Fact(name.clone(), fact)));
     }
 
-    /// How the assignment of a source arrived (G1). The first assignment of a source counts as a first list, even if
-    /// other sources have had it before. Later ones have the provenance of their endpoints, joined with that of the
-    /// cluster if it names other endpoints than before.
+    /// Returns the provenance of the assignment of a source (G1). The first assignment of a source counts as a first
+    /// list, even if other sources have had it before. Later ones have the provenance of their endpoints, joined with
+    /// that of the cluster if it names other endpoints than before.
     fn provenance(
         &self,
         name: &Name,
@@ -209,7 +209,7 @@ impl Sources {
         state
     }
 
-    /// The endpoints that a source names, directly or by its cluster.
+    /// Returns the endpoints that a source names, directly or by its cluster.
     fn named(&self, name: &Name, state: &mut SourceState) -> Option<Arc<str>> {
         let cluster = match name {
             Name::Endpoints(endpoints) => return Some(Arc::clone(endpoints)),
@@ -225,7 +225,7 @@ impl Sources {
         view.named().cloned()
     }
 
-    /// The view of a resource; a resource that is not watched has no state.
+    /// Returns the view of a resource; a resource that is not watched has no state.
     fn view(&self, key: &ResourceKey) -> &View {
         self.watched.get(key).map_or(&View::Waiting, |watched| &watched.view)
     }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 struct Bench {
     machine: XdsSource,
     now: Now,
-    said: Vec<Out>,
+    out: Vec<Out>,
 }
 
 impl Bench {
@@ -32,7 +32,7 @@ impl Bench {
             node_id: "replica-1".into(),
             sources: sources.iter().map(name).collect(),
         };
-        let mut bench = Bench { machine: XdsSource::new(params), now: Now::from_micros(7), said: Vec::new() };
+        let mut bench = Bench { machine: XdsSource::new(params), now: Now::from_micros(7), out: Vec::new() };
         bench.step(In::Start);
         bench.wait(Duration::ZERO);
         bench
@@ -43,21 +43,21 @@ impl Bench {
         let end = self.now.plus(time);
         while let Some(at) = self.machine.deadline().filter(|at| *at <= end) {
             self.now = self.now.max(at);
-            self.machine.tick(self.now, &mut self.said);
+            self.machine.tick(self.now, &mut self.out);
         }
         self.now = end;
     }
 
-    fn tell(&mut self, event: StreamEvent) {
+    fn send(&mut self, event: StreamEvent) {
         self.step(In::StreamEvent(event));
     }
 
     fn step(&mut self, input: In) {
-        self.machine.step(self.now, input, &mut self.said);
+        self.machine.step(self.now, input, &mut self.out);
     }
 
     fn calls(&self) -> Vec<&DriverCall> {
-        let all = self.said.iter();
+        let all = self.out.iter();
         let all = all.filter_map(|out| match out {
             Out::Call(call) => Some(call),
             Out::Fact(..) | Out::View(_) | Out::Metric(_) => None,
@@ -66,7 +66,7 @@ impl Bench {
     }
 
     fn facts(&self) -> Vec<(&Name, &SourceFact)> {
-        let all = self.said.iter();
+        let all = self.out.iter();
         let all = all.filter_map(|out| match out {
             Out::Fact(name, fact) => Some((name, fact)),
             Out::Call(_) | Out::View(_) | Out::Metric(_) => None,
@@ -75,7 +75,7 @@ impl Bench {
     }
 
     fn views(&self) -> Vec<&Arc<XdsView>> {
-        let all = self.said.iter();
+        let all = self.out.iter();
         let all = all.filter_map(|out| match out {
             Out::View(view) => Some(view),
             Out::Call(_) | Out::Fact(..) | Out::Metric(_) => None,
@@ -83,7 +83,7 @@ impl Bench {
         all.collect()
     }
 
-    /// The open stream.
+    /// Returns the open stream.
     fn opened(&self) -> StreamId {
         let opened = |call: &&DriverCall| match call {
             DriverCall::Open { stream, .. } => Some(*stream),
@@ -120,30 +120,30 @@ impl Bench {
             errors: Vec::new(),
             excess: None,
         };
-        self.tell(StreamEvent::Response(stream, response, Wall::from_micros(1)));
+        self.send(StreamEvent::Response(stream, response, Wall::from_micros(1)));
     }
 }
 
 #[test]
-fn x2_without_a_source_no_server_is_asked_and_nothing_is_shown() {
+fn x2_without_a_source_no_server_is_used() {
     let mut bench = Bench::new(&[]);
     bench.wait(Duration::from_secs(600));
-    assert!(bench.said.is_empty() && bench.machine.deadline().is_none());
+    assert!(bench.out.is_empty() && bench.machine.deadline().is_none());
 }
 
 #[test]
-fn x2_all_configured_resources_are_requested_as_one_stream_opens() {
+fn x2_all_configured_resources_are_requested_at_open() {
     let bench = Bench::new(&["eds:shop", "cluster:web", "eds:api"]);
     assert_eq!(bench.facts().len(), 3, "of each source it is said that nothing is known");
     // Some control planes do not answer a request that leaves out a resource that they have.
     let calls = bench.calls();
     let [DriverCall::Open { first, .. }, DriverCall::Read(_)] = &calls[..] else { panic!("{calls:?}") };
-    let asked: BTreeMap<ResourceKind, Vec<&str>> = first
+    let requested: BTreeMap<ResourceKind, Vec<&str>> = first
         .iter()
         .map(|request| (request.kind, request.names.iter().map(|name| &**name).collect()))
         .collect();
     assert_eq!(
-        asked,
+        requested,
         BTreeMap::from([
             (ResourceKind::Cluster, vec!["web"]),
             (ResourceKind::Endpoints, vec!["api", "shop"])
@@ -152,35 +152,35 @@ fn x2_all_configured_resources_are_requested_as_one_stream_opens() {
 }
 
 #[test]
-fn x1_x2_an_assignment_is_told_immediately_and_reading_goes_on() {
+fn x1_x2_an_assignment_is_published_immediately() {
     let mut bench = Bench::new(&["eds:shop"]);
     let stream = bench.opened();
-    bench.tell(StreamEvent::Dispatched(stream));
-    bench.said.clear();
+    bench.send(StreamEvent::Dispatched(stream));
+    bench.out.clear();
     bench.assign(stream, "1", "shop", &[1, 2]);
     let facts = bench.facts();
     assert!(matches!(&facts[..], [(_, SourceFact { assigned: Assigned::Usable(_), .. })]), "{facts:?}");
     assert!(bench.calls().contains(&&DriverCall::Read(stream)), "{:?}", bench.calls());
-    bench.said.clear();
+    bench.out.clear();
     bench.assign(stream, "2", "shop", &[1, 2]);
     assert_eq!(bench.facts().len(), 0, "the same again is no news");
     assert!(bench.calls().contains(&&DriverCall::Read(stream)));
 }
 
 #[test]
-fn x3_a_lost_server_changes_no_assignment_and_is_said_beside_it() {
+fn x3_a_lost_server_changes_no_assignment() {
     let mut bench = Bench::new(&["eds:shop"]);
     let stream = bench.opened();
-    bench.tell(StreamEvent::Dispatched(stream));
+    bench.send(StreamEvent::Dispatched(stream));
     bench.assign(stream, "1", "shop", &[1]);
-    bench.said.clear();
+    bench.out.clear();
     let lost = || StreamEnd { code: Code::Unavailable, message: "connection refused".to_owned() };
-    bench.tell(StreamEvent::Ended { stream, ended: lost(), jitter: 500 });
+    bench.send(StreamEvent::Ended { stream, ended: lost(), jitter: 500 });
     assert_eq!(bench.facts().len(), 0, "a stream that has heard something may end");
     bench.wait(Duration::from_secs(2));
     let again = bench.opened();
-    bench.said.clear();
-    bench.tell(StreamEvent::Ended { stream: again, ended: lost(), jitter: 500 });
+    bench.out.clear();
+    bench.send(StreamEvent::Ended { stream: again, ended: lost(), jitter: 500 });
     let facts = bench.facts();
     let [(_, fact)] = &facts[..] else { panic!("{facts:?}") };
     assert!(fact.assignment().is_some(), "{fact:?}");
@@ -188,14 +188,14 @@ fn x3_a_lost_server_changes_no_assignment_and_is_said_beside_it() {
 }
 
 #[test]
-fn h5_what_is_shown_is_what_pools_get_at_most_four_times_a_second() {
+fn h5_the_dump_is_published_at_most_four_times_a_second() {
     let mut bench = Bench::new(&["eds:shop"]);
     let stream = bench.opened();
-    bench.tell(StreamEvent::Dispatched(stream));
+    bench.send(StreamEvent::Dispatched(stream));
     bench.wait(Duration::from_secs(1));
     let newest = Arc::clone(bench.views().last().expect("it is shown"));
     assert_eq!(newest.dump.resources[0].state, ResourceState::Requested);
-    bench.said.clear();
+    bench.out.clear();
     for n in 1..=100 {
         bench.assign(stream, &n.to_string(), "shop", &[n]);
         bench.wait(Duration::from_millis(10));

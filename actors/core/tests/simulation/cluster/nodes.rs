@@ -69,14 +69,14 @@ impl Cluster {
         let stored = kube.get(Resource::Nodes, "", name);
         if let Some(stored) = stored.filter(|stored| stored["metadata"]["uid"] == *uid) {
             for path in ["/metadata/annotations", "/spec/taints"] {
-                if let Some(kept) = stored.pointer(path) {
+                if let Some(stored_value) = stored.pointer(path) {
                     let (parent, field) = path.rsplit_once('/').expect("it is the path of a field");
-                    object.pointer_mut(parent).expect("each node has it")[field] = kept.clone();
+                    object.pointer_mut(parent).expect("each node has it")[field] = stored_value.clone();
                 }
             }
-            for kept in items(&stored["status"]["conditions"]) {
-                if kept["type"] != "Ready" {
-                    object = build::with_condition(object, kept.clone());
+            for stored_value in items(&stored["status"]["conditions"]) {
+                if stored_value["type"] != "Ready" {
+                    object = build::with_condition(object, stored_value.clone());
                 }
             }
         }

@@ -8,7 +8,7 @@ use model::xds::facts::Code;
 use simulator_models::control_plane::Kind;
 
 use crate::random::Random;
-use crate::served::{Backend, CLUSTER, Contents, Fault, Health, Listed, Served, Wants};
+use crate::served::{Backend, CLUSTER, Contents, ExpectedMembers, Fault, Health, Listed, Served};
 
 /// Key of a resource: its kind and name.
 pub type Key = (Kind, &'static str);
@@ -50,7 +50,7 @@ impl Content {
     }
 
     /// Returns the expected members of a pool.
-    pub fn wants(&self, listed: &Listed) -> Option<Wants> {
+    pub fn expected_members(&self, listed: &Listed) -> Option<ExpectedMembers> {
         let cluster = self.cluster.as_ref();
         let endpoints = match listed.endpoints() {
             Some(name) => name,
@@ -63,7 +63,7 @@ impl Content {
         let assignment = self.assignments.get(endpoints).filter(|served| served.fault.is_none())?;
         match &assignment.what {
             Contents::Endpoints(backends) if !is_failing(Kind::Endpoints, endpoints) => {
-                Some(Wants::of(backends, listed.family))
+                Some(ExpectedMembers::of(backends, listed.family))
             }
             Contents::Endpoints(_) | Contents::Cluster(_) => None,
         }
@@ -82,7 +82,7 @@ impl Content {
             1 => Some(Family::V6),
             _ => None,
         };
-        let priority = if self.random.per_mille(700) { 0 } else { 1 + self.random.place(2) };
+        let priority = if self.random.per_mille(700) { 0 } else { 1 + self.random.index(2) };
         Backend { number: self.backends, priority, health, only }
     }
 
@@ -124,7 +124,7 @@ impl Content {
 
     /// Makes one change.
     pub fn happen(&mut self) -> Change {
-        let name = ASSIGNMENTS[self.random.place(ASSIGNMENTS.len())];
+        let name = ASSIGNMENTS[self.random.index(ASSIGNMENTS.len())];
         match self.random.below(100) {
             0..62 => self.moves(name),
             62..70 => self.is_wrong(name),
@@ -140,7 +140,7 @@ impl Content {
                 self.set_cluster(Served { what: Contents::Cluster("api-1".to_owned()), fault })
             }
             _ => {
-                let endpoints = ["api-1", "api-2"][self.random.place(2)];
+                let endpoints = ["api-1", "api-2"][self.random.index(2)];
                 self.name_endpoints(endpoints)
             }
         }
@@ -153,7 +153,7 @@ impl Content {
     /// Changes an assignment as real endpoints change.
     fn moves(&mut self, name: &'static str) -> Change {
         let mut backends = self.backends_of(name);
-        let at = self.random.place(backends.len());
+        let at = self.random.index(backends.len());
         let fresh = self.backend();
         match (self.random.below(100), backends.get_mut(at)) {
             (0..25, _) | (_, None) => backends.push(fresh),
@@ -175,7 +175,7 @@ impl Content {
     }
 
     fn turn(&mut self, backends: &mut [Backend], health: Health) {
-        let priority = self.random.place(2);
+        let priority = self.random.index(2);
         let of = backends.iter_mut().filter(|backend| backend.priority == priority);
         of.for_each(|backend| backend.health = health);
     }
@@ -197,13 +197,13 @@ impl Content {
         }
         backends.extend(fresh);
         // The first endpoint of the first priority has the fault.
-        let fault = faults[self.random.place(faults.len())];
+        let fault = faults[self.random.index(faults.len())];
         self.set(name, Served { what: Contents::Endpoints(backends), fault: Some(fault) })
     }
 
     fn fail(&mut self, name: &'static str) -> Change {
         let codes = [Code::NotFound, Code::PermissionDenied, Code::Unavailable, Code::Internal];
-        let code = codes[self.random.place(codes.len())];
+        let code = codes[self.random.index(codes.len())];
         let key =
             if self.random.per_mille(300) { (Kind::Clusters, CLUSTER) } else { (Kind::Endpoints, name) };
         self.failing.insert(key);
@@ -251,7 +251,7 @@ impl Content {
         }
         for name in ASSIGNMENTS {
             let mut backends = self.backends_of(name);
-            let serves = |family: Family| !Wants::of(&backends, family).serving.is_empty();
+            let serves = |family: Family| !ExpectedMembers::of(&backends, family).serving.is_empty();
             let all_serve = serves(Family::V4) && serves(Family::V6);
             if !backends.is_empty() && !all_serve {
                 let fresh = self.backend();

@@ -18,7 +18,7 @@ impl Planes {
                     StreamBehaviour::Silent,
                     StreamBehaviour::EndsStreams,
                 ];
-                server.behaviour = behaviours[self.random.place(behaviours.len())];
+                server.behaviour = behaviours[self.random.index(behaviours.len())];
             }
         }
     }
@@ -34,17 +34,17 @@ impl Planes {
 
     /// Makes one change; returns a description and the messages that follow.
     pub fn happen(&mut self) -> (String, Sendings) {
-        let place = self.random.place(self.servers.len());
+        let index = self.random.index(self.servers.len());
         match self.random.below(100) {
             0..74 => {
                 let change = self.content.happen();
                 self.carry_out(&change);
                 (format!("{change:?}"), self.push())
             }
-            74..80 => (format!("plane {place} cuts its streams"), self.cut(place)),
+            74..80 => (format!("plane {index} cuts its streams"), self.cut(index)),
             80..84 => {
-                let cut = self.cut(place);
-                let server = &mut self.servers[place];
+                let cut = self.cut(index);
+                let server = &mut self.servers[index];
                 if self.random.per_mille(500) {
                     (server.responses, server.behaviour) = (0, StreamBehaviour::Answers);
                     // A server that believes a client's version must use versions with the same meaning in each of
@@ -53,7 +53,7 @@ impl Planes {
                         server.catalogue.forget_versions();
                     }
                 }
-                (format!("plane {place} restarts"), cut)
+                (format!("plane {index} restarts"), cut)
             }
             84..92 => {
                 let behaviours = [
@@ -62,14 +62,14 @@ impl Planes {
                     StreamBehaviour::Silent,
                     StreamBehaviour::EndsStreams,
                 ];
-                let behaviour = behaviours[self.random.place(behaviours.len())];
-                self.servers[place].behaviour = behaviour;
-                let cut = if self.random.per_mille(700) { self.cut(place) } else { Vec::new() };
-                (format!("plane {place}: {behaviour:?}"), cut)
+                let behaviour = behaviours[self.random.index(behaviours.len())];
+                self.servers[index].behaviour = behaviour;
+                let cut = if self.random.per_mille(700) { self.cut(index) } else { Vec::new() };
+                (format!("plane {index}: {behaviour:?}"), cut)
             }
             _ => {
-                self.servers[place].behaviour = StreamBehaviour::Answers;
-                (format!("plane {place} answers"), self.push())
+                self.servers[index].behaviour = StreamBehaviour::Answers;
+                (format!("plane {index} answers"), self.push())
             }
         }
     }
@@ -96,9 +96,9 @@ impl Planes {
         self.push()
     }
 
-    fn cut(&mut self, place: usize) -> Sendings {
-        let code = [Code::Ok, Code::Unavailable, Code::Internal][self.random.place(3)];
-        self.servers.get_mut(place).map(|server| server.cut(code)).unwrap_or_default()
+    fn cut(&mut self, index: usize) -> Sendings {
+        let code = [Code::Ok, Code::Unavailable, Code::Internal][self.random.index(3)];
+        self.servers.get_mut(index).map(|server| server.cut(code)).unwrap_or_default()
     }
 
     fn carry_out(&mut self, change: &Change) {

@@ -116,7 +116,7 @@ impl Saboteur {
                 response.resources.iter_mut().for_each(revive);
                 false
             }
-            (Plant::DumpEmptied | Plant::DumpStale, Delivery::Board(snapshot::In::Xds(view))) => {
+            (Plant::DumpEmptied | Plant::DumpStale, Delivery::Snapshot(snapshot::In::Xds(view))) => {
                 self.spoil_dump(plant, Arc::make_mut(view));
                 false
             }

@@ -4,15 +4,15 @@ use super::Plant;
 use crate::story::{Faults, Often, Size};
 
 impl Plant {
-    /// A world with incomplete lists and no other faults.
+    /// Returns a world with incomplete lists and no other faults.
     fn lacking_lists(size: Size, calm: Faults) -> Size {
         let often = Some(Often::LackingLists);
         let faults = Faults { kube: true, arm: false, meddling: false, often, ..calm };
         Size { replicas: 1, nodes: 8, services: 3 + size.services, seconds: 240, faults, ..size }
     }
 
-    /// A large world whose source is broken now and then for longer than a second read takes; in some, terms change
-    /// meanwhile, and operators release held removals.
+    /// Returns a large world whose source is broken now and then for longer than a second read takes; in some, terms
+    /// change meanwhile, and operators release held removals.
     fn broken_source(self, size: Size, calm: Faults) -> Size {
         let often = Some(Often::BrokenSource);
         let changing = self == Plant::BreakerEndsByTime;
@@ -22,14 +22,14 @@ impl Plant {
         Size { replicas, nodes: 8, services: 20, seconds: 600, faults, ..size }
     }
 
-    /// A world with many concurrent events and no other faults. Its Services are few enough for the smallest write
-    /// budget.
+    /// Returns a world with many concurrent events and no other faults. Its Services are few enough for the smallest
+    /// write budget.
     fn much_at_once(often: Often, size: Size, calm: Faults) -> Size {
         let faults = Faults { arm: false, meddling: false, leaving: false, often: Some(often), ..calm };
         Size { replicas: 1, nodes: 5, services: 14, seconds: 400, faults, ..size }
     }
 
-    /// A world in which operators pause and resume.
+    /// Returns a world in which operators pause and resume.
     fn world_of_pauses(self, size: Size, calm: Faults) -> Size {
         let over =
             [(Plant::PausesUnheard, Often::PausedTakeOver), (Plant::PolicyOfAnyTerm, Often::UnheardPause)];
@@ -44,7 +44,7 @@ impl Plant {
         Size { replicas, services, seconds: 240, faults, ..size }
     }
 
-    /// A world in which nodes drain.
+    /// Returns a world in which nodes drain.
     fn leaving_world(self, size: Size, calm: Faults) -> Size {
         let meddling = matches!(self, Plant::AllDownsOurs | Plant::ForeignIsOurs) || calm.meddling;
         let processes = self == Plant::RecordsUnread;

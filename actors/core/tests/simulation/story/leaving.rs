@@ -67,7 +67,7 @@ pub struct Notice {
     pub at: u64,
     /// Time at which it has passed.
     pub passes: u64,
-    /// Whether it had passed long before it was given: then it counts only for a node that is not Ready (N1).
+    /// True if it had passed long before it was given: then it counts only for a node that is not Ready (N1).
     pub is_expired: bool,
 }
 
@@ -184,7 +184,7 @@ impl Story {
         let random = &mut self.leaving.random;
         let others = random.per_mille(250);
         let mut taint =
-            if others { OTHERS[random.place(OTHERS.len())] } else { SIGNALS[random.place(SIGNALS.len())] };
+            if others { OTHERS[random.index(OTHERS.len())] } else { SIGNALS[random.index(SIGNALS.len())] };
         if random.per_mille(150) {
             taint.2 = "NoExecute";
         }
@@ -196,12 +196,12 @@ impl Story {
     fn untaint_one(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let all: Vec<&str> = SIGNALS.iter().chain(&OTHERS).map(|(key, _, _)| *key).collect();
         let random = &mut self.leaving.random;
-        let gone = if random.per_mille(600) { all.clone() } else { vec![all[random.place(all.len())]] };
+        let gone = if random.per_mille(600) { all.clone() } else { vec![all[random.index(all.len())]] };
         let found = self.cluster.untaint(kube, now, name, |key| gone.contains(&key));
         format!("{name} loses taints: {found}, {gone:?}")
     }
 
-    /// A true notice, which is sent once or several times; mostly the node is evicted then.
+    /// Gives a true notice, which is sent once or several times; mostly the node is evicted then.
     fn give_notice(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let (Some(uid), Some(node)) = (self.cluster.node_uid(name), self.cluster.nodes.get(name)) else {
             return String::new();
@@ -217,7 +217,7 @@ impl Story {
         } else {
             ("Preempt Started".to_owned(), now + PASSES_AFTER_US)
         };
-        let form = [NoticeForm::Event, NoticeForm::EventV1, NoticeForm::Condition][random.place(3)];
+        let form = [NoticeForm::Event, NoticeForm::EventV1, NoticeForm::Condition][random.index(3)];
         if random.per_mille(600) {
             self.leaving.scheduled.push(Scheduled {
                 at: now + after,
@@ -238,11 +238,11 @@ impl Story {
         self.leaving.notices.push(Notice { uid, at: now, passes: now + PASSES_AFTER_US, is_expired: false });
     }
 
-    /// A message that looks like a notice and is not one.
+    /// Gives a message that looks like a notice and is not one.
     fn give_false_notice(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let random = &mut self.leaving.random;
         let forms = [NoticeForm::Event, NoticeForm::EventV1];
-        let form = forms[random.place(2)];
+        let form = forms[random.index(2)];
         let date = rfc1123(wall(now + 30_000_000));
         let (message, form, at) = match random.below(4) {
             0 => (
@@ -251,7 +251,7 @@ impl Story {
                 now,
             ),
             1 => {
-                let event = ["Freeze", "Reboot", "Redeploy", "Terminate"][random.place(4)];
+                let event = ["Freeze", "Reboot", "Redeploy", "Terminate"][random.index(4)];
                 (format!("{event} Scheduled: {date}. DurationInSeconds: 5."), NoticeForm::Condition, now)
             }
             2 => ("curl: (28) Operation timed out after 24001 milliseconds".to_owned(), form, now),
@@ -269,12 +269,12 @@ impl Story {
         format!("{name} is said at {at}: {message}")
     }
 
-    /// A notice of an eviction that was due long ago.
+    /// Gives a notice of an eviction that was due long ago.
     fn give_expired_notice(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let Some(uid) = self.cluster.node_uid(name) else { return String::new() };
         let random = &mut self.leaving.random;
         let ago = random.between(EXPIRED_US.0, EXPIRED_US.1);
-        let form = [NoticeForm::Event, NoticeForm::EventV1, NoticeForm::Condition][random.place(3)];
+        let form = [NoticeForm::Event, NoticeForm::EventV1, NoticeForm::Condition][random.index(3)];
         let date = rfc1123(wall(now) - i64::try_from(ago).unwrap_or(0));
         // Sent only now, so that only the date shows its age.
         let message = format!("Preempt Scheduled: {date}. DurationInSeconds: -1.");
@@ -335,7 +335,7 @@ impl Story {
         if free.is_empty() {
             return format!("{name} goes");
         }
-        let (old, address) = free.swap_remove(random.place(free.len()));
+        let (old, address) = free.swap_remove(random.index(free.len()));
         *heirs += 1;
         let new = format!("heir-{heirs}");
         spent.insert(old);
@@ -358,7 +358,7 @@ impl Story {
             words.push(if with_notice {
                 self.give_notice(kube, now, name)
             } else {
-                let (key, value, effect) = SIGNALS[self.leaving.random.place(2)];
+                let (key, value, effect) = SIGNALS[self.leaving.random.index(2)];
                 self.cluster.taint(kube, now, name, (key, value, effect));
                 format!("{name} is tainted")
             });

@@ -27,7 +27,7 @@ pub struct Downs {
 /// A waiting admin part.
 struct Waiting {
     generation: u64,
-    /// Whether it may have been granted already.
+    /// True if it may have been granted already.
     granted: bool,
     /// Grants of its lane since then: of less urgent parts of other pools, and of all others.
     passed: u64,

@@ -18,8 +18,8 @@ use super::served::is_listed;
 use super::{Put, Watchdog};
 use crate::ccm::EXCLUDED;
 
-/// How long a process may not know that the admin state is disabled: a read each 15 s, some of which fail, and edges
-/// that stall.
+/// Time for which a process may not know that the admin state is disabled: a read each 15 s, some of which fail, and
+/// edges that stall.
 const OFF_NOTICED_US: u64 = 150_000_000;
 
 /// Inputs of the AdminState machine of a process.
@@ -168,19 +168,19 @@ impl Watchdog {
         input: Option<&Delivery>,
         outputs: &[Output],
     ) -> Result<(), String> {
-        let heard = &mut self.within[process].drains;
+        let inputs = &mut self.within[process].drains;
         if let Some(Delivery::AdminState(input)) = input {
             if let nodes::In::OperatorPolicy { policy, .. } = input {
-                heard.policy = Some(Arc::clone(policy));
+                inputs.policy = Some(Arc::clone(policy));
             } else if let nodes::In::Standing(standing) = input {
-                heard.leads = match standing {
+                inputs.leads = match standing {
                     Standing::Leading { .. } => true,
                     Standing::Standby => false,
                 };
             }
         }
-        let acts = heard.leads && heard.policy.as_ref().is_some_and(|policy| !policy.only_observes());
-        let is_off = heard.policy.as_ref().is_some_and(|policy| policy.admin_state_off);
+        let acts = inputs.leads && inputs.policy.as_ref().is_some_and(|policy| !policy.only_observes());
+        let is_off = inputs.policy.as_ref().is_some_and(|policy| policy.admin_state_off);
         for output in outputs {
             let Output::AdminState(output) = output else { continue };
             let writes = match output {

@@ -28,7 +28,7 @@ use sources::watch::{self, Ask};
 
 use losses::{Losses, Lost};
 
-/// How much later than the doubt a list must have started to resolve it, in microseconds: 30 s, minus possible clock
+/// Time between a doubt and the start of the list that resolves it, in microseconds: 30 s, minus possible clock
 /// differences.
 const RESOLVED_AFTER_US: u64 = 25_000_000;
 /// Time after which the members that an empty pool is given count as its own: 30 s, plus the delay of the guard,
@@ -41,9 +41,9 @@ const BLURRED_US: u64 = 20_000_000;
 /// Number of pools above the guard's limit that may have been reported while others that have grown were not.
 const CROSSING: usize = 2;
 
-/// How long until a pool is observed again.
+/// Time until a pool is observed again.
 const SEEN_AGAIN_US: u64 = 90_000_000;
-/// How long after a release by the operator pools may receive earlier levels.
+/// Time after a release by the operator within which pools may receive earlier levels.
 const UNDER_WAY_US: u64 = 25_000_000;
 
 /// Inputs of one process.
@@ -51,10 +51,10 @@ const UNDER_WAY_US: u64 = 25_000_000;
 pub struct Guards {
     /// Facts of the Informer about each Service that the Directory has not received yet.
     pending_facts: BTreeMap<ServiceUid, Vec<Arc<ServiceFact>>>,
-    heard: BTreeMap<ServiceUid, Arc<ServiceFact>>,
+    facts: BTreeMap<ServiceUid, Arc<ServiceFact>>,
     /// Addresses that a list has released, and when.
     doubts: BTreeMap<(ServiceUid, IpAddr), u64>,
-    /// Since when a list shows that a Service asks for nothing in a family.
+    /// Time since which a list shows that a Service asks for nothing in a family.
     listed_empty: BTreeMap<(ServiceUid, Family), u64>,
     /// Start of the list in progress of each kind, and of the newest complete one.
     begun: BTreeMap<Kind, u64>,
@@ -63,10 +63,10 @@ pub struct Guards {
     /// Levels that the Directory has assigned to each pool and that the pool has not received, and when.
     assigned: BTreeMap<PoolId, VecDeque<(u64, AssignmentKey)>>,
     pools: BTreeMap<PoolId, PoolInputs>,
-    /// Why Services have released addresses.
+    /// Reason why Services have released addresses.
     losses: Losses,
     /// Time at which the operator last released everything.
-    let_go: Option<u64>,
+    released_at: Option<u64>,
 }
 
 /// Identity of an assignment: what it asks for, and the revisions of its Services.
@@ -80,12 +80,12 @@ fn key(assignment: &Assignment) -> AssignmentKey {
 
 /// Inputs of one pool.
 struct PoolInputs {
-    /// Since when each Service has been its owner.
+    /// Time since which each Service has been its owner.
     since: BTreeMap<ServiceUid, u64>,
     /// Number of members, from each time on.
     had: Vec<(u64, usize)>,
     /// Required members.
-    asked: BTreeSet<IpAddr>,
+    demand: BTreeSet<IpAddr>,
     /// Members that only host endpoints of the other family, and were never required: they do not count as members
     /// (D4).
     strays: BTreeSet<IpAddr>,
@@ -94,19 +94,19 @@ struct PoolInputs {
     /// Time at which each address was last required: until the pool is observed again it may be a member.
     required: BTreeMap<IpAddr, u64>,
     /// Time at which each address was last observed.
-    seen: BTreeMap<IpAddr, u64>,
+    last_observed: BTreeMap<IpAddr, u64>,
     /// Members at first, or at the end of a pause, that were not required.
     found: BTreeSet<IpAddr>,
     /// Number of members that remain.
     size: usize,
     /// Number of members lost for causes that count: certain and possible losses.
     lost: Lost,
-    /// Whether it is paused.
+    /// True if it is paused.
     paused: bool,
-    /// Whether its source leaves it empty: that may be configured for data errors, and is not guarded (X3).
+    /// True if its source leaves it empty: that may be configured for data errors, and is not guarded (X3).
     is_given_up: bool,
     /// Time at which the operator last released its held removals.
-    let_go: Option<u64>,
+    released_at: Option<u64>,
 }
 
 impl PoolInputs {
@@ -116,22 +116,22 @@ impl PoolInputs {
         paused: bool,
         observed: &BTreeSet<IpAddr>,
         strays: &BTreeSet<IpAddr>,
-        asked: &BTreeSet<IpAddr>,
+        demand: &BTreeSet<IpAddr>,
     ) -> PoolInputs {
         PoolInputs {
             since: BTreeMap::new(),
             had: vec![(now, (observed - strays).len())],
-            asked: BTreeSet::new(),
+            demand: BTreeSet::new(),
             strays: strays.clone(),
             ever: BTreeSet::new(),
             required: BTreeMap::new(),
-            seen: BTreeMap::new(),
-            found: observed - asked,
+            last_observed: BTreeMap::new(),
+            found: observed - demand,
             size: 0,
             lost: Lost::default(),
             paused,
             is_given_up: false,
-            let_go: None,
+            released_at: None,
         }
     }
 
@@ -165,7 +165,7 @@ impl PoolInputs {
 
     /// Returns whether a breaker that knows more may count it.
     fn may_be_shrunk(&self) -> bool {
-        self.asked.len() < self.lost.possibly
+        self.demand.len() < self.lost.possibly
     }
 
     /// Counts the members that its Services have released. A loss is certain while the member is in the pool or was
@@ -178,33 +178,33 @@ impl PoolInputs {
         observed: &BTreeSet<IpAddr>,
         is_let_go: bool,
     ) -> BTreeSet<IpAddr> {
-        self.seen.retain(|_, at| *at + BACK_US - BLURRED_US > now);
-        self.found.retain(|ip| !self.asked.contains(ip) && !self.strays.contains(ip));
+        self.last_observed.retain(|_, at| *at + BACK_US - BLURRED_US > now);
+        self.found.retain(|ip| !self.demand.contains(ip) && !self.strays.contains(ip));
         let (mut surely, mut possibly) = losses.of(self.since.keys());
         possibly.extend(&self.found);
-        if !is_let_go && self.let_go.is_none() {
+        if !is_let_go && self.released_at.is_none() {
             let is_counted = |ip: &&IpAddr| !losses.is_of_endpoints(self.since.keys(), ip);
             surely.extend(self.found.iter().filter(is_counted));
         }
-        let is_had = |ip: &&IpAddr| observed.contains(*ip) || self.seen.contains_key(*ip);
+        let is_had = |ip: &&IpAddr| observed.contains(*ip) || self.last_observed.contains_key(*ip);
         self.lost = Lost {
-            surely: surely.difference(&self.asked).filter(is_had).count(),
-            possibly: possibly.difference(&self.asked).count(),
+            surely: surely.difference(&self.demand).filter(is_had).count(),
+            possibly: possibly.difference(&self.demand).count(),
         };
         surely
     }
 
     /// Records an observation: the required and observed members were members, and those that it must lose were so
     /// until now.
-    fn sees(&mut self, now: u64, observed: &BTreeSet<IpAddr>) {
-        self.seen.extend(observed.iter().map(|ip| (*ip, now)));
+    fn observe(&mut self, now: u64, observed: &BTreeSet<IpAddr>) {
+        self.last_observed.extend(observed.iter().map(|ip| (*ip, now)));
         let observed = &(observed - &self.strays);
-        let (asked, seen) = (self.asked.len(), observed.len());
-        let last = self.had.last().map_or(asked.min(seen), |(_, last)| *last);
+        let (demand, observed_count) = (self.demand.len(), observed.len());
+        let last = self.had.last().map_or(demand.min(observed_count), |(_, last)| *last);
         let size = if self.paused {
-            seen
+            observed_count
         } else {
-            asked.min(last.max(seen)).max(last.min(observed.union(&self.asked).count()))
+            demand.min(last.max(observed_count)).max(last.min(observed.union(&self.demand).count()))
         };
         if self.had.is_empty() || size != last {
             self.had.push((now, size));
@@ -212,10 +212,10 @@ impl PoolInputs {
     }
 
     /// Records whether operators pause it. The members at the end of a pause were members.
-    fn pauses(&mut self, now: u64, paused: bool, observed: &BTreeSet<IpAddr>, asked: &BTreeSet<IpAddr>) {
+    fn pauses(&mut self, now: u64, paused: bool, observed: &BTreeSet<IpAddr>, demand: &BTreeSet<IpAddr>) {
         let observed = &(observed - &self.strays);
         if std::mem::replace(&mut self.paused, paused) && !paused {
-            self.found.extend(observed - asked);
+            self.found.extend(observed - demand);
             if observed.len() > self.base(now) {
                 self.had = vec![(now, observed.len())];
             }
@@ -288,7 +288,7 @@ impl Guards {
         match input {
             directory::In::Service(uid, Some(fact)) => self.apply_fact(now, uid, fact),
             directory::In::Service(uid, None) => {
-                self.heard.remove(uid);
+                self.facts.remove(uid);
                 self.losses.forget(uid);
                 self.listed_empty.retain(|(owner, _), _| owner != uid);
                 self.doubts.retain(|(owner, _), _| owner != uid);
@@ -296,15 +296,15 @@ impl Guards {
             directory::In::Lb(observation) => {
                 for pool in observation.facts.iter().flat_map(|facts| &facts.pools) {
                     let members = pool.members();
-                    if let Some(heard) = self.pools.get_mut(&pool.id) {
-                        heard.sees(now, &members);
+                    if let Some(inputs) = self.pools.get_mut(&pool.id) {
+                        inputs.observe(now, &members);
                     }
                     self.observed.insert(pool.id.clone(), members);
                 }
             }
             directory::In::Members(pool, members) => {
-                if let Some(heard) = self.pools.get_mut(pool) {
-                    heard.sees(now, &members.members);
+                if let Some(inputs) = self.pools.get_mut(pool) {
+                    inputs.observe(now, &members.members);
                 }
                 self.observed.insert(pool.clone(), members.members.clone());
             }
@@ -325,23 +325,23 @@ impl Guards {
     /// The operator has released held removals in these pools, or all of them.
     pub fn released(&mut self, now: u64, pools: &[PoolId], everything: bool) {
         if everything {
-            self.let_go = Some(now);
-            for heard in self.pools.values_mut() {
-                heard.had = vec![(now, heard.asked.len().min(heard.size))];
+            self.released_at = Some(now);
+            for inputs in self.pools.values_mut() {
+                inputs.had = vec![(now, inputs.demand.len().min(inputs.size))];
             }
-            self.losses.let_go(None);
+            self.losses.release(None);
         }
         for pool in pools {
-            if let Some(heard) = self.pools.get_mut(pool) {
-                heard.let_go = Some(now);
-                heard.since.keys().for_each(|uid| self.losses.let_go(Some(uid)));
+            if let Some(inputs) = self.pools.get_mut(pool) {
+                inputs.released_at = Some(now);
+                inputs.since.keys().for_each(|uid| self.losses.release(Some(uid)));
             }
         }
     }
 
     /// Returns when the operator last released what a pool held, or everything.
-    pub fn let_go(&self, pool: &PoolId) -> Option<u64> {
-        self.let_go.max(self.pools.get(pool).and_then(|heard| heard.let_go))
+    pub fn released_at(&self, pool: &PoolId) -> Option<u64> {
+        self.released_at.max(self.pools.get(pool).and_then(|inputs| inputs.released_at))
     }
 
     /// Uses the provenance of the Informer's fact, whatever the Directory receives.
@@ -355,18 +355,18 @@ impl Guards {
         let upto = waiting.iter().rposition(is_it).map_or(waiting.len(), |at| at + 1);
         let truth: Vec<Arc<ServiceFact>> = waiting.drain(..upto).collect();
         let listed = truth.iter().any(|fact| is_listed(fact.provenance));
-        let before = self.heard.insert(uid.clone(), Arc::clone(fact));
+        let before = self.facts.insert(uid.clone(), Arc::clone(fact));
         self.losses.record_fact(uid, &truth, fact);
         for family in [Family::V4, Family::V6] {
             let part = |fact: &Arc<ServiceFact>| fact.parts.get(&family).cloned().unwrap_or_default();
             let vanished = truth.last().is_some_and(|fact| part(fact).slices == 0);
-            let (unknown, asked) = (part(fact).unusable, asks(&part(fact)));
-            if !asked.is_empty() {
+            let (unknown, demand) = (part(fact).unusable, asks(&part(fact)));
+            if !demand.is_empty() {
                 self.listed_empty.remove(&(uid.clone(), family));
             } else if !unknown && (listed || vanished) {
                 self.listed_empty.entry((uid.clone(), family)).or_insert(now);
             }
-            for ip in before.iter().flat_map(|before| asks(&part(before))).filter(|ip| !asked.contains(ip)) {
+            for ip in before.iter().flat_map(|before| asks(&part(before))).filter(|ip| !demand.contains(ip)) {
                 if unknown {
                     continue;
                 } else if listed || vanished {
@@ -375,7 +375,7 @@ impl Guards {
                     self.doubts.remove(&(uid.clone(), ip));
                 }
             }
-            self.doubts.retain(|(owner, ip), _| owner != uid || !asked.contains(ip));
+            self.doubts.retain(|(owner, ip), _| owner != uid || !demand.contains(ip));
         }
     }
 
@@ -417,59 +417,63 @@ impl Guards {
             return Ok(());
         }
         let observed = self.observed.get(pool).cloned().unwrap_or_default();
-        let facts = services.keys().filter_map(|uid| self.heard.get(uid));
+        let facts = services.keys().filter_map(|uid| self.facts.get(uid));
         let of_other_family: BTreeSet<IpAddr> =
             facts.clone().flat_map(|fact| of_other_family(fact)).collect();
-        let asked: BTreeSet<IpAddr> = facts.flat_map(|fact| fact.parts.values()).flat_map(asks).collect();
+        let demand: BTreeSet<IpAddr> = facts.flat_map(|fact| fact.parts.values()).flat_map(asks).collect();
         let is_paused = !paused.is_empty();
-        let new = || PoolInputs::new(now, is_paused, &observed, &of_other_family, &asked);
-        let heard = self.pools.entry(pool.clone()).or_insert_with(new);
-        heard.is_given_up = match assignment.source {
+        let new = || PoolInputs::new(now, is_paused, &observed, &of_other_family, &demand);
+        let inputs = self.pools.entry(pool.clone()).or_insert_with(new);
+        inputs.is_given_up = match assignment.source {
             Source::Kubernetes => false,
             Source::Xds { .. } => level.is_empty(),
         };
-        heard.since.retain(|uid, _| services.contains_key(uid));
+        inputs.since.retain(|uid, _| services.contains_key(uid));
         for uid in services.keys() {
-            heard.since.entry(uid.clone()).or_insert(now);
+            inputs.since.entry(uid.clone()).or_insert(now);
         }
         let goes: BTreeSet<IpAddr> = level.surplus(&observed).copied().collect();
-        let is_new = |let_go: Option<u64>| let_go.is_some_and(|let_go| now < let_go + UNDER_WAY_US);
-        if is_new(self.let_go) || is_new(heard.let_go) {
-            heard.had.clear();
+        let is_new = |released_at: Option<u64>| {
+            released_at.is_some_and(|released_at| now < released_at + UNDER_WAY_US)
+        };
+        if is_new(self.released_at) || is_new(inputs.released_at) {
+            inputs.had.clear();
         }
-        heard.asked = level.required.keys().copied().collect();
-        heard.ever.extend(level.required.keys());
-        let is_stray = |ip: &IpAddr| !heard.ever.contains(ip);
-        heard.strays = of_other_family.into_iter().filter(is_stray).collect();
-        heard.pauses(now, is_paused, &observed, &asked);
-        heard.sees(now, &observed);
-        heard.required.retain(|_, at| *at + SEEN_AGAIN_US > now);
-        heard.required.extend(level.required.keys().map(|ip| (*ip, now)));
-        let there: BTreeSet<IpAddr> = observed.iter().chain(heard.required.keys()).copied().collect();
+        inputs.demand = level.required.keys().copied().collect();
+        inputs.ever.extend(level.required.keys());
+        let is_stray = |ip: &IpAddr| !inputs.ever.contains(ip);
+        inputs.strays = of_other_family.into_iter().filter(is_stray).collect();
+        inputs.pauses(now, is_paused, &observed, &demand);
+        inputs.observe(now, &observed);
+        inputs.required.retain(|_, at| *at + SEEN_AGAIN_US > now);
+        inputs.required.extend(level.required.keys().map(|ip| (*ip, now)));
+        let there: BTreeSet<IpAddr> = observed.iter().chain(inputs.required.keys()).copied().collect();
         // A required member may have been observed since; then a level that keeps the last members keeps others.
-        heard.size = heard.left(level, &there).max(heard.left(level, &observed));
+        inputs.size = inputs.left(level, &there).max(inputs.left(level, &observed));
         let counted = match assignment.source {
-            Source::Kubernetes => heard.count_losses(now, &self.losses, &observed, self.let_go.is_some()),
+            Source::Kubernetes => {
+                inputs.count_losses(now, &self.losses, &observed, self.released_at.is_some())
+            }
             Source::Xds { .. } => {
-                heard.lost = Lost { surely: usize::MAX, possibly: usize::MAX };
+                inputs.lost = Lost { surely: usize::MAX, possibly: usize::MAX };
                 goes.clone()
             }
         };
         // A member that replaces another is not a loss.
-        let last = heard.had.last().map_or(0, |(_, last)| *last);
-        let loses = !goes.is_disjoint(&counted) && (heard.size < last || 2 * heard.size < observed.len());
-        let shrinks = loses && heard.is_shrunk(now);
-        let (since, let_go) = (heard.since.clone(), heard.let_go);
-        if shrinks && !is_new(self.let_go) {
+        let last = inputs.had.last().map_or(0, |(_, last)| *last);
+        let loses = !goes.is_disjoint(&counted) && (inputs.size < last || 2 * inputs.size < observed.len());
+        let shrinks = loses && inputs.is_shrunk(now);
+        let (since, released_at) = (inputs.since.clone(), inputs.released_at);
+        if shrinks && !is_new(self.released_at) {
             self.check_shrinking(now)?;
         }
         let is_stopped = assignment.held.as_ref().is_some_and(|held| held.reason == HeldReason::Breaker);
-        if is_stopped && !is_new(self.let_go) {
+        if is_stopped && !is_new(self.released_at) {
             self.check_stop()?;
         }
         let in_doubt = |ip: &&IpAddr| {
             since.iter().any(|(uid, since)| {
-                let doubt = self.doubts.get(&(uid.clone(), **ip)).filter(|doubt| Some(**doubt) > let_go);
+                let doubt = self.doubts.get(&(uid.clone(), **ip)).filter(|doubt| Some(**doubt) > released_at);
                 let is_open =
                     |doubt: &u64| doubt > since && *doubt <= assigned_at && !self.is_resolved(*doubt);
                 doubt.is_some_and(is_open)
@@ -481,7 +485,7 @@ impl Guards {
 
     /// Removals are stopped: enough pools must have losses that count.
     fn check_stop(&self) -> Result<(), String> {
-        let may_be = self.pools.values().filter(|heard| heard.may_be_shrunk()).count();
+        let may_be = self.pools.values().filter(|inputs| inputs.may_be_shrunk()).count();
         if may_be + CROSSING <= 5 {
             return Err(format!(
                 "G4: removals are stopped, and {may_be} pools may have lost most of their members"
@@ -491,7 +495,7 @@ impl Guards {
     }
 
     fn check_shrinking(&self, now: u64) -> Result<(), String> {
-        let shrunk = self.pools.values().filter(|heard| heard.is_shrunk(now)).count();
+        let shrunk = self.pools.values().filter(|inputs| inputs.is_shrunk(now)).count();
         if shrunk > 5 + CROSSING && (shrunk - CROSSING) * 5 > self.pools.len() {
             return Err(format!("G4: {shrunk} of {} pools lose most of their members", self.pools.len()));
         }

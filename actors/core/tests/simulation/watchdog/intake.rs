@@ -11,7 +11,7 @@ use sources::informer;
 
 use super::Watchdog;
 
-/// How long the writer may take to receive a change: a slow edge, and another one before it.
+/// Maximum time until the writer receives a change: a slow edge, and another one before it.
 const HEARD_US: u64 = 500_000;
 /// Minimum time that a due pool waits for such a change.
 const WAITS_US: u64 = 1_900_000;
@@ -22,7 +22,7 @@ pub struct Unread {
     /// For each Service, by the name of its pool for IPv4: since when, and the process's time at which the newest
     /// change was read.
     changes: BTreeMap<PoolName, (u64, Now)>,
-    /// Since when pools without an attempt are due.
+    /// Time since which pools without an attempt are due.
     due: BTreeMap<PoolId, u64>,
     attempts: BTreeSet<PoolId>,
     /// Pools with a due change that does not wait: a node had to be drained (N3).

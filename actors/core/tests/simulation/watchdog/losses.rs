@@ -1,4 +1,4 @@
-//! Why Services have released addresses, by the facts of the Informer, whatever the Directory receives (G4).
+//! Reasons why Services have released addresses, by the facts of the Informer, whatever the Directory receives (G4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ pub struct Lost {
     pub possibly: usize,
 }
 
-/// Why an address was released.
+/// Reasons why an address was released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
     /// A list, a reconnect, vanished slices, or a node that is left out.
@@ -51,11 +51,11 @@ impl Losses {
         for (family, is) in &last.parts {
             let was =
                 before.as_ref().and_then(|before| before.parts.get(family)).cloned().unwrap_or_default();
-            let asked = asks(is);
-            for ip in asks(&was).difference(&asked) {
+            let demand = asks(is);
+            for ip in asks(&was).difference(&demand) {
                 causes.entry(*ip).or_insert_with(|| cause(&was, is, is_watched, ip));
             }
-            causes.retain(|ip, _| !asked.contains(ip));
+            causes.retain(|ip, _| !demand.contains(ip));
         }
     }
 
@@ -66,7 +66,7 @@ impl Losses {
     }
 
     /// The operator has released a Service's held removals, or those of all Services. Later removals may still count.
-    pub fn let_go(&mut self, of: Option<&ServiceUid>) {
+    pub fn release(&mut self, of: Option<&ServiceUid>) {
         let named = self.of.iter_mut().filter(|(uid, _)| of.is_none_or(|of| of == *uid));
         for cause in
             named.flat_map(|(_, causes)| causes.values_mut()).filter(|cause| **cause == Cause::Counts)

@@ -12,9 +12,9 @@ use crate::story::{Notice, SPOT};
 
 /// Time within which a machine that sees everything knows of a change, and writes without that knowledge have ended.
 pub(super) const NOTICED_US: u64 = 60_000_000;
-/// How long the record of our taint must have existed before the taint may be required.
+/// Time for which the record of our taint must have existed before the taint may be required.
 const NOTED_FOR_US: u64 = 45_000_000;
-/// How long a node is Ready after its notice has passed until our taint is removed (N1), minus clock differences.
+/// Time for which a node is Ready after its notice has passed until our taint is removed (N1), minus clock differences.
 const READY_FOR_US: u64 = 599_000_000;
 /// Time limit for the removal, with the way to the API server.
 const UNTAINTED_WITHIN_US: u64 = 720_000_000;
@@ -54,19 +54,19 @@ impl Flag {
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) there: Flag,
-    /// Whether a taint marks it as draining.
+    /// A taint marks it as draining.
     pub(super) leaves: Flag,
-    /// Whether it has the eviction taint.
+    /// The eviction taint is present.
     marked: Flag,
     ready: Flag,
-    /// Whether it is Ready and not left out (N5).
+    /// Ready, and not left out (N5).
     pub(super) serves: Flag,
     /// Its addresses and interfaces in entries.
     pub(super) backends: BTreeMap<String, Flag>,
     notices: Vec<Notice>,
     /// Last time at which another client removed the taint.
     cleared: Option<u64>,
-    /// Whether one of our processes has ever set the taint; and whether the current one is certainly ours.
+    /// True if one of our processes has ever set the taint; and whether the current one is certainly ours.
     was_ours: bool,
     is_ours: bool,
     /// Last release by the operator (N5).
@@ -322,7 +322,8 @@ impl Watchdog {
         let within = &self.within[process];
         let sees = within.sees() < at;
         let leads = self.tenure.led_since() < at && within.started_at + NOTICED_US < at;
-        let is_let = !self.noted.was_stopped(at) && !self.records.off.lately(now, now - at) && !within.is_off;
+        let is_let =
+            !self.recorded.was_stopped(at) && !self.records.off.lately(now, now - at) && !within.is_off;
         let is_noted = self.records.has_marked_ours(now, uid, NOTED_FOR_US);
         let Some(node) = self.nodes.all.get(uid).filter(|node| node.there.is()) else { return Ok(()) };
         let was_marked = node.marked.lately(now, now - at);

@@ -10,8 +10,8 @@ use simulator_models::arm::ArmModel;
 
 use super::Watchdog;
 
-/// How long a lane may wait for an operation that has ended, if nothing prevents the process from noticing: half a
-/// minute, plus twice the time that an edge may stall and a read may take.
+/// Time for which a lane may wait for an operation that has ended, if nothing prevents the process from noticing: half
+/// a minute, plus twice the time that an edge may stall and a read may take.
 const ENDED_US: u64 = 120_000_000;
 
 /// The operations that a process waits for.
@@ -21,7 +21,7 @@ pub struct Operations(BTreeMap<LbName, Operation>);
 struct Operation {
     /// The write: its pool, and when its lane was granted.
     write: (PoolId, Now),
-    /// Since when no operation runs on the load balancer, and nothing prevents the process from noticing.
+    /// Time since which no operation runs on the load balancer, and nothing prevents the process from noticing.
     ended: u64,
 }
 
@@ -57,7 +57,7 @@ impl Watchdog {
         self.within[process].operations.excused(until, lb);
     }
 
-    /// Judges the lanes of a process when a read of its reaches ARM.
+    /// Checks the lanes of a process when a read of its reaches ARM.
     ///
     /// # Errors
     /// A lane waits for an operation that ended long ago.

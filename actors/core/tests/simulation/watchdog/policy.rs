@@ -14,7 +14,7 @@ use pool_core::route::{Delivery, Output};
 
 use super::Watchdog;
 
-/// How long a term that has begun before a pause may write in it: a read each 15 s, some of which fail, and edges
+/// Time for which a term that has begun before a pause may write in it: a read each 15 s, some of which fail, and edges
 /// that stall.
 const NOTICED_US: u64 = 150_000_000;
 /// Time limit for an answer to the operator: 10 s of the process's clock, and its edges.
@@ -30,21 +30,21 @@ pub struct PolicyInputs {
 
 /// The recorded pauses, and operators who wait for an answer.
 #[derive(Default)]
-pub struct Noted {
+pub struct RecordedPauses {
     /// Start of each pause.
     since: BTreeMap<Scope, u64>,
     /// Last time at which each scope was paused, and last time at which it was not.
     last: BTreeMap<Scope, (Option<u64>, Option<u64>)>,
-    open: BTreeMap<(usize, RequestId), (Scope, Wish, u64)>,
-    /// How often operators were informed of a pause.
+    open: BTreeMap<(usize, RequestId), (Scope, OperatorAct, u64)>,
+    /// Number of times operators were informed of a pause.
     pub paused: u64,
-    /// How often operators were informed of a release.
+    /// Number of times operators were informed of a release.
     pub released: u64,
 }
 
 /// Request of an operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wish {
+pub enum OperatorAct {
     /// Start a pause.
     Pause,
     /// End a pause.
@@ -55,25 +55,25 @@ pub enum Wish {
 
 impl Watchdog {
     /// The operator sends a request.
-    pub fn asked(&mut self, now: u64, process: usize, id: RequestId, scope: Scope, wish: Wish) {
-        let last = self.noted.last.entry(scope.clone()).or_default();
-        if self.noted.since.contains_key(&scope) {
+    pub fn on_request(&mut self, now: u64, process: usize, id: RequestId, scope: Scope, act: OperatorAct) {
+        let last = self.recorded.last.entry(scope.clone()).or_default();
+        if self.recorded.since.contains_key(&scope) {
             last.0 = Some(now);
         } else {
             last.1 = Some(now);
         }
-        self.noted.open.insert((process, id), (scope, wish, now));
+        self.recorded.open.insert((process, id), (scope, act, now));
     }
 
     /// Records the current pauses.
     pub fn record_pauses(&mut self, now: u64, paused: &BTreeSet<Scope>) {
-        let noted = &mut self.noted;
-        for (scope, _) in noted.since.extract_if(.., |scope, _| !paused.contains(scope)) {
-            noted.last.entry(scope).or_default().1 = Some(now);
+        let recorded = &mut self.recorded;
+        for (scope, _) in recorded.since.extract_if(.., |scope, _| !paused.contains(scope)) {
+            recorded.last.entry(scope).or_default().1 = Some(now);
         }
         for scope in paused {
-            noted.since.entry(scope.clone()).or_insert(now);
-            noted.last.entry(scope.clone()).or_default().0 = Some(now);
+            recorded.since.entry(scope.clone()).or_insert(now);
+            recorded.last.entry(scope.clone()).or_default().0 = Some(now);
         }
     }
 
@@ -88,7 +88,7 @@ impl Watchdog {
         id: RequestId,
         answer: &Answer,
     ) -> Result<(), String> {
-        let Some((scope, wish, from)) = self.noted.open.remove(&(process, id)) else {
+        let Some((scope, act, from)) = self.recorded.open.remove(&(process, id)) else {
             return Err(format!("A3: {id:?} of process {process} is answered, and was not waited for"));
         };
         if now > from + ANSWERED_US && self.within[process].started_at < from {
@@ -96,31 +96,31 @@ impl Watchdog {
                 "H3: {id:?} of process {process} was asked at {from} and is answered only now"
             ));
         }
-        let (noted, free) = self.noted.last.get(&scope).copied().unwrap_or_default();
-        let noted = noted.max(self.noted.since.contains_key(&scope).then_some(now));
-        let free = free.max((!self.noted.since.contains_key(&scope)).then_some(now));
+        let (recorded, free) = self.recorded.last.get(&scope).copied().unwrap_or_default();
+        let recorded = recorded.max(self.recorded.since.contains_key(&scope).then_some(now));
+        let free = free.max((!self.recorded.since.contains_key(&scope)).then_some(now));
         let holds = match answer {
-            Answer::Done(Done::Paused(_)) => wish == Wish::Pause && noted >= Some(from),
-            Answer::Done(Done::Resumed { .. }) => wish == Wish::Resume && free >= Some(from),
+            Answer::Done(Done::Paused(_)) => act == OperatorAct::Pause && recorded >= Some(from),
+            Answer::Done(Done::Resumed { .. }) => act == OperatorAct::Resume && free >= Some(from),
             // Only a leader releases anything.
             Answer::Done(Done::Released { .. }) => {
-                wish == Wish::Release && self.on_post(now, process).is_ok()
+                act == OperatorAct::Release && self.on_post(now, process).is_ok()
             }
             Answer::Done(Done::Attempting | Done::Comparing(_) | Done::GatesOpened(_)) => false,
             Answer::Refused(_) => true,
         };
-        self.noted.paused += u64::from(matches!(answer, Answer::Done(Done::Paused(_))));
-        self.noted.released += u64::from(
+        self.recorded.paused += u64::from(matches!(answer, Answer::Done(Done::Paused(_))));
+        self.recorded.released += u64::from(
             matches!(answer, Answer::Done(Done::Released { pools, nodes }) if !pools.is_empty() || !nodes.is_empty()),
         );
-        let wrong = || format!("G6, H3: {wish:?} of {scope:?}: {answer:?}, and it was not so since {from}");
+        let wrong = || format!("G6, H3: {act:?} of {scope:?}: {answer:?}, and it was not so since {from}");
         if holds { Ok(()) } else { Err(wrong()) }
     }
 
     /// A term starts in a process.
     pub(super) fn term_begins(&mut self, now: u64, process: usize, output: &leader::Out) {
         if let leader::Out::Confirm { epoch, .. } = output {
-            self.within[process].heard.terms.entry(*epoch).or_insert(now);
+            self.within[process].policy_inputs.terms.entry(*epoch).or_insert(now);
         }
     }
 
@@ -133,57 +133,57 @@ impl Watchdog {
         input: Option<&Delivery>,
         outputs: &[Output],
     ) -> Result<(), String> {
-        let heard = &mut self.within[process].heard;
+        let inputs = &mut self.within[process].policy_inputs;
         if let Some(Delivery::Writer(writer::In::OperatorPolicy { term, policy })) = input {
-            heard.policy = Some((*term, Arc::clone(policy)));
+            inputs.policy = Some((*term, Arc::clone(policy)));
         }
-        let observes = heard.policy.as_ref().is_none_or(|(_, policy)| policy.only_observes());
+        let observes = inputs.policy.as_ref().is_none_or(|(_, policy)| policy.only_observes());
         for output in outputs {
             let Output::Writer(output) = output else { continue };
             if let writer::Out::Lease(_, LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit)) = output
                 && edit.holder.is_some()
                 && observes
             {
-                return Err(format!("G6: the shared Lease is taken or kept, and {:?}", heard.policy));
+                return Err(format!("G6: the shared Lease is taken or kept, and {:?}", inputs.policy));
             }
             let writer::Out::Call(call) = output else { continue };
             let ArmRequest::PutPool { pool, edit, permit, .. } = &call.request else { continue };
             let members = !edit.add.is_empty() || !edit.remove.is_empty();
             let epoch = permit.attempt.epoch;
-            let known = heard.policy.as_ref().is_some_and(|(term, _)| *term >= Some(epoch));
+            let known = inputs.policy.as_ref().is_some_and(|(term, _)| *term >= Some(epoch));
             if observes || !known {
-                return Err(format!("G6: a PUT of {pool} begins, and {:?}", heard.policy));
+                return Err(format!("G6: a PUT of {pool} begins, and {:?}", inputs.policy));
             }
-            let told = heard.policy.as_ref().is_some_and(|(_, policy)| policy.pools.contains_key(pool));
-            if members && told {
+            let is_paused = inputs.policy.as_ref().is_some_and(|(_, policy)| policy.pools.contains_key(pool));
+            if members && is_paused {
                 return Err(format!("G6: members of {pool} are written, which is paused"));
             }
-            let began = heard.terms.get(&epoch).copied().unwrap_or(0);
-            self.noted.check(now, began, pool, members)?;
+            let began = inputs.terms.get(&epoch).copied().unwrap_or(0);
+            self.recorded.check(now, began, pool, members)?;
         }
         Ok(())
     }
 
     /// Returns how often operators were informed of a pause.
     pub fn pauses(&self) -> u64 {
-        self.noted.paused
+        self.recorded.paused
     }
 
     /// Returns how often operators were informed of a release.
     pub fn releases(&self) -> u64 {
-        self.noted.released
+        self.recorded.released
     }
 
     /// A process is gone: its requests are not answered.
     pub(super) fn process_gone(&mut self, process: usize) {
-        self.noted.open.retain(|(asked, _), _| *asked != process);
+        self.recorded.open.retain(|(owner, _), _| *owner != process);
     }
 }
 
-impl Noted {
+impl RecordedPauses {
     /// Returns whether everything was paused at any time since then.
     pub(super) fn was_stopped(&self, since: u64) -> bool {
-        let last = self.last.get(&Scope::Everything).and_then(|(noted, _)| *noted);
+        let last = self.last.get(&Scope::Everything).and_then(|(recorded, _)| *recorded);
         self.since.contains_key(&Scope::Everything) || last.is_some_and(|at| at >= since)
     }
 

@@ -38,7 +38,7 @@ struct Window {
     pool: PoolId,
     attempt: AttemptId,
     until: u64,
-    /// Whether it could be sent without the shared Lease (W7).
+    /// True if it could be sent without the shared Lease (W7).
     bypasses: bool,
 }
 
@@ -101,7 +101,7 @@ impl Watchdog {
         let Some(identity) = &self.within[put.process].identity else { return Ok(()) };
         self.tenure.may_lead(now, identity)?;
         match self.tenure.may_hold(now) {
-            Err(why) if !self.may_bypass(put) => Err(format!("{why}: {}", self.admin_changes(put))),
+            Err(reason) if !self.may_bypass(put) => Err(format!("{reason}: {}", self.admin_changes(put))),
             Ok(()) | Err(_) => Ok(()),
         }
     }
@@ -120,7 +120,7 @@ impl Watchdog {
     /// A violation.
     pub fn before_put(&mut self, arm: &mut ArmModel, now: u64, put: &Put<'_>) -> Result<(), String> {
         arm.tick(now);
-        self.check_permit(now, put).map_err(|why| format!("{why} (it lands only now)"))?;
+        self.check_permit(now, put).map_err(|reason| format!("{reason} (it lands only now)"))?;
         let lb = &put.pool.lb;
         let current = arm.etag(lb.as_str());
         self.calls.tag_before.clone_from(&current);
@@ -198,12 +198,12 @@ impl Watchdog {
     /// of a broken source.
     fn check_emptying(&self, now: u64, put: &Put<'_>, owners: &[Known]) -> Result<(), String> {
         let id = put.pool;
-        let let_go = self.within[put.process].guards.let_go(id);
+        let released_at = self.within[put.process].guards.released_at(id);
         for owner in owners.iter().filter(|owner| owner.candidate) {
             let Some(endpoints) = owner.endpoints.get(id.pool.folded()) else { continue };
             let (has, since) = endpoints.has;
             // The operator has released its held removals since it had any member.
-            if !has && let_go.is_some_and(|let_go| let_go >= since) {
+            if !has && released_at.is_some_and(|released_at| released_at >= since) {
                 continue;
             }
             match self.within[put.process].blind_since {
@@ -305,14 +305,14 @@ fn check_networks(put: &Put<'_>) -> Result<(), String> {
 fn check_unknown_fields(put: &Put<'_>) -> Result<(), String> {
     let unknown =
         |value: &Value| [value["fieldOfTheFuture"].clone(), value["properties"]["fieldOfTheFuture"].clone()];
-    let mut kept = unknown(put.base) == unknown(put.body);
+    let mut is_unchanged = unknown(put.base) == unknown(put.body);
     let by_ip = |document: &Value| -> BTreeMap<String, [Value; 2]> {
         let entries = items(&document["properties"][ADDRESSES]).iter();
         entries.map(|entry| (text(&entry["properties"]["ipAddress"]).to_owned(), unknown(entry))).collect()
     };
     let before = by_ip(put.base);
     for (ip, fields) in by_ip(put.body) {
-        kept &= before.get(&ip).is_none_or(|before| *before == fields);
+        is_unchanged &= before.get(&ip).is_none_or(|before| *before == fields);
     }
-    if kept { Ok(()) } else { Err(format!("W3: unknown fields of {} are gone", put.pool)) }
+    if is_unchanged { Ok(()) } else { Err(format!("W3: unknown fields of {} are gone", put.pool)) }
 }

@@ -24,7 +24,7 @@ pub(super) struct Record {
     backends: BTreeMap<String, Flag>,
     /// Pools in which a Down is not ours: by name, in lower case.
     foreign: BTreeMap<String, Flag>,
-    /// Whether pools are named by numbers.
+    /// True if pools are named by numbers.
     has_numbers: bool,
     taint_is_ours: Flag,
 }
@@ -94,15 +94,15 @@ pub(super) struct Observations(Vec<Observation>);
 impl Observations {
     /// Returns whether a read of a load balancer has arrived within this time.
     pub(super) fn has_read(&self, lb: &str, from: u64, to: u64) -> bool {
-        self.0.iter().any(|seen| seen.lb == lb && (from..=to).contains(&seen.arrived))
+        self.0.iter().any(|observation| observation.lb == lb && (from..=to).contains(&observation.arrived))
     }
 
     /// Returns the Downs in the newest observation that had arrived by then, and in all since.
     fn downs(&self, by: u64, lb: &str) -> BTreeSet<EntryId> {
-        let of: Vec<&Observation> = self.0.iter().filter(|seen| seen.lb == lb).collect();
-        let from = of.iter().rposition(|seen| seen.arrived <= by);
+        let of: Vec<&Observation> = self.0.iter().filter(|observation| observation.lb == lb).collect();
+        let from = of.iter().rposition(|observation| observation.arrived <= by);
         let Some(from) = from else { return BTreeSet::new() };
-        let all = of[from..].iter().map(|seen| seen.downs.clone());
+        let all = of[from..].iter().map(|observation| observation.downs.clone());
         all.reduce(|some, more| &some & &more).unwrap_or_default()
     }
 }
@@ -111,7 +111,7 @@ impl Observations {
 #[derive(Default)]
 pub(super) struct Records {
     pub(super) all: BTreeMap<String, Record>,
-    /// Whether the operator has disabled the admin state.
+    /// The operator has disabled the admin state.
     pub(super) off: Flag,
 }
 
@@ -178,10 +178,10 @@ impl Watchdog {
             let entries = entries_of(&document).into_iter().filter(|(_, state)| *state == DOWN);
             downs.extend(entries.map(|(backend, _)| EntryId::new(lb, pool, &backend)));
         }
-        let seen = &mut self.within[process].seen.0;
-        seen.push(Observation { arrived: arrives, lb: lb.to_owned(), downs });
-        if seen.len() > 60 {
-            seen.remove(0);
+        let observation = &mut self.within[process].observations.0;
+        observation.push(Observation { arrived: arrives, lb: lb.to_owned(), downs });
+        if observation.len() > 60 {
+            observation.remove(0);
         }
     }
 
@@ -236,7 +236,7 @@ impl Watchdog {
         let Some(record) = self.records.all.get(uid) else { return Ok(()) };
         let by = now.saturating_sub(SEEN_US);
         for lb in arm.load_balancers() {
-            for entry in self.within[process].seen.downs(by, lb) {
+            for entry in self.within[process].observations.downs(by, lb) {
                 let is_foreign = record.holds(&entry.backend) && self.entries.is_foreign(&entry);
                 let mut others = self.records.all.iter().filter(|(other, _)| *other != uid);
                 let is_explained = others.any(|(_, other)| other.held(now, &entry.backend));

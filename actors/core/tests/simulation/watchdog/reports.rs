@@ -44,7 +44,7 @@ impl Reports {
         self.open.values_mut().for_each(|open| open.since = now);
     }
 
-    fn hear(&mut self, now: u64, input: &events::In) {
+    fn on_input(&mut self, now: u64, input: &events::In) {
         match input {
             events::In::Report(report) => {
                 let Some(condition) = report.what.condition() else { return };
@@ -83,7 +83,7 @@ impl Watchdog {
     ) -> Result<(), String> {
         let reports = &mut self.within[process].reports;
         if let Some(Delivery::Events(input)) = input {
-            reports.hear(now, input);
+            reports.on_input(now, input);
         }
         for output in outputs {
             if let Output::Events(events::Out::Reporting(term)) = output {

@@ -14,11 +14,11 @@ use super::nodes::Node;
 /// Expected state of an existing node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ExpectedState {
-    /// It serves.
+    /// The node serves.
     Stays,
-    /// It must be Down wherever it is a member.
+    /// The node must be Down in every pool that it is a member of.
     Leaves,
-    /// It waits, because too many others are Down.
+    /// The node waits, because too many others are Down.
     Waits,
 }
 

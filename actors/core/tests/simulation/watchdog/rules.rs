@@ -57,7 +57,7 @@ impl Watchdog {
         let Some(doubt) = within.doubts.0.get(pool).filter(|doubt| finished == Some(doubt.last)) else {
             return Ok(());
         };
-        let is_read = within.seen.has_read(pool.lb.as_str(), doubt.since, now);
+        let is_read = within.observations.has_read(pool.lb.as_str(), doubt.since, now);
         if doubt.first == doubt.last || !is_read {
             return Err(format!(
                 "Q4: {pool} is reported as not manageable, and {} was not read since {}",

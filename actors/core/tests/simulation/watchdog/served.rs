@@ -13,10 +13,10 @@ use super::puts::ADDRESSES;
 use super::{Put, Watchdog};
 use crate::decode::{items, text};
 use crate::planes::Answer;
-use crate::served::{BALANCER, CLUSTER, Contents, LISTED, Listed, Wants};
+use crate::served::{BALANCER, CLUSTER, Contents, ExpectedMembers, LISTED, Listed};
 
-/// How long a pool may follow an earlier level: a better priority waits for 30 s, as does a member that leaves, edges
-/// stall, and a write takes time.
+/// Time for which a pool may follow an earlier level: a better priority waits for 30 s, as does a member that leaves,
+/// edges stall, and a write takes time.
 const IN_FORCE_US: u64 = 180_000_000;
 
 /// Errors, as far as they drop endpoints (`fail_on_data_errors`).
@@ -30,8 +30,8 @@ struct Failing {
 /// A pool's level by its source, from a time on.
 struct Level {
     from: u64,
-    wants: Wants,
-    /// Whether no endpoint is assigned.
+    expected: ExpectedMembers,
+    /// True if no endpoint is assigned.
     is_empty: bool,
 }
 
@@ -108,12 +108,12 @@ impl Handed {
             },
         };
         let Some(Contents::Endpoints(backends)) = self.valid.get(&(Kind::Endpoints, name)) else { return };
-        let wants = Wants::of(backends, listed.family);
-        self.ever.extend(Wants::ever_serving(backends, listed.family));
-        self.drained.extend(&wants.draining);
+        let expected = ExpectedMembers::of(backends, listed.family);
+        self.ever.extend(ExpectedMembers::ever_serving(backends, listed.family));
+        self.drained.extend(&expected.draining);
         let levels = self.levels.entry(listed.pool).or_default();
-        let level = Level { from: now, wants, is_empty: backends.is_empty() };
-        let is_same = |last: &Level| last.wants == level.wants && last.is_empty == level.is_empty;
+        let level = Level { from: now, expected, is_empty: backends.is_empty() };
+        let is_same = |last: &Level| last.expected == level.expected && last.is_empty == level.is_empty;
         if !levels.last().is_some_and(is_same) {
             levels.push(level);
         }
@@ -174,15 +174,18 @@ impl Watchdog {
         }
         let keeps_draining = !within.is_off;
         let stays = |ip: &&IpAddr| {
-            let mut levels = handed.in_force(now, id).map(|level| &level.wants);
-            levels.all(|wants| wants.serving.contains(*ip) || keeps_draining && wants.draining.contains(*ip))
+            let mut levels = handed.in_force(now, id).map(|level| &level.expected);
+            levels.all(|expected| {
+                expected.serving.contains(*ip) || keeps_draining && expected.draining.contains(*ip)
+            })
         };
         if let Some(lost) = before.difference(&after).find(stays) {
             return Err(format!("X3: {lost} goes out of {id}, and is assigned all the time"));
         }
         let is_emptied = after.is_empty() && !before.is_empty();
-        let is_let_go = within.guards.let_go(id).is_some();
-        if is_emptied && self.guarded && !is_let_go && !handed.was_empty_for(now, id, self.empty_confirm_us) {
+        let is_released = within.guards.released_at(id).is_some();
+        if is_emptied && self.guarded && !is_released && !handed.was_empty_for(now, id, self.empty_confirm_us)
+        {
             return Err(format!("G2: {id} is emptied, and was not without endpoints for long"));
         }
         Ok(())
@@ -201,7 +204,7 @@ impl Watchdog {
         let was_down = before == Some(DOWN);
         if after == DOWN && !was_down {
             let mut levels = within.handed.in_force(now, put.pool);
-            if !levels.any(|level| level.wants.draining.contains(&ip)) {
+            if !levels.any(|level| level.expected.draining.contains(&ip)) {
                 return Err(format!("N2: {entry} goes Down, and its source does not say so"));
             }
             if within.is_off {

@@ -85,7 +85,7 @@ impl Watchdog {
             | Actor::XdsSource
             | Actor::XdsPort
             | Actor::Pauses
-            | Actor::Board
+            | Actor::Snapshot
             | Actor::KubernetesPort
             | Actor::ArmPort
             | Actor::Metrics
@@ -159,7 +159,7 @@ impl Watchdog {
             && facts.holder.is_some()
             && !outputs.iter().any(is_unmatched)
         {
-            self.within[process].lease_seen = Some(Arc::clone(&facts.version.0));
+            self.within[process].lease_version = Some(Arc::clone(&facts.version.0));
         }
         for output in outputs {
             if let Output::Leader(leader::Out::Standing(Standing::Leading { epoch, until })) = output
@@ -430,7 +430,7 @@ impl Watchdog {
         };
         for subject in &report.subjects {
             let Subject::Service(service) = subject else { continue };
-            if !within.told.insert((who.clone(), attempt, service.uid.clone(), reason)) {
+            if !within.reported.insert((who.clone(), attempt, service.uid.clone(), reason)) {
                 return Err(format!("E1: {pool} reports {reason} twice for attempt {attempt}"));
             }
             let gone = within.given.get(pool).and_then(|given| given.gone.get(&service.uid));

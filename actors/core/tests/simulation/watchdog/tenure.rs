@@ -14,7 +14,7 @@ use crate::leases::{OURS, renew_time};
 
 /// `Elected`'s duration (W8).
 const TERM_US: u64 = 45_000_000;
-/// How long after a hold's end its holder's last PUT may still arrive (W8).
+/// Time after a hold's end within which its holder's last PUT may still arrive (W8).
 const SETTLE_US: u64 = 20_000_000;
 /// Assumed duration of a foreign hold (W7).
 const FOREIGN_US: i64 = 900_000_000;
@@ -22,7 +22,7 @@ const FOREIGN_US: i64 = 900_000_000;
 const CLOCKS_US: u64 = 5_000_000;
 /// Longest hold (W7), and how much later its last renewal may still arrive.
 const MAX_HOLD_US: u64 = 60_000_000 + 35_000_000;
-/// How long a process that has lost leadership may need to notice it.
+/// Time for which a process that has lost leadership may need to notice it.
 const NOTICES_LOSS_US: u64 = 60_000_000;
 
 /// State of one Lease.
@@ -115,11 +115,11 @@ impl Tenure {
                     return Ok(());
                 }
                 if before.holder.is_empty() {
-                    self.taken_after_a_person(knows);
+                    self.taken_by_hand(knows);
                     return Ok(());
                 }
                 if self.own.holder.is_empty() {
-                    return self.let_go(now, &before.holder, open);
+                    return self.check_release(now, &before.holder, open);
                 }
                 self.settled_at = before.written_at + TERM_US + SETTLE_US - CLOCKS_US / 50;
                 if now + CLOCKS_US / 50 < before.written_at + TERM_US {
@@ -156,7 +156,12 @@ impl Tenure {
 
     /// Our Lease is released: only by a process with no call in flight that need not wait for an earlier holder's
     /// last PUT.
-    fn let_go(&self, now: u64, holder: &str, open: impl Fn(Option<&str>) -> bool) -> Result<(), String> {
+    fn check_release(
+        &self,
+        now: u64,
+        holder: &str,
+        open: impl Fn(Option<&str>) -> bool,
+    ) -> Result<(), String> {
         if now < self.unknown_until {
             return Ok(());
         }
@@ -236,7 +241,7 @@ impl Tenure {
 
     /// The first process to take our Lease after the operator took it away. W8 promises that it waits for the last
     /// PUT of the earlier holder if it has read that holder's last renewal. Otherwise it cannot know of it.
-    fn taken_after_a_person(&mut self, knows: impl Fn(&str, &str) -> bool) {
+    fn taken_by_hand(&mut self, knows: impl Fn(&str, &str) -> bool) {
         let Some(robbed) = self.robbed.take().filter(|robbed| robbed.holder != self.own.holder) else {
             return;
         };

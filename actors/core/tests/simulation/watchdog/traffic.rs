@@ -7,7 +7,7 @@ use model::sample::GateClass;
 
 use crate::process::Settings;
 
-/// How long ARM's answer may take to reach the per-try policy: a slow edge, a slow machine.
+/// Time for which ARM's answer may take to reach the per-try policy: a slow edge, a slow machine.
 const TOLD_US: u64 = 12_000_000;
 /// Clock difference over the longest closing of a gate.
 const CLOCKS_US: u64 = 50_000;
@@ -68,9 +68,9 @@ impl Sender {
     /// ARM's 429 about a class reaches it.
     pub fn throttled(&mut self, now: u64, class: GateClass, span: Duration) {
         let until = now + u64::try_from(span.as_micros()).unwrap_or(0);
-        let told = self.closed.entry(class).or_insert((now, until));
-        if now > told.1 || until > told.1 {
-            *told = (now, until);
+        let closure = self.closed.entry(class).or_insert((now, until));
+        if now > closure.1 || until > closure.1 {
+            *closure = (now, until);
         }
     }
 

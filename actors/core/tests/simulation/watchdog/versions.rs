@@ -34,8 +34,8 @@ fn number(version: &ResourceVersion) -> u64 {
 impl Horizon {
     /// Records an input of the Informer.
     pub fn record_input(&mut self, input: &informer::In) {
-        let informer::In::Seen(Kind::EndpointSlices, _, seen) = input else { return };
-        let version = match seen {
+        let informer::In::Seen(Kind::EndpointSlices, _, event) = input else { return };
+        let version = match event {
             Seen::Object(Object::Slice(slice)) => number(&slice.resource_version),
             Seen::Deleted { resource_version, .. } => number(resource_version),
             Seen::ListDone { resource_version: version, .. } | Seen::Bookmark(version) => number(version),

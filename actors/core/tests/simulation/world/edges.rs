@@ -14,7 +14,7 @@ impl World {
     pub(super) fn follow(&mut self, process: usize, effects: Vec<Effect>) -> Result<(), String> {
         for effect in effects {
             match effect {
-                Effect::Tell(delivery) => {
+                Effect::Deliver(delivery) => {
                     for delivery in self.saboteur.pass(delivery) {
                         let from = Actor::KubernetesPort;
                         let (edge, _) = self.processes[process].replica.push(&from, delivery);
@@ -33,7 +33,7 @@ impl World {
                         self.depart(process, edge);
                     }
                 }
-                Effect::TellAt(at, delivery) => self.within(at, process, ProcessEvent::Tell(delivery)),
+                Effect::DeliverAt(at, delivery) => self.within(at, process, ProcessEvent::Deliver(delivery)),
                 Effect::Later(at, kind, call, step) => {
                     self.within(at, process, ProcessEvent::Kube(kind, call, step))
                 }
@@ -124,7 +124,7 @@ impl World {
             | Actor::XdsSource
             | Actor::Pauses
             | Actor::Events
-            | Actor::Board => self.turn(process, &edge.1, batch)?,
+            | Actor::Snapshot => self.turn(process, &edge.1, batch)?,
         }
         if self.processes[process].is_there() {
             self.depart(process, edge.clone());
@@ -170,7 +170,7 @@ impl World {
         for (input, outputs) in turn.steps {
             self.watchdog.on_step(self.now, now, process, who, input.as_ref(), &outputs)?;
             if let Some(input) = input.filter(affects_behaviour) {
-                self.trace.record(self.now, Entry::Heard(process, who.clone(), Box::new(input)));
+                self.trace.record(self.now, Entry::Received(process, who.clone(), Box::new(input)));
             }
             for delivery in outputs.into_iter().flat_map(routed) {
                 for delivery in self.saboteur.pass(delivery) {

@@ -17,7 +17,7 @@ use crate::replica::{Actor, Replica};
 use crate::story::Often;
 use crate::weather::{self, Spell};
 
-/// How long after a fault a process must see everything again.
+/// Time after a fault within which a process must see everything again.
 const SIGHT_US: u64 = 90_000_000;
 /// Grace period of a process that was told to shut down, like a Pod's.
 const GRACE_US: u64 = 30_000_000;
@@ -194,21 +194,21 @@ impl World {
             }
             6..8 if faults.processes => return self.cut(number),
             8..11 if faults.leases => {
-                let lease = LeaseName::ALL[self.fates.place(2)];
+                let lease = LeaseName::ALL[self.fates.index(2)];
                 let until = self.now + self.fates.between(5_000_000, 120_000_000);
                 self.processes[number].leases.refused_until.insert(lease, until);
                 self.record(format!("requests about {lease:?} of process {number} fail"));
             }
             11..13 if faults.edges => self.stall_receiver(number),
             13..15 if faults.kube => {
-                let kind = Kind::ALL[self.fates.place(4)];
+                let kind = Kind::ALL[self.fates.index(4)];
                 let span = self.fates.between(5_000_000, MAX_STREAM_STALL_US);
                 self.stall_stream(number, kind, span);
             }
             15 if faults.kube && faults.processes => self.eclipse(leader, &there),
             16 if faults.policy && faults.processes => {
-                let heard = self.fates.per_mille(500);
-                self.take_over_in_a_pause(leader, &there, heard);
+                let is_received = self.fates.per_mille(500);
+                self.take_over_in_a_pause(leader, &there, is_received);
             }
             _ => {}
         }
@@ -279,7 +279,7 @@ impl World {
             Actor::Leader,
             Actor::AdminState,
             Actor::Events,
-            Actor::Board,
+            Actor::Snapshot,
             Actor::KubernetesPort,
             Actor::ArmPort,
             Actor::Watcher(Kind::EndpointSlices),
@@ -287,7 +287,7 @@ impl World {
         if self.planes.is_some() {
             receivers.extend([Actor::XdsSource, Actor::XdsPort, Actor::Directory]);
         }
-        let receiver = receivers[self.fates.place(receivers.len())].clone();
+        let receiver = receivers[self.fates.index(receivers.len())].clone();
         let until = self.now + self.fates.between(500_000, MAX_STALL_US);
         self.record(format!("{receiver:?} of process {number} stalls"));
         if receiver == Actor::Writer {
@@ -321,13 +321,13 @@ impl World {
 
     /// The operator pauses everything, and then the leader is told to shut down. Unless the others must know of the
     /// pause before, their requests about our ConfigMap fail for a while.
-    fn take_over_in_a_pause(&mut self, leader: Option<usize>, there: &[usize], heard: bool) {
+    fn take_over_in_a_pause(&mut self, leader: Option<usize>, there: &[usize], is_received: bool) {
         let Some(leader) = leader else { return };
-        for other in there.iter().filter(|other| **other != leader && !heard) {
+        for other in there.iter().filter(|other| **other != leader && !is_received) {
             let until = self.now + self.fates.between(20_000_000, 90_000_000);
             self.processes[*other].notes.cut_until = until;
         }
-        self.record(format!("everything is paused, the leader ends, and others hear of it: {heard}"));
+        self.record(format!("everything is paused, the leader ends, and others hear of it: {is_received}"));
         self.pause_everything();
         let at = self.now + self.fates.between(500_000, 20_000_000);
         self.at(at, WorldEvent::RequestShutdown(leader));
@@ -446,7 +446,7 @@ impl World {
             let lost_events = Some(Often::LostEvents) == self.size.faults.often;
             let (words, blind, effects) = match for_long.filter(|_| self.weather.per_mille(700)) {
                 _ if lost_events => {
-                    port.posts_fail = [300, 600, 900][self.weather.place(3)];
+                    port.posts_fail = [300, 600, 900][self.weather.index(3)];
                     ("events are refused".to_owned(), false, Vec::new())
                 }
                 _ if self.size.faults.often == Some(Often::EmptyWatches) => {

@@ -111,9 +111,9 @@ impl World {
         self.settings.admin_state_off = true;
         self.watchdog.is_off = true;
         let there = (0..self.processes.len()).filter(|number| self.processes[*number].is_there());
-        for (place, number) in there.collect::<Vec<usize>>().into_iter().enumerate() {
+        for (index, number) in there.collect::<Vec<usize>>().into_iter().enumerate() {
             if self.processes[number].life == Life::Runs {
-                let at = self.now + 5_000_000 * (place as u64 + 1);
+                let at = self.now + 5_000_000 * (index as u64 + 1);
                 self.at(at, WorldEvent::RequestShutdown(number));
             } else {
                 self.kill(number);

@@ -15,13 +15,13 @@ use crate::process::Process;
 /// Assumed duration of another client's hold (W7), plus the time of an observation, plus clock differences.
 const FOREIGN_US: i64 = 900_000_000 + 30_000_000 + 10_000_000;
 
-/// How long after the request for a pause it may still be recorded: the request, its tries, and a late write.
+/// Time after the request for a pause within which it may still be recorded: the request, its tries, and a late write.
 const LAST_WISH_US: u64 = 60_000_000;
 
 impl World {
     /// Another client empties, renames or deletes a held Lease. That is impossible while the API server is down.
     pub(super) fn take_away(&mut self) -> Result<(), String> {
-        let lease = LeaseName::ALL[self.fates.place(2)];
+        let lease = LeaseName::ALL[self.fates.index(2)];
         if self.kube.is_down() {
             return Ok(());
         }

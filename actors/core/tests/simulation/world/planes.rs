@@ -53,7 +53,7 @@ impl World {
 
     /// Another client removes members from such a pool, and adds others.
     fn meddle_with_listed(&mut self) {
-        let listed = LISTED[self.planing.place(LISTED.len())];
+        let listed = LISTED[self.planing.index(LISTED.len())];
         self.arm.tick(self.now);
         let known = self.arm.member_ips(BALANCER, listed.pool).unwrap_or_default();
         let mut members: Vec<String> = known.into_iter().map(str::to_owned).collect();
@@ -112,7 +112,7 @@ impl World {
         request: &XdsRequest,
     ) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
-        let sendings = planes.asked((process, stream), request);
+        let sendings = planes.on_request((process, stream), request);
         self.send_all(sendings)
     }
 
@@ -120,7 +120,7 @@ impl World {
         for effect in effects {
             let Some(planes) = &mut self.planes else { return Ok(()) };
             match effect {
-                Effect::Tell(input) => self.pass_to_xds_source(process, input),
+                Effect::Deliver(input) => self.pass_to_xds_source(process, input),
                 Effect::Hand(stream, answer) => {
                     let fails = planes.features.policy.fail_on_data_errors;
                     self.watchdog.handed(self.now, process, &answer, fails);
@@ -138,8 +138,8 @@ impl World {
         Ok(())
     }
 
-    fn pass_to_xds_source(&mut self, process: usize, heard: StreamEvent) {
-        for delivery in self.saboteur.pass(Delivery::XdsSource(xds_source::In::StreamEvent(heard))) {
+    fn pass_to_xds_source(&mut self, process: usize, event: StreamEvent) {
+        for delivery in self.saboteur.pass(Delivery::XdsSource(xds_source::In::StreamEvent(event))) {
             let (edge, _) = self.processes[process].replica.push(&Actor::XdsPort, delivery);
             self.depart(process, edge);
         }

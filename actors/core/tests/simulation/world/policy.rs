@@ -11,7 +11,7 @@ use crate::notes;
 use crate::plant::Plant;
 use crate::process::{Life, Process};
 use crate::replica::{Actor, routed};
-use crate::watchdog::Wish;
+use crate::watchdog::OperatorAct;
 
 /// Shortest and longest time between changes by operators, in microseconds.
 const BETWEEN_US: (u64, u64) = (2_000_000, 40_000_000);
@@ -29,7 +29,7 @@ impl World {
             170..270 => {
                 let scope = self.scope_of_release();
                 if let Some(number) = self.any_running() {
-                    self.ask(number, Wanted::Release(scope.clone()), scope, Wish::Release);
+                    self.ask(number, Wanted::Release(scope.clone()), scope, OperatorAct::Release);
                 }
             }
             _ => self.ask_for_one(),
@@ -45,13 +45,13 @@ impl World {
         if everything || services.is_empty() {
             return Scope::Everything;
         }
-        let place = self.wishing.place(services.len());
-        let key = services[place].clone();
+        let index = self.wishing.index(services.len());
+        let key = services[index].clone();
         if self.wishing.per_mille(500) {
             return Scope::Service(key);
         }
-        let seen = self.processes.iter().rev().find_map(|process| process.snapshot.as_ref());
-        let pool = seen.and_then(|seen| seen.services.get(&key)?.pools.first().cloned());
+        let snapshot = self.processes.iter().rev().find_map(|process| process.snapshot.as_ref());
+        let pool = snapshot.and_then(|snapshot| snapshot.services.get(&key)?.pools.first().cloned());
         let unknown = || PoolId::new(LbName::new("kubernetes"), PoolName::new("nobodys"));
         Scope::Pool(pool.unwrap_or_else(unknown))
     }
@@ -62,8 +62,8 @@ impl World {
         if nodes.is_empty() || self.wishing.per_mille(500) {
             return self.scope();
         }
-        let place = self.wishing.place(nodes.len());
-        Scope::Node(NodeName::new(nodes[place].as_str()))
+        let index = self.wishing.index(nodes.len());
+        Scope::Node(NodeName::new(nodes[index].as_str()))
     }
 
     /// The operator disables the admin state by editing the ConfigMap, or enables it (N4).
@@ -84,33 +84,33 @@ impl World {
         let paused = notes::paused(&self.kube);
         let resumes = !paused.is_empty() && self.wishing.per_mille(700);
         let scope = if resumes {
-            let place = self.wishing.place(paused.len());
-            paused.iter().nth(place).cloned().unwrap_or(Scope::Everything)
+            let index = self.wishing.index(paused.len());
+            paused.iter().nth(index).cloned().unwrap_or(Scope::Everything)
         } else {
             self.scope()
         };
-        let (wanted, wish) = if resumes {
-            (Wanted::Resume(scope.clone()), Wish::Resume)
+        let (wanted, act) = if resumes {
+            (Wanted::Resume(scope.clone()), OperatorAct::Resume)
         } else {
             (
                 Wanted::Pause { scope: scope.clone(), by: Some("an operator".into()), reason: None },
-                Wish::Pause,
+                OperatorAct::Pause,
             )
         };
-        self.ask(number, wanted, scope, wish);
+        self.ask(number, wanted, scope, act);
     }
 
     fn any_running(&mut self) -> Option<usize> {
         let running = (0..self.processes.len()).filter(|n| self.processes[*n].life == Life::Runs);
         let running: Vec<usize> = running.collect();
-        if running.is_empty() { None } else { Some(running[self.wishing.place(running.len())]) }
+        if running.is_empty() { None } else { Some(running[self.wishing.index(running.len())]) }
     }
 
-    fn ask(&mut self, number: usize, wanted: Wanted, scope: Scope, wish: Wish) {
+    fn ask(&mut self, number: usize, wanted: Wanted, scope: Scope, act: OperatorAct) {
         self.asks += 1;
         let id = RequestId(self.asks);
         self.record(format!("the operator asks process {number}: {wanted:?}"));
-        self.watchdog.asked(self.now, number, id, scope, wish);
+        self.watchdog.on_request(self.now, number, id, scope, act);
         for delivery in routed(Output::Operator(Request { id, wanted })) {
             let (edge, _) = self.processes[number].replica.push(&Actor::Host, delivery);
             self.depart(number, edge);
@@ -126,7 +126,7 @@ impl World {
         };
         let stopped: Vec<usize> = (0..self.processes.len()).filter(is_stopped).collect();
         for number in stopped {
-            self.ask(number, Wanted::Release(Scope::Everything), Scope::Everything, Wish::Release);
+            self.ask(number, Wanted::Release(Scope::Everything), Scope::Everything, OperatorAct::Release);
         }
         if self.answers_held {
             self.release_held_nodes();
@@ -144,7 +144,7 @@ impl World {
             waiting.extend(held.map(|node| (number, Scope::Node(node.name.clone()))));
         }
         for (number, scope) in waiting {
-            self.ask(number, Wanted::Release(scope.clone()), scope, Wish::Release);
+            self.ask(number, Wanted::Release(scope.clone()), scope, OperatorAct::Release);
         }
     }
 

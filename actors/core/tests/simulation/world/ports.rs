@@ -94,11 +94,11 @@ impl World {
                 let ago = clock.now(now).since(since).as_micros();
                 let began = crate::clock::wall(now) - i64::try_from(ago).unwrap_or(0);
                 let count = ccm::lock_failures(&self.kube, &micro_time(began));
-                let told = writer::In::LockFailures(call, (now >= kubernetes.cut_until).then_some(count));
-                vec![Effect::TellAt(now + 2_000, Delivery::Writer(told))]
+                let input = writer::In::LockFailures(call, (now >= kubernetes.cut_until).then_some(count));
+                vec![Effect::DeliverAt(now + 2_000, Delivery::Writer(input))]
             }
             KubernetesCall::Post { call, event } => {
-                self.watchdog.on_post(now, process).map_err(|why| format!("{why}: {event:?}"))?;
+                self.watchdog.on_post(now, process).map_err(|reason| format!("{reason}: {event:?}"))?;
                 let (effects, accepted) = kubernetes.post(now, call);
                 self.watchdog.on_posted(now, process, &event, accepted);
                 effects

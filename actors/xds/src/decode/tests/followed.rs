@@ -28,7 +28,7 @@ pub(super) struct Following {
     /// Last fact about each source.
     facts: BTreeMap<String, SourceFact>,
     /// Last requested names of each kind.
-    asked: BTreeMap<ResourceKind, Vec<Arc<str>>>,
+    subscribed: BTreeMap<ResourceKind, Vec<Arc<str>>>,
     /// All requests that were not examined, and whether each differs in names from the one before.
     pub requests: Vec<(XdsRequest, bool)>,
     /// Number of messages that may be read.
@@ -51,7 +51,7 @@ impl Following {
             now: Now::ZERO.plus(Duration::from_secs(3600)),
             stream: StreamId(0),
             facts: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            subscribed: BTreeMap::new(),
             requests: Vec::new(),
             reads: 0,
         };
@@ -61,7 +61,7 @@ impl Following {
         following.take(out);
         following.step(StreamEvent::Dispatched(following.stream));
         following.receive(&good_response(ResourceKind::Cluster, "c1")).expect("good bytes");
-        for (kind, _) in following.asked.clone() {
+        for (kind, _) in following.subscribed.clone() {
             following.step(StreamEvent::Sent(following.stream, kind));
         }
         following.receive(&good_response(ResourceKind::Endpoints, "e1")).expect("good bytes");
@@ -73,9 +73,9 @@ impl Following {
         following
     }
 
-    pub fn step(&mut self, heard: StreamEvent) {
+    pub fn step(&mut self, event: StreamEvent) {
         let mut out = Vec::new();
-        self.source.step(self.now, In::StreamEvent(heard), &mut out);
+        self.source.step(self.now, In::StreamEvent(event), &mut out);
         self.take(out);
     }
 
@@ -94,9 +94,9 @@ impl Following {
     /// Returns the endpoint resources that a source may use: the requested ones, without those that only the other
     /// source uses.
     fn names(&self, source: &str) -> Vec<Arc<str>> {
-        let asked = self.asked[&ResourceKind::Endpoints].iter();
+        let subscribed = self.subscribed[&ResourceKind::Endpoints].iter();
         let (first, others): (Vec<Arc<str>>, Vec<Arc<str>>) =
-            asked.cloned().partition(|name| **name == *"web");
+            subscribed.cloned().partition(|name| **name == *"web");
         if source == SOURCES[0].0 || others.is_empty() { first } else { others }
     }
 
@@ -114,8 +114,8 @@ impl Following {
     }
 
     fn take(&mut self, out: Vec<Out>) {
-        for said in out {
-            match said {
+        for output in out {
+            match output {
                 Out::Call(DriverCall::Open { stream, server, first }) => {
                     assert_eq!(server, ServerId(0));
                     self.stream = stream;
@@ -131,7 +131,7 @@ impl Following {
     }
 
     fn request(&mut self, request: XdsRequest) {
-        let before = self.asked.insert(request.kind, request.names.clone());
+        let before = self.subscribed.insert(request.kind, request.names.clone());
         let differs = before.is_some_and(|before| before != request.names);
         self.requests.push((request, differs));
     }
@@ -142,7 +142,7 @@ impl Following {
     fn stands(&mut self, bytes: &[u8]) -> TestCaseResult {
         let before = self.facts.clone();
         let names = SOURCES.map(|(source, _)| self.names(source));
-        let heard = self.receive(bytes);
+        let event = self.receive(bytes);
         // A cluster may drop a name that another response provides.
         self.wait();
         prop_assert_eq!(self.reads, 1, "the next message may be read");
@@ -158,19 +158,24 @@ impl Following {
             if is_known {
                 continue;
             }
-            let was_sent = heard.as_ref().is_some_and(|heard| holds(heard, assignment, &names));
+            let was_sent = event.as_ref().is_some_and(|event| holds(event, assignment, &names));
             prop_assert!(was_sent, "{} has what was not sent: {:?}", source, assignment);
         }
         let requests = std::mem::take(&mut self.requests);
-        let Some(heard) = heard else {
+        let Some(event) = event else {
             prop_assert_eq!(requests, [], "what cannot be read is not answered");
             return Ok(());
         };
-        let kind = ResourceKind::of_type_url(&heard.type_url);
+        let kind = ResourceKind::of_type_url(&event.type_url);
         let answers = requests.iter().filter(|(request, differs)| Some(request.kind) == kind && !differs);
         let answers = answers.count();
-        let is_asked = kind.is_some();
-        prop_assert_eq!(answers, usize::from(is_asked), "answered once, if it was asked for: {:?}", requests);
+        let is_response = kind.is_some();
+        prop_assert_eq!(
+            answers,
+            usize::from(is_response),
+            "answered once, if it was asked for: {:?}",
+            requests
+        );
         Ok(())
     }
 }
@@ -181,7 +186,7 @@ fn holds(response: &Response, assignment: &LoadAssignment, names: &[Arc<str>]) -
     let addresses: BTreeSet<IpAddr> =
         assignment.priorities.iter().flat_map(|priority| priority.addresses.keys().copied()).collect();
     let is_for_pools = |ip: &IpAddr| !ip.is_unspecified() && !ip.is_loopback() && !ip.is_multicast();
-    let next_news = |facts: &AssignmentFacts| {
+    let addresses_of = |facts: &AssignmentFacts| {
         let endpoints = facts.localities.iter().flat_map(|locality| &locality.endpoints);
         let all =
             endpoints.flat_map(|endpoint| std::iter::once(&endpoint.address).chain(&endpoint.additional));
@@ -200,7 +205,7 @@ fn holds(response: &Response, assignment: &LoadAssignment, names: &[Arc<str>]) -
             Ok(Body::Endpoints(facts)) => {
                 let is_named = names.iter().any(|name| **name == *facts.cluster_name);
                 is_named
-                    && next_news(facts).is_superset(&addresses)
+                    && addresses_of(facts).is_superset(&addresses)
                     && addresses.is_empty() == is_empty(facts)
             }
             Ok(Body::Cluster(_) | Body::TooLarge { .. } | Body::Other(_)) | Err(_) => false,
@@ -222,7 +227,7 @@ fn empty(name: &str) -> ClusterLoadAssignment {
     ClusterLoadAssignment { cluster_name: name.to_owned(), ..ClusterLoadAssignment::default() }
 }
 
-/// The cluster of the second source, with this service name.
+/// Returns the cluster of the second source, with this service name.
 fn shop(service_name: &str) -> Cluster {
     let mut cluster = eds_cluster(Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())));
     cluster.name = "shop".to_owned();
@@ -231,7 +236,7 @@ fn shop(service_name: &str) -> Cluster {
     cluster
 }
 
-/// A good response with all resources of a kind.
+/// Returns a good response with all resources of a kind.
 fn good_response(kind: ResourceKind, nonce: &str) -> Vec<u8> {
     let resources = match kind {
         ResourceKind::Cluster => vec![pack_any(shop(""))],
@@ -251,7 +256,7 @@ fn of(kind: ResourceKind, nonce: &str, resources: Vec<Any>) -> Vec<u8> {
     response.encode_to_vec()
 }
 
-/// A response that reports an error of this resource (TP3).
+/// Returns a response that reports an error of this resource (TP3).
 fn errors(kind: ResourceKind, name: &str) -> Vec<u8> {
     let error = ResourceError {
         resource_name: Some(ResourceName { name: name.to_owned(), dynamic_parameter_constraints: None }),
@@ -296,7 +301,7 @@ fn of_parts((host, port, health_status, weight): (String, u32, i32, Option<u32>)
     }
 }
 
-/// A resource of any kind, in a response that is good apart from it.
+/// Returns a resource of any kind, in a response that is good apart from it.
 fn in_a_response() -> impl Strategy<Value = Vec<u8>> {
     let bytes = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..200),
@@ -354,7 +359,7 @@ proptest! {
 }
 
 #[test]
-fn x2_a_good_assignment_after_garbage_is_used_and_both_are_answered() {
+fn x2_a_good_assignment_after_garbage_is_used() {
     let mut following = Following::new();
     let bad = Any { type_url: ResourceKind::Endpoints.type_url().to_owned(), value: vec![0xff; 3] };
     following.receive(&of(ResourceKind::Endpoints, "bad", vec![bad])).expect("a response");
@@ -371,7 +376,7 @@ fn x2_a_good_assignment_after_garbage_is_used_and_both_are_answered() {
 }
 
 #[test]
-fn x2_a_cluster_that_comes_to_name_what_another_source_has_means_that() {
+fn x2_a_cluster_may_change_to_another_sources_endpoints() {
     let mut following = Following::new();
     let new = endpoints_of("web", "10.0.0.2");
     following.stands(&of(ResourceKind::Endpoints, "new", vec![pack_any(new)])).expect("it stands");

@@ -40,7 +40,7 @@ fn varint(mut number: usize) -> Vec<u8> {
     }
 }
 
-/// A field with a length.
+/// Returns a field with a length.
 fn field(number: usize, value: impl AsRef<[u8]>) -> Vec<u8> {
     let value = value.as_ref();
     [varint(number << 3 | 2), varint(value.len()), value.to_vec()].concat()
@@ -60,20 +60,20 @@ fn of_kind(kind: ResourceKind, rest: impl AsRef<[u8]>) -> Vec<u8> {
     [field(1, "9"), field(4, kind.type_url()), field(5, "n"), rest.as_ref().to_vec()].concat()
 }
 
-/// A response whose only assignment has the requested name and this content.
+/// Returns a response whose only assignment has the requested name and this content.
 fn assigned(rest: impl AsRef<[u8]>) -> Vec<u8> {
     let assignment = [field(1, "web"), rest.as_ref().to_vec()].concat();
     of_kind(ResourceKind::Endpoints, field(2, any(ResourceKind::Endpoints.type_url(), assignment)))
 }
 
-/// An endpoint as control planes send them.
+/// Returns an endpoint as control planes send them.
 fn endpoint(n: usize) -> Vec<u8> {
     let address = format!("10.{}.{}.{}", n >> 16 & 255, n >> 8 & 255, n & 255);
     let socket = [field(2, address), vec![0x18, 0x50]].concat();
     field(1, field(1, field(1, socket)))
 }
 
-/// A valid assignment of this many endpoints, with a full pool in each priority.
+/// Returns a valid assignment of this many endpoints, with a full pool in each priority.
 fn legitimate(endpoints: usize) -> Vec<u8> {
     let locality = |priority: usize| {
         let members = (priority * 1_000..(priority + 1) * 1_000).flat_map(|n| field(2, endpoint(n)));
@@ -83,7 +83,7 @@ fn legitimate(endpoints: usize) -> Vec<u8> {
     (0..endpoints / 1_000).flat_map(locality).collect()
 }
 
-/// A resource with another name than the requested one.
+/// Returns a resource with another name than the requested one.
 fn other(rest: impl AsRef<[u8]>) -> Vec<u8> {
     let assignment = [field(1, "other"), rest.as_ref().to_vec()].concat();
     field(2, any(ResourceKind::Endpoints.type_url(), assignment))
@@ -182,13 +182,13 @@ fn reads_the_response_of_its_environment() {
     let Some(file) = std::env::var_os(FILE) else { return };
     let mut following = Following::new();
     let bytes = std::fs::read(file).unwrap();
-    let heard = match response(&bytes) {
+    let event = match response(&bytes) {
         Ok(response) => StreamEvent::Response(following.stream, response, Wall::default()),
         Err(_) => StreamEvent::Illegible(following.stream),
     };
     // The driver frees the message before it handles the response.
     drop(bytes);
-    following.step(heard);
+    following.step(event);
     let answered = following.requests.iter().filter_map(|(request, _)| request.error.as_ref());
     assert!(answered.map(|nack| nack.message.len()).sum::<usize>() < 64 << 10);
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -197,7 +197,7 @@ fn reads_the_response_of_its_environment() {
     println!("{PEAK}{}", kilobytes << 10);
 }
 
-/// The peak memory, in bytes, of a process that reads this response.
+/// Returns the peak memory, in bytes, of a process that reads this response.
 fn peak(bytes: &[u8]) -> usize {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
@@ -214,7 +214,7 @@ fn peak(bytes: &[u8]) -> usize {
 }
 
 #[test]
-fn c1_no_response_costs_more_than_64_mib_above_100_000_endpoints() {
+fn c1_no_response_costs_more_than_64_mib() {
     let legitimate = legitimate(MAX_ENDPOINTS);
     let empty = peak(&of_kind(ResourceKind::Endpoints, []));
     let most = peak(&assigned(&legitimate)) + ABOVE;
@@ -234,7 +234,7 @@ fn c1_no_response_costs_more_than_64_mib_above_100_000_endpoints() {
     assert!(over.is_empty(), "{over:#?}");
 }
 
-/// The error of the only resource of a response.
+/// Returns the error of the only resource of a response.
 fn refused(bytes: &[u8]) -> Invalid {
     let response = response(bytes).unwrap();
     assert_eq!((response.resources.len(), response.excess), (1, None));
@@ -254,7 +254,7 @@ fn x2_as_many_endpoints_as_are_read_are_valid() {
 }
 
 #[test]
-fn x2_an_assignment_with_more_than_is_read_is_refused_by_its_name() {
+fn x2_an_oversized_assignment_is_refused_by_name() {
     let endpoints = |count: usize| field(2, fill(2 * count, 2, []));
     let more_addresses = field(2, field(2, field(1, fill(2 * MAX_IN_RESPONSE, 4, []))));
     for (bytes, fault) in [
@@ -285,7 +285,7 @@ fn x2_what_is_too_large_takes_no_room_from_what_is_not() {
 }
 
 #[test]
-fn x2_resources_and_errors_beyond_what_is_read_are_told() {
+fn x2_an_excess_of_resources_and_errors_is_reported() {
     let small = field(2, any(ResourceKind::Endpoints.type_url(), field(1, "x")));
     let all = of_kind(
         ResourceKind::Endpoints,

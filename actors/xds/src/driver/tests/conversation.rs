@@ -17,7 +17,7 @@ struct Shell {
     client: Client,
     site: Site,
     now: Now,
-    pending_news: Vec<WatcherNotice>,
+    pending_notices: Vec<WatcherNotice>,
 }
 
 impl Shell {
@@ -28,7 +28,7 @@ impl Shell {
             nack_pace: ExponentialBackoff::NACKS,
         };
         let client = Client::new(params);
-        Shell { client, site: Site::of(bootstrap), now: Now::from_millis(1), pending_news: Vec::new() }
+        Shell { client, site: Site::of(bootstrap), now: Now::from_millis(1), pending_notices: Vec::new() }
     }
 
     fn act(&mut self, out: Vec<Out>) {
@@ -41,8 +41,8 @@ impl Shell {
                 Out::Call(DriverCall::Send(stream, request)) => self.site.driver.send(stream, &request),
                 Out::Call(DriverCall::Read(stream)) => self.site.driver.read(stream),
                 Out::Call(DriverCall::Close(stream)) => self.site.driver.close(stream),
-                Out::Notice(update, told) => {
-                    self.pending_news.push(told);
+                Out::Notice(update, notice) => {
+                    self.pending_notices.push(notice);
                     processed = Some(update);
                 }
                 Out::Metric(_) => {}
@@ -63,13 +63,13 @@ impl Shell {
     }
 
     /// Handles events of the driver until watchers get an output.
-    async fn next_news(&mut self) -> ResourceChange<()> {
-        while self.pending_news.is_empty() {
+    async fn next_change(&mut self) -> ResourceChange<()> {
+        while self.pending_notices.is_empty() {
             let event = self.site.next().await;
             self.step(event);
         }
-        let news = self.pending_news.remove(0).change;
-        match news {
+        let change = self.pending_notices.remove(0).change;
+        match change {
             ResourceChange::Changed(Ok(cached)) => {
                 let model::xds::cache::Cached { raw, version, updated, provenance, .. } = cached;
                 ResourceChange::Changed(Ok(model::xds::cache::Cached {
@@ -131,7 +131,7 @@ async fn x2_a88_a_whole_conversation() {
 
     let good = assignment("web", "10.0.0.1");
     peer.answer(answer("1", vec![good.clone()], Vec::new()));
-    let ResourceChange::Changed(Ok(cached)) = shell.next_news().await else { panic!("it is there") };
+    let ResourceChange::Changed(Ok(cached)) = shell.next_change().await else { panic!("it is there") };
     assert_eq!((&*cached.version, cached.updated), ("1", AT));
     assert_eq!(*cached.raw.unwrap().bytes, *good.value);
     let ack = peer.request().await;
@@ -139,7 +139,7 @@ async fn x2_a88_a_whole_conversation() {
     assert_eq!((ack.error_detail, ack.node), (None, None));
 
     peer.answer(answer("2", vec![assignment("web", "not an address")], Vec::new()));
-    let ResourceChange::Ambient(Some(error)) = shell.next_news().await else { panic!("it is wrong") };
+    let ResourceChange::Ambient(Some(error)) = shell.next_change().await else { panic!("it is wrong") };
     assert_eq!((error.code, shell.state()), (Code::InvalidArgument, ResourceState::Nacked));
     let nack = peer.request().await;
     assert_eq!((nack.version_info.as_str(), nack.response_nonce.as_str()), ("1", "n2"));
@@ -152,7 +152,7 @@ async fn x2_a88_a_whole_conversation() {
     );
 
     peer.answer(answer("3", Vec::new(), vec![reported("web", 5)]));
-    let ResourceChange::Ambient(Some(error)) = shell.next_news().await else {
+    let ResourceChange::Ambient(Some(error)) = shell.next_change().await else {
         panic!("it is said to be gone")
     };
     assert_eq!((error.code, &*error.message), (Code::NotFound, "moved away"));
@@ -163,7 +163,7 @@ async fn x2_a88_a_whole_conversation() {
     // error if it lasts.
     drop(peer);
     shell.ended().await;
-    assert_eq!(shell.pending_news, []);
+    assert_eq!(shell.pending_notices, []);
     shell.wait();
     let mut peer = server.call().await;
     let again = peer.request().await;
@@ -176,7 +176,7 @@ async fn x2_a88_a_whole_conversation() {
         ("", Some("pools-1".to_owned()))
     );
     peer.answer(answer("4", vec![assignment("web", "10.0.0.2")], Vec::new()));
-    let ResourceChange::Changed(Ok(cached)) = shell.next_news().await else { panic!("it is back") };
+    let ResourceChange::Changed(Ok(cached)) = shell.next_change().await else { panic!("it is back") };
     assert_eq!((&*cached.version, shell.state()), ("4", ResourceState::Acked));
     assert_eq!(peer.request().await.response_nonce, "n4");
 
@@ -198,7 +198,7 @@ async fn x2_messages_are_read_50_at_once_and_then_paced() {
             shell.wait();
             assert_eq!(shell.now.since(before), Duration::from_millis(100));
         }
-        let ResourceChange::Changed(Ok(cached)) = shell.next_news().await else {
+        let ResourceChange::Changed(Ok(cached)) = shell.next_change().await else {
             panic!("it is used at once")
         };
         assert_eq!(*cached.version, n.to_string());

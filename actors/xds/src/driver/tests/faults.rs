@@ -1,4 +1,4 @@
-//! How broken streams end.
+//! The ends of broken streams.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Status;
@@ -21,7 +21,7 @@ async fn x2_a_server_that_refuses_connections_is_unavailable() {
     assert_eq!(ended.code, Code::Unavailable);
     assert!(ended.message.contains("tcp connect error: Connection refused"), "{ended:?}");
     site.driver.read(STREAM);
-    site.driver.send(STREAM, &asked(&["more"]));
+    site.driver.send(STREAM, &request_for(&["more"]));
     site.driver.close(STREAM);
     assert!(site.events.try_recv().is_err());
 }
@@ -29,13 +29,13 @@ async fn x2_a_server_that_refuses_connections_is_unavailable() {
 #[tokio::test]
 async fn x2_a_server_that_the_bootstrap_has_not_is_unavailable() {
     let mut site = Site::of(insecure("127.0.0.1:1"));
-    site.driver.open(STREAM, ServerId(1), vec![asked(&["web"])]);
+    site.driver.open(STREAM, ServerId(1), vec![request_for(&["web"])]);
     let ended = site.ended().await;
     assert_eq!((ended.code, ended.message.as_str()), (Code::Unavailable, "the bootstrap has no server 1"));
 }
 
 #[tokio::test]
-async fn x2_a_connection_that_breaks_ends_the_stream_after_what_was_pulled() {
+async fn x2_a_broken_connection_ends_the_stream() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut site = Site::at(listener.local_addr().unwrap());
     let (mut connection, _) = within(listener.accept()).await.unwrap();
@@ -57,7 +57,7 @@ async fn x2_a_status_of_the_server_is_handed_on() {
     assert_eq!((ended.code, ended.message.as_str()), (Code::PermissionDenied, "not for you"));
 
     // After a message, it comes in the trailers.
-    site.driver.open(STREAM, SERVER, vec![asked(&["web"])]);
+    site.driver.open(STREAM, SERVER, vec![request_for(&["web"])]);
     site.driver.read(STREAM);
     site.dispatched().await;
     let peer = server.call().await;
@@ -157,7 +157,7 @@ async fn x2_a_peer_without_http2_is_not_connected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn x2_a_connection_on_which_nothing_more_is_heard_is_given_up() {
+async fn x2_a_silent_connection_is_given_up() {
     let (addr, listener) = silent().await;
     let mut site = Site::at(addr);
     let (mut connection, _) = listener.accept().await.unwrap();

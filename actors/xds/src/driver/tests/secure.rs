@@ -69,7 +69,7 @@ impl Files {
         self.write("tls.key", &key);
     }
 
-    /// A bootstrap with these files and fields.
+    /// Returns a bootstrap with these files and fields.
     fn bootstrap(&self, port: u16, files: &[(&str, &str)], fields: &str) -> Arc<Bootstrap> {
         let file = |(field, name): &(&str, &str)| format!(r#""{field}": "{}""#, self.path(name).display());
         let config: Vec<String> = files.iter().map(file).collect();
@@ -111,7 +111,7 @@ async fn unavailable(bootstrap: Arc<Bootstrap>, text: &str, path: &Path) {
 }
 
 #[tokio::test]
-async fn x2_a_server_is_trusted_by_the_authority_and_the_name_that_are_given() {
+async fn x2_a_server_is_verified_by_authority_and_name() {
     let authority = Authority::of("ours");
     let mut server = Ads::with_tls(authority.server("localhost")).await;
     let port = server.addr.port();
@@ -148,7 +148,7 @@ async fn x2_our_own_certificate_is_shown_where_one_is_given() {
 }
 
 #[tokio::test]
-async fn x2_the_files_of_tls_are_read_for_each_stream_anew() {
+async fn x2_the_files_of_tls_are_read_for_each_stream() {
     let authority = Authority::of("ours");
     let tls = authority.server("localhost").client_ca_root(authority.pem());
     let mut server = Ads::with_tls(tls).await;
@@ -174,7 +174,7 @@ async fn x2_the_files_of_tls_are_read_for_each_stream_anew() {
 }
 
 #[tokio::test]
-async fn x2_a97_all_tokens_go_with_the_call_and_are_read_for_each_stream_anew() {
+async fn x2_a97_all_tokens_are_read_for_each_stream() {
     let authority = Authority::of("ours");
     let mut server = Ads::with_tls(authority.server("localhost")).await;
     let files = Files::trusting(&authority);
@@ -197,7 +197,7 @@ async fn x2_a97_all_tokens_go_with_the_call_and_are_read_for_each_stream_anew() 
     assert_eq!(sent(&server.call().await), ["Bearer planted-1.a.b", "Bearer planted-2"]);
     site.driver.close(STREAM);
     files.write("one", "planted-3");
-    site.driver.open(STREAM, SERVER, vec![asked(&["web"])]);
+    site.driver.open(STREAM, SERVER, vec![request_for(&["web"])]);
     site.dispatched().await;
     let peer = server.call().await;
     assert_eq!(sent(&peer), ["Bearer planted-3", "Bearer planted-2"]);

@@ -4,12 +4,12 @@ use super::server::Ads;
 use super::*;
 
 #[tokio::test]
-async fn x2_a57_the_first_requests_are_dispatched_to_a_server_that_is_silent() {
+async fn x2_a57_requests_are_dispatched_to_a_silent_server() {
     let mut server = Ads::start().await;
     let bootstrap = insecure(server.addr);
     let mut site = Site::of(Arc::clone(&bootstrap));
-    let clusters = XdsRequest { kind: ResourceKind::Cluster, node: true, ..asked(&["a", "b"]) };
-    site.driver.open(STREAM, SERVER, vec![clusters, asked(&["web"])]);
+    let clusters = XdsRequest { kind: ResourceKind::Cluster, node: true, ..request_for(&["a", "b"]) };
+    site.driver.open(STREAM, SERVER, vec![clusters, request_for(&["web"])]);
     site.dispatched().await;
     let mut peer = server.call().await;
     let first = peer.request().await;
@@ -23,11 +23,11 @@ async fn x2_a57_the_first_requests_are_dispatched_to_a_server_that_is_silent() {
 }
 
 #[tokio::test]
-async fn x2_later_requests_are_said_to_be_sent_one_by_one() {
+async fn x2_later_requests_are_reported_as_sent_one_by_one() {
     let mut server = Ads::start().await;
     let mut site = Site::at(server.addr);
-    site.driver.send(STREAM, &XdsRequest { kind: ResourceKind::Cluster, ..asked(&["a"]) });
-    site.driver.send(STREAM, &asked(&["b"]));
+    site.driver.send(STREAM, &XdsRequest { kind: ResourceKind::Cluster, ..request_for(&["a"]) });
+    site.driver.send(STREAM, &request_for(&["b"]));
     site.dispatched().await;
     site.sent(ResourceKind::Cluster).await;
     site.sent(ResourceKind::Endpoints).await;
@@ -60,7 +60,7 @@ async fn x2_one_message_is_read_for_each_leave() {
 }
 
 #[tokio::test]
-async fn x2_an_undecodable_message_ends_nothing_and_the_next_one_is_read() {
+async fn x2_an_undecodable_message_ends_nothing() {
     let mut server = Ads::start().await;
     let mut site = Site::at(server.addr);
     site.driver.read(STREAM);
@@ -102,7 +102,7 @@ async fn x2_a_stream_that_is_closed_in_good_order_ends_so() {
     site.driver.read(STREAM);
     assert_eq!(site.ended().await, StreamEnd { code: Code::Ok, message: String::new() });
     // So does a stream that ends without a message.
-    site.driver.open(STREAM, SERVER, vec![asked(&["web"])]);
+    site.driver.open(STREAM, SERVER, vec![request_for(&["web"])]);
     site.driver.read(STREAM);
     site.dispatched().await;
     drop(server.call().await);
@@ -118,7 +118,7 @@ async fn x2_after_its_close_a_stream_is_silent_and_the_server_sees_it() {
     let peer = server.call().await;
     peer.answer(answer("1", Vec::new(), Vec::new()));
     site.driver.close(STREAM);
-    site.driver.send(STREAM, &asked(&["more"]));
+    site.driver.send(STREAM, &request_for(&["more"]));
     site.driver.read(STREAM);
     peer.closed().await;
     assert!(site.events.try_recv().is_err());
@@ -128,7 +128,7 @@ async fn x2_after_its_close_a_stream_is_silent_and_the_server_sees_it() {
 async fn x2_all_streams_are_closed_when_the_driver_is_dropped() {
     let mut server = Ads::start().await;
     let mut site = Site::at(server.addr);
-    site.driver.open(StreamId(2), SERVER, vec![asked(&["web"])]);
+    site.driver.open(StreamId(2), SERVER, vec![request_for(&["web"])]);
     let peers = [server.call().await, server.call().await];
     let Site { driver, mut events } = site;
     drop(driver);
@@ -141,7 +141,7 @@ async fn x2_all_streams_are_closed_when_the_driver_is_dropped() {
 }
 
 #[tokio::test]
-async fn x2_a_server_is_reached_by_its_name_and_at_a_socket_of_the_file_system() {
+async fn x2_a_server_is_reached_by_name_or_unix_socket() {
     let mut server = Ads::start().await;
     let mut site = Site::asking(insecure(format!("dns:///localhost:{}", server.addr.port())));
     site.dispatched().await;

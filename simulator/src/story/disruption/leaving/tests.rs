@@ -1,4 +1,4 @@
-//! What becomes of nodes that leave service, as the API server shows them.
+//! Nodes that leave service, as the API server shows them.
 
 use std::collections::BTreeSet;
 
@@ -77,12 +77,12 @@ fn n1_an_eviction_gives_notice_then_silence_then_the_node_goes() {
             .flat_map(|resource| stage.1.model.list(resource).collect::<Vec<_>>())
             .collect();
         let node = node_of(&stage.1, 0);
-        let told = match form {
+        let announced = match form {
             Form::Event => &events[0]["message"],
             Form::EventV1 => events.last().map_or(&Value::Null, |event| &event["note"]),
             Form::Condition => &node["status"]["conditions"][1]["message"],
         };
-        assert_eq!(told, message, "{form:?}");
+        assert_eq!(announced, message, "{form:?}");
         assert_eq!(events.is_empty(), form == Form::Condition);
         assert_eq!(signals(&stage.1), [("node-0000", 10, Some(30_000_010), None)]);
         assert!(is_ready(&node));

@@ -96,7 +96,8 @@ fn every_warning_that_lasts_is_posted_until_accepted() {
                 assert_eq!(drive.dropped, [], "{reason} after {fate:?}");
             } else {
                 assert_eq!(accepted, Vec::<String>::new(), "{fate:?}");
-                let [Dropped { message: left, why: DropReason::NotAccepted, .. }] = &drive.dropped[..] else {
+                let [Dropped { message: left, cause: DropReason::NotAccepted, .. }] = &drive.dropped[..]
+                else {
                     panic!("{reason} leaves no log line after {fate:?}: {:?}", drive.dropped);
                 };
                 assert_eq!(**left, *message);
@@ -116,7 +117,7 @@ fn a_condition_that_ends_is_not_posted_again() {
         suffer(&mut drive, Fate::Refused, 10);
         drive.step(In::Ended(ended));
         assert_eq!(accepted(&mut drive, 600), Vec::<String>::new());
-        let [Dropped { why: DropReason::Outdated, .. }] = &drive.dropped[..] else {
+        let [Dropped { cause: DropReason::Outdated, .. }] = &drive.dropped[..] else {
             panic!("no log line: {:?}", drive.dropped);
         };
     }
@@ -160,15 +161,18 @@ fn the_term_s_end_ends_posting_again() {
 }
 
 #[test]
-fn a_failure_reaches_a_service_whose_normal_events_used_up_their_budget() {
+fn a_failure_is_posted_after_normal_events_spent_the_budget() {
     let mut drive = Drive::new(Params { burst: 1_000, ..params() });
     for members in 0..40 {
         drive.report(&["web"], updated(members));
         drive.take_all();
     }
     drive.report(&["web"], failed("AuthorizationFailed"));
-    let told = drive.take_all();
-    assert!(matches!(&told[..], [one] if one.reason == "LoadBalancerBackendPoolUpdateFailed"), "{told:?}");
+    let posted = drive.take_all();
+    assert!(
+        matches!(&posted[..], [one] if one.reason == "LoadBalancerBackendPoolUpdateFailed"),
+        "{posted:?}"
+    );
 }
 
 /// Pools of xDS sources have no Service: all their events are attached to the controller.
@@ -220,7 +224,7 @@ fn newer_words_that_found_no_budget_are_posted_later() {
 }
 
 #[test]
-fn a_condition_reported_before_the_term_is_known_is_posted_in_it() {
+fn a_condition_reported_before_its_term_is_posted_in_it() {
     let mut drive = Drive { emitter: Emitter::new(params()), ..Drive::standby(params()) };
     drive.report(&["web", "api"], failed("no"));
     drive.step(In::Ended(Ended { condition: Condition::Failed(pool()), subject: Some(subject("api")) }));

@@ -41,7 +41,7 @@ fn row_of(what: &EventKind) -> usize {
 /// A report, its reason, its type and its message.
 pub(super) type Row = (EventKind, &'static str, Severity, &'static str);
 
-/// The shared Lease, held by an unknown client.
+/// Returns the shared Lease, held by an unknown client.
 fn stranger() -> Row {
     let what = EventKind::LeaseHeld { holder: "aks-rp".into() };
     let text = "Writes of backend pools wait for the Lease that is shared with the cloud-controller-manager; it is held by \
@@ -430,7 +430,7 @@ pub(super) fn rows() -> Vec<Row> {
 }
 
 #[test]
-fn e1_everything_that_can_be_reported_has_its_reason_type_and_words() {
+fn e1_every_report_has_its_reason_type_and_text() {
     let mut rows = BTreeMap::new();
     for (what, reason, severity, message) in self::rows() {
         *rows.entry(row_of(&what)).or_insert(0) += 1;
@@ -452,7 +452,7 @@ fn e1_what_this_process_reports_of_itself_is_attached_to_itself() {
 }
 
 #[test]
-fn s1_events_of_a_node_are_attached_to_it_and_a_long_error_leaves_room() {
+fn s1_events_of_a_node_are_attached_to_it() {
     let mut drive = Drive::new(params());
     let subject = Subject::Node { name: NodeName::new("node-7"), uid: NodeUid::new("u-7") };
     let next = Some(Duration::from_secs(15));
@@ -465,7 +465,7 @@ fn s1_events_of_a_node_are_attached_to_it_and_a_long_error_leaves_room() {
 }
 
 #[test]
-fn e1_a_failure_without_code_or_message_still_says_where_it_went_wrong() {
+fn e1_a_failure_without_a_code_names_where_it_failed() {
     let kinds = [
         (FailureKind::Status(503), "HTTP 503"),
         (FailureKind::Operation, "OperationFailed"),
@@ -525,7 +525,7 @@ fn with_note(what: EventKind, note: &str) -> String {
 }
 
 #[test]
-fn x4_what_is_known_of_the_source_of_a_pool_comes_last_in_its_events() {
+fn x4_the_note_of_a_source_comes_last_in_its_events() {
     let message = with_note(updated(3), "xDS node id: replica-1");
     assert!(message.ends_with(" (correlation id c-1) [xDS node id: replica-1]"), "{message}");
     let retries = EventKind::FailedExhausted {

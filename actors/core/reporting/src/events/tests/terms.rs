@@ -23,7 +23,7 @@ fn w8_each_term_and_its_end_is_sent_once_to_the_reporters() {
 }
 
 #[test]
-fn w8_what_waits_when_the_next_term_begins_is_reported_in_that_one_alone() {
+fn w8_events_that_wait_at_the_next_term_belong_to_it() {
     let mut drive = Drive::new(Params { burst: 1, ..params() });
     drive.report(&["a", "b"], updated(3));
     drive.take_next();
@@ -33,7 +33,7 @@ fn w8_what_waits_when_the_next_term_begins_is_reported_in_that_one_alone() {
 }
 
 #[test]
-fn g6_while_nothing_may_be_written_events_are_dropped_and_counted() {
+fn g6_events_are_dropped_while_nothing_may_be_written() {
     let wish = |mode| {
         let policy = Arc::new(OperatorPolicy { mode, ..OperatorPolicy::default() });
         In::OperatorPolicy { term: Some(Epoch(1)), policy }
@@ -46,8 +46,8 @@ fn g6_while_nothing_may_be_written_events_are_dropped_and_counted() {
     drive.report(&["c"], updated(3));
     assert_eq!(drive.count(&Metric::EventDropped), 2);
     drive.at(60_000);
-    let told: Vec<Subject> = drive.take_all().iter().map(|event| event.subject.clone()).collect();
-    assert_eq!(told, [subject("a"), Subject::Controller], "one was sent before, and we may be told of");
+    let subjects: Vec<Subject> = drive.take_all().iter().map(|event| event.subject.clone()).collect();
+    assert_eq!(subjects, [subject("a"), Subject::Controller], "one was sent before, and we may be told of");
     drive.step(wish(Mode::AddOnly));
     drive.report(&["d"], updated(3));
     drive.at(120_000);

@@ -65,7 +65,7 @@ fn e1_what_is_not_known_is_left_out() {
 }
 
 #[test]
-fn e1_long_names_are_cut_and_services_trigger_and_correlation_id_stay() {
+fn e1_long_names_are_cut_and_ids_stay() {
     let mut long = record(&[], &[]);
     for n in 0..9 {
         let ip: IpAddr = format!("fd00:1111:2222:3333:4444:5555:6666:{n:04x}").parse().expect("an address");

@@ -16,12 +16,12 @@ fn e1_a_repeat_raises_the_count_of_the_one_event_object() {
     drive.answer_next(Ok(name("one")));
     drive.at(5_000).report(&["web"], updated(3));
     let repeat = drive.take_next();
-    assert_eq!((repeat.place.clone(), repeat.count), (Place::Existing(name("one")), 2));
+    assert_eq!((repeat.object.clone(), repeat.count), (EventTarget::Existing(name("one")), 2));
     assert_eq!((repeat.first, repeat.last), (Now::from_millis(1_000), Now::from_millis(5_000)));
 }
 
 #[test]
-fn e1_a_series_is_written_by_one_post_at_a_time_and_ends_up_to_date() {
+fn e1_a_series_is_written_by_one_post_at_a_time() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     for ms in [100, 200, 300] {
@@ -30,23 +30,23 @@ fn e1_a_series_is_written_by_one_post_at_a_time_and_ends_up_to_date() {
     }
     drive.answer_next(Ok(name("one")));
     let newest = drive.take_next();
-    assert_eq!((newest.place.clone(), newest.count), (Place::Existing(name("one")), 4));
+    assert_eq!((newest.object.clone(), newest.count), (EventTarget::Existing(name("one")), 4));
     assert_eq!(newest.last, Now::from_millis(300));
     assert!(drive.posts.is_empty());
 }
 
 #[test]
-fn e1_an_event_object_that_is_gone_is_created_again_under_another_name() {
+fn e1_a_deleted_event_object_is_created_under_another_name() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     let first = drive.answer_next(Ok(name("one")));
     drive.report(&["web"], updated(3));
     drive.answer_next(Err(PostFailure::Gone));
     let second = drive.answer_next(Ok(name("two")));
-    assert!(matches!(second.place, Place::New(_)) && second.place != first.place, "{second:?}");
+    assert!(matches!(second.object, EventTarget::New(_)) && second.object != first.object, "{second:?}");
     assert_eq!(second.count, 2);
     drive.report(&["web"], updated(3));
-    assert_eq!(drive.take_next().place, Place::Existing(name("two")));
+    assert_eq!(drive.take_next().object, EventTarget::Existing(name("two")));
 }
 
 #[test]
@@ -58,11 +58,11 @@ fn e1_an_object_that_an_earlier_try_created_gets_what_followed() {
     drive.at(1_000);
     drive.answer_next(Err(PostFailure::Exists(name("one"))));
     let change = drive.take_next();
-    assert_eq!((change.place.clone(), change.count), (Place::Existing(name("one")), 2));
+    assert_eq!((change.object.clone(), change.count), (EventTarget::Existing(name("one")), 2));
 }
 
 #[test]
-fn e1_a_server_that_contradicts_itself_is_not_asked_forever() {
+fn e1_a_server_that_contradicts_itself_is_not_retried_forever() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], updated(3));
     for _ in 0..2 {
@@ -75,23 +75,24 @@ fn e1_a_server_that_contradicts_itself_is_not_asked_forever() {
 }
 
 #[test]
-fn e1_the_tenth_message_within_ten_minutes_starts_a_combined_series() {
+fn e1_the_tenth_message_in_ten_minutes_is_combined() {
     let mut drive = Drive::new(params());
-    let mut told = Vec::new();
+    let mut posted = Vec::new();
     for members in (1..=11).chain([2, 12]) {
         drive.at(drive.now.as_micros() / 1_000 + 60_000).report(&["web"], updated(members));
-        told.push(drive.take_next());
+        posted.push(drive.take_next());
     }
-    let alone = told[..9].iter().all(|event| event.message.starts_with("Load balancer") && event.count == 1);
-    assert!(alone, "{told:?}");
+    let alone =
+        posted[..9].iter().all(|event| event.message.starts_with("Load balancer") && event.count == 1);
+    assert!(alone, "{posted:?}");
     let words = "(combined from similar events): Load balancer backend pool updated successfully: \
                  kubernetes/shop-web has";
     let begins = format!("{words} 10 members (2 added, 1 removed)");
-    assert!(told[9].message.starts_with(&begins), "{}", told[9].message);
-    let (repeat, newest) = (&told[11], &told[12]);
+    assert!(posted[9].message.starts_with(&begins), "{}", posted[9].message);
+    let (repeat, newest) = (&posted[11], &posted[12]);
     assert_eq!(
         (&*repeat.message, repeat.count),
-        (&*told[1].message, 2),
+        (&*posted[1].message, 2),
         "one that was told alone stays alone"
     );
     let begins = format!("{words} 12 members (2 added, 1 removed)");
@@ -113,7 +114,7 @@ fn e1_another_reason_or_object_is_not_similar() {
 }
 
 #[test]
-fn e1_an_object_gets_25_events_at_once_and_one_more_each_five_minutes() {
+fn e1_an_object_gets_25_events_and_one_more_per_five_minutes() {
     let mut drive = Drive::new(Params { burst: 1_000, ..params() });
     for _ in 0..40 {
         drive.report(&["web"], updated(3));
@@ -130,7 +131,7 @@ fn e1_an_object_gets_25_events_at_once_and_one_more_each_five_minutes() {
 }
 
 #[test]
-fn normal_events_have_one_budget_and_each_reason_of_warnings_another() {
+fn normal_events_and_each_warning_reason_have_own_budgets() {
     let mut drive = Drive::new(Params { burst: 1_000, ..params() });
     let retrying =
         |n: usize| EventKind::Retrying { pool: pool(), retry: 1, max: 3, failure: failure(&n.to_string()) };
@@ -181,16 +182,16 @@ fn e1_at_most_4096_of_each_are_remembered() {
     assert_eq!(drive.emitter.check(), Ok(()));
     assert_eq!(drive.emitter.correlator.remembered(), [REMEMBERED; 3]);
     drive.report(&["s00000", "s00101"], updated(3));
-    let told = drive.take_all();
-    assert!(matches!(told[0].place, Place::New(_)) && told[0].count == 1);
-    assert!(matches!(told[1].place, Place::Existing(_)) && told[1].count == 2);
+    let posted = drive.take_all();
+    assert!(matches!(posted[0].object, EventTarget::New(_)) && posted[0].count == 1);
+    assert!(matches!(posted[1].object, EventTarget::Existing(_)) && posted[1].count == 2);
 }
 
 /// The content of an API server: each Event object's subject, message and count.
 #[derive(Default)]
 struct Server {
     objects: BTreeMap<Arc<str>, (Subject, Arc<str>, u64)>,
-    /// How many writes of Normal events each object got, and how many of Warnings of each reason.
+    /// Number of writes of Normal events per object, and of Warnings per object and reason.
     writes: BTreeMap<(Subject, Option<&'static str>), u64>,
 }
 
@@ -198,8 +199,8 @@ impl Server {
     /// Executes a post as the real server does.
     fn take(&mut self, event: &Event) -> Result<Arc<str>, PostFailure> {
         let content = (event.subject.clone(), Arc::clone(&event.message), event.count);
-        let name = match &event.place {
-            Place::New(serial) => {
+        let name = match &event.object {
+            EventTarget::New(serial) => {
                 let name: Arc<str> = format!("event-{serial}").into();
                 if self.objects.contains_key(&name) {
                     return Err(PostFailure::Exists(name));
@@ -207,7 +208,7 @@ impl Server {
                 self.objects.insert(Arc::clone(&name), content);
                 name
             }
-            Place::Existing(name) => {
+            EventTarget::Existing(name) => {
                 let object = self.objects.get_mut(name).ok_or(PostFailure::Gone)?;
                 assert_eq!(object.0, content.0, "an event of another object is changed");
                 assert!(object.2 < content.2, "an older count is written over a newer one");
@@ -245,7 +246,7 @@ proptest! {
     ) {
         let mut drive = Drive::new(Params { capacity, per_second: 2, burst });
         let mut server = Server::default();
-        let (mut ms, mut told) = (0, 0);
+        let (mut ms, mut posted) = (0, 0);
         let mut newest: BTreeMap<(&str, u8), String> = BTreeMap::new();
         for (kind, n, who, pause, answers) in steps {
             let names = [&["web"][..], &["api"], &["web", "api"]][usize::from(who)];
@@ -253,7 +254,7 @@ proptest! {
             for name in names {
                 newest.insert((name, kind), crate::events::messages::message(&something(kind, n), false));
             }
-            told += u64::try_from(names.len()).expect("few");
+            posted += u64::try_from(names.len()).expect("few");
             for _ in 0..answers.min(drive.posts.len()) {
                 let event = Arc::clone(&drive.posts[0].1);
                 let answer = server.take(&event);
@@ -289,9 +290,9 @@ proptest! {
         }
         prop_assert!(drive.emitter.open.is_empty() && drive.emitter.in_flight.is_empty());
         prop_assert_eq!(drive.emitter.deadline(), None);
-        prop_assert!(server.counted() <= told);
+        prop_assert!(server.counted() <= posted);
         if drive.count(&Metric::EventDropped) == 0 {
-            prop_assert_eq!(server.counted(), told);
+            prop_assert_eq!(server.counted(), posted);
             for ((name, _), text) in newest {
                 let mut objects = server.objects.values();
                 let known = objects.any(|(of, message, _)| *of == subject(name) && message.ends_with(&text));

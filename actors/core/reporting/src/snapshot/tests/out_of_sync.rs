@@ -53,44 +53,44 @@ fn shown(snapshot: &Snapshot, name: &str) -> Option<(u64, bool)> {
 
 #[test]
 fn a_pool_is_as_late_as_the_previous_leader_found_it() {
-    let mut board = Board::new();
-    at(&mut board, 900_000, pool("before", Some((899_000, true))));
-    at(&mut board, 901_000, noted(&[("before", 100_000), ("after", 200_000)]));
-    at(&mut board, 902_000, pool("other", Some((902_000, false))));
-    let snapshot = at(&mut board, 903_000, pool("after", Some((903_000, true)))).expect("a snapshot");
+    let mut publisher = SnapshotPublisher::new();
+    at(&mut publisher, 900_000, pool("before", Some((899_000, true))));
+    at(&mut publisher, 901_000, noted(&[("before", 100_000), ("after", 200_000)]));
+    at(&mut publisher, 902_000, pool("other", Some((902_000, false))));
+    let snapshot = at(&mut publisher, 903_000, pool("after", Some((903_000, true)))).expect("a snapshot");
     assert_eq!(shown(&snapshot, "before"), Some((100_000, true)));
     assert_eq!(shown(&snapshot, "after"), Some((200_000, true)));
     assert_eq!(shown(&snapshot, "other"), Some((902_000, false)));
-    let snapshot = at(&mut board, 990_000, pool("before", Some((899_000, true)))).expect("a snapshot");
+    let snapshot = at(&mut publisher, 990_000, pool("before", Some((899_000, true)))).expect("a snapshot");
     assert_eq!(shown(&snapshot, "before"), Some((100_000, true)), "as long as it is out of sync");
 }
 
 #[test]
 fn what_the_previous_leader_found_ends_when_the_pool_is_in_sync() {
-    let mut board = Board::new();
-    at(&mut board, 900_000, noted(&[("a", 100_000), ("b", 100_000)]));
-    at(&mut board, 901_000, pool("a", None));
-    let snapshot = at(&mut board, 902_000, pool("a", Some((902_000, false)))).expect("a snapshot");
+    let mut publisher = SnapshotPublisher::new();
+    at(&mut publisher, 900_000, noted(&[("a", 100_000), ("b", 100_000)]));
+    at(&mut publisher, 901_000, pool("a", None));
+    let snapshot = at(&mut publisher, 902_000, pool("a", Some((902_000, false)))).expect("a snapshot");
     assert_eq!(shown(&snapshot, "a"), Some((902_000, false)));
-    let snapshot = at(&mut board, 961_000, pool("b", Some((961_000, false)))).expect("a snapshot");
+    let snapshot = at(&mut publisher, 961_000, pool("b", Some((961_000, false)))).expect("a snapshot");
     assert_eq!(shown(&snapshot, "b"), Some((961_000, false)), "that is another time");
 }
 
 #[test]
 fn the_leader_learns_of_the_twenty_longest_once_for_each_change() {
-    let mut board = Board::new();
-    let mut heard = Vec::new();
+    let mut publisher = SnapshotPublisher::new();
+    let mut lists = Vec::new();
     for n in 0..25_u64 {
         let mut out = Vec::new();
         let view = pool(&format!("p{n:02}"), Some((1_000 + n, false)));
-        board.step(Now::from_millis(10_000 + n * 1_000), view, &mut out);
-        heard.extend(out.into_iter().filter_map(|said| match said {
+        publisher.step(Now::from_millis(10_000 + n * 1_000), view, &mut out);
+        lists.extend(out.into_iter().filter_map(|output| match output {
             Out::OutOfSync(pools) => Some(pools),
             Out::Publish(_) => None,
         }));
     }
-    assert_eq!(heard.len(), 20, "the last five are not among them");
-    let newest = heard.pop().expect("told");
+    assert_eq!(lists.len(), 20, "the last five are not among them");
+    let newest = lists.pop().expect("told");
     let names: Vec<String> = newest.keys().map(|pool| pool.pool.to_string()).collect();
     assert_eq!(names, (0..20).map(|n| format!("p{n:02}")).collect::<Vec<_>>());
 }

@@ -3,8 +3,8 @@
 use super::*;
 use model::policy::{OperatorPolicy, Pause};
 
-/// An Informer with the Services web and api, each on an unknown node, and with a slice that has become undecodable;
-/// reports are not enabled yet.
+/// Returns an Informer with the Services web and api, each on an unknown node, and with a slice that has become
+/// undecodable; reports are not enabled yet.
 fn conditions() -> Run {
     let slices = vec![slice("web-1", "web", &["n1"]), slice("right-1", "right", &["n1"])];
     let mut run = Run::synced(vec![service("web"), service("api"), service("right")], slices);
@@ -12,12 +12,12 @@ fn conditions() -> Run {
     run.turn();
     run.put(slice("web-1", "web", &["n8", "n9"]));
     run.put(slice("api-1", "api", &["n9"]));
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("right-1"))));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("right-1"))));
     assert_eq!(reported(&run.turn()), Vec::<String>::new(), "a standby makes no reports");
     run
 }
 
-/// The reports as text.
+/// Returns the reports as text.
 fn reported(out: &[Out]) -> Vec<String> {
     let reported = |report: Report| match (&report.subjects[..], report.what) {
         ([Subject::Service(of)], EventKind::DataError { endpoints, .. }) => {
@@ -36,7 +36,7 @@ fn reported(out: &[Out]) -> Vec<String> {
 const ALL: [&str; 3] = ["api 1", "right shop/right-1", "web 2"];
 
 #[test]
-fn e1_what_begins_without_a_term_is_reported_once_when_a_term_begins() {
+fn e1_an_error_from_before_a_term_is_reported_in_it_once() {
     let mut run = conditions();
     run.reporting(Some(2));
     assert_eq!(reported(&run.turn()), ALL);
@@ -50,12 +50,12 @@ fn e1_what_begins_without_a_term_is_reported_once_when_a_term_begins() {
 }
 
 #[test]
-fn e1_what_lasts_is_told_again_in_the_next_term() {
-    for heard in [true, false] {
+fn e1_lasting_errors_are_reported_again_in_the_next_term() {
+    for is_delivered in [true, false] {
         let mut run = conditions();
         run.reporting(Some(2));
         assert_eq!(reported(&run.turn()), ALL);
-        if heard {
+        if is_delivered {
             run.reporting(None);
         }
         assert!(run.turn().is_empty());
@@ -67,7 +67,7 @@ fn e1_what_lasts_is_told_again_in_the_next_term() {
 }
 
 #[test]
-fn e1_what_has_ended_in_the_turn_in_which_a_term_opens_is_not_told() {
+fn e1_an_error_that_ends_as_a_term_opens_is_not_reported() {
     let mut run = conditions();
     run.reporting(Some(2));
     run.put(slice("web-1", "web", &["n2"]));
@@ -76,7 +76,7 @@ fn e1_what_has_ended_in_the_turn_in_which_a_term_opens_is_not_told() {
 }
 
 #[test]
-fn e1_a_service_of_the_same_name_is_told_of_its_own_errors() {
+fn e1_a_service_of_the_same_name_has_its_own_errors() {
     let mut run = conditions();
     run.reporting(Some(2));
     run.turn();
@@ -87,7 +87,7 @@ fn e1_a_service_of_the_same_name_is_told_of_its_own_errors() {
 }
 
 #[test]
-fn g6_a_paused_service_is_told_of_its_data_when_the_pause_ends() {
+fn g6_data_errors_are_reported_when_a_pause_ends() {
     let policy = |paused: &[&str]| {
         let one = |name: &&str| (ServiceKey::new("shop", *name), Pause::default());
         In::OperatorPolicy(Arc::new(OperatorPolicy {
@@ -102,7 +102,7 @@ fn g6_a_paused_service_is_told_of_its_data_when_the_pause_ends() {
     run.put(slice("web-1", "web", &["n1", "n9"]));
     let error: Arc<str> = "ports".into();
     let key = Some(ObjectKey::Service(ServiceKey::new("shop", "web")));
-    run.seen(
+    run.observe(
         Kind::Services,
         Seen::Undecodable { key, owner: Owner::Unknown, error: Arc::clone(&error), before: None },
     );

@@ -4,11 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The confirmed terms; no fact may follow a confirmation in the same turn.
+/// Returns the confirmed terms; no fact may follow a confirmation in the same turn.
 fn confirmed(out: &[Out]) -> Vec<u64> {
     let mut terms = Vec::new();
-    for said in out {
-        match said {
+    for output in out {
+        match output {
             Out::Confirmed(Epoch(term)) => terms.push(*term),
             Out::Service(..) | Out::Synced => {
                 assert!(terms.is_empty(), "a fact comes after the confirmation")
@@ -30,9 +30,9 @@ fn confirmed(out: &[Out]) -> Vec<u64> {
 impl Run {
     /// A list of these objects with this version, which serves this term.
     fn list_for<T: Into<Object>>(&mut self, kind: Kind, objects: Vec<T>, n: u64, term: u64) {
-        self.seen(kind, Seen::ListBegan(Provenance::Relist));
+        self.observe(kind, Seen::ListBegan(Provenance::Relist));
         for object in objects {
-            self.seen(kind, Seen::Object(stamped(object.into(), n)));
+            self.observe(kind, Seen::Object(stamped(object.into(), n)));
         }
         self.list_done(kind, n, Some(term));
     }
@@ -42,11 +42,11 @@ fn web(on: &str) -> Vec<SliceObject> {
     vec![slice("web-1", "web", &[on])]
 }
 
-/// The completed second reads; no fact may follow one in the same turn.
+/// Returns the completed second reads; no fact may follow one in the same turn.
 fn reread(out: &[Out]) -> Vec<u64> {
     let mut reads = Vec::new();
-    for said in out {
-        match said {
+    for output in out {
+        match output {
             Out::Reread(ReadId(read)) => reads.push(*read),
             Out::Service(..) => assert!(reads.is_empty(), "a fact comes after the second read"),
             Out::Confirmed(_)
@@ -68,16 +68,16 @@ fn reread(out: &[Out]) -> Vec<u64> {
 fn g1_a_second_read_is_complete_with_lists_of_all_its_kinds() {
     let mut run = Run::synced(vec![service("web")], web("n1"));
     let list = |run: &mut Run, kind: Kind, objects: Vec<Object>, n: u64, blind: bool| {
-        run.seen(kind, Seen::ListBegan(Provenance::Relist));
-        objects.into_iter().for_each(|object| run.seen(kind, Seen::Object(stamped(object, n))));
+        run.observe(kind, Seen::ListBegan(Provenance::Relist));
+        objects.into_iter().for_each(|object| run.observe(kind, Seen::Object(stamped(object, n))));
         if blind {
-            run.seen(
+            run.observe(
                 kind,
                 Seen::Undecodable { key: None, owner: Owner::Unknown, error: "torn".into(), before: None },
             );
         }
         let serves = Serves { term: None, read: Some(ReadId(5)) };
-        run.seen(kind, Seen::ListDone { resource_version: version(n), serves });
+        run.observe(kind, Seen::ListDone { resource_version: version(n), serves });
     };
     let nodes = || vec![node("n1", &["10.0.0.1"]).into(), node("n2", &["10.0.0.2"]).into()];
     list(&mut run, Kind::Services, vec![service("web").into()], 200, false);
@@ -94,7 +94,7 @@ fn g1_a_second_read_is_complete_with_lists_of_all_its_kinds() {
 }
 
 #[test]
-fn g1_the_end_of_the_5_min_of_a_vanished_node_is_as_doubtful_as_the_list() {
+fn g1_the_end_of_a_vanished_node_is_as_doubtful_as_the_list() {
     for (listed, provenance) in [(true, Provenance::Relist), (false, Provenance::Watch)] {
         let mut run = Run::synced(vec![service("web")], web("n1"));
         if listed {
@@ -115,8 +115,8 @@ fn w8_a_term_is_confirmed_after_the_facts_of_lists_of_all_kinds() {
     run.list_for(Kind::Services, vec![service("web")], 200, 3);
     run.list_for(Kind::Nodes, vec![node("n2", &["10.0.0.2"])], 200, 3);
     assert_eq!(confirmed(&run.turn()), []);
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.seen(Kind::EndpointSlices, Seen::ListAborted);
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, Seen::ListAborted);
     assert_eq!(confirmed(&run.turn()), [], "one that broke off is none");
     run.list_for(Kind::EndpointSlices, web("n2"), 200, 3);
     let out = run.turn();
@@ -126,14 +126,14 @@ fn w8_a_term_is_confirmed_after_the_facts_of_lists_of_all_kinds() {
     run.list_for(Kind::Services, vec![service("web")], 201, 3);
     assert_eq!(confirmed(&run.turn()), [], "once");
     for kind in Kind::OF_LEVELS {
-        run.seen(kind, Seen::ListBegan(Provenance::Relist));
+        run.observe(kind, Seen::ListBegan(Provenance::Relist));
         run.list_done(kind, 300, Some(4));
     }
     assert_eq!(confirmed(&run.turn()), [4], "also when nothing else is news");
 }
 
 #[test]
-fn d6_an_older_list_confirms_nothing_and_the_one_in_its_place_does() {
+fn d6_an_older_list_confirms_nothing() {
     let mut run = Run::synced(vec![service("web")], web("n1"));
     run.version = 500;
     run.put(slice("web-1", "web", &["n3"]));
@@ -143,13 +143,15 @@ fn d6_an_older_list_confirms_nothing_and_the_one_in_its_place_does() {
     run.list_for(Kind::EndpointSlices, web("n1"), 499, 3);
     let out = run.turn();
     assert_eq!(confirmed(&out), [], "a server that lags behind takes no term back in time");
-    assert!(out.iter().any(|said| matches!(said, Out::Relist(Kind::EndpointSlices, RelistReason::Stale))));
+    assert!(
+        out.iter().any(|output| matches!(output, Out::Relist(Kind::EndpointSlices, RelistReason::Stale)))
+    );
     run.list_for(Kind::EndpointSlices, web("n3"), 501, 3);
     assert_eq!(confirmed(&run.turn()), [3]);
 }
 
 #[test]
-fn d6_a_list_of_restored_storage_confirms_a_term_once_it_is_believed() {
+fn d6_a_list_of_restored_storage_confirms_once_accepted() {
     let mut run = refusing(30);
     run.list_for(Kind::Services, Vec::<ServiceObject>::new(), 600, 3);
     run.list_for(Kind::Nodes, Vec::<NodeObject>::new(), 600, 3);
@@ -163,20 +165,23 @@ fn d6_a_list_of_restored_storage_confirms_a_term_once_it_is_believed() {
 fn w8_where_any_list_serves_a_term_those_in_force_confirm_it() {
     let mut run = Run::synced(vec![], vec![]);
     for kind in Kind::OF_LEVELS {
-        run.seen(kind, Seen::AnyList(Epoch(1)));
+        run.observe(kind, Seen::AnyList(Epoch(1)));
     }
     assert_eq!(confirmed(&run.turn()), [1]);
 
     let mut run = Run::of(params());
-    run.seen(Kind::Nodes, Seen::AnyList(Epoch(1)));
+    run.observe(Kind::Nodes, Seen::AnyList(Epoch(1)));
     run.list(Kind::Nodes, Vec::<NodeObject>::new());
-    run.seen(Kind::Services, Seen::ListBegan(Provenance::FirstList));
-    run.seen(Kind::Services, Seen::AnyList(Epoch(1)));
+    run.observe(Kind::Services, Seen::ListBegan(Provenance::FirstList));
+    run.observe(Kind::Services, Seen::AnyList(Epoch(1)));
     run.list_done(Kind::Services, 100, None);
     run.list(Kind::EndpointSlices, web("n1"));
     let out = run.turn();
-    assert_eq!((confirmed(&out), out.iter().filter(|said| matches!(said, Out::Synced)).count()), (vec![], 1));
-    run.seen(Kind::EndpointSlices, Seen::AnyList(Epoch(1)));
+    assert_eq!(
+        (confirmed(&out), out.iter().filter(|output| matches!(output, Out::Synced)).count()),
+        (vec![], 1)
+    );
+    run.observe(Kind::EndpointSlices, Seen::AnyList(Epoch(1)));
     assert_eq!(confirmed(&run.turn()), [1]);
 }
 
@@ -211,13 +216,13 @@ proptest! {
         let mut reached: BTreeMap<Kind, i64> = BTreeMap::new();
         let mut served: BTreeMap<Kind, Option<u64>> = BTreeMap::new();
         let mut any: BTreeMap<Kind, Option<u64>> = BTreeMap::new();
-        let mut told = None;
+        let mut confirmed_term = None;
         for act in acts.into_iter().chain([Act::Turn]) {
             match act {
                 Act::List(kind, newer, term) => {
                     let before = reached.get(&kind).copied();
                     let n = before.unwrap_or(100) + newer;
-                    run.seen(kind, Seen::ListBegan(Provenance::Relist));
+                    run.observe(kind, Seen::ListBegan(Provenance::Relist));
                     run.list_done(kind, n.unsigned_abs(), term);
                     if before.is_none_or(|before| n >= before) {
                         reached.insert(kind, n);
@@ -227,11 +232,11 @@ proptest! {
                     }
                 }
                 Act::Aborted(kind) => {
-                    run.seen(kind, Seen::ListBegan(Provenance::Relist));
-                    run.seen(kind, Seen::ListAborted);
+                    run.observe(kind, Seen::ListBegan(Provenance::Relist));
+                    run.observe(kind, Seen::ListAborted);
                 }
                 Act::AnyList(kind, term) => {
-                    run.seen(kind, Seen::AnyList(Epoch(term)));
+                    run.observe(kind, Seen::AnyList(Epoch(term)));
                     let any = any.entry(kind).or_default();
                     *any = (*any).max(Some(term));
                     if let Some(served) = served.get_mut(&kind) {
@@ -241,9 +246,9 @@ proptest! {
                 Act::Turn => {
                     let all = Kind::OF_LEVELS.map(|kind| served.get(&kind).copied().flatten());
                     let expected = all.into_iter().min().flatten();
-                    let news: Vec<u64> = expected.filter(|_| told < expected).into_iter().collect();
-                    told = told.max(expected);
-                    prop_assert_eq!(confirmed(&run.turn()), news);
+                    let newly_confirmed: Vec<u64> = expected.filter(|_| confirmed_term < expected).into_iter().collect();
+                    confirmed_term = confirmed_term.max(expected);
+                    prop_assert_eq!(confirmed(&run.turn()), newly_confirmed);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A Service with pools of both families, and nodes with an address of each.
+/// Returns a Service with pools of both families, and nodes with an address of each.
 fn dual(slices: Vec<SliceObject>) -> Run {
     with(params(), slices)
 }
@@ -33,7 +33,7 @@ fn both(fact: &ServiceFact) -> [String; 2] {
     [V4, V6].map(|family| shown(fact, family).replace("fd00::", ""))
 }
 
-/// The nodes left out of the pool of a family, with the reasons.
+/// Returns the nodes left out of the pool of a family, with the reasons.
 fn left_out(fact: &ServiceFact, family: Family) -> Vec<(&str, LeftOut)> {
     fact.parts[&family].left_out.iter().map(|(name, node)| (name.as_str(), node.why)).collect()
 }
@@ -73,7 +73,7 @@ fn d4_a_slice_of_names_counts_for_none_and_is_a_data_error() {
 }
 
 #[test]
-fn d4_a_node_of_one_family_is_an_error_only_with_endpoints_of_the_other() {
+fn d4_a_single_family_node_errs_for_the_other_family_only() {
     let mut run = dual(vec![typed("web-4", IPV4, &["n1"]), typed("web-6", IPV6, &["n2"])]);
     run.put(node("n1", &["10.0.0.1"]));
     let fact = run.fact();
@@ -102,7 +102,7 @@ fn d4_c2_upstream_unites_families_and_takes_all_addresses() {
 }
 
 #[test]
-fn d6_an_endpoint_that_loses_its_node_is_tolerated_in_its_own_family() {
+fn d6_an_endpoint_without_node_stays_in_its_own_family() {
     let mut run = dual(vec![typed("web-4", IPV4, &["n1", "n2"]), typed("web-6", IPV6, &["n1", "n2"])]);
     run.turn();
     run.put(typed("web-6", IPV6, &["n1", ""]));
@@ -113,7 +113,7 @@ fn d6_an_endpoint_that_loses_its_node_is_tolerated_in_its_own_family() {
 }
 
 #[test]
-fn d6_endpoints_without_a_usable_node_hold_the_pool_of_their_family() {
+fn d6_endpoints_without_a_usable_node_hold_their_family() {
     let mut run = dual(vec![typed("web-4", IPV4, &["gone"]), typed("web-6", IPV6, &[])]);
     let fact = run.fact();
     assert_eq!([V4, V6].map(|family| fact.parts[&family].unusable), [true, false]);

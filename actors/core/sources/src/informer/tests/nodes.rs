@@ -31,7 +31,7 @@ fn tainted(node: &NodeObject, key: &str) -> NodeObject {
 }
 
 #[test]
-fn n1_a_taint_is_told_in_the_turn_in_which_it_comes() {
+fn n1_a_taint_is_published_in_its_turn() {
     let mut run = Run::synced(Vec::new(), Vec::new());
     let plain = node("n1", &["10.0.0.1", "fd00::1"]);
     run.put(plain.clone());
@@ -47,7 +47,7 @@ fn n1_a_taint_is_told_in_the_turn_in_which_it_comes() {
 }
 
 #[test]
-fn n2_a_node_recreated_between_two_turns_is_told_as_it_is_then() {
+fn n2_a_recreated_node_is_published_as_it_is() {
     let mut run = Run::synced(Vec::new(), Vec::new());
     run.gone(node_key("n2"));
     run.put(NodeObject { uid: NodeUid::new("another"), ..node("n2", &["10.0.0.2"]) });
@@ -56,7 +56,7 @@ fn n2_a_node_recreated_between_two_turns_is_told_as_it_is_then() {
 }
 
 #[test]
-fn w8_nodes_are_told_before_the_lists_that_hold_them_are_said_to_be_in() {
+fn w8_nodes_are_published_before_their_lists_count() {
     let mut run = Run::of(params());
     run.list(Kind::Services, Vec::<ServiceObject>::new());
     run.list(Kind::EndpointSlices, Vec::<SliceObject>::new());
@@ -73,22 +73,22 @@ fn preempted(node: &NodeObject, at: i64, age: u64) -> NodeObject {
 }
 
 #[test]
-fn n1_a_condition_of_an_eviction_is_told_when_it_is_another_newer_one() {
+fn n1_only_a_newer_eviction_condition_is_published() {
     let mut run = Run::synced(Vec::new(), Vec::new());
     let plain = node("n1", &["10.0.0.1"]);
-    let told_of = |run: &mut Run, object: NodeObject| {
-        run.seen(Kind::Nodes, Seen::Object(object.into()));
+    let facts_after = |run: &mut Run, object: NodeObject| {
+        run.observe(Kind::Nodes, Seen::Object(object.into()));
         node_facts(&run.turn()).len()
     };
     let of = |at, age| NodeObject { resource_version: version(500), ..preempted(&plain, at, age) };
-    assert_eq!(told_of(&mut run, of(1, 0)), 1);
-    assert_eq!(told_of(&mut run, of(1, 9)), 0);
-    assert_eq!(told_of(&mut run, of(2, 0)), 1);
-    assert_eq!(told_of(&mut run, NodeObject { preempt: None, ..of(2, 0) }), 1);
+    assert_eq!(facts_after(&mut run, of(1, 0)), 1);
+    assert_eq!(facts_after(&mut run, of(1, 9)), 0);
+    assert_eq!(facts_after(&mut run, of(2, 0)), 1);
+    assert_eq!(facts_after(&mut run, NodeObject { preempt: None, ..of(2, 0) }), 1);
 }
 
 #[test]
-fn n1_a_newer_version_alone_is_no_news() {
+fn n1_a_newer_version_alone_is_not_published() {
     let plain = node("n1", &["10.0.0.1"]);
     let mut marked = tainted(&plain, DRAINING);
     marked.taints[0].value = SPOT_EVICTION.into();
@@ -116,8 +116,8 @@ fn d6_levels_wait_for_no_list_of_events() {
     };
     run.list(Kind::Services, Vec::<ServiceObject>::new());
     run.list(Kind::EndpointSlices, Vec::<SliceObject>::new());
-    run.seen(Kind::Preemptions, Seen::ListBegan(Provenance::FirstList));
-    run.seen(Kind::Preemptions, Seen::Object(Object::Preemption(Arc::new(event))));
+    run.observe(Kind::Preemptions, Seen::ListBegan(Provenance::FirstList));
+    run.observe(Kind::Preemptions, Seen::Object(Object::Preemption(Arc::new(event))));
     run.list(Kind::Nodes, vec![node("n1", &["10.0.0.1"])]);
     let said = run.turn();
     assert!(said.iter().any(|said| matches!(said, Out::Synced)));

@@ -46,7 +46,7 @@ enum Act {
     /// means no owner.
     Undecodable(Kind, usize, Option<usize>),
     Reconnect(Kind),
-    /// Whether reports become Events, and in which term.
+    /// The term in which reports become Events, if they do.
     Term(Option<u64>),
     Turn,
     Pass(u64),
@@ -168,11 +168,11 @@ struct World {
     broken: BTreeSet<Kind>,
     /// Objects whose newest state could not be decoded, with the owners of slices.
     behind: BTreeMap<ObjectKey, Owner>,
-    heard: BTreeMap<ServiceUid, Arc<ServiceFact>>,
+    facts: BTreeMap<ServiceUid, Arc<ServiceFact>>,
     /// The newest revision of each Service, including deleted ones.
     revisions: BTreeMap<ServiceUid, u64>,
     /// Services whose data errors last and were reported in this term.
-    told: BTreeSet<ServiceUid>,
+    reported: BTreeSet<ServiceUid>,
 }
 
 impl World {
@@ -183,21 +183,21 @@ impl World {
             given: BTreeMap::new(),
             broken: BTreeSet::new(),
             behind: BTreeMap::new(),
-            heard: BTreeMap::new(),
+            facts: BTreeMap::new(),
             revisions: BTreeMap::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
         }
     }
 
     /// A list of this kind in which these objects are undecodable.
     fn relist(&mut self, kind: Kind, bad: BTreeMap<ObjectKey, Owner>) {
-        self.run.seen(kind, Seen::ListBegan(Provenance::Relist));
+        self.run.observe(kind, Seen::ListBegan(Provenance::Relist));
         for (key, object) in self.real.iter().filter(|(key, _)| kind_of(key) == kind) {
-            let seen = match bad.get(key) {
+            let event = match bad.get(key) {
                 Some(owner) => bad_line(Some(key.clone()), owner.clone()),
                 None => Seen::Object(object.clone()),
             };
-            self.run.seen(kind, seen);
+            self.run.observe(kind, event);
         }
         self.run.list_done(kind, self.run.version, None);
         self.given.retain(|key, _| kind_of(key) != kind || bad.contains_key(key));
@@ -209,7 +209,7 @@ impl World {
         self.behind.extend(bad);
     }
 
-    /// The existing objects of this kind that are undecodable: this one, and those that were before.
+    /// Returns the existing objects of this kind that are undecodable: this one, and those that were before.
     fn bad_ones(&self, kind: Kind, at: Option<usize>, still: bool) -> BTreeMap<ObjectKey, Owner> {
         let before = self.behind.iter().filter(|(key, _)| still && kind_of(key) == kind);
         let before = before.map(|(key, owner)| (key.clone(), owner.clone()));
@@ -221,11 +221,11 @@ impl World {
     fn restored(&mut self, kind: Kind) {
         let undone = self.run.version + 1_000_000;
         for object in self.given.values().filter(|object| kind_of(&object.key()) == kind) {
-            self.run.seen(kind, Seen::Object(stamped(object.clone(), undone)));
+            self.run.observe(kind, Seen::Object(stamped(object.clone(), undone)));
         }
-        self.run.seen(kind, Seen::Bookmark(version(undone)));
+        self.run.observe(kind, Seen::Bookmark(version(undone)));
         for _ in 0..5 {
-            self.run.seen(kind, Seen::ListBegan(Provenance::Relist));
+            self.run.observe(kind, Seen::ListBegan(Provenance::Relist));
             self.run.list_done(kind, self.run.version, None);
             self.run.deliver();
             self.run.now = self.run.now.plus(Duration::from_secs(61));
@@ -253,7 +253,7 @@ impl World {
                 Some(SERVICES) => Owner::Nobody,
                 Some(of) => Owner::Service(ServiceKey::new("shop", format!("s{of}"))),
             };
-            self.run.seen(kind, bad_line(Some(key.clone()), owner.clone()));
+            self.run.observe(kind, bad_line(Some(key.clone()), owner.clone()));
             self.behind.insert(key, owner);
         }
     }
@@ -269,7 +269,7 @@ impl World {
                 if !self.broken.contains(&kind_of(&key)) {
                     self.given.insert(key.clone(), object.clone());
                     self.behind.remove(&key);
-                    self.run.seen(kind_of(&key), Seen::Object(object));
+                    self.run.observe(kind_of(&key), Seen::Object(object));
                 }
             }
             Act::Gone(kind, at) => {
@@ -278,7 +278,7 @@ impl World {
                 if !self.broken.contains(kind) {
                     self.given.remove(&key);
                     self.behind.remove(&key);
-                    self.run.seen(*kind, Seen::Deleted { key, resource_version: now_version });
+                    self.run.observe(*kind, Seen::Deleted { key, resource_version: now_version });
                 }
             }
             Act::Break(kind) => {
@@ -288,26 +288,26 @@ impl World {
                 self.relist(*kind, self.bad_ones(*kind, *undecodable, *still));
             }
             Act::AbortedList(kind) => {
-                self.run.seen(*kind, Seen::ListBegan(Provenance::Relist));
-                self.run.seen(*kind, Seen::ListAborted);
+                self.run.observe(*kind, Seen::ListBegan(Provenance::Relist));
+                self.run.observe(*kind, Seen::ListAborted);
             }
             Act::StaleList(kind) => {
-                self.run.seen(*kind, Seen::Bookmark(now_version));
-                self.run.seen(*kind, Seen::ListBegan(Provenance::Relist));
+                self.run.observe(*kind, Seen::Bookmark(now_version));
+                self.run.observe(*kind, Seen::ListBegan(Provenance::Relist));
                 self.run.list_done(*kind, 2, None);
             }
             Act::Restored(kind) => self.restored(*kind),
             Act::Again(kind, at) => {
                 if let Some(object) = self.given.get(&name(*kind, *at)).cloned() {
-                    self.run.seen(*kind, Seen::Object(stamped(object.clone(), 1)));
-                    self.run.seen(*kind, Seen::Object(object));
+                    self.run.observe(*kind, Seen::Object(stamped(object.clone(), 1)));
+                    self.run.observe(*kind, Seen::Object(object));
                 }
             }
             Act::Undecodable(kind, at, of) => self.undecodable(*kind, *at, *of),
-            Act::Reconnect(kind) => self.run.seen(*kind, Seen::Reconnected),
+            Act::Reconnect(kind) => self.run.observe(*kind, Seen::Reconnected),
             Act::Term(term) => {
                 if term.is_some() && term.map(Epoch) != self.run.informer.reporting {
-                    self.told.clear();
+                    self.reported.clear();
                 }
                 self.run.reporting(*term);
             }
@@ -330,15 +330,15 @@ impl World {
                     }
                     let newest = self.revisions.insert(uid.clone(), fact.revision);
                     prop_assert!(newest <= Some(fact.revision));
-                    if let Some(before) = self.heard.insert(uid, Arc::clone(&fact)) {
+                    if let Some(before) = self.facts.insert(uid, Arc::clone(&fact)) {
                         prop_assert!(!before.same_as(&fact), "said twice");
                     }
                 }
-                None => prop_assert!(self.heard.remove(&uid).is_some(), "gone twice"),
+                None => prop_assert!(self.facts.remove(&uid).is_some(), "gone twice"),
             }
         }
-        self.is_told_once(&reports(&out))?;
-        for fact in self.heard.values() {
+        self.is_reported_once(&reports(&out))?;
+        for fact in self.facts.values() {
             self.is_safe(fact)?;
             self.is_complete_or_says_so(fact)?;
         }
@@ -346,17 +346,17 @@ impl World {
     }
 
     /// Lasting data errors are reported exactly once in each term.
-    fn is_told_once(&mut self, reports: &[Report]) -> Result<(), TestCaseError> {
-        let erring = |uid: &ServiceUid| self.heard.get(uid).is_some_and(|fact| !fact.data_errors.is_empty());
+    fn is_reported_once(&mut self, reports: &[Report]) -> Result<(), TestCaseError> {
+        let erring = |uid: &ServiceUid| self.facts.get(uid).is_some_and(|fact| !fact.data_errors.is_empty());
         for report in reports.iter().filter(|report| matches!(report.what, EventKind::DataError { .. })) {
             let [Subject::Service(service)] = &report.subjects[..] else {
                 return Err(TestCaseError::fail("it is told on one Service"));
             };
             prop_assert!(erring(&service.uid), "what has ended is told");
-            prop_assert!(self.told.insert(service.uid.clone()), "told twice");
+            prop_assert!(self.reported.insert(service.uid.clone()), "told twice");
         }
-        self.told.retain(erring);
-        let all = self.heard.keys().filter(|uid| erring(uid)).all(|uid| self.told.contains(uid));
+        self.reported.retain(erring);
+        let all = self.facts.keys().filter(|uid| erring(uid)).all(|uid| self.reported.contains(uid));
         prop_assert!(all || self.run.informer.reporting.is_none(), "something is never told");
         Ok(())
     }
@@ -451,7 +451,7 @@ impl World {
     }
 }
 
-/// The content of a fact without its history.
+/// Returns the content of a fact without its history.
 fn core(fact: &ServiceFact) -> ServiceFact {
     // The state of the slices' resource depends on the order of changes.
     let resource = None;
@@ -480,7 +480,7 @@ proptest! {
                 world.turn()?;
             }
             if Kind::OF_LEVELS.iter().any(|kind| !world.run.informer.streams[kind].synced) {
-                prop_assert!(world.heard.is_empty());
+                prop_assert!(world.facts.is_empty());
             }
         }
         for kind in Kind::OF_LEVELS {
@@ -507,9 +507,9 @@ proptest! {
         // while.
         fresh.run.now = fresh.run.now.plus(Duration::from_secs(600));
         fresh.turn()?;
-        let heard: BTreeMap<_, _> = world.heard.iter().map(|(uid, fact)| (uid, core(fact))).collect();
-        let expected: BTreeMap<_, _> = fresh.heard.iter().map(|(uid, fact)| (uid, core(fact))).collect();
-        prop_assert_eq!(heard, expected);
+        let facts: BTreeMap<_, _> = world.facts.iter().map(|(uid, fact)| (uid, core(fact))).collect();
+        let expected: BTreeMap<_, _> = fresh.facts.iter().map(|(uid, fact)| (uid, core(fact))).collect();
+        prop_assert_eq!(facts, expected);
         prop_assert_eq!(world.run.informer.cache.entries.len(), fresh.run.informer.cache.entries.len());
         prop_assert_eq!(world.run.informer.cache.nodes.len(), fresh.run.informer.cache.nodes.len());
     }

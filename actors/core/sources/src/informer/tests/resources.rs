@@ -4,8 +4,8 @@ use super::*;
 use model::view::ResourceView;
 use model::xds::cache::{CacheState, Reason, ResourceState};
 
-/// The resource of `web` in its last fact.
-fn said(run: &Run) -> ResourceView {
+/// Returns the resource of `web` in its last fact.
+fn view_of(run: &Run) -> ResourceView {
     let entry = &run.informer.cache.entries[&service_key_of("web")];
     entry
         .published
@@ -19,16 +19,16 @@ fn service_key_of(name: &str) -> ServiceKey {
 }
 
 fn dropped(run: &Run) -> bool {
-    let said = run.informer.cache.entries[&service_key_of("web")].published.as_ref();
-    said.is_some_and(|fact| fact.parts[&V4].is_dropped)
+    let output = run.informer.cache.entries[&service_key_of("web")].published.as_ref();
+    output.is_some_and(|fact| fact.parts[&V4].is_dropped)
 }
 
 fn state(run: &Run) -> (ResourceState, bool) {
-    let view = said(run);
+    let view = view_of(run);
     (view.state, view.is_cached)
 }
 
-/// An Informer with `web` on n1 and n2 in two slices; with `failOnDataErrors` or without.
+/// Returns an Informer with `web` on n1 and n2 in two slices; with `failOnDataErrors` or without.
 fn with(fail_on_data_errors: bool) -> Run {
     let mut run = Run::of(Params { fail_on_data_errors, ..params() });
     run.list(Kind::Services, vec![service("web")]);
@@ -46,9 +46,9 @@ fn required(run: &Run) -> Vec<String> {
 }
 
 #[test]
-fn x5_a_candidate_s_slices_are_acked_with_every_good_list_and_change() {
+fn x5_a_candidates_slices_are_acked_with_every_change() {
     let mut run = with(false);
-    assert_eq!(said(&run), ResourceView { state: ResourceState::Acked, is_cached: true, error: None });
+    assert_eq!(view_of(&run), ResourceView { state: ResourceState::Acked, is_cached: true, error: None });
     run.put(slice("web-1", "web", &["n3"]));
     run.turn();
     assert_eq!(state(&run), (ResourceState::Acked, true));
@@ -57,11 +57,11 @@ fn x5_a_candidate_s_slices_are_acked_with_every_good_list_and_change() {
 }
 
 #[test]
-fn x5_a_list_that_does_not_come_in_time_is_a_timeout_and_no_opinion() {
+fn x5_a_list_that_does_not_come_in_time_is_a_timeout() {
     let mut run = Run::of(params());
     run.list(Kind::Services, vec![service("web")]);
     let states = |out: &[Out]| {
-        let state = |said: &Out| match said {
+        let state = |output: &Out| match output {
             Out::Metric(Metric::ServiceResources { state, count: 1 }) => Some(*state),
             Out::Metric(_)
             | Out::Service(..)
@@ -90,11 +90,11 @@ fn x5_a_list_that_does_not_come_in_time_is_a_timeout_and_no_opinion() {
 }
 
 #[test]
-fn x5_an_undecodable_slice_is_a_nack_that_keeps_its_last_good_state() {
+fn x5_an_undecodable_slice_is_a_nack() {
     let mut run = with(false);
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     run.turn();
-    let view = said(&run);
+    let view = view_of(&run);
     assert_eq!((view.state, view.is_cached), (ResourceState::Nacked, true));
     let (reason, words) = view.error.expect("it says why");
     assert!(reason == Reason::Nack && words.contains("shop/web-1"), "{words}");
@@ -109,14 +109,14 @@ fn x5_an_undecodable_slice_is_a_nack_that_keeps_its_last_good_state() {
 }
 
 #[test]
-fn x5_with_fail_on_data_errors_only_the_endpoints_of_that_slice_go() {
+fn x5_fail_on_data_errors_drops_only_that_slices_endpoints() {
     let mut run = with(true);
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     run.turn();
     assert_eq!(state(&run), (ResourceState::Nacked, true), "the rest of the set is in use");
     assert_eq!(required(&run), ["10.0.0.2"]);
     assert!(!dropped(&run));
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-2"))));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("web-2"))));
     run.turn();
     assert_eq!(state(&run), (ResourceState::Nacked, false));
     assert!(required(&run).is_empty() && dropped(&run));
@@ -127,10 +127,10 @@ fn x5_with_fail_on_data_errors_only_the_endpoints_of_that_slice_go() {
 }
 
 #[test]
-fn x5_a_slice_that_was_never_decodable_is_a_nack_and_drops_nothing() {
+fn x5_a_slice_that_was_never_decodable_drops_nothing() {
     for fails in [false, true] {
         let mut run = with(fails);
-        run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("web-3")), "web"));
+        run.observe(Kind::EndpointSlices, bad_of(Some(slice_key("web-3")), "web"));
         run.turn();
         assert_eq!(state(&run), (ResourceState::Nacked, true), "the others are in use");
         assert_eq!((required(&run).len(), dropped(&run)), (2, false));
@@ -139,14 +139,14 @@ fn x5_a_slice_that_was_never_decodable_is_a_nack_and_drops_nothing() {
         run.list::<SliceObject>(Kind::EndpointSlices, vec![]);
         run.list(Kind::Nodes, vec![node("n1", &["10.0.0.1"])]);
         run.turn();
-        run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("web-1")), "web"));
+        run.observe(Kind::EndpointSlices, bad_of(Some(slice_key("web-1")), "web"));
         run.turn();
         assert_eq!((state(&run), dropped(&run)), ((ResourceState::Nacked, false), false));
     }
 }
 
 #[test]
-fn x5_a_service_that_has_no_slices_for_half_a_minute_is_shown_so() {
+fn x5_a_service_without_slices_for_30_s_is_shown_so() {
     let mut run = Run::synced(vec![service("web")], vec![]);
     assert_eq!(state(&run), (ResourceState::Requested, false));
     run.pass(30);
@@ -154,7 +154,7 @@ fn x5_a_service_that_has_no_slices_for_half_a_minute_is_shown_so() {
 }
 
 #[test]
-fn x5_vanished_slices_are_deleted_and_dropped_only_if_configured() {
+fn x5_vanished_slices_are_dropped_only_if_configured() {
     for fails in [false, true] {
         let mut run = with(fails);
         run.gone(slice_key("web-1"));
@@ -171,13 +171,13 @@ fn x5_vanished_slices_are_deleted_and_dropped_only_if_configured() {
 }
 
 #[test]
-fn x5_a_watch_that_breaks_changes_no_state_and_says_no_service_again() {
+fn x5_a_broken_watch_republishes_no_service() {
     for fails in [false, true] {
         let mut run = with(fails);
         run.contact(Kind::EndpointSlices, false);
         run.turn();
         assert!(facts(&run.turn()).is_empty());
-        assert_eq!(said(&run), ResourceView { state: ResourceState::Acked, is_cached: true, error: None });
+        assert_eq!(view_of(&run), ResourceView { state: ResourceState::Acked, is_cached: true, error: None });
         assert_eq!(required(&run), ["10.0.0.1", "10.0.0.2"]);
         assert_eq!(run.informer.resources.lost().map(|error| error.reason), Some(Reason::Connectivity));
         run.contact(Kind::EndpointSlices, true);
@@ -194,7 +194,7 @@ fn denied(run: &mut Run) {
 }
 
 #[test]
-fn x5_a_denial_that_anything_else_follows_within_a_minute_is_no_word() {
+fn x5_a_denial_that_ends_within_a_minute_does_not_count() {
     for fails in [false, true] {
         let mut run = with(fails);
         let is_in_use = |run: &mut Run, seconds: u64| {
@@ -222,7 +222,7 @@ fn x5_a_denial_that_anything_else_follows_within_a_minute_is_no_word() {
 }
 
 #[test]
-fn x3_x5_a_lasting_denial_is_no_opinion_on_a_service_never_known() {
+fn x3_x5_a_lasting_denial_says_nothing_of_unknown_services() {
     let mut run = Run::of(Params { fail_on_data_errors: true, ..params() });
     run.list(Kind::Services, vec![service("web"), service("api")]);
     run.list(Kind::EndpointSlices, vec![slice("api-1", "api", &["n1"])]);
@@ -248,7 +248,7 @@ fn x3_x5_a_lasting_denial_is_no_opinion_on_a_service_never_known() {
 }
 
 #[test]
-fn x5_a_denial_is_transient_for_a_minute_and_then_the_server_s_word() {
+fn x5_a_denial_is_transient_for_a_minute() {
     for fails in [false, true] {
         let mut run = with(fails);
         denied(&mut run);
@@ -262,8 +262,8 @@ fn x5_a_denial_is_transient_for_a_minute_and_then_the_server_s_word() {
         run.pass(1);
         run.turn();
         assert_eq!(state(&run), (ResourceState::ReceivedError, !fails));
-        let kept = if fails { 0 } else { 2 };
-        assert_eq!((required(&run).len(), dropped(&run)), (kept, fails));
+        let expected = if fails { 0 } else { 2 };
+        assert_eq!((required(&run).len(), dropped(&run)), (expected, fails));
         run.contact(Kind::EndpointSlices, false);
         run.turn();
         assert_eq!(
@@ -271,7 +271,7 @@ fn x5_a_denial_is_transient_for_a_minute_and_then_the_server_s_word() {
             (ResourceState::ReceivedError, !fails),
             "its word stands until it sends them again"
         );
-        assert_eq!(required(&run).len(), kept);
+        assert_eq!(required(&run).len(), expected);
         run.contact(Kind::EndpointSlices, true);
         run.turn();
         assert_eq!(
@@ -287,8 +287,8 @@ fn x5_a_service_that_is_no_candidate_any_more_has_no_resource() {
     run.gone(service_key("web"));
     run.turn();
     let out = run.pass(1);
-    let is_gone = |said: &Out| {
-        matches!(said, Out::Metric(Metric::ServiceResources { state: CacheState::Acked, count: 0 }))
+    let is_gone = |output: &Out| {
+        matches!(output, Out::Metric(Metric::ServiceResources { state: CacheState::Acked, count: 0 }))
     };
     assert!(out.iter().any(is_gone), "{out:?}");
 }

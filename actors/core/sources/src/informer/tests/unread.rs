@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// An Informer with the Service web and node n1, whose first lists contained these slices and undecodable lines.
+/// Returns an Informer with the Service web and node n1, whose first lists contained these slices and undecodable
+/// lines.
 fn first_lists(slices: Vec<SliceObject>, bad_slices: Vec<Seen>, bad_nodes: Vec<Seen>) -> Run {
     let mut run = Run::of(params());
     run.list(Kind::Services, vec![service("web"), service("api")]);
@@ -11,19 +12,19 @@ fn first_lists(slices: Vec<SliceObject>, bad_slices: Vec<Seen>, bad_nodes: Vec<S
         (Kind::Nodes, vec![node("n1", &["10.0.0.1"]).into()], bad_nodes),
     ];
     for (kind, good, bad) in lists {
-        run.seen(kind, Seen::ListBegan(Provenance::FirstList));
+        run.observe(kind, Seen::ListBegan(Provenance::FirstList));
         for object in good {
-            run.seen(kind, Seen::Object(object));
+            run.observe(kind, Seen::Object(object));
         }
-        for seen in bad {
-            run.seen(kind, seen);
+        for event in bad {
+            run.observe(kind, event);
         }
         run.list_done(kind, 101, None);
     }
     run
 }
 
-/// The last fact about a Service: its members, whether removals are disabled, and its errors.
+/// Returns the last fact about a Service: its members, whether removals are disabled, and its errors.
 fn last(run: &Run, name: &str) -> (String, bool, Vec<String>) {
     let entry = &run.informer.cache.entries[&ServiceKey::new("shop", name)];
     let fact = entry.published.as_ref().expect("a fact was said");
@@ -40,7 +41,7 @@ fn incomplete(members: &str, error: &str) -> (String, bool, Vec<String>) {
 }
 
 #[test]
-fn d6_a_slice_that_was_never_decoded_is_not_known_rather_than_absent() {
+fn d6_a_slice_that_was_never_decoded_is_unknown() {
     let bad = bad_of(Some(slice_key("web-1")), "web");
     let mut run = first_lists(vec![slice("api-1", "api", &["n1"])], vec![bad], vec![]);
     let out = run.turn();
@@ -66,7 +67,7 @@ fn d6_it_ends_when_the_slice_is_deleted_missing_or_readable() {
             vec![service("web"), service("api")],
             vec![slice("web-1", "web", &["n1"]), slice("api-1", "api", &["n2"])],
         );
-        run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("web-2")), "web"));
+        run.observe(Kind::EndpointSlices, bad_of(Some(slice_key("web-2")), "web"));
         let out = run.turn();
         assert_eq!(facts(&out).len(), 1);
         assert_eq!(last(&run, "web"), incomplete("1 | ", "EndpointSlice shop/web-2 cannot be read"));
@@ -91,17 +92,17 @@ fn d6_it_ends_when_the_slice_is_deleted_missing_or_readable() {
 #[test]
 fn d6_it_lasts_through_a_broken_list_or_one_that_has_it_again() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("web-2")), "web"));
+    run.observe(Kind::EndpointSlices, bad_of(Some(slice_key("web-2")), "web"));
     run.turn();
     let still = incomplete("1 | ", "EndpointSlice shop/web-2 cannot be read");
-    run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-    run.seen(Kind::EndpointSlices, Seen::ListAborted);
+    run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+    run.observe(Kind::EndpointSlices, Seen::ListAborted);
     run.turn();
     assert_eq!(last(&run, "web"), still);
     for (n, line) in [bad_of(Some(slice_key("web-2")), "web"), bad(None)].into_iter().enumerate() {
-        run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-        run.seen(Kind::EndpointSlices, Seen::Object(slice("web-1", "web", &["n1"]).into()));
-        run.seen(Kind::EndpointSlices, line);
+        run.observe(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
+        run.observe(Kind::EndpointSlices, Seen::Object(slice("web-1", "web", &["n1"]).into()));
+        run.observe(Kind::EndpointSlices, line);
         run.list_done(Kind::EndpointSlices, 300, None);
         assert_eq!(facts(&run.turn()).len(), n, "a nameless one is one more error");
         let (members, unusable, errors) = last(&run, "web");
@@ -110,15 +111,15 @@ fn d6_it_lasts_through_a_broken_list_or_one_that_has_it_again() {
 }
 
 #[test]
-fn d6_a_slice_with_an_unreadable_service_counts_for_its_namespace() {
+fn d6_a_slice_with_an_unreadable_service_counts_for_all() {
     let mut elsewhere = service("far");
     elsewhere.key = ServiceKey::new("zoo", "far");
     let mut run = Run::synced(vec![service("web"), service("api"), elsewhere], vec![]);
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("some"))));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("some"))));
     assert_eq!(facts(&run.turn()).len(), 2);
     let error = incomplete(" | ", "EndpointSlice shop/some cannot be read");
     assert_eq!((last(&run, "web"), last(&run, "api")), (error.clone(), error));
-    run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("some")), "api"));
+    run.observe(Kind::EndpointSlices, bad_of(Some(slice_key("some")), "api"));
     assert_eq!(facts(&run.turn()).len(), 1, "its metadata can be read now");
     assert_eq!(last(&run, "web"), right(" | "));
     run.gone(slice_key("some"));
@@ -127,23 +128,23 @@ fn d6_a_slice_with_an_unreadable_service_counts_for_its_namespace() {
 }
 
 #[test]
-fn d6_a_slice_that_cannot_be_decoded_and_names_no_service_concerns_nobody() {
-    let nobodys = || bad_line(Some(slice_key("some")), Owner::Nobody);
-    let mut run = first_lists(vec![slice("web-1", "web", &["n1"])], vec![nobodys()], vec![]);
+fn d6_an_undecodable_slice_without_a_service_concerns_none() {
+    let without_owner = || bad_line(Some(slice_key("some")), Owner::Nobody);
+    let mut run = first_lists(vec![slice("web-1", "web", &["n1"])], vec![without_owner()], vec![]);
     run.turn();
     assert_eq!((last(&run, "web"), last(&run, "api")), (right("1 | "), right(" | ")));
-    run.seen(Kind::EndpointSlices, nobodys());
+    run.observe(Kind::EndpointSlices, without_owner());
     assert!(facts(&run.turn()).is_empty());
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("some"))));
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("some"))));
     run.turn();
     assert_eq!(last(&run, "web"), incomplete("1 | ", "EndpointSlice shop/some cannot be read"));
-    run.seen(Kind::EndpointSlices, nobodys());
+    run.observe(Kind::EndpointSlices, without_owner());
     run.turn();
     assert_eq!((last(&run, "web"), last(&run, "api")), (right("1 | "), right(" | ")), "it says so now");
 }
 
 #[test]
-fn d6_a_node_that_was_never_decoded_leaves_its_services_incomplete() {
+fn d6_a_node_that_was_never_decoded_leaves_parts_incomplete() {
     let slices = vec![slice("web-1", "web", &["n1", "n2"]), slice("api-1", "api", &["n1"])];
     let mut run = first_lists(slices, vec![], vec![bad(Some(node_key("n2")))]);
     run.turn();
@@ -152,13 +153,13 @@ fn d6_a_node_that_was_never_decoded_leaves_its_services_incomplete() {
     run.put(node("n2", &["10.0.0.2"]));
     run.turn();
     assert_eq!(last(&run, "web"), right("1 2 | "));
-    run.seen(Kind::Nodes, bad(Some(node_key("n2"))));
+    run.observe(Kind::Nodes, bad(Some(node_key("n2"))));
     run.turn();
     assert_eq!(last(&run, "web"), right("1 2 | "), "its last good state stays in force");
 
     run.put(slice("web-1", "web", &["n1", "n5"]));
     run.turn();
-    run.seen(Kind::Nodes, bad(Some(node_key("n5"))));
+    run.observe(Kind::Nodes, bad(Some(node_key("n5"))));
     run.turn();
     assert_eq!(last(&run, "web"), incomplete("1 | ", "node n5 cannot be read"), "a new node as well");
     run.gone(node_key("n5"));
@@ -168,7 +169,7 @@ fn d6_a_node_that_was_never_decoded_leaves_its_services_incomplete() {
 }
 
 #[test]
-fn d6_an_incomplete_first_list_of_nodes_leaves_endpoints_unknown() {
+fn d6_an_incomplete_first_list_leaves_endpoints_unknown() {
     let slices = vec![slice("web-1", "web", &["n1", "n2"]), slice("api-1", "api", &["n1"])];
     let mut run = first_lists(slices, vec![], vec![bad(None)]);
     run.turn();
@@ -181,24 +182,25 @@ fn d6_only_families_that_the_service_has_are_incomplete() {
     let mut dual = service("web");
     dual.families = vec![V4, V6];
     let mut run = Run::synced(vec![dual, service("api")], vec![]);
-    run.seen(Kind::EndpointSlices, bad(Some(slice_key("some"))));
-    let said = facts(&run.turn());
+    run.observe(Kind::EndpointSlices, bad(Some(slice_key("some"))));
+    let unusable_parts = facts(&run.turn());
     let unusable = |fact: &ServiceFact| (fact.parts[&V4].unusable, fact.parts[&V6].unusable);
-    let said: Vec<_> = said.iter().flat_map(|(_, fact)| fact).map(|fact| unusable(fact)).collect();
-    assert_eq!(said, [(true, false), (true, true)]);
+    let unusable_parts: Vec<_> =
+        unusable_parts.iter().flat_map(|(_, fact)| fact).map(|fact| unusable(fact)).collect();
+    assert_eq!(unusable_parts, [(true, false), (true, true)]);
 }
 
 #[test]
 fn d6_nothing_is_managed_for_a_service_that_was_never_decoded() {
     let mut run = Run::synced(vec![], vec![slice("web-1", "web", &["n1"])]);
-    run.seen(Kind::Services, bad(Some(service_key("web"))));
+    run.observe(Kind::Services, bad(Some(service_key("web"))));
     assert!(run.turn().is_empty());
     run.put(service("web"));
     assert_eq!(shown(&run.fact(), V4), "1 | ");
 }
 
 #[test]
-fn g2_while_nothing_is_heard_of_slices_having_none_is_not_authoritative() {
+fn g2_having_no_slices_counts_only_while_they_are_watched() {
     let mut run = first_lists(vec![slice("api-1", "api", &["n1"])], vec![], vec![]);
     run.turn();
     assert_eq!(last(&run, "web"), right(" | "));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn x1_a_repeated_nack_is_told_once_and_its_newest_version_is_kept() {
+fn x1_a_repeated_nack_is_sent_once_with_the_newest_version() {
     for (policy, kind) in [(KEEP, "ambient"), (DROP, "error")] {
         let mut bench = Bench::cached(policy);
         bench.cache.invalid(WEB, in_version(nack("no address"), "2", 20), &mut bench.out);
@@ -15,7 +15,7 @@ fn x1_a_repeated_nack_is_told_once_and_its_newest_version_is_kept() {
 }
 
 #[test]
-fn x1_a_deletion_seen_in_every_response_is_told_once() {
+fn x1_a_deletion_in_every_response_is_notified_once() {
     let mut bench = Bench::cached(KEEP);
     bench.cache.deleted(WEB, in_version(deletion(), "2", 20), &mut bench.out);
     assert_eq!(bench.notices(), ["ambient NOT_FOUND was deleted"]);
@@ -35,7 +35,7 @@ fn x1_a_resource_that_was_dropped_is_not_deleted_again() {
 }
 
 #[test]
-fn x1_an_error_that_differs_in_anything_is_told() {
+fn x1_an_error_that_differs_in_anything_is_notified() {
     let mut bench = Bench::cached(KEEP);
     bench.report(Code::NotFound, "was deleted");
     bench.report(Code::PermissionDenied, "was deleted");
@@ -66,7 +66,7 @@ fn x1_a88_the_cache_holds_the_most_recent_error() {
 }
 
 #[test]
-fn x1_a88_an_ambient_error_is_cleared_by_the_same_resource_with_ok() {
+fn x1_a88_the_same_resource_with_ok_clears_ambient_errors() {
     let mut bench = Bench::cached(KEEP);
     let faults: [fn(&mut Bench); 2] = [|bench| bench.delete(), |bench| bench.nack("no address")];
     for fault in faults {
@@ -89,7 +89,7 @@ fn x1_a88_an_ambient_error_is_cleared_by_another_resource() {
 }
 
 #[test]
-fn x1_an_unchanged_resource_is_not_told_and_its_version_is_kept() {
+fn x1_an_unchanged_resource_is_not_notified_again() {
     let mut bench = Bench::cached(KEEP);
     bench.cache.received(WEB, good(7, "2", 20), &mut bench.out);
     assert_eq!(bench.notices(), NOTHING);
@@ -97,7 +97,7 @@ fn x1_an_unchanged_resource_is_not_told_and_its_version_is_kept() {
 }
 
 #[test]
-fn x1_what_is_kept_of_an_unchanged_resource_are_its_newest_bytes() {
+fn x1_an_unchanged_resource_keeps_its_newest_bytes() {
     let mut bench = Bench::cached(KEEP);
     let raw = Raw { type_url: Arc::from("type.googleapis.com/demo"), bytes: Arc::from([1, 2, 3]) };
     let newer = Cached { raw: Some(raw), ..good(7, "2", 20) };
@@ -107,7 +107,7 @@ fn x1_what_is_kept_of_an_unchanged_resource_are_its_newest_bytes() {
 }
 
 #[test]
-fn x1_a88_a_dropped_resource_that_comes_back_is_told() {
+fn x1_a88_a_dropped_resource_that_returns_is_notified() {
     let mut bench = Bench::cached(DROP);
     bench.delete();
     assert_eq!(bench.notices(), ["error NOT_FOUND was deleted"]);
@@ -116,7 +116,7 @@ fn x1_a88_a_dropped_resource_that_comes_back_is_told() {
 }
 
 #[test]
-fn x1_an_unreachable_source_is_told_once_and_again_with_other_words() {
+fn x1_an_unreachable_source_is_reported_once_per_message() {
     let mut bench = Bench::cached(KEEP);
     for message in ["connection refused", "connection refused", "no such host"] {
         bench.lose(message);
@@ -130,7 +130,7 @@ fn x1_an_unreachable_source_is_told_once_and_again_with_other_words() {
 }
 
 #[test]
-fn x1_a_source_that_answers_again_clears_what_was_told_of_it() {
+fn x1_a_source_that_answers_again_clears_its_error() {
     let mut bench = Bench::cached(KEEP);
     bench.lose("connection refused");
     assert_eq!(bench.notices().len(), 1);
@@ -141,8 +141,8 @@ fn x1_a_source_that_answers_again_clears_what_was_told_of_it() {
 }
 
 #[test]
-fn x1_a_watcher_without_a_resource_learns_that_the_source_is_back() {
-    let mut bench = Bench::asked(KEEP);
+fn x1_a_watcher_without_a_resource_learns_of_a_reconnect() {
+    let mut bench = Bench::requested(KEEP);
     bench.lose("connection refused");
     assert_eq!(bench.notices(), ["error UNAVAILABLE connection refused"]);
     bench.regain();
@@ -150,7 +150,7 @@ fn x1_a_watcher_without_a_resource_learns_that_the_source_is_back() {
 }
 
 #[test]
-fn x1_an_answer_of_a_source_that_was_never_lost_is_no_news() {
+fn x1_an_answer_of_a_connected_source_changes_nothing() {
     let mut bench = Bench::cached(KEEP);
     bench.nack("no address");
     assert_eq!(bench.notices().len(), 1);
@@ -159,7 +159,7 @@ fn x1_an_answer_of_a_source_that_was_never_lost_is_no_news() {
 }
 
 #[test]
-fn x1_when_the_source_answers_again_the_entry_s_own_error_is_told_again() {
+fn x1_an_entrys_own_error_returns_when_the_source_answers() {
     for (policy, kind) in [(KEEP, "ambient"), (DROP, "error")] {
         let mut bench = Bench::cached(policy);
         bench.nack("no address");
@@ -172,8 +172,8 @@ fn x1_when_the_source_answers_again_the_entry_s_own_error_is_told_again() {
 }
 
 #[test]
-fn x1_an_own_error_newer_than_the_loss_is_not_told_again() {
-    let mut bench = Bench::asked(KEEP);
+fn x1_an_own_error_newer_than_the_loss_is_not_repeated() {
+    let mut bench = Bench::requested(KEEP);
     bench.lose("connection refused");
     bench.tick(15_000);
     assert_eq!(
@@ -185,7 +185,7 @@ fn x1_an_own_error_newer_than_the_loss_is_not_told_again() {
 }
 
 #[test]
-fn x1_the_loss_of_the_source_is_told_again_after_another_error() {
+fn x1_the_loss_of_a_source_is_repeated_after_another_error() {
     let mut bench = Bench::cached(KEEP);
     bench.lose("connection refused");
     bench.nack("no address");
@@ -195,8 +195,8 @@ fn x1_the_loss_of_the_source_is_told_again_after_another_error() {
 }
 
 #[test]
-fn x1_a_resource_of_an_unanswering_source_leaves_that_error_ambient() {
-    let mut bench = Bench::asked(KEEP);
+fn x1_a_cached_resource_leaves_a_silent_sources_error_ambient() {
+    let mut bench = Bench::requested(KEEP);
     bench.lose("connection refused");
     assert_eq!(bench.notices().len(), 1);
     bench.receive(7, "1");
@@ -212,8 +212,8 @@ fn x1_a_resource_of_an_unanswering_source_leaves_that_error_ambient() {
 }
 
 #[test]
-fn x1_tp3_a_reported_error_lasts_until_a_resource_or_newer_error() {
-    let mut bench = Bench::asked(KEEP);
+fn x1_tp3_a_reported_error_lasts_until_a_newer_fact() {
+    let mut bench = Bench::requested(KEEP);
     bench.report(Code::NotFound, "no such service");
     bench.lose("connection refused");
     bench.cache.stop_timers();
@@ -233,7 +233,7 @@ fn x1_tp3_a_reported_error_lasts_until_a_resource_or_newer_error() {
 }
 
 #[test]
-fn x1_a71_a_data_error_is_judged_by_the_features_of_the_server_in_use() {
+fn x1_a71_a_data_error_follows_the_server_in_use() {
     let mut bench = Bench::cached(KEEP);
     bench.nack("no address");
     assert_eq!(bench.notices(), ["ambient INVALID_ARGUMENT no address"]);
@@ -249,7 +249,7 @@ fn x1_a71_a_data_error_is_judged_by_the_features_of_the_server_in_use() {
 }
 
 #[test]
-fn x1_a88_a_transient_error_after_an_ignored_data_error_keeps_it() {
+fn x1_a88_a_transient_error_keeps_an_ignored_data_error() {
     let mut bench = Bench::cached(KEEP);
     bench.report(Code::NotFound, "no such service");
     bench.report(Code::Unavailable, "try later");

@@ -14,7 +14,7 @@ const LENGTH: usize = 80;
 /// The time within which a requested resource is known or late, whatever the policy.
 const BOUND: Duration = Duration::from_secs(30);
 
-type Said = Vec<Notice<u8, u8, u8>>;
+type Notices = Vec<Notice<u8, u8, u8>>;
 
 /// An error of the resource itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,14 +136,14 @@ struct View {
     error: Option<Error>,
 }
 
-/// The error as watchers see it.
+/// Returns the error as watchers see it.
 fn in_words(error: &Error) -> Error {
     Error { rejected: None, ..error.clone() }
 }
 
 impl View {
-    fn hear(&mut self, news: &ResourceChange<u8>) {
-        match news {
+    fn receive_all(&mut self, change: &ResourceChange<u8>) {
+        match change {
             ResourceChange::Changed(Ok(cached)) => *self = View { value: Some(cached.value), error: None },
             ResourceChange::Changed(Err(error)) => *self = View { value: None, error: Some(in_words(error)) },
             ResourceChange::Ambient(error) => self.error = error.as_ref().map(in_words),
@@ -160,7 +160,7 @@ struct Account {
     error: Option<Error>,
     /// The newest of its own error and the connectivity error.
     newest: Option<Error>,
-    /// When its timer fires, and the state and error that follow.
+    /// Time at which its timer fires, and the state and error that follow.
     timer: Option<(Now, ResourceState, Error)>,
     watchers: BTreeSet<u8>,
 }
@@ -214,7 +214,7 @@ impl World {
 
     fn apply(&mut self, op: Op) -> TestCaseResult {
         self.events += 1;
-        let mut said = Vec::new();
+        let mut notices = Vec::new();
         match op {
             Op::Policy(policy) => {
                 self.policy = policy;
@@ -222,24 +222,24 @@ impl World {
                     self.cache.set_policy(policy);
                 }
             }
-            Op::Watch(key, watcher) => self.watch(key, watcher, &mut said),
+            Op::Watch(key, watcher) => self.watch(key, watcher, &mut notices),
             Op::Unwatch(key, watcher) => self.unwatch(key, watcher)?,
             Op::Sent(keys) => self.send(&keys),
             Op::Ended => self.end(),
-            Op::Received(key, value) => self.receive(key, value, &mut said),
-            Op::Failed(key, fault, message) => self.fail(key, fault, message, &mut said),
-            Op::Lost(message) => self.lose(message, &mut said),
-            Op::Answered => self.answer(&mut said),
-            Op::Wait(wait) => self.wait(Duration::from_millis(wait), &mut said),
+            Op::Received(key, value) => self.receive(key, value, &mut notices),
+            Op::Failed(key, fault, message) => self.fail(key, fault, message, &mut notices),
+            Op::Lost(message) => self.lose(message, &mut notices),
+            Op::Answered => self.answer(&mut notices),
+            Op::Wait(wait) => self.wait(Duration::from_millis(wait), &mut notices),
         }
-        self.hear(said)?;
+        self.receive_all(notices)?;
         self.check_state()
     }
 
-    fn watch(&mut self, key: u8, watcher: u8, said: &mut Said) {
-        self.cache.watch(key, watcher, said);
+    fn watch(&mut self, key: u8, watcher: u8, notices: &mut Notices) {
+        self.cache.watch(key, watcher, notices);
         if self.has(Plant::ForgetsLateWatchers) {
-            said.clear();
+            notices.clear();
         }
         let account = self.accounts.entry(key).or_insert_with(|| Account {
             state: ResourceState::Requested,
@@ -259,14 +259,14 @@ impl World {
         if is_last && self.has(Plant::KeepsWhatNobodyWatches) {
             self.cache.watch(key, WATCHERS, &mut Vec::new());
         }
-        let told = self.cache.unwatch(&key, &watcher);
+        let was_last = self.cache.unwatch(&key, &watcher);
         self.views.remove(&(key, watcher));
         if is_last {
             self.accounts.remove(&key);
         } else if let Some(account) = self.accounts.get_mut(&key) {
             account.watchers.remove(&watcher);
         }
-        prop_assert_eq!(told, is_last, "whether {} was the last watcher of {}", watcher, key);
+        prop_assert_eq!(was_last, is_last, "whether {} was the last watcher of {}", watcher, key);
         Ok(())
     }
 
@@ -301,7 +301,7 @@ impl World {
         self.accounts.values_mut().for_each(|account| account.timer = None);
     }
 
-    fn receive(&mut self, key: u8, value: u8, said: &mut Said) {
+    fn receive(&mut self, key: u8, value: u8, notices: &mut Notices) {
         let cached = Cached {
             value,
             raw: None,
@@ -312,7 +312,7 @@ impl World {
         let account = self.accounts.get_mut(&key);
         let known = account.as_ref().and_then(|account| account.cached.as_ref()).map(|cached| cached.value);
         if known != Some(value) || self.plant != Some(Plant::PassesOverUnchangedResources) {
-            self.cache.received(key, cached.clone(), said);
+            self.cache.received(key, cached.clone(), notices);
         }
         if let Some(account) = account {
             account.state = ResourceState::Acked;
@@ -334,9 +334,9 @@ impl World {
         Error { rejected: Some(rejected), ..error }
     }
 
-    fn fail(&mut self, key: u8, fault: Fault, message: u8, said: &mut Said) {
+    fn fail(&mut self, key: u8, fault: Fault, message: u8, notices: &mut Notices) {
         let error = self.fault(fault, message);
-        self.pass_on(key, fault, &error, said);
+        self.pass_on(key, fault, &error, notices);
         let Some(account) = self.accounts.get_mut(&key) else { return };
         let (state, is_data) = match fault {
             Fault::Invalid => (ResourceState::Nacked, true),
@@ -357,7 +357,7 @@ impl World {
     }
 
     /// Drives the cache with a fault.
-    fn pass_on(&mut self, key: u8, fault: Fault, error: &Error, said: &mut Said) {
+    fn pass_on(&mut self, key: u8, fault: Fault, error: &Error, notices: &mut Notices) {
         let account = self.accounts.get(&key);
         let known = account.and_then(|account| account.error.as_ref());
         let repeats = known.is_some_and(|known| known.is_same_as(error));
@@ -367,8 +367,8 @@ impl World {
         let has_come = account.is_some_and(|account| account.cached.is_some());
         let error = error.clone();
         match fault {
-            Fault::Invalid => self.cache.invalid(key, error, said),
-            Fault::PartlyInvalid => self.cache.partly_invalid(key, error, said),
+            Fault::Invalid => self.cache.invalid(key, error, notices),
+            Fault::PartlyInvalid => self.cache.partly_invalid(key, error, notices),
             Fault::Deleted if !has_come && self.has(Plant::DeletesWhatHasNotCome) => {
                 let cached = Cached {
                     value: 0,
@@ -377,38 +377,38 @@ impl World {
                     updated: self.wall(),
                     provenance: Provenance::Watch,
                 };
-                self.cache.received(key, cached, said);
-                self.cache.deleted(key, error, said);
+                self.cache.received(key, cached, notices);
+                self.cache.deleted(key, error, notices);
             }
-            Fault::Deleted => self.cache.deleted(key, error, said),
+            Fault::Deleted => self.cache.deleted(key, error, notices),
             Fault::Reported(_) if self.has(Plant::TakesTransientErrorsForDataErrors) => {
-                self.cache.reported(key, Error { code: Code::NotFound, ..error }, said);
+                self.cache.reported(key, Error { code: Code::NotFound, ..error }, notices);
             }
-            Fault::Reported(_) => self.cache.reported(key, error, said),
+            Fault::Reported(_) => self.cache.reported(key, error, notices),
         }
     }
 
-    fn lose(&mut self, message: u8, said: &mut Said) {
+    fn lose(&mut self, message: u8, notices: &mut Notices) {
         let words = ["connection refused", "no such host"][usize::from(message)];
         let error = error(Reason::Connectivity, Code::Unavailable, words);
-        self.cache.connectivity(error.clone(), said);
+        self.cache.connectivity(error.clone(), notices);
         self.accounts.values_mut().for_each(|account| account.newest = Some(error.clone()));
         self.lost = Some(error);
     }
 
-    fn answer(&mut self, said: &mut Said) {
-        self.cache.connected(said);
+    fn answer(&mut self, notices: &mut Notices) {
+        self.cache.connected(notices);
         if self.has(Plant::ForgetsOwnErrors) {
-            said.retain(|notice| notice.change == ResourceChange::Ambient(None));
+            notices.retain(|notice| notice.change == ResourceChange::Ambient(None));
         }
         if self.lost.take().is_some() {
             self.accounts.values_mut().for_each(|account| account.newest = account.error.clone());
         }
     }
 
-    fn wait(&mut self, wait: Duration, said: &mut Said) {
+    fn wait(&mut self, wait: Duration, notices: &mut Notices) {
         self.now = self.now.plus(wait);
-        self.cache.tick(self.now, said);
+        self.cache.tick(self.now, notices);
         for account in self.accounts.values_mut() {
             let Some((fires, state, error)) = account.timer.take() else { continue };
             if fires > self.now {
@@ -422,34 +422,34 @@ impl World {
     }
 
     /// Applies the planted bug to notices on their way to the watchers.
-    fn on_the_way(&self, mut said: Said) -> Said {
+    fn on_the_way(&self, mut notices: Notices) -> Notices {
         if self.has(Plant::LosesWhatClears) {
-            said.retain(|notice| notice.change != ResourceChange::Ambient(None));
+            notices.retain(|notice| notice.change != ResourceChange::Ambient(None));
         }
         if self.has(Plant::TellsTwice) {
-            said = said.into_iter().flat_map(|notice| [notice.clone(), notice]).collect();
+            notices = notices.into_iter().flat_map(|notice| [notice.clone(), notice]).collect();
         }
         if self.has(Plant::TellsTheErrorFirst) {
-            said.reverse();
+            notices.reverse();
         }
         if self.has(Plant::TellsOneWatcher) {
-            said.retain(|notice| {
+            notices.retain(|notice| {
                 let account = self.accounts.get(&notice.key);
                 account.is_some_and(|account| account.watchers.first() == Some(&notice.watcher))
             });
         }
-        said
+        notices
     }
 
-    fn hear(&mut self, said: Said) -> TestCaseResult {
-        for notice in self.on_the_way(said) {
+    fn receive_all(&mut self, notices: Notices) -> TestCaseResult {
+        for notice in self.on_the_way(notices) {
             let Some(view) = self.views.get_mut(&(notice.key, notice.watcher)) else {
                 return Err(TestCaseError::fail(format!("without a watcher it is told {notice:?}")));
             };
             let before = view.clone();
             let is_ambient = matches!(notice.change, ResourceChange::Ambient(Some(_)));
             prop_assert!(before.value.is_some() || !is_ambient, "ambient of what? {:?}", notice);
-            view.hear(&notice.change);
+            view.receive_all(&notice.change);
             prop_assert!(*view != before, "it is known: {:?}", notice);
         }
         Ok(())
@@ -510,7 +510,7 @@ fn play((policy, ops): (Policy, Vec<Op>), plant: Option<Plant>) -> TestCaseResul
 
 proptest! {
     #[test]
-    fn x1_a88_watchers_hold_what_the_cache_holds_and_no_wait_is_endless(
+    fn x1_a88_watchers_agree_with_the_cache_and_no_wait_is_endless(
         history in histories(),
     ) {
         play(history, None)?;

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn x1_a88_a_failing_channel_is_an_error_where_nothing_is_cached() {
     for policy in ALL_POLICIES {
-        let mut bench = Bench::asked(policy);
+        let mut bench = Bench::requested(policy);
         bench.lose("connection refused");
         assert_eq!(bench.notices(), ["error UNAVAILABLE connection refused"]);
         assert_eq!((bench.state(), bench.error()), ("requested", None));
@@ -13,7 +13,7 @@ fn x1_a88_a_failing_channel_is_an_error_where_nothing_is_cached() {
 }
 
 #[test]
-fn x1_a88_a_failing_channel_is_ambient_where_a_resource_is_cached() {
+fn x1_a88_a_failing_channel_is_ambient_for_cached_ones() {
     for policy in ALL_POLICIES {
         let mut bench = Bench::cached(policy);
         bench.lose("connection refused");
@@ -23,9 +23,9 @@ fn x1_a88_a_failing_channel_is_ambient_where_a_resource_is_cached() {
 }
 
 #[test]
-fn x1_a88_a_stream_without_a_response_is_an_error_where_nothing_is_cached() {
+fn x1_a88_a_stream_without_a_response_fails_uncached_ones() {
     for policy in ALL_POLICIES {
-        let mut bench = Bench::asked(policy);
+        let mut bench = Bench::requested(policy);
         bench.cache.stop_timers();
         bench.lose("stream ended without a response");
         assert_eq!(bench.notices(), ["error UNAVAILABLE stream ended without a response"]);
@@ -34,7 +34,7 @@ fn x1_a88_a_stream_without_a_response_is_an_error_where_nothing_is_cached() {
 }
 
 #[test]
-fn x1_a88_a_stream_without_a_response_is_ambient_for_cached_ones() {
+fn x1_a88_a_stream_without_a_response_is_ambient_for_cached() {
     for policy in ALL_POLICIES {
         let mut bench = Bench::cached(policy);
         bench.cache.stop_timers();
@@ -47,7 +47,7 @@ fn x1_a88_a_stream_without_a_response_is_ambient_for_cached_ones() {
 #[test]
 fn x1_a88_a_nack_is_an_error_where_nothing_is_cached() {
     for policy in ALL_POLICIES {
-        let mut bench = Bench::asked(policy);
+        let mut bench = Bench::requested(policy);
         bench.nack("no address");
         assert_eq!(bench.notices(), ["error INVALID_ARGUMENT no address"]);
         assert_eq!((bench.state(), bench.error()), ("nacked", Some(nack("no address"))));
@@ -66,7 +66,7 @@ fn x1_a88_a_nack_of_a_cached_resource_is_ambient_by_default() {
 }
 
 #[test]
-fn x1_a88_a_nack_drops_a_cached_resource_with_fail_on_data_errors() {
+fn x1_a88_a_nack_drops_with_fail_on_data_errors() {
     let mut bench = Bench::cached(DROP);
     bench.nack("no address");
     assert_eq!(bench.notices(), ["error INVALID_ARGUMENT no address"]);
@@ -77,7 +77,7 @@ fn x1_a88_a_nack_drops_a_cached_resource_with_fail_on_data_errors() {
 #[test]
 fn x1_a88_a_resource_that_times_out_is_not_found() {
     for policy in [KEEP, DROP] {
-        let mut bench = Bench::asked(policy);
+        let mut bench = Bench::requested(policy);
         bench.tick(15_000);
         assert_eq!(bench.notices(), [format!("error NOT_FOUND {MISSING}")]);
         assert_eq!(bench.state(), "does_not_exist");
@@ -85,9 +85,9 @@ fn x1_a88_a_resource_that_times_out_is_not_found() {
 }
 
 #[test]
-fn x1_a88_a_time_out_is_unavailable_with_resource_timer_is_transient() {
+fn x1_a88_a_time_out_is_unavailable_or_transient() {
     for fail_on_data_errors in [false, true] {
-        let mut bench = Bench::asked(Policy { fail_on_data_errors, ..SLOW });
+        let mut bench = Bench::requested(Policy { fail_on_data_errors, ..SLOW });
         bench.tick(30_000);
         assert_eq!(bench.notices(), [format!("error UNAVAILABLE {LATE}")]);
         assert_eq!(bench.state(), "timeout");
@@ -106,7 +106,7 @@ fn x1_a88_a_deletion_of_a_cached_resource_is_ambient_by_default() {
 }
 
 #[test]
-fn x1_a88_a_deletion_drops_a_cached_resource_with_fail_on_data_errors() {
+fn x1_a88_a_deletion_drops_with_fail_on_data_errors() {
     let mut bench = Bench::cached(DROP);
     bench.delete();
     assert_eq!(bench.notices(), ["error NOT_FOUND was deleted"]);
@@ -115,10 +115,10 @@ fn x1_a88_a_deletion_drops_a_cached_resource_with_fail_on_data_errors() {
 }
 
 #[test]
-fn x1_a88_a_reported_data_error_is_an_error_where_nothing_is_cached() {
+fn x1_a88_a_reported_data_error_fails_uncached_ones() {
     for policy in ALL_POLICIES {
         for code in [Code::NotFound, Code::PermissionDenied] {
-            let mut bench = Bench::asked(policy);
+            let mut bench = Bench::requested(policy);
             bench.report(code, "not yours");
             assert_eq!(bench.notices(), [format!("error {} not yours", code.as_str())]);
             assert_eq!((bench.state(), bench.error()), ("received_error", Some(reported(code, "not yours"))));
@@ -127,7 +127,7 @@ fn x1_a88_a_reported_data_error_is_an_error_where_nothing_is_cached() {
 }
 
 #[test]
-fn x1_a88_a_data_error_of_a_cached_resource_is_ambient_by_default() {
+fn x1_a88_a_data_error_is_ambient_for_cached_by_default() {
     for policy in [KEEP, SLOW] {
         for code in [Code::NotFound, Code::PermissionDenied] {
             let mut bench = Bench::cached(policy);
@@ -140,7 +140,7 @@ fn x1_a88_a_data_error_of_a_cached_resource_is_ambient_by_default() {
 }
 
 #[test]
-fn x1_a88_a_data_error_drops_a_cached_one_with_fail_on_data_errors() {
+fn x1_a88_a_data_error_drops_with_fail_on_data_errors() {
     for code in [Code::NotFound, Code::PermissionDenied] {
         let mut bench = Bench::cached(DROP);
         bench.report(code, "not yours");
@@ -150,7 +150,7 @@ fn x1_a88_a_data_error_drops_a_cached_one_with_fail_on_data_errors() {
     }
 }
 
-/// The codes of reported errors that are not data errors.
+/// Returns the codes of reported errors that are not data errors.
 fn transient_codes() -> Vec<Code> {
     let data = [Code::Ok, Code::NotFound, Code::PermissionDenied];
     Code::ALL.into_iter().filter(|code| !data.contains(code)).collect()
@@ -160,7 +160,7 @@ fn transient_codes() -> Vec<Code> {
 fn x1_a88_an_error_of_another_status_is_an_error_where_uncached() {
     for policy in ALL_POLICIES {
         for code in transient_codes() {
-            let mut bench = Bench::asked(policy);
+            let mut bench = Bench::requested(policy);
             bench.report(code, "later");
             assert_eq!(bench.notices(), [format!("error {} later", code.as_str())]);
             assert_eq!((bench.state(), bench.error()), ("received_error", Some(reported(code, "later"))));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Whether a resource and an error are present.
+/// Returns the state, and whether a resource and an error are present.
 fn present(bench: &Bench) -> (ResourceState, bool, bool) {
     let web = bench.web();
     (web.state, web.cached.is_some(), web.error.is_some())
@@ -29,15 +29,15 @@ fn x1_a88_acked_has_the_resource_and_no_error() {
 }
 
 #[test]
-fn x1_a88_does_not_exist_by_the_timer_has_an_error_and_no_resource() {
-    let mut bench = Bench::asked(KEEP);
+fn x1_a88_a_timer_makes_does_not_exist_without_a_resource() {
+    let mut bench = Bench::requested(KEEP);
     bench.tick(15_000);
     assert_eq!(present(&bench), (ResourceState::DoesNotExist, false, true));
     assert_eq!(bench.error(), Some(error(Reason::Timer, Code::NotFound, MISSING)));
 }
 
 #[test]
-fn x1_a88_does_not_exist_by_deletion_keeps_the_resource_by_default() {
+fn x1_a88_a_deletion_keeps_the_resource_by_default() {
     for (policy, is_cached) in [(KEEP, true), (DROP, false)] {
         let mut bench = Bench::cached(policy);
         bench.delete();
@@ -47,7 +47,7 @@ fn x1_a88_does_not_exist_by_deletion_keeps_the_resource_by_default() {
 }
 
 #[test]
-fn x1_a88_nacked_has_the_failure_and_keeps_the_resource_by_default() {
+fn x1_a88_a_nack_keeps_the_resource_by_default() {
     for (policy, is_cached) in [(KEEP, true), (DROP, false)] {
         let mut bench = Bench::cached(policy);
         bench.nack("no address");
@@ -68,7 +68,7 @@ fn x1_a88_received_error_keeps_the_resource_by_default() {
 
 #[test]
 fn x1_a88_timeout_has_an_error_and_no_resource() {
-    let mut bench = Bench::asked(SLOW);
+    let mut bench = Bench::requested(SLOW);
     bench.tick(30_000);
     assert_eq!(present(&bench), (ResourceState::Timeout, false, true));
     assert_eq!(bench.error(), Some(error(Reason::Timer, Code::Unavailable, LATE)));
@@ -90,7 +90,7 @@ fn x1_a88_the_cache_states_are_those_of_a78_and_four_more() {
 }
 
 #[test]
-fn x1_a88_each_state_with_and_without_a_resource_has_its_cache_state() {
+fn x1_a88_each_state_has_its_cache_state() {
     let table = [
         (ResourceState::Requested, "requested", "requested"),
         (ResourceState::DoesNotExist, "does_not_exist", "does_not_exist_but_cached"),
@@ -142,7 +142,7 @@ fn x1_the_reasons_have_names_of_their_own() {
 }
 
 #[test]
-fn x1_a88_only_nacks_deletions_and_two_reported_statuses_are_data_errors() {
+fn x1_a88_data_errors_are_nacks_deletions_and_two_statuses() {
     assert!(nack("no address").is_data_error() && deletion().is_data_error());
     for code in Code::ALL {
         let is_data = code == Code::NotFound || code == Code::PermissionDenied;

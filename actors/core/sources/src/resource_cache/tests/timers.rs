@@ -11,7 +11,7 @@ fn two(policy: Policy) -> Bench {
 }
 
 #[test]
-fn x1_a57_no_timer_runs_before_the_request_went_out_on_a_live_stream() {
+fn x1_a57_no_timer_runs_before_the_request_was_sent() {
     let mut bench = Bench::new(KEEP);
     bench.watch(WEB, 1);
     bench.tick(3_600_000);
@@ -47,7 +47,7 @@ fn x1_a88_the_transient_timer_is_30_s_and_means_a_slow_server() {
 #[test]
 fn x1_a88_the_error_of_a_timer_rejects_nothing() {
     for policy in ALL_POLICIES {
-        let mut bench = Bench::asked(policy);
+        let mut bench = Bench::requested(policy);
         bench.tick(30_000);
         assert_eq!(bench.error().map(|error| (error.reason, error.rejected)), Some((Reason::Timer, None)));
     }
@@ -63,7 +63,7 @@ fn x1_a88_a_resource_that_came_is_never_late() {
 
 #[test]
 fn x1_a88_an_invalid_resource_stops_the_timer() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     bench.nack("no address");
     assert_eq!(bench.cache.deadline(), None);
 }
@@ -72,7 +72,7 @@ fn x1_a88_an_invalid_resource_stops_the_timer() {
 fn x1_a88_a_reported_error_stops_the_timer() {
     for policy in ALL_POLICIES {
         for code in [Code::NotFound, Code::Unavailable] {
-            let mut bench = Bench::asked(policy);
+            let mut bench = Bench::requested(policy);
             bench.report(code, "not now");
             assert_eq!((bench.cache.deadline(), bench.state()), (None, "received_error"));
         }
@@ -80,9 +80,9 @@ fn x1_a88_a_reported_error_stops_the_timer() {
 }
 
 #[test]
-fn x1_a88_absence_of_a_resource_that_has_not_come_is_left_to_the_timer() {
+fn x1_a88_absence_before_the_first_response_is_the_timers() {
     for policy in ALL_POLICIES {
-        let mut bench = Bench::asked(policy);
+        let mut bench = Bench::requested(policy);
         bench.delete();
         assert_eq!((bench.notices(), bench.state()), (Vec::new(), "requested"));
         assert_eq!(bench.cache.deadline(), Some(at(0).plus(policy.patience())));
@@ -91,7 +91,7 @@ fn x1_a88_absence_of_a_resource_that_has_not_come_is_left_to_the_timer() {
 
 #[test]
 fn x1_a57_the_end_of_the_stream_stops_the_timer() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     bench.cache.stop_timers();
     bench.tick(14_000);
     assert_eq!((bench.cache.deadline(), bench.notices()), (None, Vec::new()));
@@ -120,7 +120,7 @@ fn x1_a57_a_new_stream_starts_the_timer_in_any_state() {
     ];
     for policy in ALL_POLICIES {
         for fault in faults {
-            let mut bench = Bench::asked(policy);
+            let mut bench = Bench::requested(policy);
             fault(&mut bench);
             let (state, error) = (bench.state(), bench.error());
             bench.notices();
@@ -152,7 +152,7 @@ fn x1_a88_only_the_next_stream_times_a_removed_resource() {
 
 #[test]
 fn x1_a57_a_timer_that_runs_is_not_prolonged_by_another_request() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     bench.send(10_000, &[WEB]);
     assert_eq!(bench.cache.deadline(), Some(at(15_000)));
 }
@@ -172,7 +172,7 @@ fn x1_a57_each_resource_has_a_timer_of_its_own() {
 }
 
 #[test]
-fn x1_timers_that_are_due_fire_together_however_late_somebody_looks() {
+fn x1_due_timers_fire_together_however_late_the_tick() {
     let mut bench = two(KEEP);
     bench.send(1_000, &["shop"]);
     bench.send(2_000, &[WEB]);
@@ -184,8 +184,8 @@ fn x1_timers_that_are_due_fire_together_however_late_somebody_looks() {
 }
 
 #[test]
-fn x1_a_resource_that_nobody_watches_any_more_is_not_late() {
-    let mut bench = Bench::asked(KEEP);
+fn x1_an_unwatched_resource_is_not_late() {
+    let mut bench = Bench::requested(KEEP);
     assert!(bench.cache.unwatch(&WEB, &1));
     assert_eq!(bench.cache.deadline(), None);
     bench.watch(WEB, 1);
@@ -195,14 +195,14 @@ fn x1_a_resource_that_nobody_watches_any_more_is_not_late() {
 }
 
 #[test]
-fn x1_a_request_for_what_nobody_watches_starts_no_timer() {
+fn x1_a_request_without_watchers_starts_no_timer() {
     let mut bench = Bench::new(KEEP);
     bench.send(0, &[WEB]);
     assert_eq!(bench.cache.deadline(), None);
 }
 
 #[test]
-fn x1_a71_a_timer_means_what_it_meant_for_the_server_that_was_asked() {
+fn x1_a71_a_timer_counts_for_the_server_it_was_set_for() {
     let mut bench = two(KEEP);
     bench.send(0, &[WEB]);
     bench.cache.set_policy(SLOW);
@@ -221,7 +221,7 @@ fn x1_a71_a_timer_means_what_it_meant_for_the_server_that_was_asked() {
 #[test]
 fn x1_a88_a_resource_that_comes_after_its_timer_is_used() {
     for policy in ALL_POLICIES {
-        let mut bench = Bench::asked(policy);
+        let mut bench = Bench::requested(policy);
         bench.tick(30_000);
         assert_eq!(bench.notices().len(), 1);
         bench.receive(7, "1");

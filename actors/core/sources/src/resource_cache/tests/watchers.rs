@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// The notices to a watcher that starts to watch `web` now.
-fn told_late(bench: &mut Bench) -> Vec<String> {
+/// Returns the notices to a watcher that starts to watch `web` now.
+fn notices_to_late_watcher(bench: &mut Bench) -> Vec<String> {
     bench.out.clear();
     bench.watch(WEB, 9);
     let notices = bench.all_notices();
@@ -12,40 +12,50 @@ fn told_late(bench: &mut Bench) -> Vec<String> {
 }
 
 #[test]
-fn x1_a88_a_late_watcher_sees_the_resource_and_then_the_ambient_error() {
+fn x1_a88_a_late_watcher_gets_resource_and_ambient_error() {
     let mut bench = Bench::cached(KEEP);
     bench.nack("no address");
-    assert_eq!(told_late(&mut bench), ["web 9: value 7", "web 9: ambient INVALID_ARGUMENT no address"]);
+    assert_eq!(
+        notices_to_late_watcher(&mut bench),
+        ["web 9: value 7", "web 9: ambient INVALID_ARGUMENT no address"]
+    );
 }
 
 #[test]
 fn x1_a88_a_late_watcher_of_a_good_resource_sees_just_that() {
-    assert_eq!(told_late(&mut Bench::cached(KEEP)), ["web 9: value 7"]);
+    assert_eq!(notices_to_late_watcher(&mut Bench::cached(KEEP)), ["web 9: value 7"]);
 }
 
 #[test]
-fn x1_a88_a_late_watcher_of_a_resource_without_a_value_sees_the_error() {
-    let mut bench = Bench::asked(KEEP);
+fn x1_a88_a_late_watcher_without_a_resource_gets_the_error() {
+    let mut bench = Bench::requested(KEEP);
     bench.nack("no address");
-    assert_eq!(told_late(&mut bench), ["web 9: error INVALID_ARGUMENT no address"]);
+    assert_eq!(notices_to_late_watcher(&mut bench), ["web 9: error INVALID_ARGUMENT no address"]);
     let mut bench = Bench::cached(DROP);
     bench.delete();
-    assert_eq!(told_late(&mut bench), ["web 9: error NOT_FOUND was deleted"], "the dropped one is not shown");
+    assert_eq!(
+        notices_to_late_watcher(&mut bench),
+        ["web 9: error NOT_FOUND was deleted"],
+        "the dropped one is not shown"
+    );
 }
 
 #[test]
-fn x1_a88_a_late_watcher_of_a_resource_that_has_not_come_sees_nothing() {
-    assert_eq!(told_late(&mut Bench::asked(KEEP)), NOTHING);
+fn x1_a88_a_late_watcher_of_a_pending_resource_gets_nothing() {
+    assert_eq!(notices_to_late_watcher(&mut Bench::requested(KEEP)), NOTHING);
 }
 
 #[test]
 fn x1_a88_a_late_watcher_sees_that_the_source_cannot_be_reached() {
-    let mut bench = Bench::asked(KEEP);
+    let mut bench = Bench::requested(KEEP);
     bench.lose("connection refused");
-    assert_eq!(told_late(&mut bench), ["web 9: error UNAVAILABLE connection refused"]);
+    assert_eq!(notices_to_late_watcher(&mut bench), ["web 9: error UNAVAILABLE connection refused"]);
     let mut bench = Bench::cached(KEEP);
     bench.lose("connection refused");
-    assert_eq!(told_late(&mut bench), ["web 9: value 7", "web 9: ambient UNAVAILABLE connection refused"]);
+    assert_eq!(
+        notices_to_late_watcher(&mut bench),
+        ["web 9: value 7", "web 9: ambient UNAVAILABLE connection refused"]
+    );
 }
 
 #[test]
@@ -56,19 +66,19 @@ fn x1_a88_the_first_watcher_of_an_unreachable_source_sees_that() {
     assert_eq!(bench.notices(), ["error UNAVAILABLE connection refused"]);
     assert_eq!(bench.state(), "requested");
     bench.regain();
-    assert_eq!(told_late(&mut bench), NOTHING);
+    assert_eq!(notices_to_late_watcher(&mut bench), NOTHING);
 }
 
 #[test]
-fn x1_a_late_watcher_sees_the_newest_of_two_errors_like_the_earlier_ones() {
+fn x1_a_late_watcher_gets_the_newest_of_two_errors() {
     let mut bench = Bench::cached(KEEP);
     bench.nack("no address");
     bench.lose("connection refused");
     assert_eq!(bench.notices().last().map(String::as_str), Some("ambient UNAVAILABLE connection refused"));
-    assert_eq!(told_late(&mut bench)[1..], ["web 9: ambient UNAVAILABLE connection refused"]);
+    assert_eq!(notices_to_late_watcher(&mut bench)[1..], ["web 9: ambient UNAVAILABLE connection refused"]);
     bench.regain();
     assert_eq!(bench.notices(), ["ambient INVALID_ARGUMENT no address"]);
-    assert_eq!(told_late(&mut bench)[1..], ["web 9: ambient INVALID_ARGUMENT no address"]);
+    assert_eq!(notices_to_late_watcher(&mut bench)[1..], ["web 9: ambient INVALID_ARGUMENT no address"]);
 }
 
 #[test]
@@ -80,15 +90,18 @@ fn x1_a_late_watcher_sees_the_received_and_the_rejected_version() {
     }
     bench.out.clear();
     bench.watch(WEB, 9);
-    let news: Vec<ResourceChange<u32>> =
+    let changes: Vec<ResourceChange<u32>> =
         std::mem::take(&mut bench.out).into_iter().map(|notice| notice.change).collect();
     let rejected = in_version(nack("no address"), "4", 40);
-    assert_eq!(news, [ResourceChange::Changed(Ok(good(7, "2", 0))), ResourceChange::Ambient(Some(rejected))]);
+    assert_eq!(
+        changes,
+        [ResourceChange::Changed(Ok(good(7, "2", 0))), ResourceChange::Ambient(Some(rejected))]
+    );
 }
 
 #[test]
-fn x1_a88_every_watcher_is_told_in_the_order_of_the_watchers() {
-    let mut bench = Bench::asked(KEEP);
+fn x1_a88_watchers_are_notified_in_their_order() {
+    let mut bench = Bench::requested(KEEP);
     bench.watch(WEB, 3);
     bench.watch(WEB, 2);
     bench.receive(7, "1");
@@ -99,8 +112,8 @@ fn x1_a88_every_watcher_is_told_in_the_order_of_the_watchers() {
 }
 
 #[test]
-fn x1_a88_news_of_one_resource_are_not_told_to_watchers_of_another() {
-    let mut bench = Bench::asked(KEEP);
+fn x1_a88_watchers_get_no_changes_of_other_resources() {
+    let mut bench = Bench::requested(KEEP);
     bench.watch("shop", 1);
     bench.cache.received("shop", good(5, "1", 0), &mut bench.out);
     assert_eq!(bench.all_notices(), ["shop 1: value 5"]);
@@ -112,7 +125,7 @@ fn x1_a88_news_of_one_resource_are_not_told_to_watchers_of_another() {
 }
 
 #[test]
-fn x1_one_who_watches_already_is_not_told_again() {
+fn x1_a_present_watcher_is_not_notified_again() {
     let mut bench = Bench::cached(KEEP);
     bench.nack("no address");
     bench.out.clear();
@@ -121,7 +134,7 @@ fn x1_one_who_watches_already_is_not_told_again() {
 }
 
 #[test]
-fn x1_the_entry_goes_with_its_last_watcher_and_with_it_all_that_was_known() {
+fn x1_an_entry_goes_with_its_last_watcher() {
     let mut bench = Bench::cached(KEEP);
     bench.watch(WEB, 2);
     bench.out.clear();
@@ -136,7 +149,7 @@ fn x1_the_entry_goes_with_its_last_watcher_and_with_it_all_that_was_known() {
 }
 
 #[test]
-fn x1_one_who_watches_no_longer_is_told_nothing() {
+fn x1_a_former_watcher_is_not_notified() {
     let mut bench = Bench::cached(KEEP);
     bench.watch(WEB, 2);
     bench.out.clear();
@@ -146,7 +159,7 @@ fn x1_one_who_watches_no_longer_is_told_nothing() {
 }
 
 #[test]
-fn x1_whatever_comes_of_a_resource_that_nobody_watches_is_passed_over() {
+fn x1_a_response_without_watchers_is_ignored() {
     let mut bench = Bench::new(KEEP);
     bench.receive(7, "1");
     bench.nack("no address");

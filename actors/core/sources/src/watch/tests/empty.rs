@@ -121,7 +121,7 @@ fn a_streaming_list_whose_watch_ends_with_it_counts_too() {
     run.wait();
     assert_eq!(run.asks(), [Ask::StreamingList]);
     run.lines(vec![object(7), list_end(11)]);
-    assert_eq!(run.seen(), ["began Relist", "object 7", "done 11"]);
+    assert_eq!(run.observations(), ["began Relist", "object 7", "done 11"]);
     assert_eq!(run.contacts(), [], "what is known is right now, but not followed");
 }
 
@@ -133,7 +133,7 @@ fn after_empty_watches_one_that_lasts_counts_as_current() {
     run.empty(0, None);
     run.wait();
     run.step(In::Opened(run.call()));
-    assert_eq!(run.seen(), ["reconnected"]);
+    assert_eq!(run.observations(), ["reconnected"]);
     assert_eq!((run.contacts(), run.waits()), (vec![], 10_000));
     run.wait();
     assert_eq!((run.contacts(), run.asks()), (vec![Contact::Current], vec![]));
@@ -144,7 +144,7 @@ fn after_empty_watches_one_that_lasts_counts_as_current() {
 }
 
 #[test]
-fn the_measured_silence_survives_reopening_however_the_watch_ends() {
+fn the_measured_silence_survives_reopening() {
     for failure in [None, Some(other())] {
         let mut run = Run::watching();
         while run.waits() > 60_000 {
@@ -185,7 +185,7 @@ fn watches_cut_every_minute_cause_no_list_and_stay_fresh() {
             }
             assert_eq!(run.asks(), watch_from(at));
             run.step(In::Opened(run.call()));
-            assert_eq!((run.seen(), run.watcher.fresh), (vec!["reconnected".to_owned()], Some(true)));
+            assert_eq!((run.observations(), run.watcher.fresh), (vec!["reconnected".to_owned()], Some(true)));
             assert_eq!(run.watcher.last_error, None);
         }
         assert!(!samples.contains(&relisted(RelistReason::Broken)), "{failure:?}");
@@ -228,7 +228,7 @@ fn a_page_without_items_that_leads_to_itself_ends_the_list() {
     run.page(vec![], 10, Some("b"));
     assert_eq!(run.asks().len(), 1, "objects may be filtered out by page");
     run.page(vec![], 10, Some("b"));
-    assert_eq!((run.asks(), run.seen()), (vec![], vec!["aborted".to_owned()]));
+    assert_eq!((run.asks(), run.observations()), (vec![], vec!["aborted".to_owned()]));
     assert_eq!(
         run.view().last_error.as_deref(),
         Some("an empty page of the list has its own continue token")

@@ -41,7 +41,7 @@ impl ExponentialBackoff {
         max: Duration::from_secs(5),
     };
 
-    /// The delay after `steps` earlier ones; `jitter`, 0 to 1000, moves it from the shortest to the longest.
+    /// Returns the delay after `steps` earlier ones; `jitter`, 0 to 1000, moves it from the shortest to the longest.
     #[must_use]
     pub fn after(&self, steps: u32, jitter: u16) -> Duration {
         let longest = self.max.as_micros();
@@ -74,7 +74,7 @@ struct Last {
     version: Arc<str>,
     message: Arc<str>,
     at: Now,
-    /// How often it has repeated the previous one.
+    /// Number of repetitions of the previous one.
     repeats: u32,
 }
 
@@ -84,7 +84,7 @@ impl NackLimiter {
         NackLimiter { waits, last: None, supply: Bucket::new(waits.first, AT_ONCE) }
     }
 
-    /// When a NACK with this version and message may be sent.
+    /// Returns the time at which a NACK with this version and message may be sent.
     pub fn due(&self, version: &str, message: &str) -> Now {
         if self.waits.first.is_zero() {
             return Now::ZERO;
@@ -114,7 +114,7 @@ impl NackLimiter {
         self.last = None;
     }
 
-    /// The last NACK, if this one repeats it.
+    /// Returns the last NACK, if this one repeats it.
     fn repeated(&self, version: &str, message: &str) -> Option<&Last> {
         self.last.as_ref().filter(|last| *last.version == *version && *last.message == *message)
     }
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(shrinking.after(u32::MAX, 0), Duration::ZERO);
     }
 
-    /// The send times in milliseconds when the same NACK is repeated as soon as permitted.
+    /// Returns the send times in milliseconds when the same NACK is repeated as soon as permitted.
     fn repeat(pace: &mut NackLimiter, times: usize) -> Vec<u64> {
         let version: Arc<str> = Arc::from("1");
         let message: Arc<str> = Arc::from("bad");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn x2_the_first_nack_goes_at_once_and_each_that_repeats_it_waits_longer() {
+    fn x2_a_first_nack_is_immediate_and_repeats_are_delayed() {
         let mut pace = NackLimiter::new(ExponentialBackoff::NACKS);
         let sent = repeat(&mut pace, 8);
         assert_eq!(sent, [1_000, 2_000, 4_000, 8_000, 13_000, 18_000, 23_000, 28_000]);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn x2_nacks_that_say_something_new_go_at_once_and_are_bounded_over_time() {
+    fn x2_new_nacks_are_immediate_and_bounded_over_time() {
         let mut pace = NackLimiter::new(ExponentialBackoff::NACKS);
         let mut now = Now::from_millis(1_000);
         let message: Arc<str> = Arc::from("bad");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn x2_the_errors_belong_to_what_a_nack_says() {
+    fn x2_the_errors_belong_to_the_identity_of_a_nack() {
         let mut pace = NackLimiter::new(ExponentialBackoff::NACKS);
         let now = Now::from_millis(1_000);
         pace.on_nack(now, &Arc::from("1"), &Arc::from("bad"));

@@ -25,7 +25,7 @@ const READ_EVERY: Duration = Duration::from_millis(100);
 /// The connection to a server.
 #[derive(Debug)]
 pub(super) enum Link {
-    /// It is not in use.
+    /// The channel is not in use.
     Idle,
     /// The next stream is opened at that time.
     Waiting(Now),
@@ -33,7 +33,7 @@ pub(super) enum Link {
     Open(Box<Stream>),
 }
 
-/// How a stream ended.
+/// The end of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ChannelEnd {
     /// After a response; not an error (A57).
@@ -53,7 +53,7 @@ pub(super) struct Channel {
     pub link: Link,
     /// The error of the last stream, if it ended without a response; cleared by the next response.
     pub failure: Option<Arc<str>>,
-    /// How the last stream was cut early, if it was.
+    /// Reason for which the last stream was cut early, if it was.
     pub cut: Option<Arc<str>>,
     /// Number of consecutive streams that were cut early.
     cuts: u32,
@@ -88,7 +88,7 @@ impl Channel {
         }
     }
 
-    /// The open stream.
+    /// Returns the open stream.
     pub fn stream(&self) -> Option<&Stream> {
         match &self.link {
             Link::Open(stream) => Some(stream),
@@ -96,7 +96,7 @@ impl Channel {
         }
     }
 
-    /// The open stream.
+    /// Returns the open stream.
     pub fn stream_mut(&mut self) -> Option<&mut Stream> {
         match &mut self.link {
             Link::Open(stream) => Some(stream),
@@ -119,30 +119,30 @@ impl Channel {
     /// Records that a message was read from its stream.
     pub fn on_read(&mut self) {
         if let Some(stream) = self.stream_mut() {
-            stream.wants_read = true;
+            stream.needs_read = true;
         }
     }
 
-    /// When the next message may be read; `None`: no message is waiting.
+    /// Returns the time at which the next message may be read; `None`: no message is waiting.
     pub fn read_at(&self) -> Option<Now> {
-        self.stream().filter(|stream| stream.wants_read).and(self.reads.next_token_at())
+        self.stream().filter(|stream| stream.needs_read).and(self.reads.next_token_at())
     }
 
     /// Permits the next read, if the limit allows one. Returns the stream.
     pub fn read(&mut self, now: Now) -> Option<StreamId> {
         let Link::Open(stream) = &mut self.link else { return None };
-        let may = stream.wants_read && self.reads.take(now);
+        let may = stream.needs_read && self.reads.take(now);
         may.then(|| {
-            stream.wants_read = false;
+            stream.needs_read = false;
             stream.id
         })
     }
 
-    /// The time until which messages may be unread because too many have arrived. Resources that seem late may be
-    /// among them.
+    /// Returns the time until which messages may be unread because too many have arrived. Resources that seem late may
+    /// be among them.
     pub fn catches_up_until(&self) -> Option<Now> {
         let stream = self.stream()?;
-        if stream.wants_read { Some(Now::NEVER) } else { self.reads.next_token_at() }
+        if stream.needs_read { Some(Now::NEVER) } else { self.reads.next_token_at() }
     }
 
     /// Plans the next stream as soon as permitted.
@@ -158,7 +158,7 @@ impl Channel {
         }
     }
 
-    /// The next time at which time alone changes something.
+    /// Returns the next time at which time alone changes something.
     pub fn deadline(&self) -> Option<Now> {
         match &self.link {
             Link::Idle => None,
@@ -312,7 +312,7 @@ impl Channel {
     }
 }
 
-/// The error for operators that a server has not answered: a reason without a status code (X4).
+/// Returns the error for operators that a server has not answered: a reason without a status code (X4).
 fn failure(uri: &str, ended: &StreamEnd) -> Arc<str> {
     let StreamEnd { code, message } = ended;
     let reason = if message.is_empty() { unsaid(*code) } else { Some(message.as_str()) };
@@ -321,7 +321,7 @@ fn failure(uri: &str, ended: &StreamEnd) -> Arc<str> {
     Arc::from(format!("xDS server {uri}: {how} without a response{reason}"))
 }
 
-/// The message for operators that streams were cut early.
+/// Returns the message for operators that streams were cut early.
 fn cut(uri: &str, ended: &StreamEnd, times: u32) -> Arc<str> {
     let StreamEnd { code, message } = ended;
     let reason = if message.is_empty() { unsaid(*code).unwrap_or_default() } else { message.as_str() };
@@ -330,7 +330,7 @@ fn cut(uri: &str, ended: &StreamEnd, times: u32) -> Arc<str> {
     Arc::from(format!("xDS server {uri}: {how} cut soon after a response: {reason}"))
 }
 
-/// The meaning of a status that ends a stream without a message.
+/// Returns the meaning of a status that ends a stream without a message.
 fn unsaid(code: Code) -> Option<&'static str> {
     match code {
         Code::Ok => None,

@@ -11,18 +11,18 @@ use model::xds::facts::{Code, ResourceKey, ResourceKind};
 impl Client {
     /// Starts to use the next server of the list. All watched resources are requested from it; cached ones stay (A71).
     pub(super) fn use_next(&mut self, turn: &mut Turn<'_>) {
-        let place = self.used;
-        let Some(channel) = self.channels.get_mut(place) else { return };
+        let index = self.used;
+        let Some(channel) = self.channels.get_mut(index) else { return };
         // The stream is opened by the deadline, even if that is now, so that all resources watched by then go into one
         // request.
         channel.await_stream(turn.now);
         self.cache.stop_timers();
         self.cache.set_policy(channel.server.policy);
         self.used += 1;
-        turn.measure(XdsMetric::Connected { server: ServerId(place), connected: Some(true) });
+        turn.measure(XdsMetric::Connected { server: ServerId(index), connected: Some(true) });
     }
 
-    /// The last server in use, which is the decisive one.
+    /// Returns the last server in use, which is the decisive one.
     pub(super) fn last(&self) -> Option<&Channel> {
         self.channels.get(self.used.checked_sub(1)?)
     }
@@ -58,7 +58,7 @@ impl Client {
     /// Expires late resources: they do not exist, or the server is slow (A57).
     pub(super) fn expire(&mut self, turn: &mut Turn<'_>) {
         let late = self.cache.tick(turn.now, &mut turn.notices);
-        let last = self.used.checked_sub(1).and_then(|place| self.channels.get_mut(place));
+        let last = self.used.checked_sub(1).and_then(|index| self.channels.get_mut(index));
         let Some(stream) = last.and_then(Channel::stream_mut) else { return };
         late.iter().for_each(|key| stream.subscription_mut(key.kind).on_answered(&key.name));
         if stream.first_response_at.is_none() {
@@ -66,39 +66,39 @@ impl Client {
         }
     }
 
-    /// Takes the servers from `place` on out of use.
-    pub(super) fn release_from(&mut self, place: usize, turn: &mut Turn<'_>) {
+    /// Takes the servers from `index` on out of use.
+    pub(super) fn release_from(&mut self, index: usize, turn: &mut Turn<'_>) {
         let first_wait = self.params.backoff.first;
-        for (n, channel) in self.channels.iter_mut().enumerate().take(self.used).skip(place) {
+        for (n, channel) in self.channels.iter_mut().enumerate().take(self.used).skip(index) {
             if let Some(stream) = channel.release(turn.now, first_wait) {
                 turn.out.push(Out::Call(DriverCall::Close(stream)));
             }
             turn.measure(XdsMetric::Connected { server: ServerId(n), connected: None });
         }
-        self.used = self.used.min(place);
+        self.used = self.used.min(index);
     }
 
     /// Opens a stream and requests everything on it.
-    pub(super) fn open(&mut self, place: usize, turn: &mut Turn<'_>) {
+    pub(super) fn open(&mut self, index: usize, turn: &mut Turn<'_>) {
         let stream = StreamId(self.streams + 1);
         self.streams = stream.0;
-        let Some(channel) = self.channels.get_mut(place) else { return };
+        let Some(channel) = self.channels.get_mut(index) else { return };
         channel.open(stream);
         let mut first: Vec<XdsRequest> =
-            ResourceKind::ALL.into_iter().filter_map(|kind| self.request(turn.now, place, kind)).collect();
+            ResourceKind::ALL.into_iter().filter_map(|kind| self.request(turn.now, index, kind)).collect();
         debug_assert!(!first.is_empty(), "a stream is opened for nothing");
         if let Some(request) = first.first_mut() {
             request.node = true;
         }
-        if let Some(channel) = self.channels.get_mut(place) {
+        if let Some(channel) = self.channels.get_mut(index) {
             channel.on_opening();
         }
-        turn.out.push(Out::Call(DriverCall::Open { stream, server: ServerId(place), first }));
+        turn.out.push(Out::Call(DriverCall::Open { stream, server: ServerId(index), first }));
     }
 
-    /// The request of this kind to send to this server now.
-    pub(super) fn request(&mut self, now: Now, place: usize, kind: ResourceKind) -> Option<XdsRequest> {
-        let channel = self.channels.get_mut(place)?;
+    /// Returns the request of this kind to send to this server now.
+    pub(super) fn request(&mut self, now: Now, index: usize, kind: ResourceKind) -> Option<XdsRequest> {
+        let channel = self.channels.get_mut(index)?;
         let watched = self.watched.get(kind);
         let is_acked = |name: &Arc<str>| {
             self.cache
@@ -116,7 +116,7 @@ impl Client {
     /// timed once per stream (A57).
     pub(super) fn arm(&mut self, now: Now) {
         // `last()` would borrow all of `self`, including the cache.
-        let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
+        let last = self.used.checked_sub(1).and_then(|index| self.channels.get(index));
         let Some(stream) = last.and_then(Channel::stream) else { return };
         for kind in ResourceKind::ALL {
             let awaited = stream.subscription(kind).awaited();
@@ -128,12 +128,12 @@ impl Client {
 
     /// Handles the first response of a server: it becomes the last server in use, and watchers are notified that it is
     /// connected (A57, A71).
-    pub(super) fn on_first_response(&mut self, place: usize, turn: &mut Turn<'_>) {
-        turn.measure(XdsMetric::Connected { server: ServerId(place), connected: Some(true) });
+    pub(super) fn on_first_response(&mut self, index: usize, turn: &mut Turn<'_>) {
+        turn.measure(XdsMetric::Connected { server: ServerId(index), connected: Some(true) });
         self.unanswered.clear();
-        if self.used > place + 1 {
-            self.release_from(place + 1, turn);
-            if let Some(channel) = self.channels.get(place) {
+        if self.used > index + 1 {
+            self.release_from(index + 1, turn);
+            if let Some(channel) = self.channels.get(index) {
                 self.cache.set_policy(channel.server.policy);
             }
             self.cache.stop_timers();
@@ -143,18 +143,18 @@ impl Client {
     }
 
     pub(super) fn on_ended(&mut self, id: StreamId, ended: &StreamEnd, jitter: u16, turn: &mut Turn<'_>) {
-        let Some(place) = self.place_of(id) else { return };
-        let is_last = place + 1 == self.used;
+        let Some(index) = self.index_of(id) else { return };
+        let is_last = index + 1 == self.used;
         if is_last {
             self.cache.stop_timers();
         }
-        let Some(channel) = self.channels.get_mut(place) else { return };
+        let Some(channel) = self.channels.get_mut(index) else { return };
         let end = channel.on_ended(turn.now, ended, &self.params.backoff, jitter);
         let failure = channel.failure.clone();
         match end {
             ChannelEnd::Answered => return,
             ChannelEnd::Failed => {
-                let server = ServerId(place);
+                let server = ServerId(index);
                 turn.measure(XdsMetric::Connected { server, connected: Some(false) });
                 turn.measure(XdsMetric::ServerFailure(server));
             }

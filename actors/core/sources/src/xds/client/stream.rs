@@ -21,7 +21,7 @@ impl<T> PerKind<T> {
         PerKind { cluster: make(), endpoints: make() }
     }
 
-    /// The value of this kind.
+    /// Returns the value of this kind.
     pub fn get(&self, kind: ResourceKind) -> &T {
         match kind {
             ResourceKind::Cluster => &self.cluster,
@@ -29,7 +29,7 @@ impl<T> PerKind<T> {
         }
     }
 
-    /// The value of this kind.
+    /// Returns the value of this kind.
     pub fn get_mut(&mut self, kind: ResourceKind) -> &mut T {
         match kind {
             ResourceKind::Cluster => &mut self.cluster,
@@ -46,7 +46,7 @@ pub(super) struct Stream {
     /// Arrival of its first response.
     pub first_response_at: Option<Now>,
     /// True if the driver waits for permission to read the next message.
-    pub wants_read: bool,
+    pub needs_read: bool,
     subscriptions: PerKind<Subscription>,
 }
 
@@ -56,22 +56,22 @@ impl Stream {
         Stream {
             id,
             first_response_at: None,
-            wants_read: true,
+            needs_read: true,
             subscriptions: PerKind::new(Subscription::default),
         }
     }
 
-    /// The requests and responses of this kind.
+    /// Returns the requests and responses of this kind.
     pub fn subscription(&self, kind: ResourceKind) -> &Subscription {
         self.subscriptions.get(kind)
     }
 
-    /// The requests and responses of this kind.
+    /// Returns the requests and responses of this kind.
     pub fn subscription_mut(&mut self, kind: ResourceKind) -> &mut Subscription {
         self.subscriptions.get_mut(kind)
     }
 
-    /// When the next delayed answer is due.
+    /// Returns the time at which the next delayed answer is due.
     pub fn deadline(&self) -> Option<Now> {
         ResourceKind::ALL.into_iter().filter_map(|kind| self.subscription(kind).deadline()).min()
     }
@@ -83,9 +83,9 @@ enum Flight {
     /// The transport has taken it, or there was none.
     #[default]
     Landed,
-    /// It belongs to the requests that the stream was opened with.
+    /// The request belongs to those that the stream was opened with.
     Opening,
-    /// It was sent later, and is not taken yet.
+    /// The request was sent later, and the transport has not taken it yet.
     Sent,
 }
 
@@ -153,12 +153,12 @@ impl Subscription {
         self.requested.is_some()
     }
 
-    /// The nonce of the last response.
+    /// Returns the nonce of the last response.
     pub fn nonce(&self) -> &Arc<str> {
         &self.nonce
     }
 
-    /// When a delayed answer is due; an answer that waits for the transport has no due time.
+    /// Returns the time at which a delayed answer is due; an answer that waits for the transport has no due time.
     fn deadline(&self) -> Option<Now> {
         match self.flight {
             Flight::Landed => self.pending_answer.as_ref().map(|pending_answer| pending_answer.due),
@@ -235,7 +235,7 @@ impl Subscription {
         self.flight = Flight::Landed;
     }
 
-    /// The requested names that the transport has sent, that are still wanted, and that have no answer yet.
+    /// Returns the requested names that the transport has sent, that are still wanted, and that have no answer yet.
     pub fn awaited(&self) -> impl Iterator<Item = &Arc<str>> {
         let requested = self.requested.as_ref().filter(|_| self.flight == Flight::Landed);
         let is_answered = |name: &Arc<str>| self.dropped.contains(name) || self.answered.contains(name);
@@ -255,13 +255,13 @@ impl Subscription {
     }
 
     /// The server has sent the resource, valid or not.
-    pub fn on_seen(&mut self, name: &Arc<str>) {
+    pub fn on_received(&mut self, name: &Arc<str>) {
         self.on_answered(name);
         self.expected.insert(Arc::clone(name));
     }
 
-    /// The provenance of a valid resource. The first one on a stream may be incomplete, because the server may not
-    /// know everything yet; later ones are changes (G1).
+    /// Returns the provenance of a valid resource. The first one on a stream may be incomplete, because the server may
+    /// not know everything yet; later ones are changes (G1).
     pub fn on_valid(&mut self, name: &Arc<str>) -> Provenance {
         if self.sent.insert(Arc::clone(name)) { Provenance::Relist } else { Provenance::Watch }
     }
@@ -272,9 +272,9 @@ impl Subscription {
         self.expected.remove(name);
     }
 
-    /// The names that are missing in a complete response with the names `seen`.
-    pub fn missing(&self, seen: &BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
-        self.expected.difference(seen).cloned().collect()
+    /// Returns the names that are missing in a complete response with the names `present`.
+    pub fn missing(&self, present: &BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
+        self.expected.difference(present).cloned().collect()
     }
 
     /// Checks the invariants: only requested names are answered or dropped.

@@ -60,20 +60,20 @@ fn body(key: &ResourceKey, discovery: i32, address: AddressFacts, service_name: 
     }
 }
 
-/// A valid resource; those with another number differ.
+/// Returns a valid resource; those with another number differ.
 fn good(key: &ResourceKey, n: u8) -> Received {
     let address = AddressFacts::Socket { address: format!("10.0.0.{n}"), port: Some(80), protocol: 0 };
     let body = body(key, 3, address, format!("e{n}"));
     Received { raw: raw(key, &n.to_string()), wrapper: None, body: Ok(body) }
 }
 
-/// An invalid resource with a readable name.
+/// Returns an invalid resource with a readable name.
 fn bad(key: &ResourceKey) -> Received {
     let body = body(key, 0, AddressFacts::Pipe, String::new());
     Received { raw: raw(key, "bad"), wrapper: None, body: Ok(body) }
 }
 
-/// A resource without a readable name.
+/// Returns a resource without a readable name.
 fn broken(kind: ResourceKind) -> Received {
     Received {
         raw: raw(&ResourceKey::new(kind, "?"), "broken"),
@@ -82,7 +82,7 @@ fn broken(kind: ResourceKind) -> Received {
     }
 }
 
-/// The content of a valid resource.
+/// Returns the content of a valid resource.
 fn value(key: &ResourceKey, n: u8) -> ResourceValue {
     let (name, value) = validate(key.kind, &good(key, n)).expect("it is valid");
     assert_eq!(name, key.name);
@@ -123,7 +123,7 @@ struct Run {
 }
 
 impl Run {
-    /// A client of servers with these features.
+    /// Returns a client of servers with these features.
     fn with(policies: &[Policy]) -> Run {
         let server = |(n, policy): (usize, &Policy)| Server {
             uri: Arc::from(["one:1", "two:2", "three:3"][n]),
@@ -144,7 +144,8 @@ impl Run {
         }
     }
 
-    /// A client of one server without special features, whose stream is dispatched with requests for these resources.
+    /// Returns a client of one server without special features, whose stream is dispatched with requests for these
+    /// resources.
     fn watching(keys: &[ResourceKey]) -> Run {
         Run::watching_with(PLAIN, keys)
     }
@@ -168,9 +169,9 @@ impl Run {
     /// Acts as the driver and the watchers on the outputs, and appends the results.
     fn follow(&mut self) {
         let mut next = 0;
-        while let Some(said) = self.out.get(next).cloned() {
+        while let Some(output) = self.out.get(next).cloned() {
             next += 1;
-            match said {
+            match output {
                 Out::Call(DriverCall::Open { stream, server, .. }) => {
                     let before = self.open.insert(server.0, stream);
                     assert_eq!(before, None, "a second stream to the same server");
@@ -239,7 +240,7 @@ impl Run {
         self.follow();
     }
 
-    /// The time to the next deadline, in milliseconds.
+    /// Returns the time to the next deadline, in milliseconds.
     fn waits(&self) -> Option<u128> {
         self.client.deadline().map(|at| at.since(self.now).as_millis())
     }
@@ -252,11 +253,11 @@ impl Run {
         waits
     }
 
-    /// The requests that were sent, when opening a stream or later.
+    /// Returns the requests that were sent, when opening a stream or later.
     fn requests(&self) -> Vec<String> {
         let mut shown = Vec::new();
-        for said in &self.out {
-            match said {
+        for output in &self.out {
+            match output {
                 Out::Call(DriverCall::Open { first, .. }) => shown.extend(first.iter().map(show_request)),
                 Out::Call(DriverCall::Send(_, request)) => shown.push(show_request(request)),
                 Out::Call(DriverCall::Read(_) | DriverCall::Close(_)) | Out::Notice(..) | Out::Metric(_) => {}
@@ -265,18 +266,18 @@ impl Run {
         shown
     }
 
-    /// The notices to watchers.
+    /// Returns the notices to watchers.
     fn notices(&self) -> Vec<String> {
-        let notice = |said: &Out| match said {
+        let notice = |output: &Out| match output {
             Out::Notice(_, notice) => Some(show_notice(notice)),
             Out::Call(_) | Out::Metric(_) => None,
         };
         self.out.iter().filter_map(notice).collect()
     }
 
-    /// The text of the last error in a notice.
+    /// Returns the text of the last error in a notice.
     fn words(&self) -> String {
-        let words = |said: &Out| match said {
+        let words = |output: &Out| match output {
             Out::Notice(_, notice) => match &notice.change {
                 ResourceChange::Changed(Err(error)) | ResourceChange::Ambient(Some(error)) => {
                     Some(error.message.to_string())
@@ -289,16 +290,16 @@ impl Run {
     }
 
     fn samples(&self) -> Vec<XdsMetric> {
-        let sample = |said: &Out| match said {
+        let sample = |output: &Out| match output {
             Out::Metric(sample) => Some(*sample),
             Out::Call(_) | Out::Notice(..) => None,
         };
         self.out.iter().filter_map(sample).collect()
     }
 
-    /// The streams of which a message may be read now.
+    /// Returns the streams of which a message may be read now.
     fn reads(&self) -> Vec<StreamId> {
-        let read = |said: &Out| match said {
+        let read = |output: &Out| match output {
             Out::Call(DriverCall::Read(stream)) => Some(*stream),
             Out::Call(DriverCall::Open { .. } | DriverCall::Send(..) | DriverCall::Close(_))
             | Out::Notice(..)
@@ -308,7 +309,7 @@ impl Run {
     }
 
     fn closed(&self) -> Vec<StreamId> {
-        let close = |said: &Out| match said {
+        let close = |output: &Out| match output {
             Out::Call(DriverCall::Close(stream)) => Some(*stream),
             Out::Call(DriverCall::Open { .. } | DriverCall::Send(..) | DriverCall::Read(_))
             | Out::Notice(..)
@@ -317,18 +318,18 @@ impl Run {
         self.out.iter().filter_map(close).collect()
     }
 
-    /// The state of a resource; `None` if it is not watched.
+    /// Returns the state of a resource; `None` if it is not watched.
     fn shown(&self, key: &ResourceKey) -> Option<ResourceDump> {
         self.client.dump().resources.into_iter().find(|shown| shown.key == *key)
     }
 
-    /// The metric label of a resource.
+    /// Returns the metric label of a resource.
     fn state(&self, key: &ResourceKey) -> &'static str {
         self.shown(key).expect("it is watched").cache_state().as_str()
     }
 }
 
-/// A request as `kind version/nonce names`, with `!` for a rejection.
+/// Returns a request as `kind version/nonce names`, with `!` for a rejection.
 fn show_request(request: &XdsRequest) -> String {
     let kind = match request.kind {
         ResourceKind::Cluster => "cds",
@@ -340,7 +341,7 @@ fn show_request(request: &XdsRequest) -> String {
     format!("{kind} {}/{} {names}{rejects}{node}", request.version, request.nonce)
 }
 
-/// A notice as text, after the name of the resource.
+/// Returns a notice as text, after the name of the resource.
 fn show_notice(notice: &WatcherNotice) -> String {
     let name = &notice.key.name;
     match &notice.change {

@@ -18,9 +18,9 @@ const LARGEST_REJECTED: usize = 1 << 20;
 /// The result for one watched resource.
 #[derive(Debug)]
 pub(super) enum Finding {
-    /// It is valid; its content and its bytes.
+    /// The resource is valid; its content and its bytes.
     Valid(ResourceValue, Raw),
-    /// It is invalid.
+    /// The resource is invalid.
     Invalid(Error),
     /// The server cannot send it (TP3).
     Reported(Error),
@@ -76,7 +76,7 @@ pub(super) fn validate_response(
 /// matter. Only these are kept during collection.
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
-    /// What was not read; it is always included.
+    /// The part that was not read; it is always included.
     excess: Option<String>,
     listed: BinaryHeap<String>,
     /// The number of omitted complaints.
@@ -92,7 +92,7 @@ impl Complaints {
         }
     }
 
-    /// All complaints in one text; `None` if there are none.
+    /// Returns all complaints in one text; `None` if there are none.
     pub fn message(self) -> Option<Arc<str>> {
         let mut all: Vec<String> = self.excess.into_iter().chain(self.listed.into_sorted_vec()).collect();
         if self.omitted > 0 {
@@ -102,7 +102,8 @@ impl Complaints {
     }
 }
 
-/// The error of a resource that counts as deleted: this response contains all existing resources, and not that one.
+/// Returns the error of a resource that counts as deleted: this response contains all existing resources, and not that
+/// one.
 pub(super) fn deletion(version: &Arc<str>, at: Wall) -> Error {
     let message = "does not exist: the server's last response names all that exist, and not this one";
     Error {
@@ -120,12 +121,12 @@ fn validate_resources(
     watched: &BTreeSet<Arc<str>>,
     verdict: &mut ResponseVerdict,
 ) {
-    let mut seen: BTreeSet<Arc<str>> = BTreeSet::new();
+    let mut names: BTreeSet<Arc<str>> = BTreeSet::new();
     for (index, received) in response.resources.iter().enumerate() {
         let result = validate(kind, received);
         if let Ok((name, _)) | Err(Invalid { name: Some(name), .. }) = &result
             && watched.contains(name)
-            && !seen.insert(Arc::clone(name))
+            && !names.insert(Arc::clone(name))
         {
             verdict.complain(format!("{name}: duplicate resource name"));
             continue;

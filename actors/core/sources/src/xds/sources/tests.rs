@@ -37,7 +37,7 @@ fn names(texts: &[&str]) -> BTreeSet<Name> {
     texts.iter().map(|text| name(text)).collect()
 }
 
-/// An assignment of one address.
+/// Returns an assignment of one address.
 fn assignment(n: u8) -> LoadAssignment {
     let addresses = [(IpAddr::from([10, 0, 0, n]), Standing::Healthy)].into_iter().collect();
     LoadAssignment { priorities: vec![Priority { addresses, weighted: false }], ..LoadAssignment::default() }
@@ -67,7 +67,7 @@ fn invalid() -> Error {
     error(Reason::Nack, Code::InvalidArgument, "invalid resource: type: is not supported")
 }
 
-/// The assignment of a fact, in short.
+/// Returns the assignment of a fact, in short.
 fn short(assigned: &Assigned) -> String {
     match assigned {
         Assigned::Unknown(None) => "unknown".to_owned(),
@@ -114,10 +114,10 @@ impl Run {
         while let Some(input) = inputs.pop_front() {
             let mut out = Vec::new();
             self.sources.step(NOW, input, &mut out);
-            let mut news = Vec::new();
-            for said in &out {
-                match said {
-                    Out::Watch(key, watcher) => self.cache.watch(key.clone(), *watcher, &mut news),
+            let mut notices = Vec::new();
+            for output in &out {
+                match output {
+                    Out::Watch(key, watcher) => self.cache.watch(key.clone(), *watcher, &mut notices),
                     Out::Unwatch(key, watcher) => {
                         self.cache.unwatch(key, watcher);
                     }
@@ -125,27 +125,27 @@ impl Run {
                 }
             }
             self.out.extend(out);
-            inputs.extend(self.notices(news));
+            inputs.extend(self.notices(notices));
         }
     }
 
-    fn notices(&mut self, news: Vec<WatcherNotice>) -> Option<In> {
-        if news.is_empty() {
+    fn notices(&mut self, notices: Vec<WatcherNotice>) -> Option<In> {
+        if notices.is_empty() {
             return None;
         }
         self.updates += 1;
-        Some(In::Notices(UpdateId(self.updates), news))
+        Some(In::Notices(UpdateId(self.updates), notices))
     }
 
     /// Drives the cache, and delivers its notices.
-    fn hear(
+    fn update_cache(
         &mut self,
-        tell: impl FnOnce(&mut ResourceCache<ResourceKey, ResourceValue, WatcherId>, &mut Vec<WatcherNotice>),
+        update: impl FnOnce(&mut ResourceCache<ResourceKey, ResourceValue, WatcherId>, &mut Vec<WatcherNotice>),
     ) {
         self.out.clear();
-        let mut news = Vec::new();
-        tell(&mut self.cache, &mut news);
-        if let Some(input) = self.notices(news) {
+        let mut notices = Vec::new();
+        update(&mut self.cache, &mut notices);
+        if let Some(input) = self.notices(notices) {
             self.step(input);
         }
     }
@@ -153,29 +153,29 @@ impl Run {
     /// Delivers a cluster that names these endpoints.
     fn name(&mut self, of: &str, means: &str) {
         let value = ResourceValue::Cluster(Cluster { eds_name: Arc::from(means) });
-        self.hear(|cache, news| cache.received(cluster(of), cached(value), news));
+        self.update_cache(|cache, notices| cache.received(cluster(of), cached(value), notices));
     }
 
     /// Delivers endpoints.
     fn assign(&mut self, of: &str, n: u8) {
         let value = ResourceValue::Endpoints(assignment(n));
-        self.hear(|cache, news| cache.received(endpoints(of), cached(value), news));
+        self.update_cache(|cache, notices| cache.received(endpoints(of), cached(value), notices));
     }
 
     fn reject(&mut self, key: ResourceKey) {
-        self.hear(|cache, news| cache.invalid(key, invalid(), news));
+        self.update_cache(|cache, notices| cache.invalid(key, invalid(), notices));
     }
 
     fn report(&mut self, key: ResourceKey, code: Code, message: &str) {
         let error = error(Reason::Reported, code, message);
-        self.hear(|cache, news| cache.reported(key, error, news));
+        self.update_cache(|cache, notices| cache.reported(key, error, notices));
     }
 
     fn delete(&mut self, key: ResourceKey) {
-        self.hear(|cache, news| cache.deleted(key, deleted(), news));
+        self.update_cache(|cache, notices| cache.deleted(key, deleted(), notices));
     }
 
-    /// The watched resources.
+    /// Returns the watched resources.
     fn watched(&self) -> Vec<String> {
         self.cache.entries().map(|entry| entry.key.name.to_string()).collect()
     }
@@ -193,9 +193,9 @@ impl Run {
         self.fact(text).note.to_string()
     }
 
-    /// The published facts, in short.
+    /// Returns the published facts, in short.
     fn facts(&self) -> Vec<String> {
-        let fact = |said: &Out| match said {
+        let fact = |output: &Out| match output {
             Out::Fact(name, fact) => Some(format!("{name} {}", short(&fact.assigned))),
             Out::Watch(..) | Out::Unwatch(..) | Out::Processed(_) | Out::Gone(_) => None,
         };
@@ -217,13 +217,13 @@ fn x2_sources_are_named_by_what_they_ask_for() {
         ("eds: ", "\"eds: \" names no resource: add its name"),
         ("cluster:*", "\"cluster:*\" names all resources: name one of them"),
     ];
-    for (text, why) in table {
-        assert_eq!(Name::parse(text).map_err(|bad| bad.to_string()), Err(why.to_owned()));
+    for (text, message) in table {
+        assert_eq!(Name::parse(text).map_err(|bad| bad.to_string()), Err(message.to_owned()));
     }
 }
 
 #[test]
-fn x2_endpoints_are_watched_by_their_name_and_the_pool_waits_for_them() {
+fn x2_endpoints_are_watched_by_their_name() {
     let mut run = Run::new(&["eds:e"]);
     assert_eq!((run.watched(), run.facts()), (vec!["e".to_owned()], vec!["eds:e unknown".to_owned()]));
     run.assign("e", 1);
@@ -248,7 +248,7 @@ fn x2_a_cluster_is_watched_and_then_the_endpoints_that_it_names() {
 }
 
 #[test]
-fn x2_each_resource_is_watched_once_and_released_with_the_last_source() {
+fn x2_a_resource_is_released_with_its_last_source() {
     let mut run = Run::new(&["cluster:c", "eds:e"]);
     run.name("c", "e");
     run.assign("e", 1);
@@ -266,16 +266,20 @@ fn x2_each_resource_is_watched_once_and_released_with_the_last_source() {
 }
 
 #[test]
-fn x2_what_is_watched_newly_is_watched_before_the_rest_is_let_go_of() {
+fn x2_new_watches_come_before_releases() {
     let mut run = Run::new(&["eds:a"]);
     run.want(&["eds:b"]);
-    let place = |wanted: fn(&Out) -> bool| run.out.iter().position(wanted);
-    let watches = place(|said| matches!(said, Out::Watch(..)));
-    assert!(watches.is_some() && watches < place(|said| matches!(said, Out::Unwatch(..))), "{:?}", run.out);
+    let position = |wanted: fn(&Out) -> bool| run.out.iter().position(wanted);
+    let watches = position(|output| matches!(output, Out::Watch(..)));
+    assert!(
+        watches.is_some() && watches < position(|output| matches!(output, Out::Unwatch(..))),
+        "{:?}",
+        run.out
+    );
 }
 
 #[test]
-fn x2_an_update_is_processed_when_all_that_follows_from_it_is_said() {
+fn x2_an_update_is_processed_after_its_consequences() {
     let mut run = Run::new(&["cluster:c", "eds:e"]);
     run.assign("e", 1);
     run.name("c", "e");
@@ -286,7 +290,7 @@ fn x2_an_update_is_processed_when_all_that_follows_from_it_is_said() {
 }
 
 #[test]
-fn x2_news_for_an_earlier_watcher_are_passed_over() {
+fn x2_notices_for_a_former_watcher_are_ignored() {
     let mut run = Run::new(&["eds:e", "eds:f"]);
     run.assign("e", 1);
     let change =
@@ -321,7 +325,7 @@ fn x2_former_endpoints_stay_in_use_until_the_new_ones_are_there() {
 }
 
 #[test]
-fn x2_endpoints_that_never_came_are_released_when_no_longer_named() {
+fn x2_endpoints_that_never_came_are_released() {
     let mut run = Run::new(&["cluster:c"]);
     run.name("c", "e");
     run.assign("e", 1);
@@ -339,7 +343,7 @@ fn x2_endpoints_that_never_came_are_released_when_no_longer_named() {
 }
 
 #[test]
-fn x2_where_nothing_is_in_use_only_the_named_endpoints_are_requested() {
+fn x2_without_use_only_the_named_endpoints_are_requested() {
     let mut run = Run::new(&["cluster:c"]);
     run.name("c", "e");
     run.name("c", "f");
@@ -356,7 +360,7 @@ fn x3_an_error_with_nothing_ever_known_is_no_opinion() {
         assert_eq!(run.shown("cluster:c"), "unknown: nack");
         run.name("d", "x");
         assert_eq!(run.shown("cluster:d"), "unknown: reported");
-        run.hear(|cache, news| cache.connectivity(lost(), news));
+        run.update_cache(|cache, notices| cache.connectivity(lost(), notices));
         assert_eq!(run.shown("cluster:d"), "unknown: connectivity");
     }
 }
@@ -364,26 +368,26 @@ fn x3_an_error_with_nothing_ever_known_is_no_opinion() {
 #[test]
 fn x3_what_is_waited_for_again_has_no_error() {
     let mut run = Run::new(&["eds:e"]);
-    run.hear(|cache, news| cache.connectivity(lost(), news));
+    run.update_cache(|cache, notices| cache.connectivity(lost(), notices));
     assert_eq!(run.facts(), ["eds:e unknown: connectivity"]);
-    run.hear(|cache, news| cache.connected(news));
+    run.update_cache(|cache, notices| cache.connected(notices));
     assert_eq!(run.facts(), ["eds:e unknown"]);
 }
 
 #[test]
-fn x3_errors_leave_in_use_what_is_known_without_fail_on_data_errors() {
+fn x3_errors_keep_known_data_without_fail_on_data_errors() {
     let mut run = Run::new(&["cluster:c"]);
     run.name("c", "e");
     run.assign("e", 1);
     run.delete(cluster("c"));
     run.reject(endpoints("e"));
     run.report(endpoints("e"), Code::PermissionDenied, "not you");
-    run.hear(|cache, news| cache.connectivity(lost(), news));
+    run.update_cache(|cache, notices| cache.connectivity(lost(), notices));
     assert_eq!(run.shown("cluster:c"), "10.0.0.1");
 }
 
 #[test]
-fn x3_endpoints_that_are_dropped_are_told_from_those_that_never_came() {
+fn x3_dropped_endpoints_differ_from_those_that_never_came() {
     let mut run = Run::with(FAILS, &["eds:e", "cluster:c"]);
     run.assign("e", 1);
     run.reject(endpoints("e"));
@@ -428,35 +432,35 @@ fn x3_dropped_former_endpoints_are_not_used_until_new_ones_come() {
 }
 
 #[test]
-fn x3_new_endpoints_that_come_with_the_end_of_former_ones_drop_nothing() {
+fn x3_new_endpoints_with_the_end_of_old_ones_drop_nothing() {
     let mut run = Run::with(FAILS, &["cluster:c"]);
     run.name("c", "e");
     run.assign("e", 1);
     run.name("c", "f");
-    run.hear(|cache, news| {
-        cache.reported(endpoints("e"), error(Reason::Reported, Code::NotFound, "gone"), news);
-        cache.received(endpoints("f"), cached(ResourceValue::Endpoints(assignment(2))), news);
+    run.update_cache(|cache, notices| {
+        cache.reported(endpoints("e"), error(Reason::Reported, Code::NotFound, "gone"), notices);
+        cache.received(endpoints("f"), cached(ResourceValue::Endpoints(assignment(2))), notices);
     });
     assert_eq!(run.facts(), ["cluster:c 10.0.0.2"]);
 }
 
 #[test]
-fn x3_what_was_dropped_stays_so_while_the_server_is_not_reached_and_after() {
+fn x3_dropped_endpoints_stay_dropped_when_unreachable() {
     let mut run = Run::with(FAILS, &["cluster:c"]);
     run.name("c", "e");
     run.assign("e", 1);
     run.reject(endpoints("e"));
     run.name("c", "f");
     assert_eq!(run.shown("cluster:c"), "dropped: nack");
-    run.hear(|cache, news| cache.connectivity(lost(), news));
+    run.update_cache(|cache, notices| cache.connectivity(lost(), notices));
     assert_eq!(run.shown("cluster:c"), "dropped: connectivity");
     assert_eq!(run.note("cluster:c"), "xDS node id: node-1", "what is told as the error is not told twice");
-    run.hear(|cache, news| cache.connected(news));
+    run.update_cache(|cache, notices| cache.connected(notices));
     assert_eq!(run.shown("cluster:c"), "dropped: nack", "what ended it, while nothing else is known");
 }
 
 #[test]
-fn x3_a_source_that_is_configured_anew_has_never_known_anything() {
+fn x3_a_source_configured_again_starts_without_data() {
     let mut run = Run::with(FAILS, &["eds:e"]);
     run.assign("e", 1);
     run.reject(endpoints("e"));
@@ -498,18 +502,18 @@ fn x4_a_note_goes_with_an_error_too() {
 }
 
 #[test]
-fn x4_that_the_server_is_not_reached_is_told_once() {
+fn x4_an_unreachable_server_is_named_once() {
     let mut run = Run::new(&["cluster:c"]);
     run.name("c", "e");
     run.assign("e", 1);
-    run.hear(|cache, news| cache.connectivity(lost(), news));
+    run.update_cache(|cache, notices| cache.connectivity(lost(), notices));
     assert_eq!(run.note("cluster:c"), &*lost().message);
-    run.hear(|cache, news| cache.connected(news));
+    run.update_cache(|cache, notices| cache.connected(notices));
     assert_eq!(run.note("cluster:c"), "xDS node id: node-1");
 }
 
 #[test]
-fn x4_a_status_code_is_not_passed_on_even_where_nothing_else_is_said() {
+fn x4_a_status_code_is_not_passed_on() {
     for code in Code::ALL.into_iter().filter(|code| *code != Code::Ok) {
         let mut run = Run::new(&["eds:e"]);
         run.report(endpoints("e"), code, code.as_str());
@@ -530,33 +534,33 @@ fn g1_a_sources_facts_have_the_provenance_of_its_resources() {
     let mut run = Run::new(&["cluster:c", "eds:e"]);
     let assign = |run: &mut Run, of: &str, n: u8, provenance| {
         let value = ResourceValue::Endpoints(assignment(n));
-        run.hear(|cache, news| cache.received(endpoints(of), came(provenance, value), news));
+        run.update_cache(|cache, notices| cache.received(endpoints(of), came(provenance, value), notices));
     };
     let name = |run: &mut Run, means: &str, provenance| {
         let value = ResourceValue::Cluster(Cluster { eds_name: Arc::from(means) });
-        run.hear(|cache, news| cache.received(cluster("c"), came(provenance, value), news));
+        run.update_cache(|cache, notices| cache.received(cluster("c"), came(provenance, value), notices));
     };
-    let said = |run: &Run| ["cluster:c", "eds:e"].map(|source| run.fact(source).provenance);
+    let output = |run: &Run| ["cluster:c", "eds:e"].map(|source| run.fact(source).provenance);
     use Provenance::{FirstList, Relist, Watch};
     assign(&mut run, "e", 1, Relist);
-    assert_eq!(said(&run), [Watch, FirstList]);
+    assert_eq!(output(&run), [Watch, FirstList]);
     assign(&mut run, "e", 2, Watch);
-    assert_eq!(said(&run), [Watch, Watch]);
+    assert_eq!(output(&run), [Watch, Watch]);
     name(&mut run, "e", Watch);
-    assert_eq!(said(&run), [FirstList, Watch], "the first of this source, though others hold it already");
+    assert_eq!(output(&run), [FirstList, Watch], "the first of this source, though others hold it already");
     run.reject(endpoints("e"));
-    assert_eq!(said(&run), [FirstList, Watch], "a note changes nothing");
+    assert_eq!(output(&run), [FirstList, Watch], "a note changes nothing");
     assign(&mut run, "e", 3, Relist);
-    assert_eq!(said(&run), [Relist, Relist]);
+    assert_eq!(output(&run), [Relist, Relist]);
     assign(&mut run, "e", 4, Watch);
-    assert_eq!(said(&run), [Watch, Watch]);
+    assert_eq!(output(&run), [Watch, Watch]);
     name(&mut run, "f", Relist);
     assign(&mut run, "f", 5, Watch);
-    assert_eq!(said(&run), [Relist, Watch], "the cluster names others, on a new stream");
+    assert_eq!(output(&run), [Relist, Watch], "the cluster names others, on a new stream");
     assign(&mut run, "f", 6, Watch);
-    assert_eq!(said(&run), [Watch, Watch], "what it names is known by now");
+    assert_eq!(output(&run), [Watch, Watch], "what it names is known by now");
     name(&mut run, "e", Watch);
-    assert_eq!(said(&run), [Watch, Watch]);
+    assert_eq!(output(&run), [Watch, Watch]);
 }
 
 #[test]
@@ -565,16 +569,16 @@ fn g1_what_a_source_holds_after_it_was_dropped_is_no_first_list() {
     run.name("c", "e");
     let assign = |run: &mut Run, n: u8, provenance| {
         let value = ResourceValue::Endpoints(assignment(n));
-        run.hear(|cache, news| cache.received(endpoints("e"), came(provenance, value), news));
+        run.update_cache(|cache, notices| cache.received(endpoints("e"), came(provenance, value), notices));
     };
-    let said = |run: &Run| ["cluster:c", "eds:e"].map(|source| run.fact(source).provenance);
+    let output = |run: &Run| ["cluster:c", "eds:e"].map(|source| run.fact(source).provenance);
     use Provenance::{FirstList, Relist, Watch};
     assign(&mut run, 1, Relist);
-    assert_eq!(said(&run), [FirstList, FirstList]);
+    assert_eq!(output(&run), [FirstList, FirstList]);
     for provenance in [Watch, Relist] {
         run.reject(endpoints("e"));
         assert_eq!(["cluster:c", "eds:e"].map(|source| run.shown(source)), ["dropped: nack"; 2]);
         assign(&mut run, 2, provenance);
-        assert_eq!(said(&run), [provenance, provenance], "it has held something before");
+        assert_eq!(output(&run), [provenance, provenance], "it has held something before");
     }
 }

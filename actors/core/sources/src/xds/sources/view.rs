@@ -25,7 +25,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// A newly watched resource.
+    /// Returns a newly watched resource.
     pub fn new(watcher: WatcherId) -> Watched {
         Watched { watcher, view: View::Waiting, users: BTreeSet::new() }
     }
@@ -36,9 +36,9 @@ impl Watched {
 pub(super) enum View {
     /// Neither the resource nor an error has arrived.
     Waiting,
-    /// It is usable, possibly with an error of a newer version or of its server; and how it arrived (G1).
+    /// The resource is usable, possibly with an error of a newer version or of its server; with its provenance (G1).
     Good { resource: Resource, provenance: Provenance, ambient: Option<Fault> },
-    /// It is not usable, or no longer.
+    /// The resource is not usable, or no longer.
     Failed(Fault),
 }
 
@@ -75,7 +75,7 @@ impl View {
         }
     }
 
-    /// The endpoints that it names.
+    /// Returns the endpoints that it names.
     pub fn named(&self) -> Option<&Arc<str>> {
         match self {
             View::Good { resource: Resource::Cluster(name), .. } => Some(name),
@@ -83,7 +83,7 @@ impl View {
         }
     }
 
-    /// Its assignment.
+    /// Returns its assignment.
     pub fn assignment(&self) -> Option<&Arc<LoadAssignment>> {
         match self {
             View::Good { resource: Resource::Endpoints(assignment), .. } => Some(assignment),
@@ -91,7 +91,7 @@ impl View {
         }
     }
 
-    /// How it arrived.
+    /// Returns the provenance of the resource.
     pub fn provenance(&self) -> Option<Provenance> {
         match self {
             View::Good { provenance, .. } => Some(*provenance),
@@ -99,7 +99,7 @@ impl View {
         }
     }
 
-    /// Its error.
+    /// Returns its error.
     pub fn fault(&self) -> Option<&Fault> {
         match self {
             View::Waiting => None,

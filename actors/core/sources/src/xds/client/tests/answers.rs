@@ -11,9 +11,9 @@ fn y() -> ResourceKey {
     endpoints("y")
 }
 
-/// The rejection in the last request.
+/// Returns the rejection in the last request.
 fn detail(run: &Run) -> String {
-    let detail = |said: &Out| match said {
+    let detail = |output: &Out| match output {
         Out::Call(DriverCall::Send(_, request)) => {
             request.error.as_ref().map(|nack| nack.message.to_string())
         }
@@ -25,7 +25,7 @@ fn detail(run: &Run) -> String {
 }
 
 #[test]
-fn x2_a_good_response_is_accepted_at_once_with_its_version_and_nonce() {
+fn x2_a_good_response_is_acked_with_version_and_nonce() {
     let mut run = Run::watching(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     assert_eq!(run.requests(), ["eds 1/a x"]);
@@ -35,7 +35,7 @@ fn x2_a_good_response_is_accepted_at_once_with_its_version_and_nonce() {
 }
 
 #[test]
-fn x2_a_bad_response_is_rejected_with_the_earlier_version_and_its_nonce() {
+fn x2_a_bad_response_is_nacked_with_the_earlier_version() {
     let mut run = Run::watching(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())]);
     assert_eq!(run.requests(), ["eds /a x !"], "none was accepted yet");
@@ -46,7 +46,7 @@ fn x2_a_bad_response_is_rejected_with_the_earlier_version_and_its_nonce() {
 }
 
 #[test]
-fn x2_a_rejection_lists_each_invalid_resource_and_what_is_wrong_with_it() {
+fn x2_a_nack_lists_each_invalid_resource() {
     let mut run = Run::watching(&[x(), y()]);
     let resources = vec![bad(&y()), good(&endpoints("z"), 1), broken(ResourceKind::Endpoints), bad(&x())];
     let errors = vec![ReportedError { name: None, ..reported("x", Code::Internal) }];
@@ -64,7 +64,7 @@ fn x2_a_rejection_lists_each_invalid_resource_and_what_is_wrong_with_it() {
 }
 
 #[test]
-fn x2_the_same_rejection_is_recognised_in_any_order_of_resources() {
+fn x2_the_same_nack_is_recognised_in_any_order() {
     let mut run = Run::watching(&[x(), y()]);
     let there = |resources| response(ResourceKind::Endpoints, "1", "a", resources);
     run.respond_from(0, there(vec![bad(&y()), bad(&x())]));
@@ -84,7 +84,7 @@ fn x2_a46_valid_resources_of_a_rejected_response_are_used() {
 }
 
 #[test]
-fn x2_a_partly_valid_response_does_not_change_the_accepted_version() {
+fn x2_a_partly_valid_response_keeps_the_accepted_version() {
     let mut run = Run::watching(&[x(), y()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
     run.respond(ResourceKind::Endpoints, "2", "b", vec![good(&x(), 2), bad(&y())]);
@@ -130,7 +130,7 @@ fn x2_a_version_is_claimed_on_a_new_stream_only_without_errors() {
 }
 
 #[test]
-fn x2_an_answer_due_when_the_stream_ended_is_not_given_on_the_next() {
+fn x2_an_answer_due_at_a_streams_end_is_dropped() {
     let mut run = Run::watching(&[x()]);
     run.pulls = false;
     run.watch(&y());
@@ -144,7 +144,7 @@ fn x2_an_answer_due_when_the_stream_ended_is_not_given_on_the_next() {
 }
 
 #[test]
-fn x2_no_version_is_claimed_on_a_new_stream_while_something_is_missing() {
+fn x2_no_version_is_claimed_while_a_resource_is_missing() {
     let mut run = Run::watching(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.watch(&y());
@@ -173,7 +173,7 @@ fn x2_an_unclaimed_version_is_not_claimed_before_a_response() {
 }
 
 #[test]
-fn x2_no_version_is_claimed_where_something_of_a_rejected_one_is_in_use() {
+fn x2_no_version_is_claimed_with_rejected_resources_in_use() {
     let mut run = Run::watching(&[x(), y()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
     run.respond(ResourceKind::Endpoints, "2", "b", vec![good(&x(), 2), bad(&y())]);
@@ -206,7 +206,7 @@ fn x2_a_response_of_an_unrequested_type_is_ignored() {
 }
 
 #[test]
-fn x2_a_response_of_a_kind_not_requested_on_the_stream_is_not_answered() {
+fn x2_an_unrequested_kind_is_not_answered() {
     let mut run = Run::watching(&[x()]);
     run.respond(ResourceKind::Cluster, "1", "a", vec![good(&cluster("c"), 1)]);
     assert_eq!(run.requests(), [""; 0], "that would be a first request without names");
@@ -215,7 +215,7 @@ fn x2_a_response_of_a_kind_not_requested_on_the_stream_is_not_answered() {
 }
 
 #[test]
-fn x2_a_response_after_all_was_unsubscribed_is_answered_without_names() {
+fn x2_a_response_after_unsubscribing_is_answered() {
     let mut run = Run::watching(&[cluster("c"), x()]);
     run.unwatch(&x());
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
@@ -223,7 +223,7 @@ fn x2_a_response_after_all_was_unsubscribed_is_answered_without_names() {
 }
 
 #[test]
-fn x2_a_resource_that_is_not_watched_is_passed_over_be_it_valid_or_not() {
+fn x2_an_unwatched_resource_is_ignored_valid_or_not() {
     let mut run = Run::watching(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&y(), 1), bad(&endpoints("z")), good(&x(), 1)]);
     assert_eq!((run.requests(), run.notices()), (vec!["eds 1/a x".to_owned()], vec!["x is 1".to_owned()]));
@@ -238,7 +238,7 @@ fn x2_a_resource_that_is_not_watched_is_passed_over_be_it_valid_or_not() {
 }
 
 #[test]
-fn x2_a_resource_whose_name_cannot_be_read_is_invalid_and_harms_no_other() {
+fn x2_a_resource_with_an_unreadable_name_harms_no_other() {
     let mut run = Run::watching(&[x(), y()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
     run.respond(ResourceKind::Endpoints, "2", "b", vec![broken(ResourceKind::Endpoints), good(&x(), 2)]);
@@ -247,7 +247,7 @@ fn x2_a_resource_whose_name_cannot_be_read_is_invalid_and_harms_no_other() {
 }
 
 #[test]
-fn x2_a_broken_resource_in_a_wrapper_with_its_name_is_that_resource() {
+fn x2_a_broken_resource_in_a_named_wrapper_has_its_name() {
     let mut run = Run::watching(&[x()]);
     let wrapped = Received { wrapper: Some("x".to_owned()), ..broken(ResourceKind::Endpoints) };
     run.respond(ResourceKind::Endpoints, "1", "a", vec![wrapped]);
@@ -263,7 +263,7 @@ fn x2_a_resource_of_another_kind_is_invalid() {
 }
 
 #[test]
-fn x2_an_empty_response_of_endpoints_is_accepted_and_says_nothing_of_any() {
+fn x2_an_empty_response_of_endpoints_is_acked() {
     let mut run = Run::watching(&[x(), y()]);
     run.pass(5_000);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
@@ -273,7 +273,7 @@ fn x2_an_empty_response_of_endpoints_is_accepted_and_says_nothing_of_any() {
 }
 
 #[test]
-fn x2_an_identical_resource_is_accepted_and_not_told_again() {
+fn x2_an_identical_resource_is_acked_and_not_notified() {
     let mut run = Run::watching(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.respond(ResourceKind::Endpoints, "2", "b", vec![good(&x(), 1)]);
@@ -283,7 +283,7 @@ fn x2_an_identical_resource_is_accepted_and_not_told_again() {
 }
 
 #[test]
-fn x2_what_is_said_of_a_stream_that_is_over_is_passed_over() {
+fn x2_events_of_a_closed_stream_are_ignored() {
     let mut run = Run::watching(&[x()]);
     let old = run.stream(0);
     run.fail(0);
@@ -301,9 +301,9 @@ fn x2_what_is_said_of_a_stream_that_is_over_is_passed_over() {
     assert_eq!((run.state(&x()), run.waits()), ("requested", None));
 }
 
-/// The provenance of the last resource.
+/// Returns the provenance of the last resource.
 fn provenance(run: &Run) -> Option<Provenance> {
-    let changed = |said: &Out| match said {
+    let changed = |output: &Out| match output {
         Out::Notice(_, WatcherNotice { change: ResourceChange::Changed(Ok(cached)), .. }) => {
             Some(cached.provenance)
         }
@@ -313,7 +313,7 @@ fn provenance(run: &Run) -> Option<Provenance> {
 }
 
 #[test]
-fn g1_the_first_response_on_a_stream_is_a_list_and_others_are_changes() {
+fn g1_the_first_response_is_a_list_and_others_are_changes() {
     let mut run = Run::watching(&[x(), y()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     assert_eq!(provenance(&run), Some(Provenance::Relist));
@@ -340,9 +340,9 @@ fn g1_the_first_response_on_a_stream_is_a_list_and_others_are_changes() {
     );
 }
 
-/// The complaint of the last NACK.
+/// Returns the complaint of the last NACK.
 fn complaint(run: &Run) -> String {
-    let mut errors = run.out.iter().filter_map(|said| match said {
+    let mut errors = run.out.iter().filter_map(|output| match output {
         Out::Call(DriverCall::Send(_, request)) => request.error.as_ref(),
         Out::Call(DriverCall::Open { .. } | DriverCall::Read(_) | DriverCall::Close(_))
         | Out::Notice(..)
@@ -398,7 +398,7 @@ fn x2_a_nack_has_the_first_complaints_and_counts_the_others() {
 }
 
 #[test]
-fn x2_that_not_all_was_read_is_told_before_all_complaints() {
+fn x2_an_excess_is_named_before_other_complaints() {
     let mut run = Run::watching(&[cluster("c")]);
     let excess = Some("resources: are too many".to_owned());
     let resources = (0..30).map(|_| broken(ResourceKind::Cluster)).collect();
@@ -413,11 +413,11 @@ fn x2_that_not_all_was_read_is_told_before_all_complaints() {
 
 #[test]
 fn h5_the_bytes_of_a_rejected_resource_are_kept_up_to_1_mib() {
-    for (length, is_kept) in [(1 << 20, true), ((1 << 20) + 1, false)] {
+    for (length, is_stored) in [(1 << 20, true), ((1 << 20) + 1, false)] {
         let mut run = Run::watching(&[x()]);
         let raw = Raw { bytes: vec![0; length].into(), ..raw(&x(), "") };
         run.respond(ResourceKind::Endpoints, "1", "a", vec![Received { raw, ..bad(&x()) }]);
         let rejected = run.shown(&x()).unwrap().error.unwrap().rejected.unwrap();
-        assert_eq!((rejected.raw.is_some(), &*rejected.version), (is_kept, "1"));
+        assert_eq!((rejected.raw.is_some(), &*rejected.version), (is_stored, "1"));
     }
 }

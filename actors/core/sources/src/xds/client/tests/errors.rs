@@ -24,7 +24,7 @@ fn x1_tp3_an_error_ends_the_wait_and_is_accepted_as_a_response() {
 }
 
 #[test]
-fn x1_tp3_errors_are_honoured_whatever_the_features_of_the_server() {
+fn x1_tp3_errors_need_no_feature_of_the_server() {
     for policy in [PLAIN, FAILS, PATIENT] {
         let mut run = Run::watching_with(policy, &[x()]);
         run.report(ResourceKind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]);
@@ -33,7 +33,7 @@ fn x1_tp3_errors_are_honoured_whatever_the_features_of_the_server() {
 }
 
 #[test]
-fn x1_tp3_an_error_is_remembered_until_a_newer_one_or_the_resource_comes() {
+fn x1_tp3_an_error_lasts_until_a_newer_one_or_the_resource() {
     let mut run = Run::watching(&[x(), endpoints("y")]);
     run.report(ResourceKind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]);
     run.respond(ResourceKind::Endpoints, "2", "b", vec![good(&endpoints("y"), 1)]);
@@ -45,7 +45,7 @@ fn x1_tp3_an_error_is_remembered_until_a_newer_one_or_the_resource_comes() {
 }
 
 #[test]
-fn x1_tp3_a_cluster_with_a_reported_error_is_not_deleted_by_absence() {
+fn x1_tp3_a_cluster_with_an_error_is_not_deleted_by_absence() {
     for policy in [PLAIN, FAILS] {
         let mut run = Run::watching_with(policy, &[c(), d()]);
         run.respond(ResourceKind::Cluster, "1", "a", vec![good(&c(), 1), good(&d(), 1)]);
@@ -138,7 +138,7 @@ fn x1_tp3_where_a_response_has_both_the_error_wins() {
 }
 
 #[test]
-fn x1_tp3_an_error_without_a_name_or_without_an_error_is_rejected() {
+fn x1_tp3_an_error_without_name_or_status_is_rejected() {
     let table = [
         ReportedError { name: None, ..reported("x", Code::NotFound) },
         ReportedError { name: Some(String::new()), ..reported("x", Code::NotFound) },
@@ -154,7 +154,7 @@ fn x1_tp3_an_error_without_a_name_or_without_an_error_is_rejected() {
 }
 
 #[test]
-fn x1_a46_tp3_an_error_beside_one_that_is_rejected_counts_in_either_order() {
+fn x1_a46_tp3_an_error_beside_a_rejected_one_counts() {
     let malformed = [
         ReportedError { name: None, ..reported("y", Code::NotFound) },
         ReportedError { code: None, ..reported("y", Code::NotFound) },
@@ -193,7 +193,7 @@ fn x1_tp3_a_number_that_is_no_code_is_a_transient_error() {
 }
 
 #[test]
-fn x1_a88_a_newly_requested_cluster_is_not_deleted_by_an_older_response() {
+fn x1_a88_a_new_cluster_is_not_deleted_by_an_older_response() {
     let mut run = Run::watching_with(FAILS, &[c()]);
     run.respond(ResourceKind::Cluster, "1", "a", vec![good(&c(), 1)]);
     run.watch(&d());
@@ -203,7 +203,7 @@ fn x1_a88_a_newly_requested_cluster_is_not_deleted_by_an_older_response() {
 }
 
 #[test]
-fn x1_a88_a_rewatched_cluster_is_not_deleted_by_an_older_response() {
+fn x1_a88_a_rewatched_cluster_survives_an_older_response() {
     let mut run = Run::watching_with(FAILS, &[c(), d()]);
     run.respond(ResourceKind::Cluster, "1", "a", vec![good(&c(), 1), good(&d(), 1)]);
     run.unwatch(&d());
@@ -213,7 +213,7 @@ fn x1_a88_a_rewatched_cluster_is_not_deleted_by_an_older_response() {
 }
 
 #[test]
-fn x1_a88_a_cluster_sent_before_its_removal_is_not_deleted_by_absence() {
+fn x1_a88_a_cluster_sent_before_its_removal_is_not_deleted() {
     let e = cluster("e");
     let mut run = Run::watching_with(FAILS, &[c(), d()]);
     run.respond(ResourceKind::Cluster, "1", "a", vec![good(&c(), 1), good(&d(), 1)]);
@@ -242,7 +242,7 @@ fn x1_a88_an_invalid_cluster_is_there() {
 }
 
 #[test]
-fn x1_a88_where_a_name_cannot_be_read_no_cluster_is_known_to_be_absent() {
+fn x1_a88_an_unreadable_name_proves_no_cluster_absent() {
     let mut run = Run::watching_with(FAILS, &[c(), d()]);
     run.respond(ResourceKind::Cluster, "1", "a", vec![good(&c(), 1), good(&d(), 1)]);
     run.respond(ResourceKind::Cluster, "2", "b", vec![good(&c(), 2), broken(ResourceKind::Cluster)]);
@@ -250,7 +250,7 @@ fn x1_a88_where_a_name_cannot_be_read_no_cluster_is_known_to_be_absent() {
 }
 
 #[test]
-fn x1_a88_a_dropped_cluster_that_stays_absent_is_not_deleted_twice() {
+fn x1_a88_a_dropped_cluster_is_not_deleted_twice() {
     let mut run = Run::watching_with(FAILS, &[c()]);
     run.respond(ResourceKind::Cluster, "1", "a", vec![good(&c(), 1)]);
     run.respond(ResourceKind::Cluster, "2", "b", Vec::new());
@@ -261,7 +261,7 @@ fn x1_a88_a_dropped_cluster_that_stays_absent_is_not_deleted_twice() {
 }
 
 #[test]
-fn x1_a88_a_repeated_rejection_is_told_once_with_the_newest_version() {
+fn x1_a88_a_repeated_nack_is_published_with_its_version() {
     let mut run = Run::watching(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())]);
     assert_eq!(run.notices(), ["x fails: INVALID_ARGUMENT"]);

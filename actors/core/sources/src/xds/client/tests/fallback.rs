@@ -34,7 +34,7 @@ fn fallen(policies: [Policy; 2]) -> Run {
 }
 
 #[test]
-fn x2_a71_only_the_first_server_is_asked_while_it_can_be() {
+fn x2_a71_only_the_first_server_is_used_while_it_answers() {
     let mut run = Run::with(&[PLAIN, PLAIN, PLAIN]);
     run.watch(&x());
     run.watch(&y());
@@ -43,7 +43,7 @@ fn x2_a71_only_the_first_server_is_asked_while_it_can_be() {
 }
 
 #[test]
-fn x2_a71_the_next_server_is_asked_when_the_first_fails_uncached() {
+fn x2_a71_the_next_server_is_used_when_the_first_fails() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     run.watch(&x());
     run.watch(&cluster("c"));
@@ -55,7 +55,7 @@ fn x2_a71_the_next_server_is_asked_when_the_first_fails_uncached() {
 }
 
 #[test]
-fn x2_a71_watchers_hear_of_the_last_server_s_failure_when_all_fail() {
+fn x2_a71_watchers_get_the_last_servers_failure() {
     let mut run = Run::with(&[PLAIN, PLAIN, PLAIN]);
     run.watch(&x());
     run.fail(0);
@@ -70,14 +70,14 @@ fn x2_a71_watchers_hear_of_the_last_server_s_failure_when_all_fail() {
 }
 
 #[test]
-fn x2_a71_nothing_is_asked_of_the_next_server_while_everything_is_cached() {
+fn x2_a71_cached_resources_need_no_next_server() {
     let mut run = cached();
     run.fail(0);
     assert_eq!((run.notices(), run.requests()), (vec!["x ambient: UNAVAILABLE".to_owned()], Vec::new()));
 }
 
 #[test]
-fn x2_a71_the_next_server_is_asked_as_soon_as_something_else_is_watched() {
+fn x2_a71_a_new_watch_may_need_the_next_server() {
     let mut run = cached();
     run.fail(0);
     run.watch(&y());
@@ -89,7 +89,7 @@ fn x2_a71_the_next_server_is_asked_as_soon_as_something_else_is_watched() {
 }
 
 #[test]
-fn x2_a71_errors_of_resources_are_no_reason_to_ask_the_next_server() {
+fn x2_a71_errors_of_resources_cause_no_fallback() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     for name in ["late", "bad", "none", "good"] {
         run.watch(&endpoints(name));
@@ -141,7 +141,7 @@ fn x2_a71_a_timeout_at_a_failing_server_falls_back() {
 }
 
 #[test]
-fn x2_a71_a_silent_servers_missing_resource_is_asked_of_the_next() {
+fn x2_a71_a_silent_servers_resource_comes_from_the_next() {
     for (policy, millis) in [(PLAIN, 15_000), (PATIENT, 30_000)] {
         let mut run = Run::with(&[policy, PLAIN]);
         run.watch(&x());
@@ -156,7 +156,7 @@ fn x2_a71_a_silent_servers_missing_resource_is_asked_of_the_next() {
 }
 
 #[test]
-fn x2_a71_a_slow_servers_missing_resource_is_asked_of_the_next() {
+fn x2_a71_a_slow_servers_resource_comes_from_the_next() {
     for (policy, asks) in [(PLAIN, vec![]), (PATIENT, vec!["eds / late x node".to_owned()])] {
         let mut run = Run::with(&[policy, PLAIN]);
         run.watch(&x());
@@ -172,7 +172,7 @@ fn x2_a71_a_slow_servers_missing_resource_is_asked_of_the_next() {
 }
 
 #[test]
-fn x2_a71_a_server_that_comes_back_is_told_no_version() {
+fn x2_a71_no_version_is_claimed_from_a_returned_server() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     run.watch(&x());
     run.respond_from(0, eds("1", "a", vec![good(&x(), 1)]));
@@ -192,7 +192,7 @@ fn x2_a71_a_server_that_comes_back_is_told_no_version() {
 }
 
 #[test]
-fn x2_a71_a_stream_that_ends_after_a_response_is_no_reason_to_switch() {
+fn x2_a71_a_stream_that_ends_after_a_response_stays_first() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     run.watch(&x());
     run.respond_from(0, eds("1", "a", Vec::new()));
@@ -201,7 +201,7 @@ fn x2_a71_a_stream_that_ends_after_a_response_is_no_reason_to_switch() {
 }
 
 #[test]
-fn x2_a71_the_first_response_of_the_first_server_closes_the_others() {
+fn x2_a71_the_first_servers_response_closes_the_others() {
     let mut run = Run::with(&[PLAIN, PLAIN, PLAIN]);
     run.watch(&x());
     run.fail(0);
@@ -216,7 +216,7 @@ fn x2_a71_the_first_response_of_the_first_server_closes_the_others() {
 }
 
 #[test]
-fn x2_a71_a_server_in_the_middle_takes_over_from_those_behind_it() {
+fn x2_a71_a_middle_server_takes_over_from_those_behind_it() {
     let mut run = Run::with(&[PLAIN, PLAIN, PLAIN]);
     run.watch(&x());
     run.fail(0);
@@ -230,7 +230,7 @@ fn x2_a71_a_server_in_the_middle_takes_over_from_those_behind_it() {
 }
 
 #[test]
-fn x2_a71_resources_of_the_next_server_stay_until_the_first_sends_them() {
+fn x2_a71_the_next_servers_resources_stay_until_replaced() {
     let mut run = fallen([PLAIN, PLAIN]);
     run.wait();
     run.respond_from(0, eds("1", "a", Vec::new()));
@@ -243,7 +243,7 @@ fn x2_a71_resources_of_the_next_server_stay_until_the_first_sends_them() {
 }
 
 #[test]
-fn x2_a71_no_version_is_claimed_while_another_servers_resources_are_used() {
+fn x2_a71_no_version_is_claimed_with_another_servers_data() {
     let mut run = cached();
     run.watch(&y());
     run.fail(0);
@@ -258,7 +258,7 @@ fn x2_a71_no_version_is_claimed_while_another_servers_resources_are_used() {
 }
 
 #[test]
-fn x2_a71_a_cluster_of_the_next_server_is_deleted_by_the_first_one() {
+fn x2_a71_the_first_server_deletes_clusters_of_the_next() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     let (c, d) = (cluster("c"), cluster("d"));
     run.watch(&c);
@@ -304,7 +304,7 @@ fn x2_a71_the_timers_are_those_of_the_server_that_is_in_use() {
 }
 
 #[test]
-fn x2_a71_what_waits_when_the_first_server_is_back_is_waited_for_anew() {
+fn x2_a71_pending_resources_get_new_timers_at_the_first() {
     let mut run = Run::with(&[PLAIN, PATIENT]);
     run.watch(&x());
     run.watch(&y());
@@ -318,7 +318,7 @@ fn x2_a71_what_waits_when_the_first_server_is_back_is_waited_for_anew() {
 }
 
 #[test]
-fn x2_a71_the_next_server_is_left_when_nothing_is_watched_any_more() {
+fn x2_a71_the_next_server_is_left_when_nothing_is_watched() {
     let mut run = fallen([PLAIN, PLAIN]);
     let second = run.stream(1);
     run.unwatch(&x());
@@ -329,7 +329,7 @@ fn x2_a71_the_next_server_is_left_when_nothing_is_watched_any_more() {
 }
 
 #[test]
-fn x2_a71_names_that_change_are_asked_of_every_server_in_use() {
+fn x2_a71_changed_names_go_to_every_server_in_use() {
     let mut run = fallen([PLAIN, PLAIN]);
     run.wait();
     run.connect(0);

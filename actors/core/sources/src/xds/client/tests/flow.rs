@@ -10,16 +10,16 @@ fn y() -> ResourceKey {
     endpoints("y")
 }
 
-/// A client whose watchers process nothing by themselves.
+/// Returns a client whose watchers process nothing by themselves.
 fn slow(keys: &[ResourceKey]) -> Run {
     let mut run = Run::watching(keys);
     run.records = false;
     run
 }
 
-/// The update of the last notices.
+/// Returns the update of the last notices.
 fn update(run: &Run) -> UpdateId {
-    let update = |said: &Out| match said {
+    let update = |output: &Out| match output {
         Out::Notice(update, _) => Some(*update),
         Out::Call(_) | Out::Metric(_) => None,
     };
@@ -27,7 +27,7 @@ fn update(run: &Run) -> UpdateId {
 }
 
 #[test]
-fn x2_no_message_is_read_until_the_watchers_have_recorded_the_last() {
+fn x2_no_message_is_read_until_the_last_is_processed() {
     let mut run = slow(&[x(), y()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
     assert_eq!((run.notices().len(), run.reads()), (2, Vec::new()));
@@ -41,13 +41,13 @@ fn x2_no_message_is_read_until_the_watchers_have_recorded_the_last() {
 }
 
 #[test]
-fn x2_all_that_one_response_tells_is_one_update() {
+fn x2_all_changes_of_one_response_are_one_update() {
     let mut run = slow(&[x(), y()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), bad(&y())]);
     let updates: BTreeSet<UpdateId> = run
         .out
         .iter()
-        .filter_map(|said| match said {
+        .filter_map(|output| match output {
             Out::Notice(update, _) => Some(*update),
             Out::Call(_) | Out::Metric(_) => None,
         })
@@ -70,7 +70,7 @@ fn x2_an_earlier_update_is_not_enough_and_a_later_one_is() {
 }
 
 #[test]
-fn x2_an_update_that_nobody_was_told_is_passed_over() {
+fn x2_an_unknown_update_is_ignored() {
     let mut run = slow(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.step(In::Processed(UpdateId(update(&run).0 + 1)));
@@ -78,14 +78,14 @@ fn x2_an_update_that_nobody_was_told_is_passed_over() {
 }
 
 #[test]
-fn x2_after_a_response_without_news_the_next_message_is_read() {
+fn x2_a_response_without_changes_delays_no_read() {
     let mut run = slow(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", Vec::new());
     assert_eq!(run.reads(), [run.stream(0)]);
 }
 
 #[test]
-fn x2_what_is_told_without_a_response_holds_up_nothing() {
+fn x2_changes_without_a_response_delay_no_read() {
     let mut run = slow(&[x()]);
     run.pass(15_000);
     assert_eq!(run.notices().len(), 1);
@@ -118,7 +118,7 @@ fn x2_a57_nothing_is_late_while_nothing_is_read() {
 }
 
 #[test]
-fn x2_a57_a_short_wait_for_the_watchers_does_not_prolong_a_timer() {
+fn x2_a57_a_short_wait_for_watchers_extends_no_timer() {
     let mut run = slow(&[x(), y()]);
     run.pass(1_000);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);

@@ -1,4 +1,4 @@
-//! How often a rejection is repeated: go-control-plane answers a NACK at once with the same response again.
+//! The pace of repeated rejections: go-control-plane answers a NACK at once with the same response again.
 
 use super::*;
 
@@ -10,8 +10,8 @@ fn y() -> ResourceKey {
     endpoints("y")
 }
 
-/// A server that answers each rejection at once with another invalid response, for this long; `version` chooses the
-/// versions. Returns the times of rejections, in milliseconds since the start.
+/// Returns a server that answers each rejection at once with another invalid response, for this long; `version` chooses
+/// the versions. Returns the times of rejections, in milliseconds since the start.
 fn rejected_for(run: &mut Run, millis: u64, version: impl Fn(u32) -> String) -> Vec<u128> {
     let start = run.now;
     let end = start.plus(std::time::Duration::from_millis(millis));
@@ -88,7 +88,7 @@ fn x2_changed_names_are_requested_with_a_waiting_rejection() {
 }
 
 #[test]
-fn x2_a_rejection_that_waits_holds_up_neither_reading_nor_the_other_kind() {
+fn x2_a_delayed_nack_blocks_neither_reads_nor_other_kinds() {
     let mut run = Run::watching(&[cluster("c"), x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())]);
     run.respond(ResourceKind::Endpoints, "1", "b", vec![bad(&x())]);
@@ -102,7 +102,7 @@ fn x2_a_rejection_that_waits_holds_up_neither_reading_nor_the_other_kind() {
 }
 
 #[test]
-fn x2_a_server_that_also_ends_its_streams_is_rejected_no_more_often() {
+fn x2_a_server_that_ends_streams_gets_no_more_nacks() {
     let mut run = Run::watching(&[x()]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())]);
     run.respond(ResourceKind::Endpoints, "1", "b", vec![bad(&x())]);
@@ -133,8 +133,8 @@ fn x2_another_error_of_the_same_version_is_rejected_at_once() {
     assert_eq!(run.requests(), ["eds /b x y !"]);
 }
 
-/// A server that sends another message whenever one may be read, for this many seconds; `send` makes message number
-/// `n`. Returns the times of reads, in milliseconds since the start.
+/// Runs a server that sends another message whenever one may be read, for this many seconds; `send` makes message
+/// number `n`. Returns the times of reads, in milliseconds since the start.
 fn read_for(run: &mut Run, seconds: u64, mut send: impl FnMut(&mut Run, u32)) -> Vec<u128> {
     let start = run.now;
     let end = start.plus(std::time::Duration::from_secs(seconds));

@@ -29,7 +29,7 @@ const ROUNDS: usize = 40;
 const WINDOW: Duration = Duration::from_secs(10);
 const REJECTIONS: usize = 3 + 10 + 10;
 
-/// The resource with this number.
+/// Returns the resource with this number.
 fn key(n: usize) -> ResourceKey {
     if n < 2 { cluster(&format!("c{n}")) } else { endpoints(&format!("e{n}")) }
 }
@@ -148,7 +148,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The features of the servers, and the operations.
+/// Returns the features of the servers, and the operations.
 fn history() -> impl Strategy<Value = ([Policy; SERVERS], Vec<Op>)> {
     let policy = prop_oneof![2 => Just(PLAIN), 1 => Just(FAILS), 1 => Just(PATIENT)];
     (prop::array::uniform2(policy), prop::collection::vec(op(), 1..=LENGTH))
@@ -254,32 +254,32 @@ impl World {
                 self.apply(Op::Unwatch(n, watcher))?;
                 self.apply(Op::Watch(n, watcher))?;
             }
-            Op::Change(place, n, data) => {
-                self.sites[place].set(n, data);
-                self.sites[place].push();
+            Op::Change(index, n, data) => {
+                self.sites[index].set(n, data);
+                self.sites[index].push();
             }
-            Op::Mood(place, mood) => {
-                self.sites[place].mood = mood;
-                self.sites[place].push();
+            Op::Mood(index, mood) => {
+                self.sites[index].mood = mood;
+                self.sites[index].push();
             }
-            Op::Connect(place) => {
-                self.connect(place)?;
+            Op::Connect(index) => {
+                self.connect(index)?;
             }
-            Op::Pull(place) => {
-                self.pull(place)?;
+            Op::Pull(index) => {
+                self.pull(index)?;
             }
-            Op::Deliver(place) => {
-                self.deliver(place)?;
+            Op::Deliver(index) => {
+                self.deliver(index)?;
             }
-            Op::Serve(place) => {
+            Op::Serve(index) => {
                 for _ in 0..ROUNDS {
                     let recorded = self.record()?;
-                    if !self.serve(place)? && !recorded {
+                    if !self.serve(index)? && !recorded {
                         break;
                     }
                 }
             }
-            Op::Cut(place, jitter) => self.cut(place, jitter)?,
+            Op::Cut(index, jitter) => self.cut(index, jitter)?,
             Op::Record => {
                 self.record()?;
             }
@@ -304,8 +304,8 @@ impl World {
     }
 
     fn check_outputs(&mut self, out: Vec<Out>) -> TestCaseResult {
-        for said in out {
-            match said {
+        for output in out {
+            match output {
                 Out::Call(DriverCall::Open { stream, server, first }) => {
                     self.on_open(stream, server.0, first)?
                 }
@@ -313,7 +313,7 @@ impl World {
                 Out::Call(DriverCall::Read(stream)) => self.on_read(stream)?,
                 Out::Call(DriverCall::Close(stream)) => {
                     if !self.has(Plant::NeverCloses) {
-                        let site = self.place_of(stream)?;
+                        let site = self.index_of(stream)?;
                         self.sites[site].session = None;
                     }
                 }
@@ -335,19 +335,19 @@ impl World {
         Ok(())
     }
 
-    fn place_of(&self, stream: StreamId) -> Result<usize, TestCaseError> {
+    fn index_of(&self, stream: StreamId) -> Result<usize, TestCaseError> {
         let has = |site: &Site| site.session.as_ref().is_some_and(|session| session.stream == stream);
-        let place = self.sites.iter().position(has);
-        place.ok_or_else(|| TestCaseError::fail(format!("{stream:?} is over")))
+        let index = self.sites.iter().position(has);
+        index.ok_or_else(|| TestCaseError::fail(format!("{stream:?} is over")))
     }
 
-    fn on_open(&mut self, stream: StreamId, place: usize, first: Vec<XdsRequest>) -> TestCaseResult {
-        prop_assert!(self.sites[place].session.is_none(), "two streams to the same server");
+    fn on_open(&mut self, stream: StreamId, index: usize, first: Vec<XdsRequest>) -> TestCaseResult {
+        prop_assert!(self.sites[index].session.is_none(), "two streams to the same server");
         prop_assert!(!first.is_empty(), "a stream for nothing");
-        self.sites[place].session = Some(Session::new(stream));
+        self.sites[index].session = Some(Session::new(stream));
         for (n, mut request) in first.into_iter().enumerate() {
             prop_assert_eq!(request.node, n == 0, "the node goes with the first request alone");
-            let label = (place, request.kind);
+            let label = (index, request.kind);
             if self.has(Plant::AsksForNothing) {
                 request.names.clear();
             }
@@ -357,7 +357,7 @@ impl World {
             if let Some(version) = self.accepted.get(&label).filter(|_| self.has(Plant::ClaimsVersions)) {
                 request.version = Arc::clone(version);
             }
-            self.take(place, stream, request, true)?;
+            self.take(index, stream, request, true)?;
         }
         if self.has(Plant::DispatchedAtOnce) {
             self.input(StreamEvent::Dispatched(stream))?;
@@ -366,7 +366,7 @@ impl World {
     }
 
     fn on_send(&mut self, stream: StreamId, mut request: XdsRequest) -> TestCaseResult {
-        let place = self.place_of(stream)?;
+        let index = self.index_of(stream)?;
         prop_assert!(!request.node, "the node goes with the first request alone");
         let line = self.lines.entry((stream, request.kind)).or_default().clone();
         let last = line.last.as_ref().map(|last| last.names.clone());
@@ -382,20 +382,20 @@ impl World {
             request.names = names;
         }
         if self.has(Plant::SaysItTwice) {
-            self.take(place, stream, request.clone(), false)?;
+            self.take(index, stream, request.clone(), false)?;
         }
-        self.take(place, stream, request, false)
+        self.take(index, stream, request, false)
     }
 
     /// Checks a request of the client, and queues it for the transport.
     fn take(
         &mut self,
-        place: usize,
+        index: usize,
         stream: StreamId,
         request: XdsRequest,
         is_opening: bool,
     ) -> TestCaseResult {
-        let label = (place, request.kind);
+        let label = (index, request.kind);
         let cached = self.client.dump().resources;
         let has = |name: &Arc<str>| {
             let named = |shown: &&ResourceDump| shown.key == ResourceKey::new(request.kind, Arc::clone(name));
@@ -428,7 +428,7 @@ impl World {
             self.rejections.entry(label).or_default().push(self.now);
             self.check_pace(label)?;
         }
-        if let Some(session) = &mut self.sites[place].session {
+        if let Some(session) = &mut self.sites[index].session {
             session.outbox.push_back((request, is_opening));
         }
         Ok(())
@@ -446,9 +446,9 @@ impl World {
     }
 
     fn on_read(&mut self, stream: StreamId) -> TestCaseResult {
-        let place = self.place_of(stream)?;
+        let index = self.index_of(stream)?;
         prop_assert!(self.gate.is_none(), "it is read before the watchers have recorded what they were told");
-        if let Some(session) = &mut self.sites[place].session {
+        if let Some(session) = &mut self.sites[index].session {
             prop_assert!(!session.may_read, "two messages are read at a time");
             session.may_read = true;
         }
@@ -473,13 +473,13 @@ impl World {
             return Err(TestCaseError::fail(format!("{:?} is told who does not watch", notified.watcher)));
         };
         let is_loss = |error: &Error| keeps_losses && error.reason == Reason::Connectivity;
-        let kept = view.error.take().filter(is_loss);
+        let connection_error = view.error.take().filter(is_loss);
         match notified.change {
             ResourceChange::Changed(Ok(cached)) => *view = View { value: Some(cached.value), error: None },
             ResourceChange::Changed(Err(error)) => *view = View { value: None, error: Some(error) },
             ResourceChange::Ambient(error) => view.error = error,
         }
-        view.error = view.error.take().or(kept);
+        view.error = view.error.take().or(connection_error);
         Ok(())
     }
 
@@ -491,17 +491,17 @@ impl World {
             return Ok(());
         }
         let fits = match error.reason {
-            Reason::Connectivity => sessions().all(|session| !session.is_heard),
+            Reason::Connectivity => sessions().all(|session| !session.has_answered),
             Reason::Timer => sessions().any(|session| {
-                let asked = session.asked.get(key);
-                asked.is_some_and(|at| self.now.since(*at) >= Duration::from_secs(15))
+                let requested = session.requested.get(key);
+                requested.is_some_and(|at| self.now.since(*at) >= Duration::from_secs(15))
             }),
-            Reason::Nack => self.delivery.as_ref().is_some_and(|said| said.bad.contains(&key.name)),
-            Reason::Deleted => self.delivery.as_ref().is_some_and(|said| {
-                key.kind == ResourceKind::Cluster && !said.is_broken && said.missing.contains(&key.name)
+            Reason::Nack => self.delivery.as_ref().is_some_and(|output| output.bad.contains(&key.name)),
+            Reason::Deleted => self.delivery.as_ref().is_some_and(|output| {
+                key.kind == ResourceKind::Cluster && !output.is_broken && output.missing.contains(&key.name)
             }),
-            Reason::Reported => self.delivery.as_ref().is_some_and(|said| {
-                said.response.errors.iter().any(|reported| reported.name.as_deref() == Some(&*key.name))
+            Reason::Reported => self.delivery.as_ref().is_some_and(|output| {
+                output.response.errors.iter().any(|reported| reported.name.as_deref() == Some(&*key.name))
             }),
         };
         prop_assert!(fits, "{:?} of {} has no reason", error, key);
@@ -509,8 +509,8 @@ impl World {
     }
 
     /// Connects a transport, if it is not connected; returns true if it did.
-    fn connect(&mut self, place: usize) -> Result<bool, TestCaseError> {
-        let site = &mut self.sites[place];
+    fn connect(&mut self, index: usize) -> Result<bool, TestCaseError> {
+        let site = &mut self.sites[index];
         let refuses = site.mood == Mood::Refuses;
         let Some(session) = site.session.as_mut().filter(|session| !session.is_connected) else {
             return Ok(false);
@@ -518,18 +518,18 @@ impl World {
         let stream = session.stream;
         session.is_connected = !refuses;
         if refuses {
-            self.cut(place, 500)?;
+            self.cut(index, 500)?;
             return Ok(true);
         }
-        while self.pull_one(place, true).is_some() {}
+        while self.pull_one(index, true).is_some() {}
         self.input(StreamEvent::Dispatched(stream))?;
         Ok(true)
     }
 
     /// The transport takes the next request, whether the stream was opened with it or not; returns its stream and
     /// kind.
-    fn pull_one(&mut self, place: usize, is_opening: bool) -> Option<(StreamId, ResourceKind)> {
-        let site = &mut self.sites[place];
+    fn pull_one(&mut self, index: usize, is_opening: bool) -> Option<(StreamId, ResourceKind)> {
+        let site = &mut self.sites[index];
         let session = site.session.as_mut().filter(|session| session.is_connected)?;
         if session.outbox.front()?.1 != is_opening {
             return None;
@@ -540,19 +540,19 @@ impl World {
         Some((stream, request.kind))
     }
 
-    fn pull(&mut self, place: usize) -> Result<bool, TestCaseError> {
-        let Some((stream, kind)) = self.pull_one(place, false) else { return Ok(false) };
+    fn pull(&mut self, index: usize) -> Result<bool, TestCaseError> {
+        let Some((stream, kind)) = self.pull_one(index, false) else { return Ok(false) };
         self.input(StreamEvent::Sent(stream, kind))?;
         Ok(true)
     }
 
-    fn deliver(&mut self, place: usize) -> Result<bool, TestCaseError> {
-        let Some(session) = self.sites[place].session.as_mut().filter(|session| session.may_read) else {
+    fn deliver(&mut self, index: usize) -> Result<bool, TestCaseError> {
+        let Some(session) = self.sites[index].session.as_mut().filter(|session| session.may_read) else {
             return Ok(false);
         };
         let Some(delivery) = session.inbox.pop_front() else { return Ok(false) };
         session.may_read = false;
-        session.is_heard = true;
+        session.has_answered = true;
         let stream = session.stream;
         let response = delivery.response.clone();
         let is_watched = |name: &Arc<str>| {
@@ -564,7 +564,7 @@ impl World {
         line.version.clone_from(&response.version);
         line.is_flawed = is_flawed;
         line.is_owed = true;
-        self.nonces.insert((place, delivery.kind), Arc::from(response.nonce.as_str()));
+        self.nonces.insert((index, delivery.kind), Arc::from(response.nonce.as_str()));
         self.delivery = Some(delivery);
         self.input(StreamEvent::Response(stream, response, AT))?;
         self.delivery = None;
@@ -574,18 +574,18 @@ impl World {
         Ok(true)
     }
 
-    fn serve(&mut self, place: usize) -> Result<bool, TestCaseError> {
-        let connected = self.connect(place)?;
+    fn serve(&mut self, index: usize) -> Result<bool, TestCaseError> {
+        let connected = self.connect(index)?;
         let mut pulled = false;
-        while self.pull(place)? {
+        while self.pull(index)? {
             pulled = true;
         }
-        Ok(self.deliver(place)? || connected || pulled)
+        Ok(self.deliver(index)? || connected || pulled)
     }
 
     /// Ends a stream with everything in flight on it.
-    fn cut(&mut self, place: usize, jitter: u16) -> TestCaseResult {
-        let Some(session) = self.sites[place].session.take() else { return Ok(()) };
+    fn cut(&mut self, index: usize, jitter: u16) -> TestCaseResult {
+        let Some(session) = self.sites[index].session.take() else { return Ok(()) };
         if self.has(Plant::EndsUnheard) {
             return Ok(());
         }
@@ -653,16 +653,16 @@ impl World {
     /// and no watcher has an error.
     fn calm(&mut self) -> TestCaseResult {
         for round in [100_u8, 150] {
-            for (place, first) in [(0, round), (1, round + 20)] {
-                self.sites[place].mood = Mood::Serves;
+            for (index, first) in [(0, round), (1, round + 20)] {
+                self.sites[index].mood = Mood::Serves;
                 for (n, number) in (0..KEYS).zip(first..) {
-                    self.sites[place].set(n, Data::Good(number));
+                    self.sites[index].set(n, Data::Good(number));
                 }
-                self.sites[place].push();
+                self.sites[index].push();
             }
             self.run_all()?;
             self.check_state()?;
-            let used = [0, 1].map(|place| self.sites[place].session.is_some());
+            let used = [0, 1].map(|index| self.sites[index].session.is_some());
             prop_assert_eq!(used, [!self.views.is_empty(), false], "the servers in use");
             for shown in self.client.dump().resources {
                 let number = (0..KEYS).zip(round..).find(|(n, _)| key(*n) == shown.key);
@@ -681,8 +681,8 @@ impl World {
         let until = self.now.plus(BOUND);
         for _ in 0..10_000 {
             let mut moved = self.record()?;
-            for place in 0..SERVERS {
-                moved |= self.serve(place)?;
+            for index in 0..SERVERS {
+                moved |= self.serve(index)?;
             }
             if moved {
                 continue;
@@ -706,7 +706,7 @@ fn play(policies: [Policy; SERVERS], ops: Vec<Op>, plant: Option<Plant>) -> Test
 
 proptest! {
     #[test]
-    fn x2_all_that_is_watched_is_accepted_in_bounded_time_and_in_order(
+    fn x2_everything_watched_is_accepted_in_bounded_time(
         (policies, ops) in history(),
     ) {
         play(policies, ops, None)?;

@@ -14,7 +14,7 @@ fn x2_a_stream_is_opened_for_the_first_resource_that_is_watched() {
 }
 
 #[test]
-fn x2_what_is_watched_as_a_stream_opens_is_in_its_first_requests() {
+fn x2_resources_watched_at_open_are_in_the_first_requests() {
     let mut run = Run::with(&[PLAIN]);
     for key in [endpoints("x"), endpoints("y"), cluster("c")] {
         run.client.step(run.now, In::Watch(key, WATCHER), &mut run.out);
@@ -37,7 +37,7 @@ fn x2_only_the_first_request_of_each_stream_has_the_node() {
 }
 
 #[test]
-fn x2_nothing_is_asked_of_a_kind_of_which_nothing_is_watched() {
+fn x2_an_unwatched_kind_is_not_requested() {
     let mut run = Run::watching(&[cluster("c")]);
     run.respond(ResourceKind::Cluster, "1", "a", vec![good(&cluster("c"), 1)]);
     assert_eq!(run.requests(), ["cds 1/a c"], "the first request of a kind without names would ask for all");
@@ -46,7 +46,7 @@ fn x2_nothing_is_asked_of_a_kind_of_which_nothing_is_watched() {
 }
 
 #[test]
-fn x2_each_request_names_all_that_is_watched_of_its_kind_in_order() {
+fn x2_each_request_names_all_watched_of_its_kind() {
     let mut run = Run::watching(&[endpoints("m")]);
     run.watch(&endpoints("z"));
     assert_eq!(run.requests(), ["eds / m z"]);
@@ -57,7 +57,7 @@ fn x2_each_request_names_all_that_is_watched_of_its_kind_in_order() {
 }
 
 #[test]
-fn x2_a_second_watcher_requests_nothing_and_the_last_one_ends_it() {
+fn x2_only_the_first_and_last_watcher_cause_requests() {
     let mut run = Run::watching(&[endpoints("x"), endpoints("y")]);
     run.step(In::Watch(endpoints("x"), WatcherId(2)));
     assert_eq!(run.requests(), [""; 0]);
@@ -70,7 +70,7 @@ fn x2_a_second_watcher_requests_nothing_and_the_last_one_ends_it() {
 }
 
 #[test]
-fn x2_a_later_request_without_names_ends_all_subscriptions_of_its_kind() {
+fn x2_a_request_without_names_ends_its_subscriptions() {
     let mut run = Run::watching(&[cluster("c"), endpoints("x")]);
     run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&endpoints("x"), 1)]);
     run.unwatch(&endpoints("x"));
@@ -126,7 +126,7 @@ fn x2_an_answer_waits_for_the_unpulled_request() {
 }
 
 #[test]
-fn x2_what_is_watched_again_before_the_server_knew_is_requested_again() {
+fn x2_an_early_rewatch_is_requested_again() {
     let mut run = Run::watching(&[endpoints("x"), endpoints("y")]);
     let resources = vec![good(&endpoints("x"), 1), good(&endpoints("y"), 1)];
     run.respond(ResourceKind::Endpoints, "1", "a", resources);
@@ -165,7 +165,7 @@ fn x2_after_shutdown_everything_is_closed_and_nothing_follows() {
 }
 
 #[test]
-fn without_a_server_nothing_is_asked_for() {
+fn without_a_server_nothing_is_requested() {
     let mut run = Run::with(&[]);
     run.watch(&endpoints("x"));
     assert_eq!((run.requests(), run.notices(), run.waits()), (Vec::new(), Vec::new(), None));

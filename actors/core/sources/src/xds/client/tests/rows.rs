@@ -11,7 +11,7 @@ fn x() -> ResourceKey {
     endpoints("x")
 }
 
-/// A client that has requested both resources, and has received them if `is_cached`.
+/// Returns a client that has requested both resources, and has received them if `is_cached`.
 fn start(policy: Policy, is_cached: bool) -> Run {
     let mut run = Run::watching_with(policy, &[c(), x()]);
     if is_cached {
@@ -21,7 +21,7 @@ fn start(policy: Policy, is_cached: bool) -> Run {
     run
 }
 
-/// The notices to a late watcher of a resource.
+/// Returns the notices to a late watcher of a resource.
 fn late(run: &mut Run, key: &ResourceKey) -> Vec<String> {
     run.step(In::Watch(key.clone(), WatcherId(2)));
     run.notices()
@@ -42,7 +42,7 @@ fn lose(run: &mut Run, is_cached: bool) {
 }
 
 #[test]
-fn x1_a88_ads_stream_failed_without_a_response_fails_what_is_not_cached() {
+fn x1_a88_ads_stream_failed_early_fails_uncached() {
     for policy in [PLAIN, FAILS, PATIENT] {
         let mut run = start(policy, false);
         lose(&mut run, false);
@@ -52,7 +52,7 @@ fn x1_a88_ads_stream_failed_without_a_response_fails_what_is_not_cached() {
 }
 
 #[test]
-fn x1_a88_a_stream_failed_without_a_response_is_ambient_where_cached() {
+fn x1_a88_a_stream_failed_early_is_ambient_for_cached() {
     for policy in [PLAIN, FAILS, PATIENT] {
         let mut run = start(policy, true);
         lose(&mut run, true);
@@ -115,7 +115,7 @@ fn x1_a88_resource_timeout_after_15_s_means_does_not_exist() {
 }
 
 #[test]
-fn x1_a88_the_transient_resource_timeout_is_30_s_and_unavailable() {
+fn x1_a88_a_transient_timeout_is_30_s_and_unavailable() {
     let mut run = start(PATIENT, false);
     run.pass(29_999);
     assert_eq!(run.notices(), [""; 0]);
@@ -193,7 +193,7 @@ fn x1_a88_tp3_data_error_is_ambient_for_what_is_cached() {
 }
 
 #[test]
-fn x1_a88_tp3_data_error_drops_what_is_cached_under_fail_on_data_errors() {
+fn x1_a88_tp3_data_error_drops_with_fail_on_data_errors() {
     for code in [Code::NotFound, Code::PermissionDenied] {
         let mut run = start(FAILS, true);
         run.report(ResourceKind::Endpoints, "2", "b", vec![reported("x", code)]);
@@ -203,7 +203,7 @@ fn x1_a88_tp3_data_error_drops_what_is_cached_under_fail_on_data_errors() {
 }
 
 #[test]
-fn x1_a88_tp3_other_errors_fail_uncached_and_are_ambient_for_cached() {
+fn x1_a88_tp3_other_errors_are_ambient_for_cached() {
     let others = Code::ALL.into_iter().filter(|code| !code.is_data_error() && *code != Code::Ok);
     for code in others {
         for policy in [PLAIN, FAILS, PATIENT] {
@@ -222,7 +222,7 @@ fn x1_a88_tp3_other_errors_fail_uncached_and_are_ambient_for_cached() {
 }
 
 #[test]
-fn x1_a88_a_late_watcher_sees_the_resource_and_then_the_ambient_error() {
+fn x1_a88_a_late_watcher_gets_resource_and_ambient_error() {
     let mut run = start(PLAIN, true);
     run.respond(ResourceKind::Endpoints, "2", "b", vec![bad(&x())]);
     assert_eq!(late(&mut run, &x()), ["x is 1", "x ambient: INVALID_ARGUMENT"]);
@@ -230,7 +230,7 @@ fn x1_a88_a_late_watcher_sees_the_resource_and_then_the_ambient_error() {
 }
 
 #[test]
-fn x1_a88_a_late_watcher_sees_why_there_is_no_resource() {
+fn x1_a88_a_late_watcher_gets_the_reason_of_absence() {
     let mut run = start(PLAIN, false);
     assert_eq!(late(&mut run, &x()), [""; 0]);
     run.respond(ResourceKind::Cluster, "2", "b", vec![bad(&c())]);
@@ -256,7 +256,7 @@ fn x1_a88_an_ambient_error_ends_with_the_next_good_resource() {
 }
 
 #[test]
-fn x1_a88_an_unreachable_server_ends_for_all_with_its_first_response() {
+fn x1_a88_an_unreachable_server_ends_with_a_response() {
     let mut run = start(PLAIN, true);
     lose(&mut run, true);
     run.wait();
@@ -267,7 +267,7 @@ fn x1_a88_an_unreachable_server_ends_for_all_with_its_first_response() {
 }
 
 #[test]
-fn x1_a88_an_error_of_the_resource_outlasts_an_unreachable_server() {
+fn x1_a88_a_resources_error_outlasts_the_servers() {
     let mut run = start(PLAIN, true);
     run.respond(ResourceKind::Endpoints, "2", "b", vec![bad(&x())]);
     lose(&mut run, true);
@@ -278,7 +278,7 @@ fn x1_a88_an_error_of_the_resource_outlasts_an_unreachable_server() {
 }
 
 #[test]
-fn x1_a88_each_update_of_a_resource_is_told() {
+fn x1_a88_each_update_of_a_resource_is_notified() {
     let mut run = start(PLAIN, true);
     for n in 2..6 {
         run.respond(ResourceKind::Endpoints, &n.to_string(), "n", vec![good(&x(), n)]);

@@ -11,8 +11,8 @@ fn x() -> ResourceKey {
     endpoints("x")
 }
 
-/// The published connection states, as `server connected`, with `-` for a server that is not in use and `!` for a
-/// failure.
+/// Returns the published connection states, as `server connected`, with `-` for a server that is not in use and `!` for
+/// a failure.
 fn connections(run: &Run) -> Vec<String> {
     let shown = |sample: XdsMetric| match sample {
         XdsMetric::Connected { server, connected } => {
@@ -25,7 +25,7 @@ fn connections(run: &Run) -> Vec<String> {
     run.samples().into_iter().filter_map(shown).collect()
 }
 
-/// The published numbers of resources.
+/// Returns the published numbers of resources.
 fn resources(run: &Run) -> Vec<String> {
     let shown = |sample: XdsMetric| match sample {
         XdsMetric::Resources { kind, state, count } => Some(format!("{kind:?} {} {count}", state.as_str())),
@@ -37,7 +37,7 @@ fn resources(run: &Run) -> Vec<String> {
     run.samples().into_iter().filter_map(shown).collect()
 }
 
-/// The published results of a response: server, kind, and the numbers of valid and invalid resources.
+/// Returns the published results of a response: server, kind, and the numbers of valid and invalid resources.
 fn updates(run: &Run) -> Option<(usize, ResourceKind, u64, u64)> {
     run.samples().into_iter().find_map(|sample| match sample {
         XdsMetric::Updates { server, kind, valid, invalid } => Some((server.0, kind, valid, invalid)),
@@ -53,7 +53,7 @@ fn rejected(version: &str, raw: Option<Raw>) -> Option<Rejected> {
 }
 
 #[test]
-fn x2_a78_a_server_is_connected_until_a_stream_brings_no_response() {
+fn x2_a78_a_server_counts_as_connected_until_it_fails() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
     assert_eq!(connections(&run), ["0 1"]);
@@ -79,7 +79,7 @@ fn x2_a78_a_server_is_connected_until_a_stream_brings_no_response() {
 }
 
 #[test]
-fn x2_a78_servers_that_are_not_in_use_are_neither_connected_nor_not() {
+fn x2_a78_unused_servers_have_no_connection_state() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     run.watch(&x());
     run.fail(0);
@@ -90,7 +90,7 @@ fn x2_a78_servers_that_are_not_in_use_are_neither_connected_nor_not() {
 }
 
 #[test]
-fn x2_a78_valid_and_invalid_resources_are_counted_unchanged_ones_too() {
+fn x2_a78_valid_and_invalid_resources_are_counted() {
     let mut run = Run::watching(&[x(), endpoints("y")]);
     for _ in 0..2 {
         run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), bad(&endpoints("y"))]);
@@ -111,7 +111,7 @@ fn x2_a78_valid_and_invalid_resources_are_counted_unchanged_ones_too() {
 }
 
 #[test]
-fn x2_a78_tp3_an_empty_error_of_a_watched_one_is_an_invalid_resource() {
+fn x2_a78_tp3_an_empty_error_counts_as_invalid() {
     let table = [
         (ReportedError { name: None, ..reported("x", Code::NotFound) }, 1),
         (ReportedError { name: Some(String::new()), ..reported("x", Code::NotFound) }, 1),
@@ -128,7 +128,7 @@ fn x2_a78_tp3_an_empty_error_of_a_watched_one_is_an_invalid_resource() {
 }
 
 #[test]
-fn x2_a78_what_is_counted_is_counted_of_the_server_that_it_came_from() {
+fn x2_a78_counts_belong_to_the_server_of_the_response() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     run.watch(&x());
     run.watch(&endpoints("y"));

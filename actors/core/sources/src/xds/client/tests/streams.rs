@@ -10,7 +10,7 @@ fn y() -> ResourceKey {
     endpoints("y")
 }
 
-/// The delays after streams without a response, in milliseconds.
+/// Returns the delays after streams without a response, in milliseconds.
 fn waits(run: &mut Run, count: usize) -> Vec<u128> {
     let mut waits = Vec::new();
     for _ in 0..count {
@@ -142,7 +142,7 @@ fn x2_a57_each_stream_asks_for_all_kinds_again() {
 }
 
 #[test]
-fn x2_a57_the_same_failure_is_told_once_and_another_again() {
+fn x2_a57_the_same_failure_is_reported_once() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
     run.fail(0);
@@ -178,7 +178,7 @@ fn x2_a57_nothing_is_late_before_the_stream_is_dispatched() {
 }
 
 #[test]
-fn x2_a57_a_resource_that_is_asked_for_later_is_late_later() {
+fn x2_a57_a_resource_requested_later_is_late_later() {
     let mut run = Run::watching(&[x()]);
     run.pass(10_000);
     run.pulls = false;

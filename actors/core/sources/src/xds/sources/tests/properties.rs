@@ -47,7 +47,7 @@ enum Op {
     /// The first message of the sources reaches the cache, or the other way round.
     Ask,
     Deliver,
-    Settle,
+    DeliverAll,
 }
 
 /// A bug between the sources and their environment.
@@ -58,7 +58,7 @@ enum Plant {
     /// The reasons for missing resources do not reach the sources.
     LosesFailures,
     /// Every third notice is lost.
-    LosesNews,
+    LosesNotices,
     /// Notices for an earlier watcher reach the current one.
     MixesWatchers,
     /// Unwatched resources stay watched.
@@ -89,7 +89,7 @@ impl Plant {
     const ALL: [Plant; 15] = [
         Plant::LosesAmbient,
         Plant::LosesFailures,
-        Plant::LosesNews,
+        Plant::LosesNotices,
         Plant::MixesWatchers,
         Plant::KeepsWatching,
         Plant::AsksForClustersOnly,
@@ -118,7 +118,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Late),
         6 => Just(Op::Ask),
         6 => Just(Op::Deliver),
-        6 => Just(Op::Settle),
+        6 => Just(Op::DeliverAll),
     ]
 }
 
@@ -135,8 +135,8 @@ struct View {
 }
 
 impl View {
-    fn hear(&mut self, news: ResourceChange<ResourceValue>) {
-        match news {
+    fn on_outputs(&mut self, notices: ResourceChange<ResourceValue>) {
+        match notices {
             ResourceChange::Changed(Ok(cached)) => *self = View { value: Some(cached.value), error: None },
             ResourceChange::Changed(Err(error)) => *self = View { value: None, error: Some(error) },
             ResourceChange::Ambient(error) => self.error = error,
@@ -149,7 +149,7 @@ impl View {
 struct Account {
     /// The endpoints that were last in use.
     used: Option<Arc<str>>,
-    /// Whether they are in use now, and whether any ever were.
+    /// True if they are in use now, and whether any ever were.
     in_use: bool,
     ever: bool,
 }
@@ -161,10 +161,10 @@ struct World {
     policy: Policy,
     now: Now,
     /// The messages in flight to the cache, and back.
-    asked: VecDeque<Out>,
-    told: VecDeque<(UpdateId, Vec<WatcherNotice>)>,
+    to_cache: VecDeque<Out>,
+    to_sources: VecDeque<(UpdateId, Vec<WatcherNotice>)>,
     updates: u64,
-    news: u64,
+    delivered_notices: u64,
     accounts: BTreeMap<Name, Account>,
     views: BTreeMap<ResourceKey, (WatcherId, View)>,
     facts: BTreeMap<Name, SourceFact>,
@@ -178,10 +178,10 @@ impl World {
             plant,
             policy,
             now: NOW,
-            asked: VecDeque::new(),
-            told: VecDeque::new(),
+            to_cache: VecDeque::new(),
+            to_sources: VecDeque::new(),
             updates: 0,
-            news: 0,
+            delivered_notices: 0,
             accounts: BTreeMap::new(),
             views: BTreeMap::new(),
             facts: BTreeMap::new(),
@@ -193,7 +193,7 @@ impl World {
     }
 
     fn apply(&mut self, op: Op) -> TestCaseResult {
-        let mut news = Vec::new();
+        let mut notices = Vec::new();
         match op {
             Op::Want(bits) => {
                 let wanted = NAMES.into_iter().enumerate().filter(|(n, _)| bits & (1 << n) != 0);
@@ -202,20 +202,20 @@ impl World {
             Op::Good(n, number) => {
                 let key = key(n);
                 let value = value(&key, number);
-                self.cache.received(key, cached(value), &mut news);
+                self.cache.received(key, cached(value), &mut notices);
             }
-            Op::Invalid(n) => self.cache.invalid(key(n), invalid(), &mut news),
-            Op::Delete(n) => self.cache.deleted(key(n), deleted(), &mut news),
+            Op::Invalid(n) => self.cache.invalid(key(n), invalid(), &mut notices),
+            Op::Delete(n) => self.cache.deleted(key(n), deleted(), &mut notices),
             Op::Report(n, code) => {
-                self.cache.reported(key(n), error(Reason::Reported, code, "no such thing"), &mut news);
+                self.cache.reported(key(n), error(Reason::Reported, code, "no such thing"), &mut notices);
             }
-            Op::Lose => self.cache.connectivity(lost(), &mut news),
-            Op::Connect => self.cache.connected(&mut news),
+            Op::Lose => self.cache.connectivity(lost(), &mut notices),
+            Op::Connect => self.cache.connected(&mut notices),
             Op::Late => {
                 let keys: Vec<ResourceKey> = self.cache.entries().map(|entry| entry.key.clone()).collect();
                 self.cache.sent(self.now, &keys);
                 self.now = self.now.plus(PLAIN.patience());
-                self.cache.tick(self.now, &mut news);
+                self.cache.tick(self.now, &mut notices);
             }
             Op::Ask => {
                 self.ask();
@@ -223,17 +223,17 @@ impl World {
             Op::Deliver => {
                 self.deliver()?;
             }
-            Op::Settle => self.deliver_all()?,
+            Op::DeliverAll => self.deliver_all()?,
         }
-        self.queue_notices(news);
+        self.queue_notices(notices);
         Ok(())
     }
 
     /// Queues notices of the cache.
-    fn queue_notices(&mut self, news: Vec<WatcherNotice>) {
-        if !news.is_empty() {
+    fn queue_notices(&mut self, notices: Vec<WatcherNotice>) {
+        if !notices.is_empty() {
             self.updates += 1;
-            self.told.push_back((UpdateId(self.updates), news));
+            self.to_sources.push_back((UpdateId(self.updates), notices));
         }
     }
 
@@ -245,53 +245,54 @@ impl World {
         }
         let mut out = Vec::new();
         self.sources.step(self.now, In::Wanted(wanted), &mut out);
-        self.hear(out, None)
+        self.on_outputs(out, None)
     }
 
     /// Delivers the next message of the sources to the cache; returns true if there was one.
     fn ask(&mut self) -> bool {
-        let mut news = Vec::new();
-        match self.asked.pop_front() {
-            Some(Out::Watch(key, watcher)) => self.cache.watch(key, watcher, &mut news),
+        let mut notices = Vec::new();
+        match self.to_cache.pop_front() {
+            Some(Out::Watch(key, watcher)) => self.cache.watch(key, watcher, &mut notices),
             Some(Out::Unwatch(key, watcher)) => {
                 self.cache.unwatch(&key, &watcher);
             }
             Some(Out::Processed(_) | Out::Fact(..) | Out::Gone(_)) => {}
             None => return false,
         }
-        self.queue_notices(news);
+        self.queue_notices(notices);
         true
     }
 
     /// Delivers the next notice of the cache to the sources; returns true if there was one.
     fn deliver(&mut self) -> Result<bool, TestCaseError> {
-        let Some((update, news)) = self.told.pop_front() else { return Ok(false) };
-        let mut heard = Vec::new();
-        for mut told in news {
-            self.news += 1;
-            let current = self.views.get_mut(&told.key).filter(|(watcher, _)| *watcher == told.watcher);
+        let Some((update, notices)) = self.to_sources.pop_front() else { return Ok(false) };
+        let mut delivered = Vec::new();
+        for mut notice in notices {
+            self.delivered_notices += 1;
+            let current = self.views.get_mut(&notice.key).filter(|(watcher, _)| *watcher == notice.watcher);
             if let Some((_, view)) = current {
-                view.hear(told.change.clone());
+                view.on_outputs(notice.change.clone());
             }
-            let is_lost = match &told.change {
+            let is_lost = match &notice.change {
                 ResourceChange::Ambient(_) => self.has(Plant::LosesAmbient),
                 ResourceChange::Changed(Err(_)) => self.has(Plant::LosesFailures),
                 ResourceChange::Changed(Ok(_)) => false,
             };
-            if is_lost || (self.has(Plant::LosesNews) && self.news.is_multiple_of(3)) {
+            if is_lost || (self.has(Plant::LosesNotices) && self.delivered_notices.is_multiple_of(3)) {
                 continue;
             }
-            if let Some((watcher, _)) = self.views.get(&told.key).filter(|_| self.has(Plant::MixesWatchers)) {
-                told.watcher = *watcher;
+            if let Some((watcher, _)) = self.views.get(&notice.key).filter(|_| self.has(Plant::MixesWatchers))
+            {
+                notice.watcher = *watcher;
             }
-            heard.push(told);
+            delivered.push(notice);
         }
         if self.has(Plant::LetsGoEarly) {
-            heard.extend(self.given_up());
+            delivered.extend(self.given_up());
         }
         let mut out = Vec::new();
-        self.sources.step(self.now, In::Notices(update, heard), &mut out);
-        self.hear(out, Some(update))?;
+        self.sources.step(self.now, In::Notices(update, delivered), &mut out);
+        self.on_outputs(out, Some(update))?;
         Ok(true)
     }
 
@@ -306,29 +307,30 @@ impl World {
     }
 
     /// Checks the outputs of the sources, and queues them.
-    fn hear(&mut self, mut out: Vec<Out>, update: Option<UpdateId>) -> TestCaseResult {
+    fn on_outputs(&mut self, mut out: Vec<Out>, update: Option<UpdateId>) -> TestCaseResult {
         if self.has(Plant::LetsGoFirst) {
-            out.sort_by_key(|said| !matches!(said, Out::Unwatch(..)));
+            out.sort_by_key(|output| !matches!(output, Out::Unwatch(..)));
         }
         if self.has(Plant::NeverProcessed) {
-            out.retain(|said| !matches!(said, Out::Processed(_)));
+            out.retain(|output| !matches!(output, Out::Processed(_)));
         }
         if self.has(Plant::ProcessedEarly) {
-            out.sort_by_key(|said| !matches!(said, Out::Processed(_)));
+            out.sort_by_key(|output| !matches!(output, Out::Processed(_)));
         }
-        let processed = out.iter().rposition(|said| matches!(said, Out::Processed(_)));
+        let processed = out.iter().rposition(|output| matches!(output, Out::Processed(_)));
         prop_assert_eq!(processed.map(|at| out[at].clone()), update.map(Out::Processed));
         prop_assert!(processed.is_none_or(|at| at + 1 == out.len()), "it is processed too early");
         let mut lets_go = false;
-        for said in out {
-            match said {
+        for output in out {
+            match output {
                 Out::Watch(key, watcher) => {
                     prop_assert!(!lets_go, "something is released before all is watched");
-                    let is_asked = key.kind == ResourceKind::Cluster || !self.has(Plant::AsksForClustersOnly);
+                    let is_delivered =
+                        key.kind == ResourceKind::Cluster || !self.has(Plant::AsksForClustersOnly);
                     let before = self.views.insert(key.clone(), (watcher, View::default()));
                     prop_assert_eq!(before, None, "{} is watched twice", key);
-                    if is_asked {
-                        self.asked.push_back(Out::Watch(key, watcher));
+                    if is_delivered {
+                        self.to_cache.push_back(Out::Watch(key, watcher));
                     }
                 }
                 Out::Unwatch(key, watcher) => {
@@ -336,7 +338,7 @@ impl World {
                     let before = self.views.remove(&key).map(|(watcher, _)| watcher);
                     prop_assert_eq!(before, Some(watcher), "{} is not watched so", key);
                     if !self.has(Plant::KeepsWatching) {
-                        self.asked.push_back(Out::Unwatch(key, watcher));
+                        self.to_cache.push_back(Out::Unwatch(key, watcher));
                     }
                 }
                 Out::Fact(name, fact) => self.on_fact(name, fact)?,
@@ -374,7 +376,7 @@ impl World {
         self.views.get(key).map(|(_, view)| view.clone()).unwrap_or_default()
     }
 
-    /// The endpoints that a source names, by the notices delivered so far.
+    /// Returns the endpoints that a source names, by the notices delivered so far.
     fn named(&self, name: &Name) -> Option<Arc<str>> {
         match name {
             Name::Endpoints(endpoints) => Some(Arc::clone(endpoints)),
@@ -401,7 +403,7 @@ impl World {
         Ok(())
     }
 
-    /// The resources that a source needs.
+    /// Returns the resources that a source needs.
     fn check_source(
         &self,
         name: &Name,
@@ -450,7 +452,7 @@ impl World {
             let View { value, error } = self.view(key);
             wrong.extend(error.map(|error| (Fault::of(key, &error), value.is_some())));
         }
-        let mut said: Vec<Fault> = match &fact.note {
+        let mut output: Vec<Fault> = match &fact.note {
             Note::Errors(faults) => {
                 prop_assert!(!faults.is_empty(), "{} has no note", name);
                 faults.clone()
@@ -460,7 +462,7 @@ impl World {
                 Vec::new()
             }
         };
-        for fault in &said {
+        for fault in &output {
             prop_assert!(wrong.iter().any(|(wrong, _)| wrong == fault), "{}: {:?} is not wrong", name, fault);
         }
         let ends = wrong.iter().find(|(_, is_there)| fact.assignment().is_none() && !is_there);
@@ -472,11 +474,11 @@ impl World {
                 prop_assert_eq!(error.is_some(), is_dropped, "{}", name);
             }
         }
-        let told = said.len();
-        said.extend(fact.error().cloned());
-        prop_assert!(wrong.iter().all(|(wrong, _)| said.contains(wrong)), "{}: {:?}", name, wrong);
-        let doubled = (0..told).any(|n| said[n + 1..told].contains(&said[n]));
-        prop_assert!(!doubled, "{}: the same is said twice: {:?}", name, said);
+        let notice = output.len();
+        output.extend(fact.error().cloned());
+        prop_assert!(wrong.iter().all(|(wrong, _)| output.contains(wrong)), "{}: {:?}", name, wrong);
+        let doubled = (0..notice).any(|n| output[n + 1..notice].contains(&output[n]));
+        prop_assert!(!doubled, "{}: the same is said twice: {:?}", name, output);
         Ok(())
     }
 
@@ -495,11 +497,11 @@ impl World {
     /// A new watcher gets the state that the sources know.
     fn compare(&mut self) -> TestCaseResult {
         for (key, (_, view)) in &self.views {
-            let (late, mut news) = (WatcherId(u64::MAX), Vec::new());
-            self.cache.watch(key.clone(), late, &mut news);
+            let (late, mut notices) = (WatcherId(u64::MAX), Vec::new());
+            self.cache.watch(key.clone(), late, &mut notices);
             self.cache.unwatch(key, &late);
             let mut known = View::default();
-            news.into_iter().for_each(|told| known.hear(told.change));
+            notices.into_iter().for_each(|notice| known.on_outputs(notice.change));
             prop_assert_eq!(view, &known, "{}", key);
         }
         Ok(())
@@ -516,18 +518,18 @@ impl World {
                 self.apply(Op::Good(n, 10 * round + n))?;
             }
             self.deliver_all()?;
-            for (place, text) in NAMES.into_iter().enumerate() {
-                let place = u8::try_from(place).expect("few");
-                let endpoints = if place < CLUSTERS {
-                    (10 * round + place) % (KEYS - CLUSTERS)
+            for (index, text) in NAMES.into_iter().enumerate() {
+                let index = u8::try_from(index).expect("few");
+                let endpoints = if index < CLUSTERS {
+                    (10 * round + index) % (KEYS - CLUSTERS)
                 } else {
-                    place - CLUSTERS
+                    index - CLUSTERS
                 };
                 let expected = Arc::new(assignment(10 * round + endpoints + CLUSTERS));
                 let fact = self.facts.get(&name(text)).cloned();
                 let expected = (Assigned::Usable(expected), Note::Node(Arc::from(NODE)));
-                let said = fact.map(|fact| (fact.assigned, fact.note));
-                prop_assert_eq!(said, Some(expected), "{}", text);
+                let output = fact.map(|fact| (fact.assigned, fact.note));
+                prop_assert_eq!(output, Some(expected), "{}", text);
             }
         }
         Ok(())
@@ -544,7 +546,7 @@ fn play((policy, ops): (Policy, Vec<Op>), plant: Option<Plant>) -> TestCaseResul
 
 proptest! {
     #[test]
-    fn x3_each_source_has_its_resources_and_is_dropped_only_by_its_policy(
+    fn x3_a_source_is_dropped_only_by_its_own_policy(
         history in histories(),
     ) {
         play(history, None)?;

@@ -22,7 +22,7 @@ pub(super) enum Data {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mood {
     Serves,
-    /// It accepts requests and answers none.
+    /// The server accepts requests and answers none.
     Silent,
     /// No stream to it can be opened.
     Refuses,
@@ -53,7 +53,7 @@ struct Subscription {
     /// True if its last response is unanswered.
     awaits: bool,
     /// The resources whose error was reported.
-    told: BTreeSet<Arc<str>>,
+    sent: BTreeSet<Arc<str>>,
 }
 
 /// A stream with everything in flight on it.
@@ -62,14 +62,14 @@ pub(super) struct Session {
     pub stream: StreamId,
     pub is_connected: bool,
     /// True if a response was delivered.
-    pub is_heard: bool,
+    pub has_answered: bool,
     /// True if the client permits the next read.
     pub may_read: bool,
     /// The requests that the transport has not taken, each with whether the stream was opened with it.
     pub outbox: VecDeque<(XdsRequest, bool)>,
     pub inbox: VecDeque<Delivery>,
     /// The time since which the transport has taken requests for a resource.
-    pub asked: BTreeMap<ResourceKey, Now>,
+    pub requested: BTreeMap<ResourceKey, Now>,
     subscriptions: PerKind<Subscription>,
     nonces: u32,
 }
@@ -79,11 +79,11 @@ impl Session {
         Session {
             stream,
             is_connected: false,
-            is_heard: false,
+            has_answered: false,
             may_read: false,
             outbox: VecDeque::new(),
             inbox: VecDeque::new(),
-            asked: BTreeMap::new(),
+            requested: BTreeMap::new(),
             subscriptions: PerKind::new(Subscription::default),
             nonces: 0,
         }
@@ -93,7 +93,7 @@ impl Session {
 /// A control plane.
 #[derive(Debug)]
 pub(super) struct Site {
-    place: usize,
+    index: usize,
     pub mood: Mood,
     data: [Data; KEYS],
     version: u32,
@@ -101,12 +101,12 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub fn new(place: usize) -> Site {
-        Site { place, mood: Mood::Serves, data: [Data::Good(1); KEYS], version: 1, session: None }
+    pub fn new(index: usize) -> Site {
+        Site { index, mood: Mood::Serves, data: [Data::Good(1); KEYS], version: 1, session: None }
     }
 
     fn version(&self) -> String {
-        format!("s{}v{}", self.place, self.version)
+        format!("s{}v{}", self.index, self.version)
     }
 
     /// Changes a resource.
@@ -115,7 +115,7 @@ impl Site {
         self.version += 1;
         if let Some(session) = &mut self.session {
             let key = key(n);
-            session.subscriptions.get_mut(key.kind).told.remove(&key.name);
+            session.subscriptions.get_mut(key.kind).sent.remove(&key.name);
         }
     }
 
@@ -129,9 +129,9 @@ impl Site {
         let version = self.version();
         let Some(session) = &mut self.session else { return };
         let names: BTreeSet<Arc<str>> = request.names.iter().cloned().collect();
-        session.asked.retain(|key, _| key.kind != request.kind || names.contains(&key.name));
+        session.requested.retain(|key, _| key.kind != request.kind || names.contains(&key.name));
         for name in &names {
-            session.asked.entry(ResourceKey::new(request.kind, Arc::clone(name))).or_insert(now);
+            session.requested.entry(ResourceKey::new(request.kind, Arc::clone(name))).or_insert(now);
         }
         let subscription = session.subscriptions.get_mut(request.kind);
         if *request.nonce != *subscription.nonce {
@@ -141,7 +141,7 @@ impl Site {
             subscription.known.clone_from(&names);
         }
         subscription.known.retain(|name| names.contains(name));
-        subscription.told.retain(|name| names.contains(name));
+        subscription.sent.retain(|name| names.contains(name));
         subscription.accepted = request.version.to_string();
         subscription.awaits = false;
         subscription.names = Some(names);
@@ -183,7 +183,7 @@ impl Site {
                     delivery.missing.insert(key.name);
                 }
                 Data::Error(code) => {
-                    if subscription.told.insert(Arc::clone(&key.name)) {
+                    if subscription.sent.insert(Arc::clone(&key.name)) {
                         delivery.response.errors.push(reported(&key.name, code));
                     }
                 }

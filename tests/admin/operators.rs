@@ -6,7 +6,7 @@ use simulator::models::kube::Resource;
 use simulator::models::kube::build::Endpoint;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
-use super::stage::{NAMESPACE, Prepared, Stage, add_service, node_ip, node_name, place, pool_of};
+use super::stage::{NAMESPACE, Prepared, Stage, add_service, node_ip, node_name, pool_of, set_endpoints};
 use crate::support::{PATIENCE, eventually};
 
 const STATUS: &str = "/api/v1/status";
@@ -17,7 +17,7 @@ async fn leads(stage: &Stage) {
     stage.shown(STATUS, |status| status["leadership"]["role"] == "leader").await;
 }
 
-/// A controller that leads, and the Service `web` on node 0.
+/// Returns a controller that leads, and the Service `web` on node 0.
 async fn leading(overlay: &Value, flags: &[&str], role: &str) -> Stage {
     let prepared = Prepared::new(1).await;
     add_service(&prepared.fakes, "web", &[0]).await;
@@ -57,7 +57,7 @@ async fn holds(stage: &Stage, node: usize) {
 }
 
 async fn move_to(stage: &Stage, node: usize) {
-    place(&stage.fakes, "web", &[Endpoint::ready(&node_name(node))]).await;
+    set_endpoints(&stage.fakes, "web", &[Endpoint::ready(&node_name(node))]).await;
 }
 
 async fn shared_lease(stage: &Stage) -> Option<Value> {
@@ -66,7 +66,7 @@ async fn shared_lease(stage: &Stage) -> Option<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_each_post_needs_a_permitted_token_and_says_what_is_missing() {
+async fn h2_each_post_needs_a_permitted_token() {
     let stage = Stage::ready(1).await;
     for path in [
         "pause",
@@ -107,8 +107,9 @@ async fn promised(stage: &Stage, token: Option<&str>) -> String {
     connection.write_all(head.as_bytes()).await.expect("a head");
     let mut line = String::new();
     let read = BufReader::new(connection);
-    let told = tokio::time::timeout(PATIENCE, async { read.take(1_000).read_line(&mut line).await }).await;
-    told.expect("an answer in time").expect("an answer");
+    let read_line =
+        tokio::time::timeout(PATIENCE, async { read.take(1_000).read_line(&mut line).await }).await;
+    read_line.expect("an answer in time").expect("an answer");
     line.trim().to_owned()
 }
 
@@ -162,7 +163,7 @@ async fn g6_a_pause_of_everything_outlives_the_process() {
     );
     let verdict = format!("everything is paused (by {USER}, since ");
     let shown = stage.verdict("web", &verdict).await;
-    assert!(shown["verdict"].as_str().is_some_and(|said| said.ends_with("; 1 missing, 1 to go")), "{shown}");
+    assert!(shown["verdict"].as_str().is_some_and(|text| text.ends_with("; 1 missing, 1 to go")), "{shown}");
 
     stage.signal(Signal::KILL);
     assert_eq!(stage.ended().await.code(), None);
@@ -190,13 +191,13 @@ async fn g6_a_pause_of_everything_outlives_the_process() {
 /// Moves `mail`, whose pool waits behind all that was due before on the same load balancer, and requires that this has
 /// cost the only write.
 async fn only_mail_is_written(stage: &Stage, node: usize, puts: u64) {
-    place(&stage.fakes, "mail", &[Endpoint::ready(&node_name(node))]).await;
+    set_endpoints(&stage.fakes, "mail", &[Endpoint::ready(&node_name(node))]).await;
     is_on(stage, "mail", node).await;
     assert_eq!(stage.fakes.counters().await.pool_puts, puts, "what is paused is not written");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_a_pool_or_service_is_paused_alone_and_bad_notes_are_told() {
+async fn g6_one_pool_or_service_is_paused_and_bad_notes_are_shown() {
     let stage = leading(&json!({}), &[], "leader").await;
     add_service(&stage.fakes, "mail", &[0]).await;
     stage.verdict("mail", "in sync: ").await;
@@ -251,8 +252,8 @@ async fn g6_a_pool_or_service_is_paused_alone_and_bad_notes_are_told() {
     let unreadable = &status["pauses"]["unreadable"][0];
     assert_eq!(unreadable["key"], "pause.pool.typo", "{status}");
     assert!(unreadable["remedy"].is_string(), "{status}");
-    let told = |line: &Value| line["message"] == "a note of a pause cannot be read";
-    assert_eq!(stage.logged("what cannot be read", told).await.len(), 1, "{:?}", stage.log());
+    let is_logged = |line: &Value| line["message"] == "a note of a pause cannot be read";
+    assert_eq!(stage.logged("what cannot be read", is_logged).await.len(), 1, "{:?}", stage.log());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -264,12 +265,12 @@ async fn g6_unreadable_pauses_keep_the_term_from_beginning() {
     assert!(status["pauses"]["lastError"].as_str().is_some_and(|error| error.contains("403")), "{status}");
     assert_eq!(status["pauses"]["items"], Value::Null, "{status}");
     assert_eq!(status["leadership"]["role"], "confirming", "{status}");
-    let told = |line: &Value| line["message"] == "pauses cannot be read" && line["remedy"].is_string();
-    stage.logged("that pauses cannot be read", told).await;
+    let is_logged = |line: &Value| line["message"] == "pauses cannot be read" && line["remedy"].is_string();
+    stage.logged("that pauses cannot be read", is_logged).await;
     assert_eq!(stage.series("backend_pool_controller_term_waits").await, Some(1.0));
     let ready = stage.health("/readyz?verbose").await.text;
-    let told = "[+]pauses cannot be read; nothing is written before they can be; the log and pauses in /api/v1/status";
-    assert!(ready.contains(told), "{ready}");
+    let expected = "[+]pauses cannot be read; nothing is written before they can be; the log and pauses in /api/v1/status";
+    assert!(ready.contains(expected), "{ready}");
     assert!(!ready.contains("403"), "what the API server says is for those who reach the admin API: {ready}");
     stage.fakes.plant(|model| model.permit(Resource::ConfigMaps)).await;
     leads(&stage).await;
@@ -303,7 +304,7 @@ async fn h3_an_attempt_compares_a_pool_in_sync_on_the_leader_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_load_balancers_are_compared_and_the_log_level_changes_live() {
+async fn h3_load_balancers_are_compared_and_the_log_level_changes() {
     let stage = Stage::ready(1).await;
     let answer = stage.post("/api/v1/compare", TOKEN, &json!({})).await;
     assert_eq!(answer.json()["loadBalancers"].as_array().map(Vec::len), Some(4), "{answer:?}");
@@ -371,7 +372,7 @@ async fn g6_the_mode_observe_shows_differences_and_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c4_a_dry_run_takes_no_pause_attempts_and_releases_nothing_and_compares() {
+async fn c4_a_dry_run_refuses_operators_writes_and_compares() {
     let stage = leading(&json!({}), &["--dry-run"], "alone").await;
     let attempt = format!("{}/attempt", queue("web"));
     for path in ["/api/v1/pause", "/api/v1/resume", "/api/v1/held/release", &attempt] {
@@ -405,7 +406,7 @@ async fn g6_h3_a_paused_service_gets_no_event() {
         };
         stage.fakes.cluster.ask(of).await
     };
-    place(&stage.fakes, "web", &[]).await;
+    set_endpoints(&stage.fakes, "web", &[]).await;
     stage.shown(&queue("web"), |answer| answer["pool"]["held"].is_object()).await;
     assert_eq!(stage.series("backend_pool_controller_oldest_waiting_change_seconds").await, Some(0.0));
     assert_eq!(events().await, 0, "as where everything is only observed");

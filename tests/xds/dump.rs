@@ -1,4 +1,4 @@
-//! What CSDS shows of a controller, read as a tool reads it (H5).
+//! The CSDS dump of a controller, read as a tool reads it (H5).
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct Dump {
     resources: BTreeMap<(String, String), GenericXdsConfig>,
 }
 
-/// What CSDS shows of one resource, in short.
+/// One resource in CSDS, in short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     pub state: ClientResourceStatus,
@@ -28,7 +28,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Whether nothing is wrong with it, and it is in use.
+    /// Returns whether nothing is wrong with it, and it is in use.
     pub fn is_good(&self) -> bool {
         self.state == ClientResourceStatus::Acked && !self.version.is_empty() && self.error.is_none()
     }
@@ -53,17 +53,17 @@ impl Dump {
         Self { node: config.node.expect("who we are"), resources }
     }
 
-    /// How many resources are watched.
+    /// Returns the number of watched resources.
     pub fn len(&self) -> usize {
         self.resources.len()
     }
 
-    /// A resource; `None`: it is not watched.
+    /// Returns a resource; `None`: it is not watched.
     pub fn find(&self, kind: Kind, name: &str) -> Option<&GenericXdsConfig> {
         self.resources.get(&(kind.type_url().to_owned(), name.to_owned()))
     }
 
-    /// A resource in short; `None`: it is not watched.
+    /// Returns a resource in short; `None`: it is not watched.
     pub fn shown(&self, kind: Kind, name: &str) -> Option<Shown> {
         self.find(kind, name).map(|resource| Shown {
             state: resource.client_status(),
@@ -75,7 +75,7 @@ impl Dump {
         })
     }
 
-    /// The endpoints in use under this name; `None`: none are.
+    /// Returns the endpoints in use under this name; `None`: none are.
     pub fn endpoints(&self, name: &str) -> Option<ClusterLoadAssignment> {
         let any = self.find(Kind::Endpoints, name)?.xds_config.as_ref()?;
         assert_eq!(any.type_url, Kind::Endpoints.type_url());
@@ -83,7 +83,8 @@ impl Dump {
     }
 }
 
-/// What is in use is shown whole or not at all, and an error is shown exactly where the state says that there is one.
+/// Checks that a resource in use is shown whole or not at all, and an error exactly where the state says that there is
+/// one.
 fn assert_consistent(resource: &GenericXdsConfig) {
     let cached =
         [!resource.version_info.is_empty(), resource.xds_config.is_some(), resource.last_updated.is_some()];

@@ -7,7 +7,7 @@ use model::ids::LbName;
 use super::Watchdog;
 use crate::process::{Settings, used};
 
-/// How long after its start a process may take to request each load balancer that answers. It makes its lists first,
+/// Time after its start within which a process must request each load balancer that answers. It makes its lists first,
 /// and 20 load balancers that do not answer cost 3 s.
 const FIRST_US: u64 = 15_000_000;
 /// The longest time between two reads of a load balancer: an interval, with some room.
@@ -15,22 +15,22 @@ const APART_US: u64 = 75_000_000;
 
 /// The time by which one process must request each load balancer again.
 #[derive(Default)]
-pub struct Looks {
+pub struct ReadDeadlines {
     by: BTreeMap<LbName, u64>,
 }
 
-impl Looks {
+impl ReadDeadlines {
     /// For a process that starts now. Nothing is checked if all load balancers answer.
-    pub fn new(now: u64, settings: &Settings) -> Looks {
+    pub fn new(now: u64, settings: &Settings) -> ReadDeadlines {
         let used = used(*settings).into_iter().filter(|_| settings.silent > 0);
-        Looks { by: used.map(|lb| (lb, now + FIRST_US)).collect() }
+        ReadDeadlines { by: used.map(|lb| (lb, now + FIRST_US)).collect() }
     }
 }
 
 impl Watchdog {
     /// A read of a load balancer by a process reaches ARM.
     pub fn reads(&mut self, now: u64, process: usize, lb: &LbName) {
-        if let Some(by) = self.within[process].looks.by.get_mut(lb) {
+        if let Some(by) = self.within[process].read_deadlines.by.get_mut(lb) {
             *by = now + APART_US;
         }
     }
@@ -40,7 +40,7 @@ impl Watchdog {
     /// # Errors
     /// Names a load balancer that was not read in time.
     pub fn reads_in_time(&self, now: u64, process: usize) -> Result<(), String> {
-        let late = self.within[process].looks.by.iter().find(|(_, by)| **by < now);
+        let late = self.within[process].read_deadlines.by.iter().find(|(_, by)| **by < now);
         late.map_or(Ok(()), |(lb, by)| Err(format!("D3: {lb} was to be read until {by}, and was not")))
     }
 }

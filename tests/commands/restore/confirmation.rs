@@ -3,11 +3,11 @@
 use super::{Bench, Ended, is_restored, stored, wreck};
 use crate::support::terminal::{END_OF_INPUT, Terminal};
 
-/// What it asks.
+/// The question of `restore`.
 const QUESTION: &str = "Write 1 pools? Only `yes` means yes: ";
 
-/// Has `restore` ask at a terminal, and answers there. Nothing may be written before the answer.
-async fn asked(bench: &Bench, file: &str, answer: &str) -> Ended {
+/// Runs `restore` at a terminal, and answers its question. Nothing may be written before the answer.
+async fn answer_prompt(bench: &Bench, file: &str, answer: &str) -> Ended {
     let (mut terminal, mut child) = Terminal::start(bench.command("restore", &[file]));
     terminal.shows(QUESTION).await;
     bench.nothing_was_written().await;
@@ -23,13 +23,13 @@ async fn h2_at_a_terminal_the_plan_is_shown_first_and_only_yes_writes() {
     let pools = stored(&bench, &file).await;
     wreck(&bench, &pools[0]).await;
     for answer in ["no\n", "y\n", "YES\n", "\n", END_OF_INPUT] {
-        let ended = asked(&bench, &file, answer).await;
+        let ended = answer_prompt(&bench, &file, answer).await;
         assert_eq!(ended.code, Some(1), "{answer:?}: {ended:?}");
         assert!(ended.stdout.contains("not confirmed: nothing was written"), "{answer:?}: {ended:?}");
         bench.nothing_was_written().await;
     }
 
-    let ended = asked(&bench, &file, "yes\n").await;
+    let ended = answer_prompt(&bench, &file, "yes\n").await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let (before, after) = ended.stdout.split_once(QUESTION).expect("it was asked");
     let plan = format!("- {}: ", pools[0].id());
