@@ -151,7 +151,7 @@ async fn nothing_was_known(features: &[&str]) {
             let (rejected, details) = shown.error.expect("an error");
             assert!(!rejected.is_empty() && details.contains(words), "{name}: {rejected:?} {details:?}");
             let source = format!("cluster:{name}");
-            scene.event("XdsResourceError", &[&source, "nothing was ever known", words]).await;
+            scene.event("XdsResourceError", &[&source, "no valid endpoints have been received", words]).await;
             let source = scene.source(&source, |source| source["error"].is_object()).await;
             assert_eq!(source["assigned"], "unknown", "{source}");
         }
@@ -200,7 +200,7 @@ async fn x3_a88_errors_of_used_clusters_are_ambient_and_cost_no_write() {
         let content = |found: Option<&GenericXdsConfig>| found.and_then(|found| found.xds_config.clone());
         assert_eq!(content(now.find(Kind::Clusters, pool)), content(good), "{pool}");
         let source = format!("cluster:{pool}");
-        let effect = "what was known is used on in 1 backend pool";
+        let effect = "the last good endpoints stay in use in 1 backend pool";
         scene.event("XdsResourceError", &[&format!("{source};"), effect, event_text]).await;
         scene.notes(pool, event_text).await;
         let source = scene.source(&source, |source| source["ambientErrors"] != json!([])).await;
@@ -247,7 +247,7 @@ async fn x3_a88_only_data_errors_of_clusters_empty_with_fail_on_them() {
         let (effect, assigned) = if is_of_data {
             ("not used any more (fail_on_data_errors), which empties", "dropped")
         } else {
-            ("what was known is used on in", "usable")
+            ("the last good endpoints stay in use in", "usable")
         };
         scene.event("XdsResourceError", &[&format!("cluster:{pool};"), effect, event_text]).await;
         scene.source(&format!("cluster:{pool}"), |source| source["assigned"] == assigned).await;

@@ -72,7 +72,12 @@ async fn nothing_was_known(scene: &Scene) {
         let (rejected, details) = shown.error.expect("an error");
         assert!(!rejected.is_empty() && details.contains(words), "{name}: {rejected:?} {details:?}");
         let source = format!("eds:{name};");
-        scene.event("XdsResourceError", &[&source, "nothing was ever known", "1 backend pool", words]).await;
+        scene
+            .event(
+                "XdsResourceError",
+                &[&source, "no valid endpoints have been received", "1 backend pool", words],
+            )
+            .await;
         let source = scene.source(&format!("eds:{name}"), |source| source["error"].is_object()).await;
         assert_eq!(source["assigned"], "unknown", "{source}");
         assert!(source["error"].to_string().contains(words), "{source}");
@@ -139,7 +144,7 @@ async fn x3_a88_errors_of_cached_ones_are_ambient_and_cost_no_write() {
             assert!(!note.contains(code), "X4: codes are not passed on: {note}");
         }
         let source = format!("{};", row.source());
-        let effect = "what was known is used on in 1 backend pool";
+        let effect = "the last good endpoints stay in use in 1 backend pool";
         scene.event("XdsResourceError", &[&source, effect, words]).await;
         let source = scene.source(&row.source(), |source| source["ambientErrors"] != json!([])).await;
         assert_eq!((&source["assigned"], &source["error"]), (&json!("usable"), &json!(null)), "{source}");
@@ -209,7 +214,7 @@ async fn x3_a88_only_data_errors_empty_the_pool_with_fail_on_them() {
         assert!(details.contains(words), "{pool}: {details}");
         scene.notes(pool, words).await;
         let effect = if is_used {
-            "what was known is used on in"
+            "the last good endpoints stay in use in"
         } else {
             "not used any more (fail_on_data_errors), which empties"
         };

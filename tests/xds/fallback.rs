@@ -112,7 +112,8 @@ async fn x3_a71_an_error_is_shown_when_all_servers_fail() {
     second.stop().await;
     let scene = start(&first, &second).await;
     // The one that is told is of the last that was tried.
-    let message = scene.event("XdsResourceError", &["eds:web", "nothing was ever known"]).await;
+    let message =
+        scene.event("XdsResourceError", &["eds:web", "no valid endpoints have been received"]).await;
     assert!(message.contains(&second.address().to_string()), "{message}");
     scene.all_is_written().await;
     for pool in ["web", "mail"] {

@@ -34,7 +34,7 @@ async fn x1_x3_a_cluster_with_failed_endpoints_gets_cached_ones() {
     let source = scene.source("cluster:shop", |source| source["ambientErrors"] != json!([])).await;
     assert_eq!((&source["assigned"], &source["error"]), (&json!("usable"), &json!(null)), "{source}");
     assert!(source["ambientErrors"].to_string().contains("no-address"), "{source}");
-    let words = ["cluster:shop", "what was known is used on in 1 backend pool", "no-address"];
+    let words = ["cluster:shop", "the last good endpoints stay in use in 1 backend pool", "no-address"];
     scene.event("XdsResourceError", &words).await;
     // Nothing was asked for that was known already: only the former endpoints are given up.
     let journal = plane.journal().await;

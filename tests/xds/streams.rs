@@ -109,7 +109,7 @@ async fn is_ambient(features: &[&str]) {
             assert!(shown.is_good(), "the resource itself is as it was: {shown:?}");
         }
         scene.counts(Kind::Endpoints, "acked", 2).await;
-        let words = ["eds:known", "cluster:web", "is used on in 2 backend pools", failure.words()];
+        let words = ["eds:known", "cluster:web", "stay in use in 2 backend pools", failure.words()];
         scene.event("XdsResourceError", &words).await;
         scene.all_is_written().await;
         for pool in POOLS {
@@ -155,7 +155,7 @@ async fn leaves_what_was_never_known(features: &[&str]) {
     assign(&plane, GOOD).await;
     Failure::Closes.begin(&plane).await;
     let scene = plan().await.start(&[server(&plane, features)]).await;
-    let untouched = "nothing was ever known, so nothing is written to";
+    let untouched = "no valid endpoints have been received, so nothing is written to";
     for source in ["eds:known", "cluster:web"] {
         scene.event("XdsResourceError", &[source, untouched, Failure::Closes.words()]).await;
     }
@@ -212,7 +212,7 @@ async fn x4_e1_a_failing_server_is_one_event_for_all_its_sources() {
     for name in &names {
         scene.notes(name, Failure::Gone.words()).await;
     }
-    scene.event("XdsResourceError", &["and 27 others", "is used on in 30 backend pools"]).await;
+    scene.event("XdsResourceError", &["and 27 others", "stay in use in 30 backend pools"]).await;
     plane.restart().await.expect("the port is still ours");
     for name in &names {
         scene.has_no_error(name).await;

@@ -134,7 +134,7 @@ async fn x3_a88_a_missing_resource_is_absent_after_15_s() {
         assert_eq!(shown.state, Requested, "there are 30 s: {shown:?}");
     }
     for source in ["eds:late", "cluster:late", "cluster:half"] {
-        hasty.event("XdsResourceError", &[source, "nothing was ever known"]).await;
+        hasty.event("XdsResourceError", &[source, "no valid endpoints have been received"]).await;
     }
     hasty.counts(Kind::Endpoints, "does_not_exist", 2).await;
     hasty.counts(Kind::Clusters, "does_not_exist", 1).await;
@@ -142,7 +142,7 @@ async fn x3_a88_a_missing_resource_is_absent_after_15_s() {
 
     all_time_out(&lax, &patient, Timeout, "within 30 s", 30..50).await;
     patient.counts(Kind::Endpoints, "timeout", 2).await;
-    patient.event("XdsResourceError", &["eds:late", "nothing was ever known"]).await;
+    patient.event("XdsResourceError", &["eds:late", "no valid endpoints have been received"]).await;
     is_untouched(&patient).await;
 
     is_in_use_unsent(&unsent).await;

@@ -277,7 +277,7 @@ fn h3_a_due_pool_names_what_it_waits_for_and_for_how_long() {
     let cases = [
         (
             on(LaneView { fault: Some("HTTP 403 AuthorizationFailed".into()), ..lane() }),
-            "fail alike: HTTP 403",
+            "one is tried at a time: HTTP 403",
         ),
         (
             on(LaneView { writing: Some((other, "polling", Now::from_millis(93_000))), ..lane() }),
@@ -334,7 +334,7 @@ fn h3_of_several_reasons_the_first_in_the_order_of_the_enum_is_named() {
     assert!(of(&service(), &both).contains("Azure throttles writes"));
     let fault =
         Snapshot { gates: both.gates.clone(), ..on(LaneView { fault: Some("HTTP 403".into()), ..busy }) };
-    assert!(of(&service(), &fault).contains("fail alike"));
+    assert!(of(&service(), &fault).contains("fail in the same way"));
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn w10_a_fault_that_stops_the_writes_comes_before_a_held_removal() {
     let pool = PoolView { held: hold(HeldReason::AddOnly), ..due() };
     let told = of(&service(), &Snapshot { lanes, ..with(pool) });
     assert!(
-        told.find("fail alike").expect("the fault") < told.find("held back").expect("the removal"),
+        told.find("fail in the same way").expect("the fault") < told.find("held back").expect("the removal"),
         "{told}"
     );
 }

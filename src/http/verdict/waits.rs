@@ -94,9 +94,7 @@ fn no_leader(leadership: &LeadershipView, show: &Show) -> String {
 /// Writes fail for good in the same way (W10).
 fn fault(pool: &PoolView, snapshot: &Snapshot) -> Option<String> {
     let fault = snapshot.lanes.get(&pool.pool.lb)?.fault.as_ref()?;
-    Some(format!(
-        "writes on its load balancer are stopped but for one try at a time, for they fail alike: {fault}"
-    ))
+    Some(format!("writes on its load balancer fail in the same way, so one is tried at a time: {fault}"))
 }
 
 /// Its load balancer is at work on another pool (W1).

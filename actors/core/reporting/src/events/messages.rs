@@ -134,14 +134,13 @@ pub(super) fn message(what: &EventKind, of_source: bool) -> String {
         EventKind::WritesLost { pool, writes, left_for } => writes_lost(pool, *writes, *left_for),
         EventKind::LeaseHeld { holder } => lease_held(holder),
         EventKind::Fight { pool, members, left_for } => cut(format!(
-            "Another client keeps adding {} to backend pool {pool} that no endpoint asks for; what they add is left \
-             there for {} s",
+            "Another client keeps adding {} to backend pool {pool} that no endpoint requires; they stay there for {} s",
             counted(*members, "member"),
             left_for.as_secs()
         )),
         EventKind::Quarantined { pool, broken } => cut(format!(
-            "Backend pool {pool} is not written any more: {broken}. This is an error of the controller: report it, and \
-             restart the controller to try again"
+            "Backend pool {pool} is no longer written: {broken}. This is an internal error: report it, and restart the \
+             controller to try again"
         )),
         EventKind::Held { pool, reason, members, enforced, left_out } => {
             let why = if of_source { why_of_source(*reason) } else { why(*reason) };
@@ -151,9 +150,7 @@ pub(super) fn message(what: &EventKind, of_source: bool) -> String {
         EventKind::SourceFailing { sources, pools, effect, error } => {
             source_failing(sources, *pools, *effect, error)
         }
-        EventKind::SourceRecovered { sources } => {
-            cut(format!("Nothing is wrong with {} any more", some(sources)))
-        }
+        EventKind::SourceRecovered { sources } => cut(format!("No more errors in {}", some(sources))),
         EventKind::DataError { endpoints, example } => {
             let concerned = match endpoints {
                 0 => "Endpoints".to_owned(),
@@ -167,7 +164,7 @@ pub(super) fn message(what: &EventKind, of_source: bool) -> String {
             admin_down(*pools, *balancers, signals, unknown.as_ref())
         }
         EventKind::AdminRestored { pools } => cut(format!(
-            "Traffic goes to the node again: admin state None restored in {}",
+            "The node gets traffic again: admin state None restored in {}",
             counted(*pools, "pool")
         )),
         EventKind::AdminFailed { pool, why, retry, next } => admin_failed(pool.as_ref(), why, *retry, *next),
@@ -229,18 +226,18 @@ fn member(member: &MemberRecord) -> String {
 }
 
 fn undecodable(kind: Kind, object: &str, error: &str, still_used: bool) -> String {
-    let stays = if still_used { "stays in force" } else { "does not count any more" };
+    let stays = if still_used { "stays in use" } else { "is no longer used" };
     around(&format!("{} {object} cannot be read; its last good state {stays}: ", one(kind)), error, "")
 }
 
 fn source_failing(sources: &BTreeSet<Arc<str>>, pools: usize, effect: Effect, error: &str) -> String {
     let pools = counted(pools, "backend pool");
     let becomes = match effect {
-        Effect::Kept => "what was known is used on in",
-        Effect::Untouched => "nothing was ever known, so nothing is written to",
-        Effect::Emptied => "what was known is not used any more (fail_on_data_errors), which empties",
+        Effect::Kept => "the last good endpoints stay in use in",
+        Effect::Untouched => "no valid endpoints have been received, so nothing is written to",
+        Effect::Emptied => "the last good endpoints are no longer used (fail_on_data_errors), which empties",
     };
-    around(&format!("Something is wrong with {}; {becomes} {pools}: ", some(sources)), error, "")
+    around(&format!("Error in {}; {becomes} {pools}: ", some(sources)), error, "")
 }
 
 /// Returns the first few of many names.
@@ -261,10 +258,10 @@ fn admin_down(
     let reasons: Vec<&str> = signals.iter().map(|signal| signal.as_str()).collect();
     let more = unknown.map_or_else(String::new, |(pools, example)| {
         let place = places(*pools, example);
-        format!("; in {place} it has an admin state that is not known, and is left as it is")
+        format!("; in {place} its admin state is unknown and stays unchanged")
     });
     cut(format!(
-        "Traffic was turned away from the node: admin state Down in {} of {} ({}){more}",
+        "The node gets no new traffic: admin state Down in {} of {} ({}){more}",
         counted(pools, "pool"),
         counted(balancers, "load balancer"),
         reasons.join(", ")
@@ -292,8 +289,8 @@ fn admin_failed(pool: Option<&PoolId>, why: &str, retry: u32, next: Option<Durat
 fn admin_foreign(pools: usize, example: &PoolId, state: AdminState) -> String {
     let (place, state) = (places(pools, example), admin_state_word(state));
     cut(format!(
-        "Admin state {state} of the node in {place} was set by another client and is left as it is, for nothing says \
-         that the node leaves service"
+        "Another client set the admin state of the node in {place} to {state}; it stays unchanged, because no signal \
+         says that the node leaves service"
     ))
 }
 
@@ -303,7 +300,7 @@ fn blocked(caller: Caller, fault: &str, lb: Option<&LbName>) -> String {
         Caller::AdminState => "admin states in backend pools",
     };
     let place = lb.map_or_else(String::new, |lb| format!(" of load balancer {lb}"));
-    around(&format!("Writes of {what}{place} wait, for several failed in the same way: "), fault, "")
+    around(&format!("Writes of {what}{place} wait, because several failed in the same way: "), fault, "")
 }
 
 fn writes_lost(pool: &PoolId, writes: u64, left_for: Option<Duration>) -> String {
@@ -312,15 +309,15 @@ fn writes_lost(pool: &PoolId, writes: u64, left_for: Option<Duration>) -> String
         |left_for| format!("the next try waits {} s unless an endpoint changes", left_for.as_secs()),
     );
     cut(format!(
-        "Azure Resource Manager reported writes of backend pool {pool} as done that were not there afterwards, {writes} \
-         so far; {next}"
+        "Azure Resource Manager reported writes of backend pool {pool} as done, but the pool does not have them \
+         ({writes} so far); {next}"
     ))
 }
 
 fn lease_held(holder: &str) -> String {
     let head = "Writes of backend pools wait for the Lease that is shared with the cloud-controller-manager; it is held by ";
     let tail = ", which is neither this controller nor the cloud-controller-manager. It is taken over once it has not changed for 15 minutes; \
-                where that holder does not run any more, empty holderIdentity of the Lease";
+                if that holder no longer runs, empty holderIdentity of the Lease";
     around(head, holder, tail)
 }
 
@@ -333,7 +330,7 @@ fn shared(pool: &PoolId, services: &[ServiceKey]) -> String {
 
 fn why(reason: HeldReason) -> &'static str {
     match reason {
-        HeldReason::EmptyConfirm => "a Service would be left without any; this waits for confirmation",
+        HeldReason::EmptyConfirm => "a Service would lose its last member; this waits for confirmation",
         HeldReason::NoUsableNode => {
             "the Service has endpoints but no usable node, or one of its slices or nodes cannot be read"
         }
@@ -351,15 +348,13 @@ fn why(reason: HeldReason) -> &'static str {
 /// Returns the same where the pool is filled from an xDS source, and no Service gets events.
 fn why_of_source(reason: HeldReason) -> &'static str {
     match reason {
-        HeldReason::EmptyConfirm => "nothing is assigned to it any more; this waits for confirmation",
+        HeldReason::EmptyConfirm => "no endpoint is assigned to it any more; this waits for confirmation",
         HeldReason::LastMember => {
-            "endpoints are assigned but none that takes new traffic, and none of them is in the pool"
+            "endpoints are assigned, but none takes new traffic, and none of them is in the pool"
         }
-        HeldReason::NoUsableNode => {
-            "nothing that can be used is assigned to it, though endpoints are or something is wrong with its source"
-        }
+        HeldReason::NoUsableNode => "endpoints are assigned but none is usable, or its source has an error",
         HeldReason::Fraction => {
-            "what the control plane sent first removes so much of the pool at once that it must stand for a while"
+            "the first assignment of the control plane removes so much of the pool at once that it must last for a while"
         }
         HeldReason::Breaker | HeldReason::AddOnly => why(reason),
     }
@@ -372,8 +367,11 @@ fn held(
     enforced: bool,
 ) -> String {
     let members = counted(members, "member");
-    let fate =
-        if enforced { "is held back" } else { "would be held back if guards.mode were enforce, and goes on" };
+    let fate = if enforced {
+        "is held back"
+    } else {
+        "would be held back if guards.mode were enforce, but proceeds"
+    };
     let left_out = left_out.map_or_else(String::new, |LeftOutNodes { first, why, more }| {
         let more = if *more == 0 { String::new() } else { format!(" ({more} more are left out)") };
         format!("; node {first} is left out, because {why}{more}")

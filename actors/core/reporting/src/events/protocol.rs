@@ -120,7 +120,7 @@ impl DropReason {
             DropReason::OverBudget => "the object has used up its budget of events",
             DropReason::NotAccepted => "the API server has not accepted it",
             DropReason::NotAllowed => "no events are reported about the object now",
-            DropReason::Outdated => "it holds no longer, or a newer report has replaced it",
+            DropReason::Outdated => "it no longer holds, or a newer report has replaced it",
         }
     }
 }

@@ -44,9 +44,10 @@ pub(super) type Row = (EventKind, &'static str, Severity, &'static str);
 /// Returns the shared Lease, held by an unknown client.
 fn stranger() -> Row {
     let what = EventKind::LeaseHeld { holder: "aks-rp".into() };
-    let text = "Writes of backend pools wait for the Lease that is shared with the cloud-controller-manager; it is held by \
-                aks-rp, which is neither this controller nor the cloud-controller-manager. It is taken over once it has not changed \
-                for 15 minutes; where that holder does not run any more, empty holderIdentity of the Lease";
+    let text = "Writes of backend pools wait for the Lease that is shared with the cloud-controller-manager; it is \
+                held by aks-rp, which is neither this controller nor the cloud-controller-manager. It is taken over \
+                once it has not changed for 15 minutes; if that holder no longer runs, empty holderIdentity of the \
+                Lease";
     (what, "SharedLeaseHeldByStranger", Severity::Warning, text)
 }
 
@@ -58,25 +59,25 @@ fn of_sources() -> Vec<Row> {
         let what = EventKind::SourceFailing { sources, pools, effect, error };
         (what, "XdsResourceError", Severity::Warning, text)
     };
-    let recovered = "Nothing is wrong with eds:shop any more";
+    let recovered = "No more errors in eds:shop";
     vec![
         failing(
             1,
             Effect::Kept,
-            "Something is wrong with eds:shop; what was known is used on in 1 backend pool: the control plane reports: no \
+            "Error in eds:shop; the last good endpoints stay in use in 1 backend pool: the control plane reports: no \
              such thing",
         ),
         failing(
             2,
             Effect::Untouched,
-            "Something is wrong with eds:shop; nothing was ever known, so nothing is written to 2 backend pools: the \
+            "Error in eds:shop; no valid endpoints have been received, so nothing is written to 2 backend pools: the \
              control plane reports: no such thing",
         ),
         failing(
             1,
             Effect::Emptied,
-            "Something is wrong with eds:shop; what was known is not used any more (fail_on_data_errors), which empties \
-             1 backend pool: the control plane reports: no such thing",
+            "Error in eds:shop; the last good endpoints are no longer used (fail_on_data_errors), which empties 1 \
+             backend pool: the control plane reports: no such thing",
         ),
         (
             EventKind::SourceFailing {
@@ -87,7 +88,8 @@ fn of_sources() -> Vec<Row> {
             },
             "XdsResourceError",
             Severity::Warning,
-            "Something is wrong with eds:a, eds:b, eds:c and 2 others; what was known is used on in 7 backend pools: refused",
+            "Error in eds:a, eds:b, eds:c and 2 others; the last good endpoints stay in use in 7 backend pools: \
+             refused",
         ),
         (
             EventKind::SourceRecovered { sources: ["eds:shop".into()].into() },
@@ -164,8 +166,8 @@ fn guards() -> Vec<Row> {
         held(
             HeldReason::EmptyConfirm,
             1,
-            "Removal of 1 member from backend pool kubernetes/shop-web is held back: a Service would be left \
-             without any; this waits for confirmation",
+            "Removal of 1 member from backend pool kubernetes/shop-web is held back: a Service would lose its last \
+             member; this waits for confirmation",
         ),
         held(
             HeldReason::NoUsableNode,
@@ -201,7 +203,7 @@ fn guards() -> Vec<Row> {
             },
             "BackendPoolRemovalHeld",
             "Removal of 1 member from backend pool kubernetes/shop-web would be held back if guards.mode were \
-             enforce, and goes on: too many backend pools would lose most of their members at once",
+             enforce, but proceeds: too many backend pools would lose most of their members at once",
         ),
         left_out(),
         warning(
@@ -229,14 +231,14 @@ fn writes_lost() -> [Row; 2] {
         row(
             1,
             None,
-            "Azure Resource Manager reported writes of backend pool kubernetes/shop-web as done that were not there \
-             afterwards, 1 so far; it is written again",
+            "Azure Resource Manager reported writes of backend pool kubernetes/shop-web as done, but the pool does \
+             not have them (1 so far); it is written again",
         ),
         row(
             3,
             Some(Duration::from_secs(60)),
-            "Azure Resource Manager reported writes of backend pool kubernetes/shop-web as done that were not there \
-             afterwards, 3 so far; the next try waits 60 s unless an endpoint changes",
+            "Azure Resource Manager reported writes of backend pool kubernetes/shop-web as done, but the pool does \
+             not have them (3 so far); the next try waits 60 s unless an endpoint changes",
         ),
     ]
 }
@@ -246,8 +248,8 @@ fn quarantined() -> Row {
         EventKind::Quarantined { pool: pool(), broken: "a change without an owner waits" },
         "BackendPoolQuarantined",
         Severity::Warning,
-        "Backend pool kubernetes/shop-web is not written any more: a change without an owner waits. This is an error of the \
-         controller: report it, and restart the controller to try again",
+        "Backend pool kubernetes/shop-web is no longer written: a change without an owner waits. This is an internal \
+         error: report it, and restart the controller to try again",
     )
 }
 
@@ -274,24 +276,25 @@ fn conditions() -> Vec<Row> {
                 lb: None,
             },
             "BackendPoolWritesBlocked",
-            "Writes of backend pools wait, for several failed in the same way: HTTP 403 AuthorizationFailed",
+            "Writes of backend pools wait, because several failed in the same way: HTTP 403 AuthorizationFailed",
         ),
         warning(
             EventKind::Blocked { caller: Caller::Membership, fault: "HTTP 400".into(), lb: lb.clone() },
             "BackendPoolWritesBlocked",
-            "Writes of backend pools of load balancer kubernetes wait, for several failed in the same way: HTTP 400",
+            "Writes of backend pools of load balancer kubernetes wait, because several failed in the same way: HTTP \
+             400",
         ),
         warning(
             EventKind::Blocked { caller: Caller::AdminState, fault: "HTTP 400".into(), lb },
             "BackendPoolWritesBlocked",
-            "Writes of admin states in backend pools of load balancer kubernetes wait, for several failed in the same \
-             way: HTTP 400",
+            "Writes of admin states in backend pools of load balancer kubernetes wait, because several failed in the \
+             same way: HTTP 400",
         ),
         warning(
             EventKind::Fight { pool: pool(), members: 2, left_for: Duration::from_secs(120) },
             "BackendPoolContested",
-            "Another client keeps adding 2 members to backend pool kubernetes/shop-web that no endpoint asks for; \
-             what they add is left there for 120 s",
+            "Another client keeps adding 2 members to backend pool kubernetes/shop-web that no endpoint requires; \
+             they stay there for 120 s",
         ),
         quarantined(),
         warning(
@@ -312,7 +315,7 @@ fn conditions() -> Vec<Row> {
                 kept: true,
             },
             "ObjectUndecodable",
-            "Node node-1 cannot be read; its last good state stays in force: no name",
+            "Node node-1 cannot be read; its last good state stays in use: no name",
         ),
     ]
 }
@@ -338,30 +341,30 @@ fn nodes() -> Vec<Row> {
         normal(
             down(40, 2, &[Signal::Shutdown, Signal::OutOfService]),
             "LoadBalancerAdminStateDown",
-            "Traffic was turned away from the node: admin state Down in 40 pools of 2 load balancers (out-of-service, \
+            "The node gets no new traffic: admin state Down in 40 pools of 2 load balancers (out-of-service, \
              shutdown)",
         ),
         normal(
             down(1, 1, &[Signal::SpotEviction]),
             "LoadBalancerAdminStateDown",
-            "Traffic was turned away from the node: admin state Down in 1 pool of 1 load balancer (spot-eviction)",
+            "The node gets no new traffic: admin state Down in 1 pool of 1 load balancer (spot-eviction)",
         ),
         normal(
             partly(1),
             "LoadBalancerAdminStateDown",
-            "Traffic was turned away from the node: admin state Down in 2 pools of 1 load balancer (shutdown); in pool \
-             kubernetes/shop-web it has an admin state that is not known, and is left as it is",
+            "The node gets no new traffic: admin state Down in 2 pools of 1 load balancer (shutdown); in pool \
+             kubernetes/shop-web its admin state is unknown and stays unchanged",
         ),
         normal(
             partly(4),
             "LoadBalancerAdminStateDown",
-            "Traffic was turned away from the node: admin state Down in 2 pools of 1 load balancer (shutdown); in 4 \
-             pools, such as kubernetes/shop-web, it has an admin state that is not known, and is left as it is",
+            "The node gets no new traffic: admin state Down in 2 pools of 1 load balancer (shutdown); in 4 pools, \
+             such as kubernetes/shop-web, its admin state is unknown and stays unchanged",
         ),
         normal(
             EventKind::AdminRestored { pools: 3 },
             "LoadBalancerAdminStateNone",
-            "Traffic goes to the node again: admin state None restored in 3 pools",
+            "The node gets traffic again: admin state None restored in 3 pools",
         ),
         warning(
             EventKind::AdminHeld { down: 3, ready: 6 },
@@ -372,14 +375,14 @@ fn nodes() -> Vec<Row> {
         warning(
             foreign(1, AdminState::Up),
             "LoadBalancerAdminStateForeign",
-            "Admin state Up of the node in pool kubernetes/shop-web was set by another client and is left as it is, for \
-             nothing says that the node leaves service",
+            "Another client set the admin state of the node in pool kubernetes/shop-web to Up; it stays unchanged, \
+             because no signal says that the node leaves service",
         ),
         warning(
             foreign(7, AdminState::Down),
             "LoadBalancerAdminStateForeign",
-            "Admin state Down of the node in 7 pools, such as kubernetes/shop-web, was set by another client and is left \
-             as it is, for nothing says that the node leaves service",
+            "Another client set the admin state of the node in 7 pools, such as kubernetes/shop-web, to Down; it \
+             stays unchanged, because no signal says that the node leaves service",
         ),
     ]
 }
@@ -541,9 +544,9 @@ fn x4_the_note_of_a_source_comes_last_in_its_events() {
     for (reason, words) in [
         (
             HeldReason::EmptyConfirm,
-            "nothing is assigned to it any more; this waits for confirmation [refused]",
+            "no endpoint is assigned to it any more; this waits for confirmation [refused]",
         ),
-        (HeldReason::LastMember, "none that takes new traffic, and none of them is in the pool [refused]"),
+        (HeldReason::LastMember, "none takes new traffic, and none of them is in the pool [refused]"),
         (HeldReason::Breaker, "too many backend pools would lose most of their members at once [refused]"),
     ] {
         let message = with_note(
