@@ -59,7 +59,7 @@ impl Pools {
         true
     }
 
-    /// Answers a Take, as every Take must be answered: the missing pool brings nothing to the lane.
+    /// Answers a Take for a pool that does not exist, because every Take must be answered: there is nothing to write.
     fn answer_take_for_missing_pool(&self, pool: PoolId, attempt: AttemptId) {
         let nothing = Delivery::Writer(writer::In::Taken(pool, attempt, None));
         let sending = self.address_book.writer.send(Deliver(vec![nothing]));

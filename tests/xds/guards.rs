@@ -61,7 +61,9 @@ async fn d6_x2_members_stay_while_no_endpoint_is_usable() {
     let held: Vec<&str> =
         pool["held"]["members"].as_array().into_iter().flatten().flat_map(Value::as_str).collect();
     assert!(held.contains(&other) && !held.contains(&GOOD), "what drains is asked for: {pool}");
-    scene.event("BackendPoolRemovalHeld", &["kubernetes/web", "nothing that can be used is assigned"]).await;
+    scene
+        .event("BackendPoolRemovalHeld", &["kubernetes/web", "endpoints are assigned but none is usable"])
+        .await;
     scene.all_is_written().await;
     scene.is_at_rest("web", &[GOOD, other], 2).await;
     assign(Draining, Healthy).await;

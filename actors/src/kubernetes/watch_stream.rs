@@ -109,7 +109,7 @@ fn log_undecodable<'a>(kind: Kind, lines: impl IntoIterator<Item = &'a Line>) {
     for line in lines {
         if let Line::Undecodable { key, error, .. } = line {
             let remedy =
-                "correct the object; the event about it says whether its last good state stays in force";
+                "correct the object; the event about it says whether its last good state stays in use";
             let object = key.as_ref().map(name_of);
             tracing::warn!(kind = kind.resource(), object, %error, remedy, "an object cannot be read");
         }

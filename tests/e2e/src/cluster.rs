@@ -149,7 +149,7 @@ async fn last_member(stage: &Stage<'_>) -> anyhow::Result<Shown> {
     stage.holds(&other, &[0]).await?;
     let begin = Instant::now();
     stage.set_endpoints("last-member", &[]).await?;
-    // When a later change of another Service is there, this one has been seen too.
+    // Once a later change of another Service is in place, this one has been processed too.
     stage.set_endpoints("beside-last-member", &[1]).await?;
     stage.holds(&other, &[1]).await?;
     let members = stage.members(&service).await?;
@@ -175,7 +175,7 @@ async fn pause(stage: &Stage<'_>) -> anyhow::Result<Shown> {
         stage.ensured(service).await?;
     }
     stage.set_endpoints("pause", &[1]).await?;
-    // When a later change of another Service is there, this one has been seen too.
+    // Once a later change of another Service is in place, this one has been processed too.
     stage.set_endpoints("beside-pause", &[1]).await?;
     stage.holds(&other, &[1]).await?;
     let members = stage.members(&service).await?;
@@ -192,7 +192,7 @@ async fn event(stage: &Stage<'_>) -> anyhow::Result<Shown> {
     if stage.nodes.len() < 2 {
         return Ok(Shown::NotHere(TWO_NODES.to_owned()));
     }
-    // The cloud-controller-manager may have put the first node there itself.
+    // The cloud-controller-manager may have added the first node itself.
     let service = stage.create("event", &[0]).await?;
     stage.holds(&service, &[0]).await?;
     stage.set_endpoints("event", &[1]).await?;

@@ -133,11 +133,11 @@ pub struct Pauses {
     /// The last read state; `None`: none yet.
     state: Option<ReadState>,
     /// The newest term that has begun.
-    begun: Option<Epoch>,
+    newest_term: Option<Epoch>,
     /// The newest term that had begun when `state` was requested.
     term: Option<Epoch>,
     /// The last sent policy and its term.
-    said: Published<(Option<Epoch>, Arc<OperatorPolicy>)>,
+    sent: Published<(Option<Epoch>, Arc<OperatorPolicy>)>,
     /// Each of its requests carries the newest term that had begun at that time.
     client: ObjectClient<ConfigMapFacts, Option<Epoch>>,
     /// The operator's requests in the order of arrival; the first is being processed.
@@ -167,8 +167,8 @@ enum OffSwitch {
 impl ReadState {
     fn of(now: Now, facts: Option<Arc<ConfigMapFacts>>, before: Option<&ReadState>) -> ReadState {
         let notes = facts.as_deref().map(PauseNotes::of).unwrap_or_default();
-        let stood = before.and_then(|before| before.off).unwrap_or(OffSwitch::Active { since: now });
-        let off = notes.admin_state_off.then_some(stood);
+        let switch = before.and_then(|before| before.off).unwrap_or(OffSwitch::Active { since: now });
+        let off = notes.admin_state_off.then_some(switch);
         ReadState { facts, notes, off }
     }
 
@@ -196,9 +196,9 @@ impl Pauses {
         Pauses {
             params,
             state: None,
-            begun: None,
+            newest_term: None,
             term: None,
-            said: Published::default(),
+            sent: Published::default(),
             client: ObjectClient::default(),
             requests: VecDeque::new(),
             published: Published::default(),
@@ -215,13 +215,13 @@ impl Pauses {
 
     /// Begins a term. Earlier requests do not count for it: a read in flight is repeated.
     fn on_confirm(&mut self, now: Now, epoch: Epoch) {
-        if self.begun >= Some(epoch) {
+        if self.newest_term >= Some(epoch) {
             return;
         }
-        self.begun = Some(epoch);
+        self.newest_term = Some(epoch);
         match self.params.keeping {
             PauseStorage::ConfigMap => self.client.reread(now),
-            PauseStorage::Nothing => self.term = self.begun,
+            PauseStorage::Nothing => self.term = self.newest_term,
         }
     }
 
@@ -280,11 +280,11 @@ impl Pauses {
     /// Sends the policy if it or its term changed.
     fn send_policy(&mut self, out: &mut Vec<Out>) {
         let Some(policy) = self.effective_policy() else { return };
-        let policy = match self.said.last() {
-            Some((_, said)) if **said == policy => Arc::clone(said),
+        let policy = match self.sent.last() {
+            Some((_, sent)) if **sent == policy => Arc::clone(sent),
             Some(_) | None => Arc::new(policy),
         };
-        let changed = self.said.update((self.term, policy));
+        let changed = self.sent.update((self.term, policy));
         out.extend(changed.map(|(term, policy)| Out::OperatorPolicy { term, policy }));
     }
 
@@ -304,14 +304,17 @@ impl Pauses {
     /// Returns the broken invariant.
     fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
-        rule(self.term <= self.begun, "what is known is of a term that has not begun")?;
-        rule(self.requests.is_empty() || !self.client.is_idle(), "the operator waits and nothing is asked")?;
-        let said = self.said.last().and_then(|(term, _)| *term);
-        rule(said == self.term || self.state.is_none(), "a term was not told of")
+        rule(self.term <= self.newest_term, "the policy is of a term that has not begun")?;
+        rule(
+            self.requests.is_empty() || !self.client.is_idle(),
+            "a request of the operator waits, and the ConfigMap is not requested",
+        )?;
+        let sent = self.sent.last().and_then(|(term, _)| *term);
+        rule(sent == self.term || self.state.is_none(), "the policy was not sent for its term")
     }
 
     fn publish_view(&mut self, out: &mut Vec<Out>) {
-        let (policy, unreadable) = match (self.said.last(), &self.state) {
+        let (policy, unreadable) = match (self.sent.last(), &self.state) {
             (Some((_, policy)), Some(state)) => {
                 let unreadable = state.notes.unreadable.clone();
                 let notes = match self.params.heeding {
@@ -326,7 +329,7 @@ impl Pauses {
             mode: self.params.mode,
             policy,
             unreadable,
-            term_waits: self.params.keeping == PauseStorage::ConfigMap && self.begun > self.term,
+            term_waits: self.params.keeping == PauseStorage::ConfigMap && self.newest_term > self.term,
             last_error: self.client.last_error().cloned(),
         };
         let Some(view) = self.published.update(view) else { return };

@@ -1,5 +1,5 @@
-//! A token bucket in whole numbers, with reservations of future tokens. ARM's budget (`writer/budget.rs`) is a
-//! different bucket: its rate changes, and it keeps shares apart.
+//! A token bucket in whole numbers, with reservations of future tokens. ARM's budget
+//! (`actors/core/writer/src/budget.rs`) is a different bucket: its rate changes, and it reserves shares.
 
 use std::time::Duration;
 
@@ -33,11 +33,11 @@ impl Bucket {
     /// Takes a token, if there is one.
     pub fn take(&mut self, now: Now) -> bool {
         self.refill(now);
-        let some = self.level >= self.token.max(1);
-        if some {
+        let has_token = self.level >= self.token.max(1);
+        if has_token {
             self.level -= self.token.max(1);
         }
-        some
+        has_token
     }
 
     /// Takes the next token, even before it is refilled, and returns when it is refilled. `None`: never.
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_a_token_that_is_reserved() {
+    fn a_reserved_token_is_not_taken() {
         let mut bucket = Bucket::per_second(10, 1);
         assert_eq!(bucket.reserve(Now::ZERO), Some(Now::ZERO));
         assert_eq!(bucket.reserve(Now::ZERO), Some(Now::from_millis(100)));

@@ -21,7 +21,7 @@ pub enum Seen {
         /// resourceVersion of the deletion.
         resource_version: ResourceVersion,
     },
-    /// An object that could not be decoded. Its last good state stays in force.
+    /// An object that could not be decoded. Its last good state stays in use.
     Undecodable {
         /// Key of the object, if its metadata are readable.
         key: Option<ObjectKey>,

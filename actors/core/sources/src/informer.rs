@@ -5,7 +5,7 @@
 //! Services as dirty; `tick` reconciles each dirty Service once, so that a batch of inputs costs one computation per
 //! Service.
 //!
-//! An object that cannot be decoded does not count as absent (D6). Its last good state stays in force. If there is
+//! An object that cannot be decoded does not count as absent (D6). Its last good state stays in use. If there is
 //! none, the dependent parts are marked as unusable, so that nothing is removed because of them. The Informer
 //! publishes no fact about a Service that was never decoded: nothing is managed for it, and a pool that it uses is not
 //! written.
@@ -413,7 +413,7 @@ impl Informer {
         self.cache.mark_affected(self.unread.remove(key), arrival);
     }
 
-    /// Handles an undecodable object. Its last good state stays in force; without one, its state is unknown. An object
+    /// Handles an undecodable object. Its last good state stays in use; without one, its state is unknown. An object
     /// without a readable name may be any object, so a list that contains one proves no absence.
     fn on_undecodable(&mut self, now: Now, kind: Kind, named: Option<(ObjectKey, Owner)>, error: Arc<str>) {
         let stream = self.streams.entry(kind).or_default();

@@ -139,7 +139,7 @@ impl Pauses {
     /// Reads the ConfigMap if that is due.
     pub(super) fn send_due(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.client.is_due(now) {
-            let (call, ask) = self.client.read(now, self.begun);
+            let (call, ask) = self.client.read(now, self.newest_term);
             out.push(Out::ConfigMap(call, ask));
         }
     }
@@ -183,7 +183,7 @@ impl Pauses {
         self.send_policy(out);
         out.append(&mut answers);
         match next {
-            NextStep::Rest if self.begun > self.term => self.client.plan(now),
+            NextStep::Rest if self.newest_term > self.term => self.client.plan(now),
             NextStep::Rest => {
                 self.client.forget_setbacks();
                 self.client.plan(now.plus(LOOK_EVERY));
@@ -191,7 +191,7 @@ impl Pauses {
             NextStep::Look => self.client.plan(now),
             NextStep::Later => self.client.plan(now.plus(HURRY)),
             NextStep::Write(edit) => {
-                let (call, ask) = self.client.write(now, self.begun, facts, edit);
+                let (call, ask) = self.client.write(now, self.newest_term, facts, edit);
                 out.push(Out::ConfigMap(call, ask));
             }
         }
@@ -228,7 +228,7 @@ impl Pauses {
     fn on_failed(&mut self, now: Now) {
         let span = if !self.requests.is_empty() {
             HURRY
-        } else if self.state.is_none() || self.begun > self.term {
+        } else if self.state.is_none() || self.newest_term > self.term {
             RETRY_AFTER.delay(self.client.failures())
         } else {
             RETRY_PATIENTLY.delay(self.client.failures())

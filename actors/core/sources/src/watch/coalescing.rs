@@ -37,7 +37,7 @@ impl In {
 
 impl Line {
     /// Returns the object of a line that only carries its newest state. An undecodable object returns `None`: its last
-    /// good state stays in force (D6), so no line may move across it.
+    /// good state stays in use (D6), so no line may move across it.
     fn object(&self) -> Option<ObjectKey> {
         match self {
             Line::Object(object) => Some(object.key()),

@@ -155,7 +155,7 @@ fn d6_a_node_that_was_never_decoded_leaves_parts_incomplete() {
     assert_eq!(last(&run, "web"), right("1 2 | "));
     run.observe(Kind::Nodes, bad(Some(node_key("n2"))));
     run.turn();
-    assert_eq!(last(&run, "web"), right("1 2 | "), "its last good state stays in force");
+    assert_eq!(last(&run, "web"), right("1 2 | "), "its last good state stays in use");
 
     run.put(slice("web-1", "web", &["n1", "n5"]));
     run.turn();
@@ -207,7 +207,7 @@ fn g2_having_no_slices_counts_only_while_they_are_watched() {
     run.contact(Kind::EndpointSlices, false);
     run.turn();
     assert_eq!(last(&run, "web"), (" | ".to_owned(), true, Vec::new()), "what its pool holds is held");
-    assert_eq!(last(&run, "api"), right("1 | "), "what is known stays in force");
+    assert_eq!(last(&run, "api"), right("1 | "), "what is known stays in use");
     run.put(service("late"));
     run.turn();
     assert!(last(&run, "late").1, "one that comes meanwhile may have endpoints");
