@@ -187,7 +187,7 @@ fn not_managed(candidacy: Candidacy) -> Option<&'static str> {
 /// What there is to say about one pool; nothing when it is in sync and nothing is held back there.
 fn about(id: &PoolId, snapshot: &Snapshot, show: &Show) -> Option<(VerdictReason, String)> {
     let Some(pool) = snapshot.pools.get(id) else {
-        return Some((VerdictReason::OutOfSync, format!("pool {id} has not been looked at yet")));
+        return Some((VerdictReason::OutOfSync, format!("pool {id} has not been read yet")));
     };
     let (reason, said) = of_pool(pool, snapshot, show)?;
     Some((reason, format!("pool {id}{said}")))
@@ -228,7 +228,7 @@ fn held(held: &Held) -> String {
             "because it has endpoints that do not count, and none of their nodes is in the pool"
         }
         HeldReason::Fraction => {
-            "until a second list says too that so many of its members are to go (guards.maxRemovalFraction)"
+            "until a second list confirms the removal of so many members (guards.maxRemovalFraction)"
         }
         HeldReason::Breaker => "because too many pools would lose most of their members at once",
         HeldReason::AddOnly => "because the mode add-only removes no member",
@@ -241,7 +241,7 @@ fn of_state(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<String>
     let said = match pool.state {
         PoolState::InSync if pool.provisioning_failed => {
             "has the required members, and Azure reports that its last operation there failed, so it may not use them; the \
-             controller writes one pool of the load balancer again 10 minutes after that, and later ever more rarely"
+             controller writes one pool of the load balancer again 10 minutes after that, and later at growing intervals"
                 .to_owned()
         }
         PoolState::InSync => return None,
@@ -254,8 +254,8 @@ fn of_state(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<String>
         PoolState::Due => waits::due(pool, snapshot, show),
         PoolState::Attempting => waits::attempting(pool, snapshot, show),
         PoolState::Parked => match pool.blocked.and_then(|blocked| blocked.until) {
-            Some(at) => format!("waits {} more until Azure may be asked again", waits::span(show.until(at))),
-            None => "waits until Azure may be asked again".to_owned(),
+            Some(at) => format!("waits {} more until Azure may be called again", waits::span(show.until(at))),
+            None => "waits until Azure may be called again".to_owned(),
         },
         PoolState::Paused => format!("is compared and not written: {}", paused(pool, snapshot)),
         PoolState::Failed => "was not written".to_owned(),

@@ -76,7 +76,7 @@ fn own(schemas: &mut Schemas) -> [Named; 4] {
         ),
         read(
             "/api/v1/events",
-            ("events", "The events that this process tells, as they are told."),
+            ("events", "The events of this process, as they occur."),
             &["ofNamespace", "ofName", "eventReason"],
             answer(STREAM, "text/event-stream", text()),
         ),

@@ -39,13 +39,13 @@ pub(in crate::http) struct PoolLine<'a> {
     observed: Option<usize>,
     /// How long its oldest change has waited, in seconds. Null: none waits, or it is paused.
     waiting_seconds: Option<Seconds>,
-    /// Since when the pool has not matched its level, whatever was tried meanwhile. Null: it does.
+    /// Since when the pool has been out of sync, across attempts. Null: it is in sync.
     out_of_sync_since: Option<Time>,
     /// How long ago that was, in seconds.
     out_of_sync_seconds: Option<Seconds>,
     /// Whether Azure reports that its last operation on the pool or its load balancer failed.
     provisioning_failed: bool,
-    /// Whether it may have begun earlier: it was found then, by a look at the pool or by a new leader.
+    /// Whether the pool may have been out of sync earlier: a read or a new leader found it then.
     out_of_sync_at_least: bool,
     /// Why it is not written now. Null: nothing is to be written, it is being written, or it is its turn.
     blocked_by: Option<enums::BlockedBy>,
@@ -53,7 +53,7 @@ pub(in crate::http) struct PoolLine<'a> {
     blocked_for_seconds: Option<Seconds>,
     /// What the last failure said, until an attempt succeeds.
     last_error: Option<&'a str>,
-    /// Why it is not as it should be, in one sentence. Null: it is.
+    /// Why it is out of sync, in one sentence. Null: it is in sync.
     why: Option<String>,
     /// The removal that is held back. Null: none is.
     held: Option<Held>,
@@ -61,7 +61,7 @@ pub(in crate::http) struct PoolLine<'a> {
     would_hold: Option<Held>,
 }
 
-/// A pool with all that is known of it.
+/// A pool in detail.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::http) struct Pool<'a> {
@@ -72,16 +72,15 @@ pub(in crate::http) struct Pool<'a> {
     family: enums::Family,
     /// The nodes with endpoints that are left out, 100 at most for each Service.
     left_out: Vec<LeftOut<'a>>,
-    /// What is wrong with the resources of its xDS source, else by which id the control plane knows us. Null: it has no
-    /// such source.
+    /// The errors of its xDS source, or else the node id that its control plane receives. Null: it has no such source.
     note: Option<&'a str>,
-    /// What there is to know of how members were chosen of what the xDS source assigns. Null: it has no such source.
+    /// Remarks on the choice of members from the assignment of its xDS source. Null: it has no such source.
     remarks: Option<Vec<Remark>>,
-    /// How what it must hold has reached the controller.
+    /// How its level has reached the controller.
     provenance: enums::Provenance,
     /// Its members.
     members: Members<'a>,
-    /// When it was last read. Null: it was not.
+    /// When it was last read. Null: not yet.
     observed_at: Option<Time>,
     /// The attempt in flight. Null: none is.
     attempt: Option<String>,
@@ -93,7 +92,7 @@ pub(in crate::http) struct Pool<'a> {
     would_change: Option<PoolWouldChange>,
     /// How many writes of it were lost since the start of the process.
     lost_writes: u64,
-    /// All that keeps it from being written.
+    /// The pauses that apply to it.
     paused_by: Vec<PausedBy<'a>>,
 }
 
@@ -154,7 +153,7 @@ struct LastAttempt<'a> {
     removed: ChangedMembers<'a>,
     /// The members whose admin state it set Down.
     down: ChangedMembers<'a>,
-    /// The members whose admin state is Down no longer.
+    /// The members that are no longer Down.
     restored: ChangedMembers<'a>,
     /// The correlation id of Azure's answer to the write, or to the call that failed. Null: there was no answer, or it had
     /// none.
@@ -236,7 +235,7 @@ struct RemovalsStopped {
     of: usize,
 }
 
-/// What keeps a pool or a Service from being written.
+/// A pause that applies to a pool or a Service.
 #[derive(Serialize, ToSchema)]
 pub(super) struct PausedBy<'a> {
     /// What it is.
@@ -264,12 +263,12 @@ pub(super) struct LeftOut<'a> {
     detail: String,
 }
 
-/// Something to know of how the members of a pool were chosen.
+/// A remark on the choice of the members of a pool.
 #[derive(Serialize, ToSchema)]
 struct Remark {
     /// What it is about.
     reason: enums::RemarkReason,
-    /// What there is to know, in words.
+    /// The remark in words.
     detail: String,
 }
 

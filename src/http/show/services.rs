@@ -84,7 +84,7 @@ enum PoolOfService<'a> {
     Unknown(UnknownPool),
 }
 
-/// A pool that has not been looked at yet.
+/// A pool that has not been read yet.
 #[derive(Serialize, ToSchema)]
 struct UnknownPool {
     /// The pool.

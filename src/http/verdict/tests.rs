@@ -110,7 +110,7 @@ fn h3_each_candidacy_has_its_reason() {
 fn h3_a_service_without_rules_or_a_seen_pool_is_never_in_sync() {
     let without = ServiceView { pools: Vec::new(), ..service() };
     assert!(said(&without, None).starts_with("not managed yet: no load-balancing rule"));
-    assert_eq!(said(&service(), None), "pool lb/shop-web has not been looked at yet");
+    assert_eq!(said(&service(), None), "pool lb/shop-web has not been read yet");
     assert!(said(&service(), Some(pool(PoolState::Unknown))).contains("has not been seen"));
 }
 
@@ -217,7 +217,7 @@ fn g6_a_pause_is_told_with_who_since_when_why_and_how_far() {
         of(&service(), &Snapshot { policy: Some(policy), ..with(paused) }),
         "pool lb/shop-web is compared and not written: everything is paused (by restore, since \
          2023-11-14T22:13:20.000Z, a drill), and the pool is paused; 1 missing, 1 to go; besides, a removal is \
-         held back (fraction), until a second list says too that so many of its members are to go \
+         held back (fraction), until a second list confirms the removal of so many members \
          (guards.maxRemovalFraction)"
     );
     let observed = PoolView { paused: [PausedBy::Mode].into(), ..differing(PoolState::Paused) };
