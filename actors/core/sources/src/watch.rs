@@ -579,8 +579,8 @@ impl Watcher {
         }
     }
 
-    /// Publishes the view if it has changed. A newer `heard_at` alone counts as a change only if `anyway` is set.
-    fn publish_view(&mut self, anyway: bool, out: &mut Vec<Out>) {
+    /// Publishes the view if it has changed. A newer `heard_at` alone counts as a change only if `even_unchanged` is set.
+    fn publish_view(&mut self, even_unchanged: bool, out: &mut Vec<Out>) {
         let phase = match &self.phase {
             Phase::Idle => return,
             Phase::Waiting { .. } => "waiting",
@@ -605,7 +605,7 @@ impl Watcher {
                 && published.stale_since == view.stale_since
                 && published.last_error == view.last_error
         });
-        if anyway || !known {
+        if even_unchanged || !known {
             self.published = Some(view.clone());
             out.push(Out::View(view));
         }

@@ -130,7 +130,7 @@ impl XdsPort {
     ) -> Vec<Effect> {
         match step {
             XdsStep::Connected => self.connected(now, stream, reach),
-            XdsStep::TimedOut => self.fails(stream, "the connection has not stood in time"),
+            XdsStep::TimedOut => self.fails(stream, "the connection was not established in time"),
             XdsStep::Pulled(kind) if self.streams.contains_key(&stream) => {
                 vec![Effect::Deliver(StreamEvent::Sent(stream, *kind))]
             }
