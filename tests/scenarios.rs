@@ -186,7 +186,6 @@ mod stories {
         d5_a_node_that_is_about_to_be_deleted_serves_to_the_end
         d5_nodes_that_are_left_out_are_named
         d6_a_list_that_lacks_nodes_costs_no_member
-        d6_the_operator_releases_one_pool
         d6_endpoint_without_node
         d6_expired_by_an_error_event
         d6_garbage_in_the_watch
@@ -194,6 +193,7 @@ mod stories {
         d6_relist_under_change
         d6_streaming_lists_refused
         d6_streaming_lists_refused_by_an_error_event
+        d6_the_operator_releases_one_pool
         d6_undecodable_objects_are_isolated
         e1_a_failure_is_posted_after_many_updates
         e2_an_absent_load_balancer_is_no_error
@@ -223,8 +223,8 @@ mod stories {
         n1_freeze_reboot_failed_queries_and_cordons_cost_no_call
         n1_notices_come_in_either_group_of_events_and_as_conditions
         n1_only_notices_that_are_less_than_60_s_overdue_count
-        n2_a_member_that_is_down_is_seen_from_its_service
         n2_a_deletion_while_the_pool_waits_is_no_failure
+        n2_a_member_that_is_down_is_seen_from_its_service
         n2_a_single_load_balancer_that_network_interfaces_fill
         n2_a_taint_that_goes_halfway_turns_the_rest_round
         n2_every_load_balancer_family_and_kind_of_pool

@@ -49,7 +49,7 @@ async fn c4_check_asks_a_real_api_server_for_its_rights() {
     let kubeconfig = cluster.controller_kubeconfig(story.namespace).await;
     eventually("check finds nothing wrong", PATIENCE, || async {
         let findings = findings(&story, &kubeconfig).await;
-        let right = says(&findings, "rights", "ok", "all 24 things")
+        let right = says(&findings, "rights", "ok", "all 24 rights")
             && says(&findings, "api-server-clock", "ok", "agree")
             && says(&findings, "shared-lease", "warning", "does not exist")
             && says(&findings, "own-objects", "ok", "no controller leads")

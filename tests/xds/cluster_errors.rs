@@ -245,7 +245,7 @@ async fn x3_a88_only_data_errors_of_clusters_empty_with_fail_on_them() {
     {
         assert_eq!(shown.version.is_empty(), is_of_data, "{pool}: {shown:?}");
         let (effect, assigned) = if is_of_data {
-            ("not used any more (fail_on_data_errors), which empties", "dropped")
+            ("no longer used (fail_on_data_errors), which empties", "dropped")
         } else {
             ("the last good endpoints stay in use in", "usable")
         };

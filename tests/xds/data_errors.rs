@@ -216,7 +216,7 @@ async fn x3_a88_only_data_errors_empty_the_pool_with_fail_on_them() {
         let effect = if is_used {
             "the last good endpoints stay in use in"
         } else {
-            "not used any more (fail_on_data_errors), which empties"
+            "no longer used (fail_on_data_errors), which empties"
         };
         scene.event("XdsResourceError", &[&format!("{};", row.source()), effect, words]).await;
         let assigned = if is_used { "usable" } else { "dropped" };

@@ -254,7 +254,7 @@ async fn pause_and_resume(
     let (status, text) = standby.post("/api/v1/resume", &token, &json!({ "scope": "everything" })).await;
     assert_eq!(status, 200, "{text}");
     story.holds(MOVING, ["10.1.0.2"]).await;
-    shown("right").await;
+    shown("in_sync").await;
 }
 
 /// Returns the rights that `check` reports as missing, or the reason why it cannot check them.
