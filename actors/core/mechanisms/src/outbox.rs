@@ -3,7 +3,7 @@
 //! While the receiver is busy, a newer fact about the same object replaces the older one, so that the number of queued
 //! facts is bounded. Requests and answers keep their order, and no fact moves across one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A message: a fact about an object, or a request or answer.
 pub trait Coalesce {
@@ -32,20 +32,33 @@ pub enum FactOrder {
     Barrier,
 }
 
+/// The number of vacant slots that are tolerated in addition to one for each message.
+const VACANT: usize = 8;
+
 /// A queue of messages that merges facts about the same object.
 #[derive(Debug)]
 pub struct CoalescingQueue<M: Coalesce> {
-    /// The messages by position; later ones are greater.
-    waiting: BTreeMap<u64, M>,
+    /// The messages in ascending order of their positions. The first slot is never vacant.
+    slots: VecDeque<Slot<M>>,
+    /// The number of messages.
+    len: usize,
     /// The last position given to an appended message.
     next: u64,
     /// The positions of the newest facts behind the last request or answer.
     facts: BTreeMap<M::Key, u64>,
 }
 
+/// A place in the queue.
+#[derive(Debug)]
+struct Slot<M> {
+    position: u64,
+    /// `None`: a fact was here and moved to the end of the queue.
+    message: Option<M>,
+}
+
 impl<M: Coalesce> Default for CoalescingQueue<M> {
     fn default() -> CoalescingQueue<M> {
-        CoalescingQueue { waiting: BTreeMap::new(), next: 0, facts: BTreeMap::new() }
+        CoalescingQueue { slots: VecDeque::new(), len: 0, next: 0, facts: BTreeMap::new() }
     }
 }
 
@@ -54,46 +67,73 @@ impl<M: Coalesce> CoalescingQueue<M> {
     /// or answer.
     pub fn push(&mut self, mut message: M) {
         let key = message.fact();
-        let older = key.as_ref().and_then(|key| self.facts.get(key).copied());
-        let older = older.and_then(|place| Some((place, self.waiting.remove(&place)?)));
-        if let Some((_, older)) = &older {
+        let older = key.as_ref().and_then(|key| self.index_of(key));
+        if let Some(older) = older.and_then(|index| self.slots[index].message.as_ref()) {
             message.absorb(older);
         }
-        let place = match (&key, older) {
-            (Some(key), Some((place, _))) if M::place(key) != FactOrder::Last => place,
-            (_, _) => {
-                self.next += 1;
-                self.next
-            }
-        };
+        let stays = older.filter(|_| key.as_ref().is_some_and(|key| M::place(key) != FactOrder::Last));
+        let position = stays.map_or(self.next + 1, |index| self.slots[index].position);
         if key.as_ref().is_none_or(|key| M::place(key) == FactOrder::Barrier) {
-            self.facts.retain(|_, fact| *fact > place);
+            self.facts.retain(|_, fact| *fact > position);
         }
         if let Some(key) = key {
-            self.facts.insert(key, place);
+            self.facts.insert(key, position);
         }
-        self.waiting.insert(place, message);
+        if let Some(index) = stays {
+            self.slots[index].message = Some(message);
+            return;
+        }
+        if let Some(index) = older {
+            self.slots[index].message = None;
+            self.len -= 1;
+        }
+        self.slots.push_back(Slot { position, message: Some(message) });
+        (self.next, self.len) = (position, self.len + 1);
+        self.trim();
     }
 
-    /// Removes and returns up to `most` messages, oldest first.
-    pub fn take(&mut self, most: usize) -> Vec<M> {
-        let batch = std::iter::from_fn(|| self.waiting.pop_first()).take(most);
-        let batch = batch.map(|(_, message)| message).collect();
-        if self.waiting.is_empty() {
-            self.facts.clear();
+    /// The index of the fact about this object that a newer one replaces.
+    fn index_of(&self, key: &M::Key) -> Option<usize> {
+        let position = self.facts.get(key)?;
+        self.slots.binary_search_by_key(position, |slot| slot.position).ok()
+    }
+
+    /// Drops the vacant slots at the front, and all others when there are too many.
+    fn trim(&mut self) {
+        while self.slots.front().is_some_and(|slot| slot.message.is_none()) {
+            self.slots.pop_front();
         }
+        if self.slots.len() > 2 * self.len + VACANT {
+            self.slots.retain(|slot| slot.message.is_some());
+        }
+    }
+
+    /// Removes and returns up to `most` messages, oldest first. An empty queue holds no memory.
+    pub fn take(&mut self, most: usize) -> Vec<M> {
+        let count = most.min(self.len);
+        let mut batch = Vec::with_capacity(count);
+        let slots = std::iter::from_fn(|| self.slots.pop_front());
+        batch.extend(slots.filter_map(|slot| slot.message).take(count));
+        self.len -= count;
+        if self.len == 0 {
+            (self.slots, self.facts) = (VecDeque::new(), BTreeMap::new());
+        }
+        self.trim();
         batch
     }
 
     /// The number of queued messages.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.waiting.len()
+        self.len
     }
 
     /// Returns true if no message is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.len == 0
     }
 }
+
+#[cfg(test)]
+mod tests;
