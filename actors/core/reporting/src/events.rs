@@ -55,19 +55,19 @@ pub struct Emitter {
     term: Option<Epoch>,
     correlator: Correlator,
     /// Every series that waits for a write or is being written.
-    open: BTreeMap<SeriesKey, PendingPost>,
+    open: BTreeMap<Arc<SeriesKey>, PendingPost>,
     /// Those that wait, in the order of posting.
-    waiting: VecDeque<SeriesKey>,
+    waiting: VecDeque<Arc<SeriesKey>>,
     /// Those that failed, by the time of their next try.
-    delayed: BTreeMap<(Now, u64), SeriesKey>,
+    delayed: BTreeMap<(Now, u64), Arc<SeriesKey>>,
     /// Reports of conditions that could not be posted, by the time of their next try.
-    parked: BTreeMap<(Now, u64), SeriesKey>,
+    parked: BTreeMap<(Now, u64), Arc<SeriesKey>>,
     /// The newest report of each condition that holds, until the API server has accepted it.
     outstanding: OutstandingReports,
     /// Reports of conditions that arrived before the emitter knew the term.
     early: EarlyReports,
     /// Unanswered posts, with the time at which each was sent. Calls are numbered in that order.
-    in_flight: BTreeMap<CallId, (Now, SeriesKey)>,
+    in_flight: BTreeMap<CallId, (Now, Arc<SeriesKey>)>,
     /// The number of the next call, delay or Event object.
     next: u64,
 }
@@ -138,6 +138,7 @@ impl Emitter {
     /// room. The count rises in any case. Without room, the report of a condition is posted later.
     fn add_event(&mut self, now: Now, event: NewEvent, out: &mut Vec<Out>) {
         let (key, message) = self.correlator.series_of(now, event);
+        let key = Arc::new(key);
         self.outstanding.began(&key);
         if let Some(post) = self.open.get_mut(&key) {
             post.series.occurred(now, Arc::clone(&message));
@@ -158,7 +159,7 @@ impl Emitter {
             self.correlator.remember(key, series);
             return;
         }
-        self.open.insert(key.clone(), PendingPost { series, stage: PostStage::Waiting, tries: 0, paid });
+        self.open.insert(Arc::clone(&key), PendingPost { series, stage: PostStage::Waiting, tries: 0, paid });
         if paid {
             self.waiting.push_back(key);
         } else {
@@ -221,10 +222,10 @@ impl Emitter {
     }
 
     /// Removes and returns the waiting series of these subjects: for their turn, for their next try, or parked.
-    fn take_waiting(&mut self, of: impl Fn(&Subject) -> bool) -> Vec<SeriesKey> {
-        let (mut taken, waiting): (Vec<SeriesKey>, VecDeque<SeriesKey>) = {
+    fn take_waiting(&mut self, of: impl Fn(&Subject) -> bool) -> Vec<Arc<SeriesKey>> {
+        let (mut taken, waiting): (Vec<Arc<SeriesKey>>, VecDeque<Arc<SeriesKey>>) = {
             let all = std::mem::take(&mut self.waiting);
-            let (taken, left): (VecDeque<SeriesKey>, VecDeque<SeriesKey>) =
+            let (taken, left): (VecDeque<Arc<SeriesKey>>, VecDeque<Arc<SeriesKey>>) =
                 all.into_iter().partition(|key| of(&key.class.subject));
             (taken.into(), left)
         };

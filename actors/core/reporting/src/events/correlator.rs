@@ -167,7 +167,7 @@ impl Correlator {
     }
 
     /// Remembers a series that waits for no write.
-    pub fn remember(&mut self, key: SeriesKey, series: Series) {
+    pub fn remember(&mut self, key: Arc<SeriesKey>, series: Series) {
         self.series.insert(key, series);
     }
 

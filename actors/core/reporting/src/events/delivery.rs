@@ -55,7 +55,7 @@ impl Emitter {
 
     /// Ends a post that was accepted or is not retried; later occurrences are sent next. The report of a lasting
     /// condition is posted again until its newest message is accepted.
-    fn on_post_ended(&mut self, now: Now, key: SeriesKey, accepted: bool, out: &mut Vec<Out>) {
+    fn on_post_ended(&mut self, now: Now, key: Arc<SeriesKey>, accepted: bool, out: &mut Vec<Out>) {
         let may_report = self.may_report(&key.class.subject);
         let Some(post) = self.open.get_mut(&key) else { return };
         let again = may_report && matches!(post.stage, PostStage::Sent { again: true });
@@ -78,7 +78,7 @@ impl Emitter {
     }
 
     /// Parks the report of a condition, to post it again later.
-    pub(super) fn park(&mut self, now: Now, key: SeriesKey) {
+    pub(super) fn park(&mut self, now: Now, key: Arc<SeriesKey>) {
         let Some(post) = self.open.get_mut(&key) else { return };
         (post.stage, post.tries) = (PostStage::Waiting, 0);
         self.next += 1;
@@ -105,14 +105,14 @@ impl Emitter {
     }
 
     /// Schedules another try after its delay, or after a longer one that the server asks for.
-    fn delay(&mut self, now: Now, key: SeriesKey, retry_after: Option<Duration>, out: &mut Vec<Out>) {
+    fn delay(&mut self, now: Now, key: Arc<SeriesKey>, retry_after: Option<Duration>, out: &mut Vec<Out>) {
         let tries = self.open.get(&key).map_or(0, |post| post.tries);
         let wait = RETRY_AFTER.get(tries).map(|wait| retry_after.unwrap_or_default().max(*wait));
         self.retry(now, key, wait, out);
     }
 
     /// Schedules another try after the delay, if there is a try left.
-    fn retry(&mut self, now: Now, key: SeriesKey, wait: Option<Duration>, out: &mut Vec<Out>) {
+    fn retry(&mut self, now: Now, key: Arc<SeriesKey>, wait: Option<Duration>, out: &mut Vec<Out>) {
         if !self.may_report(&key.class.subject) {
             self.close(key);
             return;
@@ -130,14 +130,14 @@ impl Emitter {
     }
 
     /// Closes a series that waits for no write, and remembers it.
-    pub(super) fn close(&mut self, key: SeriesKey) {
+    pub(super) fn close(&mut self, key: Arc<SeriesKey>) {
         if let Some(post) = self.open.remove(&key) {
             self.correlator.remember(key, post.series);
         }
     }
 
     /// Gives up a series that waits for a write.
-    pub(super) fn drop_open(&mut self, key: SeriesKey, cause: DropReason, out: &mut Vec<Out>) {
+    pub(super) fn drop_open(&mut self, key: Arc<SeriesKey>, cause: DropReason, out: &mut Vec<Out>) {
         if let Some(post) = self.open.get(&key) {
             drop_event(&key.class, Arc::clone(&post.series.message), cause, out);
         }
@@ -162,7 +162,7 @@ impl Emitter {
         debug_assert!(self.check().is_ok(), "{:?}", self.check());
     }
 
-    fn post(&mut self, now: Now, key: SeriesKey, out: &mut Vec<Out>) {
+    fn post(&mut self, now: Now, key: Arc<SeriesKey>, out: &mut Vec<Out>) {
         let Some(post) = self.open.get_mut(&key) else { return };
         self.next += 1;
         let call = CallId(self.next);

@@ -1,20 +1,21 @@
 //! A map that drops the least recently used entries, so that memory stays bounded.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// At most `capacity` entries; the least recently used is dropped first.
 #[derive(Debug)]
 pub(super) struct LruMap<K, V> {
     capacity: usize,
     /// Each entry, with the number of its last use.
-    entries: BTreeMap<K, (u64, V)>,
+    entries: BTreeMap<Arc<K>, (u64, V)>,
     /// The entries in the order of their last use.
-    order: BTreeMap<u64, K>,
+    order: BTreeMap<u64, Arc<K>>,
     /// The number of the last use.
     uses: u64,
 }
 
-impl<K: Ord + Clone, V> LruMap<K, V> {
+impl<K: Ord, V> LruMap<K, V> {
     /// Creates an empty map for at most this many entries.
     pub fn new(capacity: usize) -> LruMap<K, V> {
         LruMap { capacity, entries: BTreeMap::new(), order: BTreeMap::new(), uses: 0 }
@@ -45,10 +46,11 @@ impl<K: Ord + Clone, V> LruMap<K, V> {
     }
 
     /// Inserts an entry as the most recently used one.
-    pub fn insert(&mut self, key: K, value: V) {
+    pub fn insert(&mut self, key: impl Into<Arc<K>>, value: V) {
+        let key = key.into();
         self.remove(&key);
         self.uses += 1;
-        self.order.insert(self.uses, key.clone());
+        self.order.insert(self.uses, Arc::clone(&key));
         self.entries.insert(key, (self.uses, value));
         while self.entries.len() > self.capacity {
             let Some((_, oldest)) = self.order.pop_first() else { return };
