@@ -21,7 +21,7 @@ pub(super) struct Conditions {
     sharing: BTreeSet<ServiceUid>,
     /// The reason why a removal is held back, or would be if guards were enforced.
     held: Option<HeldReason>,
-    /// The Services to which the conditions were reported.
+    /// The Services to which the conditions were reported; empty if none holds.
     services: BTreeMap<ServiceUid, ServiceKey>,
 }
 
@@ -30,11 +30,13 @@ impl Conditions {
     pub(super) fn of(refused: Option<&Unproven>, assignment: Option<&Assignment>) -> Conditions {
         let (refused, assignment) = unpaused(refused, assignment);
         let sharing = assignment.filter(|assignment| assignment.services.len() > 1);
+        let held = assignment.and_then(reportable_held).map(|(held, _)| held.reason);
+        let reported = assignment.filter(|_| sharing.is_some() || held.is_some());
         Conditions {
             refused: refused.map(|refusal| refusal.reason.clone()),
             sharing: sharing.into_iter().flat_map(|assignment| assignment.services.keys()).cloned().collect(),
-            held: assignment.and_then(reportable_held).map(|(held, _)| held.reason),
-            services: match (refused, assignment) {
+            held,
+            services: match (refused, reported) {
                 (Some(refusal), _) => refusal.services.clone(),
                 (None, Some(assignment)) => owners(assignment),
                 (None, None) => BTreeMap::new(),
@@ -88,7 +90,8 @@ impl Conditions {
                 EventKind::NotManageable { pool: pool.clone(), reason: reason.clone(), attempted: false };
             out.push(report(services, note.as_ref(), what));
         }
-        let Some(assignment) = assignment else { return };
+        let reported = assignment.filter(|_| !self.sharing.is_empty() || self.held.is_some());
+        let Some(assignment) = reported else { return };
         let owners = owners(assignment);
         if !self.sharing.is_empty() && self.sharing != before.sharing {
             let what = EventKind::Shared { pool: pool.clone(), services: owners.values().cloned().collect() };
