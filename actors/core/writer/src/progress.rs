@@ -441,12 +441,12 @@ impl Writer {
             self.disturbed(&pool.lb);
         }
         let Some(write) = self.write_mut(pool, attempt) else { return };
-        let WritePhase::Putting(put) = &write.phase else { return };
-        let put = Arc::clone(put);
+        let WritePhase::Putting(put) = &mut write.phase else { return };
         let failure = match answer {
             ArmAnswer::Put(accepted) => {
                 let PutAccepted { provisioning, operation, retry_after, etag, correlation_id } = accepted;
-                let put = Arc::new(put.answered(correlation_id));
+                Arc::make_mut(put).answered(correlation_id);
+                let put = Arc::clone(put);
                 if provisioning == Provisioning::Succeeded {
                     self.end(now, &pool.lb, WriteEnd::written(put, etag), out);
                 } else if current {
@@ -458,6 +458,7 @@ impl Writer {
                 return;
             }
             ArmAnswer::Withheld => {
+                let put = Arc::clone(put);
                 self.end(now, &pool.lb, WriteEnd::Withheld(put), out);
                 return;
             }

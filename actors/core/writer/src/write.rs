@@ -192,10 +192,9 @@ pub(super) struct Put {
 }
 
 impl Put {
-    /// The same PUT with the correlation id of ARM's answer.
-    pub(super) fn answered(&self, correlation_id: Option<Arc<str>>) -> Put {
-        let record = WriteRecord { correlation_id, ..(*self.record).clone() };
-        Put { record: Arc::new(record), ..self.clone() }
+    /// Adds the correlation id of ARM's answer.
+    pub(super) fn answered(&mut self, correlation_id: Option<Arc<str>>) {
+        Arc::make_mut(&mut self.record).correlation_id = correlation_id;
     }
 }
 
