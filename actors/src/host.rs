@@ -114,7 +114,8 @@ fn log_dropped(dropped: Dropped) {
     let error = cause.as_str();
     match severity {
         Severity::Warning => tracing::warn!(about, reason, text = %message, error, "an event is not posted"),
-        Severity::Normal => tracing::info!(about, reason, text = %message, error, "an event is not posted"),
+        // A burst of writes drops many of them, and each write has a line of its own.
+        Severity::Normal => tracing::debug!(about, reason, text = %message, error, "an event is not posted"),
     }
 }
 
