@@ -1,6 +1,6 @@
 //! Logs: `tracing` events as JSON or text on standard error (docs/design/surface.md, commands).
 //!
-//! A separate thread writes them, so that a slow reader delays nothing. When 128,000 lines wait, further lines are
+//! A separate thread writes them, so that a slow reader delays nothing. When 16,000 lines wait, further lines are
 //! dropped. A line that cannot be written, because the disk is full or the pipe is closed, is lost, without any other
 //! effect.
 //!
@@ -23,6 +23,9 @@ use self::json_lines::JsonLines;
 /// listener threads, failed ARM requests that are not classified yet) or that any client can trigger, such as by not
 /// speaking HTTP.
 const TARGET_FILTERS: &str = "kube_client=off,actix_http=off,actix_server=warn,typespec_client_core=warn";
+
+/// The number of lines that may wait for the writer. The queue takes its memory at the start.
+const WAITING_LINES: usize = 16_000;
 
 /// Format of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,8 +116,11 @@ pub struct Log {
 /// A second call changes nothing.
 #[must_use = "dropping it flushes waiting lines and stops logging"]
 pub fn start(format: LineFormat, level: &str) -> Log {
-    let (writer, guard) =
-        NonBlockingBuilder::default().lossy(true).thread_name("log").finish(std::io::stderr());
+    let (writer, guard) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(WAITING_LINES)
+        .thread_name("log")
+        .finish(std::io::stderr());
     // An internal error about a failed write would go to the same stream, and panic there.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter(level))
