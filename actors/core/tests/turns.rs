@@ -252,7 +252,7 @@ fn a2_the_directory_computes_each_pool_once_per_turn() {
 fn moved(fact: directory::In) -> Option<directory::In> {
     let directory::In::Service(uid, Some(fact)) = fact else { return None };
     let mut fact = ServiceFact::clone(&fact);
-    for part in fact.parts.values_mut() {
+    for (_, part) in fact.parts.iter_mut() {
         part.required.pop_first();
     }
     fact.revision += 1;

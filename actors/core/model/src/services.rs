@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 use crate::ids::{Family, NodeName, ServiceKey, ServiceUid};
@@ -26,8 +27,8 @@ pub struct ServiceFact {
     pub internal: bool,
     /// A number that changes with the ports or the ingress. A change triggers discovery (D3).
     pub exposure: u64,
-    /// The parts by family. Both families are always present, and are empty unless the Service is a candidate.
-    pub parts: BTreeMap<Family, Part>,
+    /// The parts by family; empty unless the Service is a candidate.
+    pub parts: Parts,
     /// Number of its EndpointSlices; counted for candidates only.
     pub slices: usize,
     /// Number of endpoints in them; counted for candidates only.
@@ -76,6 +77,53 @@ impl ServiceFact {
             && self.data_errors == other.data_errors
             && self.resource == other.resource
             && self.revision == other.revision
+    }
+}
+
+/// The part of each family.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Parts {
+    v4: Part,
+    v6: Part,
+}
+
+impl Parts {
+    /// This part of one family, and an empty one of the other.
+    #[must_use]
+    pub fn of(family: Family, part: Part) -> Parts {
+        let mut parts = Parts::default();
+        parts[&family] = part;
+        parts
+    }
+
+    /// Both parts, with their families.
+    pub fn iter(&self) -> impl Iterator<Item = (Family, &Part)> {
+        [(Family::V4, &self.v4), (Family::V6, &self.v6)].into_iter()
+    }
+
+    /// Both parts, with their families, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Family, &mut Part)> {
+        [(Family::V4, &mut self.v4), (Family::V6, &mut self.v6)].into_iter()
+    }
+}
+
+impl Index<&Family> for Parts {
+    type Output = Part;
+
+    fn index(&self, family: &Family) -> &Part {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+}
+
+impl IndexMut<&Family> for Parts {
+    fn index_mut(&mut self, family: &Family) -> &mut Part {
+        match family {
+            Family::V4 => &mut self.v4,
+            Family::V6 => &mut self.v6,
+        }
     }
 }
 

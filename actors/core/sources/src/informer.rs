@@ -41,7 +41,7 @@ use model::object::{Kind, Object, ObjectKey, Owner, ResourceVersion};
 use model::policy::OperatorPolicy;
 use model::report::{Ended, Report, Subject};
 use model::sample::{Metric, RelistReason};
-use model::services::{LeftOutNode, Part, RequiredNode, ServiceFact};
+use model::services::{LeftOutNode, Parts, RequiredNode, ServiceFact};
 use model::watch::{Seen, Serves};
 use resources::Resources;
 use selection::Selection;

@@ -110,7 +110,7 @@ pub(super) fn counts(inputs: &GuardInputs<'_>, before: &Owners, ip: &IpAddr) -> 
 
 /// Reports whether a Service leaves out the node of an address although it has endpoints there (D5).
 fn is_left_out(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
-    let left_out = part(fact, family).into_iter().flat_map(|part| part.left_out.values());
+    let left_out = part(fact, family).left_out.values();
     left_out.filter(|node| node.why.is_everywhere()).any(|node| node.ips.contains(ip))
 }
 
@@ -122,7 +122,7 @@ fn have_endpoints_left(was: &ServiceFact, is: &ServiceFact, family: Family, ip: 
         Provenance::Watch => true,
         Provenance::Reconnect | Provenance::Relist | Provenance::FirstList => false,
     };
-    let (Some(was), Some(is)) = (part(was, family), part(is, family)) else { return false };
+    let (was, is) = (part(was, family), part(is, family));
     let have_slices_stayed = is.slices > 0 && is.slices >= was.slices;
     is_watched && have_slices_stayed && !is.unusable && !is.is_dropped && !was.last_known.contains(ip)
 }

@@ -15,7 +15,7 @@ use model::services::ServiceFact;
 /// Returns a pool's assignment while pre-images are restored. A pool with a pin must hold exactly that; any other keeps
 /// what it has. Endpoints only decide whether a pin applies that would leave a Service without members.
 pub(super) fn assignment(id: &PoolId, inputs: &PoolInputs<'_>, pins: &Pins) -> Assignment {
-    let parts = || inputs.owners.values().filter_map(|fact| part(fact, inputs.family));
+    let parts = || inputs.owners.values().map(|fact| part(fact, inputs.family));
     let asked: BTreeSet<IpAddr> = parts().flat_map(|part| part.required.keys().copied()).collect();
     let level = match pins.of(id, inputs.family) {
         Some(pin) if would_starve(pin, &asked) => untouched(),

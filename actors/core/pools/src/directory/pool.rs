@@ -160,7 +160,7 @@ impl PoolInputs<'_> {
     /// number of nodes is too small for a limit.
     fn room(&self, present: &BTreeSet<IpAddr>) -> usize {
         let asked = || -> BTreeSet<&IpAddr> {
-            let parts = || self.owners.values().filter_map(|fact| part(fact, self.family));
+            let parts = || self.owners.values().map(|fact| part(fact, self.family));
             let stays = parts().flat_map(|part| part.tolerated.intersection(present));
             parts().flat_map(|part| part.required.keys()).chain(stays).collect()
         };
@@ -422,16 +422,16 @@ impl Pool {
             };
             let own = part(fact, family);
             let required: BTreeMap<IpAddr, Member> = own
-                .into_iter()
-                .flat_map(|part| &part.required)
+                .required
+                .iter()
                 .map(|(ip, node)| {
                     let name = AddressName::new(node.name.shared());
                     (*ip, Member { name, node_ready: node.ready })
                 })
                 .collect();
             let tolerated: BTreeSet<IpAddr> = own
-                .into_iter()
-                .flat_map(|part| &part.tolerated)
+                .tolerated
+                .iter()
                 .chain(staying.iter().filter(|(_, of)| stays(of)).map(|(ip, _)| ip))
                 .filter(|ip| !required.contains_key(ip))
                 .copied()

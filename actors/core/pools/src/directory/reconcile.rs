@@ -251,9 +251,9 @@ impl Directory {
 /// Returns the nodes with endpoints of a Service that are left out of one of its pools.
 fn left_out(fact: &ServiceFact) -> Vec<LeftOutView> {
     let all = fact.parts.iter().flat_map(|(family, part)| {
-        part.left_out.iter().map(|(node, of)| LeftOutView {
+        part.left_out.iter().map(move |(node, of)| LeftOutView {
             node: node.clone(),
-            family: *family,
+            family,
             ips: of.ips.clone(),
             why: of.why,
         })

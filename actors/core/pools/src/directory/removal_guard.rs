@@ -29,29 +29,31 @@ use model::services::{Part, ServiceFact};
 pub(super) type Owners = BTreeMap<ServiceUid, Arc<ServiceFact>>;
 
 /// Returns what a Service asks of its pool of this family.
-pub(super) fn part(fact: &ServiceFact, family: Family) -> Option<&Part> {
-    fact.parts.get(&family)
+pub(super) fn part(fact: &ServiceFact, family: Family) -> &Part {
+    &fact.parts[&family]
 }
 
 /// Returns the addresses that a Service asks for.
 pub(super) fn addresses(fact: &ServiceFact, family: Family) -> impl Iterator<Item = &IpAddr> {
-    part(fact, family).into_iter().flat_map(|part| part.required.keys().chain(&part.tolerated))
+    let part = part(fact, family);
+    part.required.keys().chain(&part.tolerated)
 }
 
 /// Reports whether a Service asks for an address.
 pub(super) fn asks(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
-    part(fact, family).is_some_and(|part| part.required.contains_key(ip) || part.tolerated.contains(ip))
+    let part = part(fact, family);
+    part.required.contains_key(ip) || part.tolerated.contains(ip)
 }
 
 /// Returns the addresses of nodes that host endpoints of a Service, but none of this family (D4).
 pub(super) fn of_other_family(fact: &ServiceFact, family: Family) -> impl Iterator<Item = &IpAddr> {
-    let left_out = part(fact, family).into_iter().flat_map(|part| part.left_out.values());
+    let left_out = part(fact, family).left_out.values();
     left_out.filter(|node| node.why == LeftOut::OtherFamily).flat_map(|node| &node.ips)
 }
 
 /// Reports whether the Service's endpoints are unknown only because no EndpointSlices arrive at present.
 fn is_not_received(fact: &ServiceFact, family: Family) -> bool {
-    part(fact, family).is_none_or(|part| part.endpoints == 0) && fact.data_errors.is_empty()
+    part(fact, family).endpoints == 0 && fact.data_errors.is_empty()
 }
 
 /// Inputs of one evaluation of a pool.
@@ -181,14 +183,14 @@ impl RemovalGuard {
         self.losses.update(inputs, &asked, counted);
         self.required.retain(|_, at| *at >= inputs.observed_at);
         self.update_doubts(inputs, &asked);
-        let parts = || inputs.owners.values().filter_map(|fact| part(fact, inputs.family));
+        let parts = || inputs.owners.values().map(|fact| part(fact, inputs.family));
         let mut adds = false;
         for ip in parts().flat_map(|part| part.required.keys()) {
             adds = true;
             self.required.insert(*ip, inputs.now);
         }
         let is_in = |ip: &IpAddr| inputs.observed.contains(ip) || self.required.contains_key(ip);
-        let unusable = |fact: &&Arc<ServiceFact>| part(fact, inputs.family).is_some_and(|part| part.unusable);
+        let unusable = |fact: &&Arc<ServiceFact>| part(fact, inputs.family).unusable;
         let mut unknown = inputs.owners.values().filter(unusable).peekable();
         let asked = if unknown.peek().is_some() {
             if asked.is_empty() && unknown.all(|fact| is_not_received(fact, inputs.family)) {
@@ -259,7 +261,7 @@ impl RemovalGuard {
 
     /// Returns the nodes of endpoints that are left out of all pools, if there are any (D5).
     pub(super) fn left_out(&self, family: Family) -> Option<LeftOutNodes> {
-        let parts = self.owners.values().filter_map(|fact| part(fact, family));
+        let parts = self.owners.values().map(|fact| part(fact, family));
         let nodes = parts.flat_map(|part| &part.left_out).map(|(name, node)| (name, node.why));
         let nodes: BTreeMap<&NodeName, LeftOut> = nodes.filter(|(_, why)| why.is_everywhere()).collect();
         let (first, why) = nodes.first_key_value()?;
@@ -284,7 +286,7 @@ impl RemovalGuard {
     ) {
         let now = inputs.now;
         let again = |members: BTreeSet<IpAddr>| if members.is_empty() { had() } else { members };
-        let is_dropped = |fact: &ServiceFact| part(fact, inputs.family).is_some_and(|part| part.is_dropped);
+        let is_dropped = |fact: &ServiceFact| part(fact, inputs.family).is_dropped;
         let is_certain = !inputs.owners.is_empty() && inputs.owners.values().all(|fact| is_dropped(fact));
         self.emptiness = match (asked, std::mem::take(&mut self.emptiness)) {
             // No wait is needed: the configuration says so (X5).

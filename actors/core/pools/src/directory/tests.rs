@@ -21,7 +21,7 @@ use model::operator_request::{Answer, Done, Refusal, Released, RequestId, Scope,
 use model::policy::OperatorPolicy;
 use model::report::{Condition, EventKind, Report, ServiceRef, Subject};
 use model::sample::Metric;
-use model::services::{LeftOutNode, Part, RequiredNode, ServiceFact};
+use model::services::{LeftOutNode, Part, Parts, RequiredNode, ServiceFact};
 use model::view::Candidacy;
 
 mod breaker;
@@ -62,7 +62,7 @@ fn part(required: &[u8], tolerated: &[u8]) -> Part {
 
 /// Gives each family of a fact the fact's number of slices and endpoints.
 fn of_each_family(mut fact: ServiceFact) -> Arc<ServiceFact> {
-    for part in fact.parts.values_mut() {
+    for (_, part) in fact.parts.iter_mut() {
         (part.slices, part.endpoints) = (fact.slices, fact.endpoints);
     }
     Arc::new(fact)
@@ -70,7 +70,7 @@ fn of_each_family(mut fact: ServiceFact) -> Arc<ServiceFact> {
 
 /// Marks all parts of a fact as dropped by configuration.
 fn dropped(mut fact: ServiceFact) -> ServiceFact {
-    fact.parts.values_mut().for_each(|part| part.is_dropped = true);
+    fact.parts.iter_mut().for_each(|(_, part)| part.is_dropped = true);
     fact
 }
 
@@ -94,7 +94,7 @@ fn fact(n: u32, name: &str, part: Part) -> ServiceFact {
         paused: false,
         internal: false,
         exposure: 0,
-        parts: BTreeMap::from([(Family::V4, part), (Family::V6, Part::default())]),
+        parts: Parts::of(Family::V4, part),
         slices: 1,
         endpoints: 1,
         data_errors: Vec::new(),
@@ -566,7 +566,7 @@ fn d1_the_name_of_the_pool_shows_its_family() {
     let v6: IpAddr = "fd00::1".parse().expect("an address");
     let mut dual = fact(1, "web", part(&[1], &[]));
     let node = RequiredNode { name: NodeName::new("node-1"), ready: false };
-    dual.parts.insert(Family::V6, Part { required: BTreeMap::from([(v6, node)]), ..Part::default() });
+    dual.parts[&Family::V6] = Part { required: BTreeMap::from([(v6, node)]), ..Part::default() };
     bench.service(dual);
     let pools = vec![pool("lb", "shop-web", &[]), pool("lb", "Shop-Web-IPv6", &[])];
     let mut second = rule(1, "shop-web-ipv6");

@@ -88,15 +88,15 @@ fn came_with_a_list(provenance: Provenance) -> bool {
 /// Reports whether a broken source may be the reason why a Service asks for less: the fact came with a list, or its
 /// slices have vanished (G2). Where the operator configured that this counts, there is no doubt (X5).
 fn is_doubtful(fact: &ServiceFact, family: Family) -> bool {
-    let (is_dropped, slices) = part(fact, family).map_or((false, 0), |part| (part.is_dropped, part.slices));
-    !is_dropped && (came_with_a_list(fact.provenance) || slices == 0)
+    let part = part(fact, family);
+    !part.is_dropped && (came_with_a_list(fact.provenance) || part.slices == 0)
 }
 
 /// Returns how this Service, which does not ask for an address, released it. A Service whose rules no longer belong to
 /// the pool released it certainly: while a rule of a Service that is gone remains, the pool is not written (D2).
 fn release_of(inputs: &GuardInputs<'_>, uid: &ServiceUid) -> Release {
     match inputs.owners.get(uid) {
-        Some(fact) if part(fact, inputs.family).is_some_and(|part| part.unusable) => Release::Undecided,
+        Some(fact) if part(fact, inputs.family).unusable => Release::Undecided,
         Some(fact) if is_doubtful(fact, inputs.family) => Release::Doubtful,
         Some(_) => Release::Certain,
         None => Release::Certain,

@@ -22,7 +22,7 @@ use model::level::{DrainingAddresses, Provenance, Source, SourceAdminStates, Sta
 use model::machine::Now;
 use model::proof;
 use model::report::{Condition, Ended};
-use model::services::{Part, RequiredNode, ServiceFact};
+use model::services::{Part, Parts, RequiredNode, ServiceFact};
 use model::view::Candidacy;
 use model::xds::assignment::LoadAssignment;
 use model::xds::name::Name;
@@ -299,7 +299,7 @@ impl ListedPool {
             internal: false,
             exposure: 0,
             endpoints: part.endpoints,
-            parts: BTreeMap::from([(self.family, part)]),
+            parts: Parts::of(self.family, part),
             slices: 1,
             data_errors: Vec::new(),
             resource: None,

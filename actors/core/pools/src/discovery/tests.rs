@@ -11,7 +11,7 @@ use model::level::Provenance;
 use model::machine::{Machine, Now};
 use model::operator_request::{self, Done, Refusal, RequestId};
 use model::sample::Metric;
-use model::services::ServiceFact;
+use model::services::{Parts, ServiceFact};
 use model::view::{Candidacy, LbView};
 
 mod internal;
@@ -31,7 +31,7 @@ fn candidate(n: u32) -> ServiceFact {
         paused: false,
         internal: false,
         exposure: 0,
-        parts: BTreeMap::new(),
+        parts: Parts::default(),
         slices: 0,
         endpoints: 0,
         data_errors: Vec::new(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::cache::ServiceEntry;
 use super::node::{CachedNode, NodeEligibility, family_of};
 use super::unread::UnreadObjects;
-use super::{Counts, LeftOutNode, Part, RequiredNode};
+use super::{Counts, LeftOutNode, Parts, RequiredNode};
 use model::ids::{Family, NodeName, ServiceKey};
 use model::machine::Now;
 use model::object::{AddressType, Endpoint, Kind, LeftOut, ServiceObject, SliceObject};
@@ -19,7 +19,7 @@ const ERRORS_SHOWN: usize = 10;
 /// The result of the computation for one Service.
 #[derive(Default)]
 pub(super) struct ServiceParts {
-    pub(super) parts: BTreeMap<Family, Part>,
+    pub(super) parts: Parts,
     pub(super) slices: usize,
     pub(super) endpoints: usize,
     /// Descriptions of the errors (D6); at most [`ERRORS_SHOWN`].
@@ -65,17 +65,16 @@ pub(super) fn families_of(slice: &SliceObject, per_family: bool) -> &'static [Fa
 impl ServiceParts {
     /// Returns the result for a Service that is not a candidate: it requires nothing.
     pub(super) fn nothing() -> ServiceParts {
-        let parts = [(Family::V4, Part::default()), (Family::V6, Part::default())].into();
-        ServiceParts { parts, ..ServiceParts::default() }
+        ServiceParts::default()
     }
 
     /// Returns the result for a candidate whose slices may no longer be read, if that ends the use of their last good
     /// state. A family without any good state so far is unknown (X3).
     pub(super) fn withdrawn(inputs: &PartInputs<'_>) -> ServiceParts {
         let mut computed = ServiceParts::nothing();
-        for (family, part) in &mut computed.parts {
-            part.is_dropped = inputs.dropped.contains(family);
-            part.unusable = !part.is_dropped && inputs.used.contains(family);
+        for (family, part) in computed.parts.iter_mut() {
+            part.is_dropped = inputs.dropped.contains(&family);
+            part.unusable = !part.is_dropped && inputs.used.contains(&family);
         }
         computed
     }
@@ -83,7 +82,8 @@ impl ServiceParts {
     /// Requires nodes that are about to be deleted, if no other node is required: their pods still serve (D5).
     fn require_to_be_deleted(&mut self) {
         for (family, nodes) in std::mem::take(&mut self.to_be_deleted) {
-            if let Some(part) = self.parts.get_mut(&family).filter(|part| part.required.is_empty()) {
+            let part = &mut self.parts[&family];
+            if part.required.is_empty() {
                 part.left_out.retain(|_, node| !node.ips.iter().any(|ip| nodes.contains_key(ip)));
                 part.required = nodes;
             }
@@ -209,15 +209,15 @@ pub(super) fn compute_parts(key: &ServiceKey, entry: &ServiceEntry, inputs: &Par
     computed.nodes = hosts.keys().map(|name| (*name).clone()).collect();
     computed.require_to_be_deleted();
     add_orphans(&mut computed, entry, &nameless, inputs);
-    for (family, part) in &mut computed.parts {
+    for (family, part) in computed.parts.iter_mut() {
         part.last_known.retain(|ip| !part.required.contains_key(ip) && !part.tolerated.contains(ip));
         part.tolerated.extend(&part.last_known);
         part.tolerated.retain(|ip| !part.required.contains_key(ip));
-        part.is_dropped = inputs.dropped.contains(family);
+        part.is_dropped = inputs.dropped.contains(&family);
         let empty = part.required.is_empty() && part.tolerated.is_empty();
         let unheard = inputs.slices_lost && !part.is_dropped;
         let useless = empty && (part.endpoints > 0 || unheard);
-        part.unusable = (computed.incomplete || useless) && inputs.used.contains(family);
+        part.unusable = (computed.incomplete || useless) && inputs.used.contains(&family);
     }
     computed
 }
@@ -244,14 +244,14 @@ fn add_host(computed: &mut ServiceParts, name: &NodeName, host: &Host, inputs: &
         NodeEligibility::Unknown => (None, None),
     };
     let mut lacking = String::new();
-    for (family, part) in &mut computed.parts {
-        let hosting = host.of(*family);
+    for (family, part) in computed.parts.iter_mut() {
+        let hosting = host.of(family);
         let mut ips =
-            object.into_iter().flat_map(|object| &object.internal_ips).filter(|ip| family_of(ip) == *family);
+            object.into_iter().flat_map(|object| &object.internal_ips).filter(|ip| family_of(ip) == family);
         let reason = if hosting == Hosting::Nothing { Some(LeftOut::OtherFamily) } else { reason };
         if let Some(reason) = reason {
             let ips: BTreeSet<IpAddr> = ips.copied().collect();
-            if !ips.is_empty() && inputs.used.contains(family) {
+            if !ips.is_empty() && inputs.used.contains(&family) {
                 part.left_out.insert(name.clone(), LeftOutNode { ips, why: reason });
             }
             continue;
@@ -261,7 +261,7 @@ fn add_host(computed: &mut ServiceParts, name: &NodeName, host: &Host, inputs: &
         {
             let is_to_be_deleted = object.left_out == Some(LeftOut::ToBeDeleted);
             let required = if is_to_be_deleted {
-                computed.to_be_deleted.entry(*family).or_default()
+                computed.to_be_deleted.entry(family).or_default()
             } else {
                 &mut part.required
             };
@@ -274,15 +274,15 @@ fn add_host(computed: &mut ServiceParts, name: &NodeName, host: &Host, inputs: &
                 }
             }
             part.tolerated.extend(&all);
-            if is_to_be_deleted && inputs.used.contains(family) {
+            if is_to_be_deleted && inputs.used.contains(&family) {
                 part.left_out.insert(name.clone(), LeftOutNode { ips: all, why: LeftOut::ToBeDeleted });
             }
             continue;
         }
-        part.last_known.extend(node.into_iter().flat_map(|node| node.last_known(*family, inputs.now)));
-        if object.is_some() && inputs.used.contains(family) {
+        part.last_known.extend(node.into_iter().flat_map(|node| node.last_known(family, inputs.now)));
+        if object.is_some() && inputs.used.contains(&family) {
             let separator = if lacking.is_empty() { "" } else { " and no " };
-            write!(lacking, "{separator}{}", words(*family)).expect("a string takes every write");
+            write!(lacking, "{separator}{}", words(family)).expect("a string takes every write");
         }
     }
     if object.is_none() {
@@ -319,8 +319,8 @@ fn add_orphans(
             NodeEligibility::Unknown => &[],
         };
         for (family, part) in computed.parts.iter_mut().filter(|(family, _)| families.contains(family)) {
-            part.last_known.extend(ips.iter().filter(|ip| family_of(ip) == *family));
-            part.last_known.extend(node.last_known(*family, inputs.now));
+            part.last_known.extend(ips.iter().filter(|ip| family_of(ip) == family));
+            part.last_known.extend(node.last_known(family, inputs.now));
         }
     }
 }

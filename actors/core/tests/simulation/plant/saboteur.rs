@@ -210,7 +210,7 @@ impl Saboteur {
             (Plant::DoubtForgotten, Delivery::Directory(directory::In::Service(_, Some(fact)))) => {
                 let forgetful = Arc::make_mut(fact);
                 forgetful.provenance = Provenance::Watch;
-                forgetful.parts.values_mut().for_each(|part| part.slices = part.slices.max(1));
+                forgetful.parts.iter_mut().for_each(|(_, part)| part.slices = part.slices.max(1));
             }
             (
                 Plant::BreakerLeaks | Plant::BreakerEndsByTime,
@@ -382,7 +382,7 @@ fn spoil_losses(plant: Plant, delivery: &mut Delivery) {
         fact.provenance = fact.provenance.max(Provenance::Reconnect);
     }
     if plant == Plant::NodeLossesUncounted {
-        for part in Arc::make_mut(fact).parts.values_mut() {
+        for (_, part) in Arc::make_mut(fact).parts.iter_mut() {
             part.left_out.retain(|_, node| !node.why.is_everywhere());
             part.last_known.clear();
         }

@@ -248,7 +248,7 @@ fn asks(part: &Part) -> BTreeSet<IpAddr> {
 /// Returns the addresses of nodes that a Service leaves out of a pool because they only host endpoints of the other
 /// family.
 fn of_other_family(fact: &ServiceFact) -> impl Iterator<Item = IpAddr> {
-    let nodes = fact.parts.values().flat_map(|part| part.left_out.values());
+    let nodes = fact.parts.iter().flat_map(|(_, part)| part.left_out.values());
     nodes.filter(|node| node.why == LeftOut::OtherFamily).flat_map(|node| node.ips.iter().copied())
 }
 
@@ -348,8 +348,8 @@ impl Guards {
     fn apply_fact(&mut self, now: u64, uid: &ServiceUid, fact: &Arc<ServiceFact>) {
         let waiting = self.pending_facts.entry(uid.clone()).or_default();
         let words = |fact: &ServiceFact| {
-            let of = |part: &Part| (asks(part), part.unusable);
-            (fact.revision, fact.slices, fact.parts.values().map(of).collect::<Vec<_>>())
+            let of = |(_, part): (Family, &Part)| (asks(part), part.unusable);
+            (fact.revision, fact.slices, fact.parts.iter().map(of).collect::<Vec<_>>())
         };
         let is_it = |other: &Arc<ServiceFact>| words(other) == words(fact);
         let upto = waiting.iter().rposition(is_it).map_or(waiting.len(), |at| at + 1);
@@ -358,7 +358,7 @@ impl Guards {
         let before = self.facts.insert(uid.clone(), Arc::clone(fact));
         self.losses.record_fact(uid, &truth, fact);
         for family in [Family::V4, Family::V6] {
-            let part = |fact: &Arc<ServiceFact>| fact.parts.get(&family).cloned().unwrap_or_default();
+            let part = |fact: &Arc<ServiceFact>| fact.parts[&family].clone();
             let vanished = truth.last().is_some_and(|fact| part(fact).slices == 0);
             let (unknown, demand) = (part(fact).unusable, asks(&part(fact)));
             if !demand.is_empty() {
@@ -420,7 +420,8 @@ impl Guards {
         let facts = services.keys().filter_map(|uid| self.facts.get(uid));
         let of_other_family: BTreeSet<IpAddr> =
             facts.clone().flat_map(|fact| of_other_family(fact)).collect();
-        let demand: BTreeSet<IpAddr> = facts.flat_map(|fact| fact.parts.values()).flat_map(asks).collect();
+        let demand: BTreeSet<IpAddr> =
+            facts.flat_map(|fact| fact.parts.iter()).flat_map(|(_, part)| asks(part)).collect();
         let is_paused = !paused.is_empty();
         let new = || PoolInputs::new(now, is_paused, &observed, &of_other_family, &demand);
         let inputs = self.pools.entry(pool.clone()).or_insert_with(new);

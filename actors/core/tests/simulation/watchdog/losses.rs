@@ -48,9 +48,8 @@ impl Losses {
             Provenance::Watch => true,
             Provenance::Reconnect | Provenance::Relist | Provenance::FirstList => false,
         });
-        for (family, is) in &last.parts {
-            let was =
-                before.as_ref().and_then(|before| before.parts.get(family)).cloned().unwrap_or_default();
+        for (family, is) in last.parts.iter() {
+            let was = before.as_ref().map(|before| before.parts[&family].clone()).unwrap_or_default();
             let demand = asks(is);
             for ip in asks(&was).difference(&demand) {
                 causes.entry(*ip).or_insert_with(|| cause(&was, is, is_watched, ip));

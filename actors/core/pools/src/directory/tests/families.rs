@@ -85,8 +85,8 @@ fn d4_g2_slices_that_vanish_in_one_family_are_doubted() {
     let mut bench = settled(&[1]);
     // The Service still has slices of the other family, in which node 1 has an endpoint.
     let mut vanished = of_each_family(fact(1, "web", split(&[], &[1])));
-    let parts = &mut Arc::make_mut(&mut vanished).parts;
-    parts.entry(Family::V4).and_modify(|part| (part.slices, part.endpoints) = (0, 0));
+    let part = &mut Arc::make_mut(&mut vanished).parts[&Family::V4];
+    (part.slices, part.endpoints) = (0, 0);
     bench.send(In::Service(uid(1), Some(vanished)));
     let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
     assert_eq!((held.reason, held.members), (HeldReason::EmptyConfirm, ips(&[1])));

@@ -325,7 +325,7 @@ impl World {
             match fact {
                 Some(fact) => {
                     prop_assert_eq!(&fact.uid, &uid);
-                    for part in fact.parts.values() {
+                    for (_, part) in fact.parts.iter() {
                         prop_assert!(part.tolerated.iter().all(|ip| !part.required.contains_key(ip)));
                     }
                     let newest = self.revisions.insert(uid.clone(), fact.revision);
@@ -390,8 +390,8 @@ impl World {
             ObjectKey::Service(_) | ObjectKey::Slice(_) | ObjectKey::Preemption(_) => false,
         });
         let incomplete = slices.count() + nodes.count() > 0;
-        for (family, part) in &fact.parts {
-            let used = part::used_families(service).contains(family);
+        for (family, part) in fact.parts.iter() {
+            let used = part::used_families(service).contains(&family);
             prop_assert!(!(incomplete && used) || part.unusable, "{:?} of {fact:?}", self.behind);
             let some = !part.required.is_empty() || !part.tolerated.is_empty();
             // The last known node of an endpoint without a nodeName may be unknown too.
@@ -434,12 +434,12 @@ impl World {
 
     /// Each required address belongs to a node with an endpoint in a slice of its family.
     fn has_no_strangers(&self, fact: &ServiceFact) -> Result<(), TestCaseError> {
-        for (family, part) in &fact.parts {
+        for (family, part) in fact.parts.iter() {
             let own = self.given.values().filter_map(|object| match object {
                 Object::Slice(slice) if slice.service.as_ref() == Some(&fact.key) => Some(slice),
                 Object::Slice(_) | Object::Service(_) | Object::Node(_) | Object::Preemption(_) => None,
             });
-            let own = own.filter(|slice| slice.address_type.families().contains(family));
+            let own = own.filter(|slice| slice.address_type.families().contains(&family));
             let hosts: BTreeSet<&NodeName> = own
                 .flat_map(|slice| &slice.endpoints)
                 .filter_map(|endpoint| endpoint.node.as_ref())
