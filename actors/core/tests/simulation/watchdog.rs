@@ -33,6 +33,8 @@ mod rules;
 mod served;
 #[path = "watchdog/steps.rs"]
 mod steps;
+#[path = "watchdog/taints.rs"]
+mod taints;
 #[path = "watchdog/tenure.rs"]
 mod tenure;
 #[path = "watchdog/traffic.rs"]
@@ -67,6 +69,7 @@ use operations::Operations;
 use puts::Puts;
 use read_deadlines::ReadDeadlines;
 use records::{Observations, Records};
+use taints::TaintPatches;
 use tenure::Tenure;
 use traffic::Sender;
 use versions::{Horizon, Versions};
@@ -166,6 +169,7 @@ struct Within {
     given_up: BTreeSet<PoolId>,
     downs: Downs,
     drains: drains::AdminInputs,
+    patches: TaintPatches,
     /// True if its configuration disables the admin state (N4).
     is_off: bool,
     /// Its observations of Downs.
@@ -299,6 +303,7 @@ impl Watchdog {
             given_up: BTreeSet::new(),
             downs: Downs::default(),
             drains: drains::AdminInputs::default(),
+            patches: TaintPatches::default(),
             is_off: settings.admin_state_off,
             observations: Observations::default(),
             policy_inputs: policy::PolicyInputs::default(),

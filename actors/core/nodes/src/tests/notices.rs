@@ -3,7 +3,7 @@
 
 use super::*;
 use model::ids::EventKey;
-use model::object::{Object, PreemptionObject, TaintEdit};
+use model::object::{Object, PreemptionObject, RequestFailure, TaintEdit};
 use model::watch;
 
 fn event(n: u8) -> In {
@@ -76,6 +76,24 @@ fn n1_a_successor_knows_by_the_record_that_the_taint_is_ours() {
     bench.deliver(node(1, &[]));
     bench.run_until_stable();
     assert!(bench.recorded().is_empty() && bench.downs().is_empty() && bench.is_idle());
+}
+
+#[test]
+fn n1_an_equal_taint_after_a_crash_before_the_patch_is_ours() {
+    let mut bench = Bench::new(4);
+    bench.answers = false;
+    bench.step(event(1));
+    bench.fail_ask(true, RequestFailure::Other("lost".into()));
+    assert!(bench.taints.is_empty(), "the record is not confirmed");
+    bench.answers = true;
+    bench.restart(Role::On);
+    bench.deliver(node(1, &[DRAINING]));
+    bench.lead(2);
+    bench.run_until_stable();
+    // Without the record's word, a taint of ours could stay on a Ready node.
+    bench.pass(631_000);
+    let (_, ask) = bench.taints.pop().expect("a patch");
+    assert_eq!(ask.edit, TaintEdit::Remove { at: 0 });
 }
 
 #[test]

@@ -38,6 +38,11 @@ impl Flag {
         self.on
     }
 
+    /// Returns the time of its last change.
+    pub(super) fn since(&self) -> u64 {
+        self.since
+    }
+
     /// Returns whether it has been true for this time.
     pub(super) fn steadily(&self, now: u64, span: u64) -> bool {
         self.on && self.since + span <= now
@@ -66,7 +71,7 @@ pub(super) struct Node {
     notices: Vec<Notice>,
     /// Last time at which another client removed the taint.
     cleared: Option<u64>,
-    /// True if one of our processes has ever set the taint; and whether the current one is certainly ours.
+    /// True if a taint has ever been ours; and whether the current one is certainly ours.
     was_ours: bool,
     is_ours: bool,
     /// Last release by the operator (N5).
@@ -134,6 +139,11 @@ impl Node {
     fn may_leave(&self, now: u64, sees: u64) -> bool {
         self.there.lately(now, NOTICED_US)
             && (self.leaves.lately(now, NOTICED_US) || self.may_be_noticed(now, sees))
+    }
+
+    /// Returns the time since which it has the taint of an eviction, or has none.
+    pub(super) fn marked_since(&self) -> u64 {
+        self.marked.since()
     }
 
     pub(super) fn has(&self, backend: &str) -> bool {
@@ -283,6 +293,7 @@ impl Watchdog {
         }
         let noted = self.records.marks_ours(now, &uid);
         let sees = self.within[process].sees();
+        let may_count_as_ours = self.may_count_as_ours(now, process, leads, &uid);
         let Some(node) = self.nodes.all.get_mut(&uid) else { return Ok(()) };
         if !added.is_empty() {
             self.left.marks.0 += 1;
@@ -303,12 +314,12 @@ impl Watchdog {
                 node.ready.steadily(now, READY_FOR_US) || node.ready.is() && node.ready.since < sees;
             let has_rested =
                 is_steady && node.notices.iter().any(|notice| notice.passes + READY_FOR_US < now);
-            if !has_rested || !node.was_ours {
+            if !has_rested || !node.was_ours && !may_count_as_ours {
                 return Err(format!("N1: a taint is taken from {node:?}"));
             }
             self.left.marks.1 += 1;
             node.marked.set(now, false);
-            (node.cleared, node.is_ours) = (Some(now), false);
+            (node.cleared, node.was_ours, node.is_ours) = (Some(now), true, false);
         }
         Ok(())
     }

@@ -27,10 +27,12 @@ pub(super) struct Record {
     /// True if pools are named by numbers.
     has_numbers: bool,
     taint_is_ours: Flag,
+    /// The process that has recorded that.
+    recorder: Option<usize>,
 }
 
 impl Record {
-    fn take_in(&mut self, now: u64, text: &str) {
+    fn take_in(&mut self, now: u64, process: Option<usize>, text: &str) {
         self.there.set(now, true);
         let words = |name: &str| -> BTreeSet<String> {
             let lines = text.lines().filter_map(|line| line.strip_prefix(name));
@@ -42,7 +44,11 @@ impl Record {
             words("foreign:").into_iter().partition(|word| word.starts_with('#'));
         self.has_numbers = !numbers.is_empty();
         set_all(now, &mut self.foreign, &names);
-        self.taint_is_ours.set(now, text.lines().any(|line| line == "taint: ours"));
+        let is_ours = text.lines().any(|line| line == "taint: ours");
+        if is_ours && !self.taint_is_ours.is() {
+            self.recorder = process;
+        }
+        self.taint_is_ours.set(now, is_ours);
     }
 
     fn vanish(&mut self, now: u64) {
@@ -163,6 +169,15 @@ impl Records {
         self.all.get(uid).is_some_and(|record| record.taint_is_ours.steadily(now, span))
     }
 
+    /// Returns the process that has recorded that the taint of a node is ours, and when. `None`: no record says so, or
+    /// it was made after every process knew of the taint, which has existed since `at`.
+    pub(super) fn recorder_of_taint(&self, now: u64, uid: &str, at: u64) -> Option<(Option<usize>, u64)> {
+        let record = self.all.get(uid)?;
+        let flag = &record.taint_is_ours;
+        let is_in_time = !flag.is() || flag.since() <= at + NOTICED_US;
+        (flag.lately(now, NOTICED_US) && is_in_time).then_some((record.recorder, flag.since()))
+    }
+
     /// Returns whether the records mark the taint of a node as ours, or did recently.
     pub(super) fn marks_ours(&self, now: u64, uid: &str) -> bool {
         self.all.get(uid).is_some_and(|record| record.taint_is_ours.lately(now, NOTICED_US))
@@ -207,7 +222,7 @@ impl Watchdog {
                 new.push(uid.to_owned());
             }
             let record = self.records.all.entry(uid.to_owned()).or_default();
-            record.take_in(now, value.as_str().unwrap_or_default());
+            record.take_in(now, process, value.as_str().unwrap_or_default());
         }
         let standing = self.records.all.iter_mut().filter(|(_, record)| record.there.is());
         standing.filter(|(uid, _)| !there.contains(*uid)).for_each(|(_, gone)| gone.vanish(now));

@@ -77,6 +77,7 @@ impl Watchdog {
             }
             Actor::AdminState => {
                 self.on_nodes_released(now, outputs);
+                self.within[process].patches.step(now, input, outputs);
                 self.on_admin_state_step(process, input, outputs)
             }
             Actor::Events => self.on_emitter_step(now, process, input, outputs),
