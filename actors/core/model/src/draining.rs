@@ -35,9 +35,9 @@ pub enum AdminUrgency {
 pub struct PoolAdminStates {
     /// The time at which it knew them.
     pub at: Now,
-    /// The pool as a GET shows it, or as a finished PUT left it. `None`: neither is known.
+    /// The pool as a GET shows it, or as a finished PUT with an admin part left it. `None`: neither is known.
     pub facts: Option<Arc<PoolFacts>>,
-    /// Backends that PUTs with unknown outcomes may have left in service, although the newest set requires them Down.
+    /// Backends that PUTs of older sets may have left in service, although the newest set requires them Down.
     pub in_doubt: BTreeSet<Backend>,
     /// Time of our last PUT to the pool until then, whatever its result.
     pub sent: Option<Now>,

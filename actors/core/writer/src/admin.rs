@@ -80,7 +80,12 @@ impl Writer {
             }
         }
         let facts = match end {
-            WriteEnd::Written { facts, .. } | WriteEnd::Unchanged(facts) => Some(facts),
+            // Another client may have written the pool since. Without an admin part, it matters only what the PUT may
+            // have left in service.
+            WriteEnd::Written { facts, .. } => Some(facts).filter(|_| ended.is_some()),
+            WriteEnd::Unchanged(facts) => {
+                Some(facts).filter(|facts| ended.is_some() || self.draining.concerns(facts))
+            }
             WriteEnd::Withheld(_)
             | WriteEnd::NotGranted
             | WriteEnd::Stale(_)
@@ -89,7 +94,7 @@ impl Writer {
             | WriteEnd::Interrupted
             | WriteEnd::Abandoned => None,
         };
-        let facts = facts.filter(|facts| ended.is_some() || self.draining.concerns(facts)).cloned();
+        let facts = facts.cloned();
         let in_doubt = self.in_doubt(pool, left_behind(write, end));
         if facts.is_some() || ended.is_some() || !in_doubt.is_empty() {
             let withdrawn = ended.as_ref().and_then(|_| self.withdrawn.remove(pool));
@@ -172,8 +177,10 @@ impl Writer {
 
     /// Backends that these PUTs may have left in their pool, although the newest set requires them Down. The pool may
     /// have no due admin part, because these backends were not in it, or were Down, when the PUTs were planned (N2).
+    /// A PUT of the newest set leaves none.
     fn in_doubt<'a>(&self, pool: &PoolId, puts: impl IntoIterator<Item = &'a Put>) -> BTreeSet<Backend> {
-        let left = puts.into_iter().flat_map(|put| {
+        let older = puts.into_iter().filter(|put| put.draining.generation < self.draining.generation);
+        let left = older.flat_map(|put| {
             let added = put.change.edit.add.iter();
             let born = added.map(|new| (Backend::from(new.ip), new.admin_state.unwrap_or(AdminState::None)));
             born.chain(put.change.restored.iter().map(|backend| (backend.clone(), AdminState::None)))

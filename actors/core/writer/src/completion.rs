@@ -263,14 +263,12 @@ pub(super) fn report_outcome(
     out.push(Out::Finished(pool, attempt, outcome));
 }
 
-/// PUTs of an ended write that may have changed the pool. Empty if the content of the pool is known.
-pub(super) fn left_behind<'a>(write: &'a Write, end: &WriteEnd) -> Vec<&'a Put> {
+/// PUTs of an ended write that may have changed the pool. Empty if a GET has shown the pool.
+pub(super) fn left_behind<'a>(write: &'a Write, end: &'a WriteEnd) -> Vec<&'a Put> {
     let unconfirmed_puts = write.history.unconfirmed_puts.iter().map(|put| &**put);
     let sent = match (end, &write.phase) {
-        (
-            WriteEnd::Written { .. } | WriteEnd::Unchanged(_) | WriteEnd::Withheld(_) | WriteEnd::Stale(_),
-            _,
-        ) => return Vec::new(),
+        (WriteEnd::Written { put, .. }, _) => return vec![&**put],
+        (WriteEnd::Unchanged(_) | WriteEnd::Withheld(_) | WriteEnd::Stale(_), _) => return Vec::new(),
         (WriteEnd::Retriable { failure, .. } | WriteEnd::Terminal(failure), WritePhase::Putting(put)) => {
             may_be_carried_out(failure).then_some(put)
         }
