@@ -33,7 +33,8 @@ pub enum AdminUrgency {
 /// The admin states of a pool, as the writer last read or wrote them (N2, N4).
 #[derive(Clone, Debug)]
 pub struct PoolAdminStates {
-    /// The time at which it knew them.
+    /// The time from which they count: at which the GET began or the PUT was accepted. A later write by another client
+    /// is not among them, and shows in any GET that begins later.
     pub at: Now,
     /// The pool as a GET shows it, or as a finished PUT with an admin part left it. `None`: neither is known.
     pub facts: Option<Arc<PoolFacts>>,

@@ -52,9 +52,9 @@ impl Writer {
     }
 
     /// What is known of a pool's admin states without its content.
-    fn admin_states(&self, now: Now, pool: &PoolId) -> PoolAdminStates {
+    fn admin_states(&self, at: Now, pool: &PoolId) -> PoolAdminStates {
         PoolAdminStates {
-            at: now,
+            at,
             facts: None,
             in_doubt: BTreeSet::new(),
             sent: self.sent.get(pool).copied(),
@@ -79,12 +79,12 @@ impl Writer {
                 Err(due) => self.return_admin(pool, due),
             }
         }
-        let facts = match end {
+        let (at, facts) = match end {
             // Another client may have written the pool since. Without an admin part, it matters only what the PUT may
             // have left in service.
-            WriteEnd::Written { facts, .. } => Some(facts).filter(|_| ended.is_some()),
-            WriteEnd::Unchanged(facts) => {
-                Some(facts).filter(|facts| ended.is_some() || self.draining.concerns(facts))
+            WriteEnd::Written { facts, as_of, .. } => (*as_of, ended.is_some().then_some(facts)),
+            WriteEnd::Unchanged { facts, as_of } => {
+                (*as_of, (ended.is_some() || self.draining.concerns(facts)).then_some(facts))
             }
             WriteEnd::Withheld(_)
             | WriteEnd::NotGranted
@@ -92,14 +92,13 @@ impl Writer {
             | WriteEnd::Retriable { .. }
             | WriteEnd::Terminal(_)
             | WriteEnd::Interrupted
-            | WriteEnd::Abandoned => None,
+            | WriteEnd::Abandoned => (now, None),
         };
         let facts = facts.cloned();
         let in_doubt = self.in_doubt(pool, left_behind(write, end));
         if facts.is_some() || ended.is_some() || !in_doubt.is_empty() {
             let withdrawn = ended.as_ref().and_then(|_| self.withdrawn.remove(pool));
-            let states =
-                PoolAdminStates { facts, in_doubt, ended, withdrawn, ..self.admin_states(now, pool) };
+            let states = PoolAdminStates { facts, in_doubt, ended, withdrawn, ..self.admin_states(at, pool) };
             out.push(Out::AdminStates(pool.clone(), states));
         }
     }
@@ -114,7 +113,9 @@ impl Writer {
             WriteEnd::Written { put, .. } | WriteEnd::Withheld(put) => {
                 Ok(AdminEnd { generation: put.draining.generation, result: Ok(()) })
             }
-            WriteEnd::Unchanged(_) => Ok(AdminEnd { generation: self.draining.generation, result: Ok(()) }),
+            WriteEnd::Unchanged { .. } => {
+                Ok(AdminEnd { generation: self.draining.generation, result: Ok(()) })
+            }
             WriteEnd::Stale(failure) | WriteEnd::Retriable { failure, .. } | WriteEnd::Terminal(failure) => {
                 Ok(AdminEnd { generation: due.generation, result: Err(Arc::clone(failure)) })
             }
@@ -159,7 +160,7 @@ impl Writer {
     /// nodes began to drain, another client has set them (N4).
     pub(super) fn send_found_downs(
         &self,
-        now: Now,
+        began: Now,
         pool: &PoolId,
         facts: &Arc<PoolFacts>,
         out: &mut Vec<Out>,
@@ -170,7 +171,7 @@ impl Writer {
             let facts = Some(Arc::clone(facts));
             out.push(Out::AdminStates(
                 pool.clone(),
-                PoolAdminStates { facts, ..self.admin_states(now, pool) },
+                PoolAdminStates { facts, ..self.admin_states(began, pool) },
             ));
         }
     }
@@ -207,7 +208,7 @@ impl Writer {
 /// does not exist has no backend to set Down.
 fn is_failure(end: &WriteEnd) -> Option<bool> {
     match end {
-        WriteEnd::Written { .. } | WriteEnd::Unchanged(_) => Some(false),
+        WriteEnd::Written { .. } | WriteEnd::Unchanged { .. } => Some(false),
         WriteEnd::Stale(failure) => Some(!failure.says_absent()),
         WriteEnd::Retriable { .. } | WriteEnd::Terminal(_) => Some(true),
         WriteEnd::Withheld(_) | WriteEnd::NotGranted | WriteEnd::Interrupted | WriteEnd::Abandoned => None,

@@ -333,7 +333,7 @@ impl Writer {
         }
         match end {
             // A dry run sends no PUT, but its reads succeeded.
-            WriteEnd::Written { .. } | WriteEnd::Unchanged(_) | WriteEnd::Withheld(_) => {
+            WriteEnd::Written { .. } | WriteEnd::Unchanged { .. } | WriteEnd::Withheld(_) => {
                 if self.breaker.succeeded(&write.pool.lb) {
                     self.show_blocks(out);
                 }

@@ -22,9 +22,9 @@ use super::{Out, Writer};
 #[derive(Debug)]
 pub(super) enum WriteEnd {
     /// The operation has succeeded.
-    Written { put: Arc<Put>, facts: Arc<PoolFacts>, etag: Option<Etag> },
+    Written { put: Arc<Put>, facts: Arc<PoolFacts>, as_of: Now, etag: Option<Etag> },
     /// Nothing had to change.
-    Unchanged(Arc<PoolFacts>),
+    Unchanged { facts: Arc<PoolFacts>, as_of: Now },
     /// A dry run did not send the PUT (C4).
     Withheld(Arc<Put>),
     /// A permit was refused before anything was sent.
@@ -42,9 +42,10 @@ pub(super) enum WriteEnd {
 }
 
 impl WriteEnd {
-    /// The end for a PUT that ARM reports as carried out in full.
-    pub(super) fn written(put: Arc<Put>, etag: Option<Etag>) -> WriteEnd {
-        WriteEnd::Written { facts: Arc::clone(&put.leaves), put, etag }
+    /// The end for a PUT that ARM reports as carried out in full. No other client can have written the pool before
+    /// `as_of`, at which the PUT was sent or its operation ran.
+    pub(super) fn written(put: Arc<Put>, as_of: Now, etag: Option<Etag>) -> WriteEnd {
+        WriteEnd::Written { facts: Arc::clone(&put.leaves), put, as_of, etag }
     }
 }
 
@@ -268,7 +269,7 @@ pub(super) fn left_behind<'a>(write: &'a Write, end: &'a WriteEnd) -> Vec<&'a Pu
     let unconfirmed_puts = write.history.unconfirmed_puts.iter().map(|put| &**put);
     let sent = match (end, &write.phase) {
         (WriteEnd::Written { put, .. }, _) => return vec![&**put],
-        (WriteEnd::Unchanged(_) | WriteEnd::Withheld(_) | WriteEnd::Stale(_), _) => return Vec::new(),
+        (WriteEnd::Unchanged { .. } | WriteEnd::Withheld(_) | WriteEnd::Stale(_), _) => return Vec::new(),
         (WriteEnd::Retriable { failure, .. } | WriteEnd::Terminal(failure), WritePhase::Putting(put)) => {
             may_be_carried_out(failure).then_some(put)
         }
@@ -302,7 +303,7 @@ fn outcome_of(end: WriteEnd) -> Option<Outcome> {
             let record = Arc::clone(&put.record);
             Outcome::Written { members: facts.members(), added, removed, record }
         }
-        WriteEnd::Unchanged(facts) => Outcome::Unchanged { members: facts.members() },
+        WriteEnd::Unchanged { facts, .. } => Outcome::Unchanged { members: facts.members() },
         WriteEnd::Withheld(put) => {
             let PoolChange { added, removed, .. } = put.change.clone();
             // A dry run leaves the members as they are: the planned members without the added ones, and with the

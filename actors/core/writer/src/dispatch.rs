@@ -138,16 +138,16 @@ impl Writer {
         match purpose {
             Purpose::RestCheck(pool, attempt) => self.on_rest_check(now, &pool, attempt, answer, out),
             Purpose::PreWrite(pool, attempt) => match pool_read(answer) {
-                Ok(read) => self.on_pre_write(now, &pool, attempt, read, out),
+                Ok(read) => self.on_pre_write(now, began, &pool, attempt, read, out),
                 Err(failure) => self.on_pre_write_failed(now, &pool, attempt, failure, out),
             },
-            Purpose::Put(pool, attempt) => self.on_put(now, &pool, attempt, answer, out),
+            Purpose::Put(pool, attempt) => self.on_put(now, began, &pool, attempt, answer, out),
             Purpose::Poll(pool, attempt, operation) => {
-                self.on_poll(now, (&pool, attempt), operation.is_some(), answer, out);
+                self.on_poll(now, began, (&pool, attempt), operation.is_some(), answer, out);
             }
-            Purpose::ReadBack(pool, attempt) => self.on_read_back(now, &pool, attempt, answer, out),
+            Purpose::ReadBack(pool, attempt) => self.on_read_back(now, began, &pool, attempt, answer, out),
             Purpose::Glance(pool, attempt) => {
-                self.on_glance(now, &pool, attempt, pool_read(answer).ok(), out);
+                self.on_glance(now, began, &pool, attempt, pool_read(answer).ok(), out);
             }
             Purpose::Probe(pool) => self.on_probe(now, began, &pool, pool_read(answer), out),
             Purpose::InitialRead(_) => self.apply_initial_read(now, id, &lb, true, &answer),

@@ -61,6 +61,7 @@ impl Writer {
     pub(super) fn on_glance(
         &mut self,
         now: Now,
+        began: Now,
         pool: &PoolId,
         attempt: AttemptId,
         read: Option<PoolRead>,
@@ -71,7 +72,7 @@ impl Writer {
         let (put, etag) = (Arc::clone(&polling.put), polling.etag.clone());
         let rests = read.as_ref().filter(|read| read.facts.provisioning == Provisioning::Succeeded);
         if let Some(end @ WriteEnd::Written { .. }) =
-            rests.map(|read| Self::evaluate(write, put, etag, &read.facts))
+            rests.map(|read| Self::evaluate(write, put, etag, (began, &read.facts)))
         {
             self.end(now, &pool.lb, end, out);
             return;
@@ -90,6 +91,7 @@ impl Writer {
     pub(super) fn on_poll(
         &mut self,
         now: Now,
+        began: Now,
         (pool, attempt): (&PoolId, AttemptId),
         by_url: bool,
         answer: ArmAnswer,
@@ -117,7 +119,7 @@ impl Writer {
                 return;
             }
             ArmAnswer::Operation(OperationState::Succeeded) => {
-                WriteEnd::written(Arc::clone(&polling.put), polling.etag.clone())
+                WriteEnd::written(Arc::clone(&polling.put), polling.began, polling.etag.clone())
             }
             ArmAnswer::Operation(OperationState::Failed(failure)) => {
                 self.fail(now, &pool.lb, Stage::Poll, failure, out);
@@ -132,7 +134,7 @@ impl Writer {
                     return;
                 }
                 let (put, etag) = (Arc::clone(&polling.put), polling.etag.clone());
-                Self::evaluate(write, put, etag, &read.facts)
+                Self::evaluate(write, put, etag, (began, &read.facts))
             }
             ArmAnswer::Failed(failure) if last => WriteEnd::Retriable { failure, eligible_at: None },
             ArmAnswer::Failed(failure) => {
@@ -168,6 +170,7 @@ impl Writer {
     pub(super) fn on_read_back(
         &mut self,
         now: Now,
+        began: Now,
         pool: &PoolId,
         attempt: AttemptId,
         answer: ArmAnswer,
@@ -183,25 +186,24 @@ impl Writer {
         let may_have_ended = polling.may_have_ended();
         let gone =
             || our_failure(FailureKind::Status(404), "the load balancer does not have the pool any more");
-        let end =
-            match answer {
-                ArmAnswer::LoadBalancer(facts) if shows_rest(&facts) => {
-                    let facts = facts.pools.iter().find(|facts| facts.id == *pool);
-                    Some(facts.map_or_else(
-                        || WriteEnd::Stale(gone()),
-                        |facts| Self::evaluate(write, put, etag, facts),
-                    ))
-                }
-                ArmAnswer::Failed(failure) if classify(&failure, Stage::Read) == FailureClass::Stale => {
-                    Some(WriteEnd::Stale(failure))
-                }
-                ArmAnswer::LoadBalancer(_)
-                | ArmAnswer::Failed(_)
-                | ArmAnswer::Pool(_)
-                | ArmAnswer::Put(_)
-                | ArmAnswer::Operation(_)
-                | ArmAnswer::Withheld => None,
-            };
+        let end = match answer {
+            ArmAnswer::LoadBalancer(facts) if shows_rest(&facts) => {
+                let facts = facts.pools.iter().find(|facts| facts.id == *pool);
+                Some(facts.map_or_else(
+                    || WriteEnd::Stale(gone()),
+                    |facts| Self::evaluate(write, put, etag, (began, facts)),
+                ))
+            }
+            ArmAnswer::Failed(failure) if classify(&failure, Stage::Read) == FailureClass::Stale => {
+                Some(WriteEnd::Stale(failure))
+            }
+            ArmAnswer::LoadBalancer(_)
+            | ArmAnswer::Failed(_)
+            | ArmAnswer::Pool(_)
+            | ArmAnswer::Put(_)
+            | ArmAnswer::Operation(_)
+            | ArmAnswer::Withheld => None,
+        };
         let settles = |end: &WriteEnd| may_have_ended || !matches!(end, WriteEnd::Retriable { .. });
         if let Some(end) = end.filter(settles) {
             self.end(now, &pool.lb, end, out);
@@ -213,11 +215,16 @@ impl Writer {
 
     /// Evaluates a pool that was read because its operation could not be followed to its end. In sync means written;
     /// anything else is retriable (W2). Unlike the GET before a write, it is compared with the goal of the PUT, not
-    /// with the newest level. No proof of ownership is needed, because no PUT follows from it.
-    fn evaluate(write: &Write, put: Arc<Put>, etag: Option<Etag>, facts: &Arc<PoolFacts>) -> WriteEnd {
+    /// with the newest level. `began` is the time at which its GET began. No proof of ownership is needed, because no PUT follows from it.
+    fn evaluate(
+        write: &Write,
+        put: Arc<Put>,
+        etag: Option<Etag>,
+        (began, facts): (Now, &Arc<PoolFacts>),
+    ) -> WriteEnd {
         let level = write.taken().map(|taken| &taken.level);
         match plan(facts, level, &put.draining, None) {
-            Plan::Unchanged => WriteEnd::Written { facts: Arc::clone(facts), put, etag },
+            Plan::Unchanged => WriteEnd::Written { facts: Arc::clone(facts), put, as_of: began, etag },
             Plan::Edit(_) => {
                 let failure = our_failure(FailureKind::Operation, "the pool is not as it was written");
                 WriteEnd::Retriable { failure, eligible_at: None }

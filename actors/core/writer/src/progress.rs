@@ -264,6 +264,7 @@ impl Writer {
     pub(super) fn on_pre_write(
         &mut self,
         now: Now,
+        began: Now,
         pool: &PoolId,
         attempt: AttemptId,
         read: PoolRead,
@@ -289,7 +290,7 @@ impl Writer {
         let taken = self.open_write(&pool.lb).and_then(Write::taken);
         let level = taken.map(|taken| self.policy.relaxed(&taken.level, &read.facts));
         let level = level.as_deref();
-        self.send_found_downs(now, pool, &read.facts, out);
+        self.send_found_downs(began, pool, &read.facts, out);
         let planned = plan(&read.facts, level, &draining, network.as_ref());
         let Some(write) = self.reading(pool, attempt) else { return };
         let rewrites = write.rewrites();
@@ -300,9 +301,9 @@ impl Writer {
                     // The answer to this PUT was lost. The draining set that the members satisfy is the newest one.
                     Some(put) => {
                         let put = Arc::new(Put { draining, leaves_restores: false, ..put.clone() });
-                        WriteEnd::Written { put, facts, etag: read.etag.clone() }
+                        WriteEnd::Written { put, facts, as_of: began, etag: read.etag.clone() }
                     }
-                    None => WriteEnd::Unchanged(facts),
+                    None => WriteEnd::Unchanged { facts, as_of: began },
                 };
                 self.end(now, &pool.lb, end, out);
             }
@@ -431,6 +432,7 @@ impl Writer {
     pub(super) fn on_put(
         &mut self,
         now: Now,
+        began: Now,
         pool: &PoolId,
         attempt: AttemptId,
         answer: ArmAnswer,
@@ -448,7 +450,7 @@ impl Writer {
                 Arc::make_mut(put).answered(correlation_id);
                 let put = Arc::clone(put);
                 if provisioning == Provisioning::Succeeded {
-                    self.end(now, &pool.lb, WriteEnd::written(put, etag), out);
+                    self.end(now, &pool.lb, WriteEnd::written(put, began, etag), out);
                 } else if current {
                     let polling = Polling::new(now, put, operation, etag, retry_after, busy);
                     write.phase = WritePhase::Polling(polling);

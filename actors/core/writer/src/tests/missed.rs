@@ -90,6 +90,59 @@ fn n2_a_finished_write_of_members_alone_does_not_send_the_pool() {
 }
 
 #[test]
+fn n2_what_a_put_leaves_is_as_old_as_its_acceptance() {
+    for (provisioning, known) in [(Provisioning::Succeeded, 100), (Provisioning::Updating, 200)] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        drain(&mut bench, 1, &[1]);
+        bench.until(100);
+        let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
+        let call = put(&bench.answer(read, read_of(pool_with(&web, &[1]), "W/1")), &web).0;
+        bench.until(200);
+        let mut output = bench.answer(call, accepted(provisioning, RetryAfter::Absent));
+        if provisioning == Provisioning::Updating {
+            let call = poll(&bench.until(1_200));
+            output = bench.answer(call, ArmAnswer::Operation(OperationState::Succeeded));
+        }
+        let states = output.iter().find_map(states).expect("it is sent");
+        assert!(states.ended.is_some() && states.facts.is_some(), "{states:?}");
+        assert_eq!(states.at, at(known), "a GET that began later may show a later write");
+    }
+}
+
+#[test]
+fn n4_a_read_of_a_pool_is_as_old_as_its_beginning() {
+    let web = pool("lb", "web");
+    let with_down = || {
+        let mut facts = pool_with(&web, &[1, 2]);
+        facts.entries[0].admin_state = AdminState::Down;
+        facts
+    };
+    let known = |output: &[Out]| {
+        let known = output.iter().filter_map(states).filter(|states| states.facts.is_some());
+        known.map(|states| (states.at, states.ended.is_some())).collect::<Vec<_>>()
+    };
+    let mut bench = Bench::leading(params());
+    drain(&mut bench, 1, &[1]);
+    bench.until(100);
+    let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
+    bench.until(300);
+    let output = bench.answer(read, read_of(with_down(), "W/1"));
+    let expected = [(at(100), false), (at(100), true)];
+    assert_eq!(known(&output), expected, "the Down before any PUT, and nothing to write");
+    // A glance ends a write with what it shows.
+    drain(&mut bench, 2, &[1, 2]);
+    let read = get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
+    let call = put(&bench.answer(read, read_of(with_down(), "W/1")), &web).0;
+    bench.answer(call, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(10))));
+    let glance = get(&bench.until(1_300), &web);
+    let mut facts = with_down();
+    facts.entries[1].admin_state = AdminState::Down;
+    bench.until(1_400);
+    assert_eq!(known(&bench.answer(glance, read_of(facts, "W/own"))), [(at(1_300), true)]);
+}
+
+#[test]
 fn n2_what_a_put_has_restored_is_missed_when_its_node_drains_again() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
