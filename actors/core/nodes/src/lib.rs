@@ -373,8 +373,11 @@ impl AdminState {
     fn on_admin_states(&mut self, now: Now, pool: PoolId, states: PoolAdminStates) {
         if let Some(facts) = &states.facts {
             self.pools.apply(&pool, states.at, Some(facts));
-            let downs = self.pools.required_downs_in(&pool, &self.set);
-            self.nodes.downs_found(&pool, states.sent, &downs, &self.pools, &mut self.records);
+            // Since a newer read, we may have set these Downs.
+            if self.pools.is_as_seen(&pool, states.at) {
+                let downs = self.pools.required_downs_in(&pool, &self.set);
+                self.nodes.downs_found(&pool, states.sent, &downs, &self.pools, &mut self.records);
+            }
         }
         self.pools.doubt(&pool, states.at, states.in_doubt);
         if let Some(end) = states.ended {

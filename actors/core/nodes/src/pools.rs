@@ -226,8 +226,11 @@ impl Pools {
             .flat_map(|(id, states)| states.down.iter().map(move |ip| (id, Backend::from(*ip))))
     }
 
-    /// Applies a write that found the pool absent.
+    /// Applies a write that found the pool absent. If a newer state is known, nothing changes.
     pub(super) fn absent(&mut self, at: Now, id: &PoolId) {
+        if self.pools.get(id).is_some_and(|pool| at < pool.as_of) {
+            return;
+        }
         let before = self.pools.insert(id.clone(), Pool { as_of: at, ..Pool::default() });
         for (backend, _) in before.into_iter().flat_map(|pool| pool.entries) {
             remove_from_index(&mut self.pools_by_backend, id, &backend);

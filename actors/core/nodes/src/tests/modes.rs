@@ -198,3 +198,17 @@ fn n2_the_newer_of_a_read_and_a_state_from_the_writer_counts() {
     bench.step(In::AdminStates(web.clone(), newer));
     assert!(bench.due.is_empty(), "what it knows since does");
 }
+
+#[test]
+fn n2_a_pool_that_was_read_since_is_not_absent() {
+    let mut bench = Bench::new(4);
+    let (web, at) = (pool("lb", "web"), bench.now);
+    bench.pass(10);
+    bench.observe_all();
+    bench.deliver(node(1, &[SHUTDOWN]));
+    assert!(bench.due.remove(&web).is_some());
+    let ended = Some(AdminEnd { generation: bench.set.generation, result: Err(failure(404)) });
+    bench.step(In::AdminStates(web.clone(), PoolAdminStates { at, ended, ..bench.states(&web) }));
+    bench.pass(1_000);
+    assert!(bench.due.contains_key(&web), "it is there, and its node drains");
+}

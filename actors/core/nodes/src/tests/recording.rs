@@ -595,6 +595,18 @@ fn n4_a_down_is_found_by_a_read_too_until_a_put_was_sent_to_its_pool() {
 }
 
 #[test]
+fn n4_a_read_that_is_older_than_our_put_finds_no_down() {
+    let mut bench = Bench::new(4);
+    bench.deliver(node(1, &[SHUTDOWN]));
+    let older = PoolAdminStates { facts: Some(bench.facts_of(&WEB())), ..bench.states(&WEB()) };
+    bench.pass(10);
+    bench.write(&WEB());
+    bench.observe_all();
+    bench.step(In::AdminStates(WEB(), older));
+    assert_eq!(lines(&bench, 1).len(), 2, "the Down is ours: {:?}", lines(&bench, 1));
+}
+
+#[test]
 fn n4_an_exception_ends_when_nothing_is_down_there() {
     let mut bench = Bench::new(4);
     bench.set_foreign(1, State::Down);
