@@ -399,6 +399,7 @@ impl Snapshot {
     /// `None`: it is its turn, it is being written, or there is nothing to write.
     #[must_use]
     pub fn blocked(&self, now: Now, pool: &PoolView) -> Option<BlockedUntil> {
+        let of_leadership = self.leadership.as_ref().and_then(LeadershipView::blocked);
         let lane = self.lanes.get(&pool.pool.lb);
         let is_due = match pool.state {
             PoolState::Due => true,
@@ -414,10 +415,11 @@ impl Snapshot {
             | PoolState::Quarantined => false,
         };
         if !is_due {
-            return pool.blocked;
+            let of_queue = pool.blocked?;
+            return BlockedUntil::first(of_leadership.into_iter().chain([of_queue]));
         }
         let of_writer = [
-            self.leadership.as_ref().and_then(LeadershipView::blocked),
+            of_leadership,
             lane.and_then(|lane| lane.blocked_for(&pool.pool)),
             self.shared_lease.as_ref().and_then(SharedLeaseView::blocked),
         ];
@@ -644,4 +646,68 @@ pub struct GateView {
     pub tokens: f64,
     /// Capacity of the budget.
     pub capacity: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{LbName, PoolName};
+
+    fn pool(state: PoolState) -> PoolView {
+        PoolView {
+            pool: PoolId::new(LbName::new("lb"), PoolName::new("shop-web")),
+            family: Family::V4,
+            source: Source::Kubernetes,
+            services: BTreeMap::new(),
+            state,
+            since: Now::ZERO,
+            level: Level::default(),
+            provenance: Provenance::Watch,
+            observed: None,
+            observed_down: [].into(),
+            observed_other: [].into(),
+            observed_at: None,
+            waiting_since: None,
+            out_of_sync: None,
+            provisioning_failed: false,
+            blocked: None,
+            retries: BTreeMap::new(),
+            attempt: None,
+            last_end: None,
+            last_error: None,
+            held: None,
+            would_hold: None,
+            overruled: None,
+            paused: [].into(),
+            withheld: None,
+            lost_writes: 0,
+        }
+    }
+
+    fn led_by(role: &'static str) -> Snapshot {
+        let leadership = LeadershipView {
+            identity: "replica".into(),
+            role,
+            holder: None,
+            epoch: Epoch(1),
+            since: Now::ZERO,
+            until: None,
+            last_error: None,
+        };
+        Snapshot { leadership: Some(leadership), ..Snapshot::default() }
+    }
+
+    #[test]
+    fn h3_a_pool_waits_first_for_leadership_whatever_its_state() {
+        let (held, not_leader) = (Blocked::Held.open_ended(), Blocked::NotLeader.open_ended());
+        for (state, blocked, expected) in [
+            (PoolState::Waiting, Some(held), [Some(held), Some(not_leader)]),
+            (PoolState::Due, None, [None, Some(not_leader)]),
+            (PoolState::InSync, None, [None, None]),
+        ] {
+            let pool = PoolView { blocked, ..pool(state) };
+            let why = ["leader", "standby"].map(|role| led_by(role).blocked(Now::ZERO, &pool));
+            assert_eq!(why, expected, "{state:?}");
+        }
+    }
 }
