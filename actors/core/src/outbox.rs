@@ -21,6 +21,8 @@ impl Coalesce for Delivery {
     fn place(key: &FactKey) -> FactOrder {
         match key {
             FactKey::Object(_) | FactKey::ReadUpTo => FactOrder::Last,
+            // An admin part that is not due any more has no generation. The writer answers with that of its newest
+            // set, so that the message must not take a place before the set from which it follows (N3).
             FactKey::Draining => FactOrder::Barrier,
             FactKey::Service(_)
             | FactKey::Assignment(_)

@@ -144,10 +144,8 @@ pub enum Out {
     Draining(Arc<Draining>),
     /// To the Directory: the addresses that drain, and those that are being restored (X2).
     DrainingAddresses(Arc<DrainingAddresses>),
-    /// To the writer: a pool's admin part is due.
-    Due(PoolId, AdminDue),
-    /// To the writer: a pool's admin part is not due any more, as of this generation.
-    Withdraw(PoolId, u64),
+    /// To the writer: the due admin part of a pool. `None`: nothing is due any more, as of the set that was last sent.
+    Due(PoolId, Option<AdminDue>),
     /// To the Leader: the Directory is ready for this term, and the writer has the set.
     Opened(Epoch),
     /// To Discovery: read every load balancer soon.

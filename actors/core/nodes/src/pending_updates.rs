@@ -186,7 +186,7 @@ impl PendingUpdates {
                 Some(UpdatePhase::Due(..)) => {
                     let waiting_nodes = self.remove(&pool);
                     self.insert(pool.clone(), UpdatePhase::Withdrawing(generation), waiting_nodes);
-                    out.push(Out::Withdraw(pool, generation));
+                    out.push(Out::Due(pool, None));
                 }
                 Some(UpdatePhase::Failed(_) | UpdatePhase::Paced(..)) => {
                     self.remove(&pool);
@@ -236,7 +236,7 @@ impl PendingUpdates {
         let mut waiting_nodes = self.remove(&pool);
         waiting_nodes.extend(lacks.keys().cloned());
         self.insert(pool.clone(), UpdatePhase::Due(due, lacks), waiting_nodes);
-        out.push(Out::Due(pool, due));
+        out.push(Out::Due(pool, Some(due)));
         Vec::new()
     }
 

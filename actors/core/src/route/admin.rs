@@ -13,8 +13,7 @@ pub(super) fn from_admin_state(output: nodes::Out, deliver: &mut impl FnMut(Deli
         nodes::Out::DrainingAddresses(leaving) => {
             deliver(Delivery::Directory(directory::In::DrainingAddresses(leaving)))
         }
-        nodes::Out::Due(pool, due) => deliver(Delivery::Writer(writer::In::AdminDue(pool, Some(due)))),
-        nodes::Out::Withdraw(pool, _) => deliver(Delivery::Writer(writer::In::AdminDue(pool, None))),
+        nodes::Out::Due(pool, due) => deliver(Delivery::Writer(writer::In::AdminDue(pool, due))),
         nodes::Out::Opened(epoch) => deliver(Delivery::Leader(leader::In::Opened(epoch))),
         nodes::Out::ReadLoadBalancers => deliver(Delivery::Discovery(discovery::In::ReadSoon)),
         nodes::Out::ConfigMap(call, ask) => {

@@ -133,13 +133,14 @@ impl Bench {
         for output in out {
             match output {
                 Out::Draining(set) => self.set = set,
-                Out::Due(pool, due) => {
+                Out::Due(pool, Some(due)) => {
                     assert!(due.generation <= self.set.generation);
                     self.due.insert(pool);
                 }
-                Out::Withdraw(pool, generation) => {
+                Out::Due(pool, None) => {
                     self.due.remove(&pool);
-                    let states = PoolAdminStates { withdrawn: Some(generation), ..self.states(&pool) };
+                    let withdrawn = Some(self.set.generation);
+                    let states = PoolAdminStates { withdrawn, ..self.states(&pool) };
                     self.asks.push_back(In::AdminStates(pool, states));
                 }
                 Out::ConfigMap(call, ask) => {

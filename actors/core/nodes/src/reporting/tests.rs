@@ -287,7 +287,6 @@ impl Bench {
                 other @ (Out::Draining(_)
                 | Out::DrainingAddresses(_)
                 | Out::Due(..)
-                | Out::Withdraw(..)
                 | Out::Opened(_)
                 | Out::ReadLoadBalancers
                 | Out::NoticeIgnored(..)

@@ -180,12 +180,12 @@ impl Bench {
                     self.set = set;
                 }
                 Out::DrainingAddresses(leaving) => self.leaving = leaving,
-                Out::Due(pool, due) => {
+                Out::Due(pool, Some(due)) => {
                     assert_eq!(due.generation, self.set.generation, "the writer knows the set first");
                     self.requested.push((pool.clone(), due.urgency));
                     self.due.insert(pool, due);
                 }
-                Out::Withdraw(pool, _) => {
+                Out::Due(pool, None) => {
                     let was_due = self.due.remove(&pool).is_some();
                     if was_due && self.in_flight.as_ref() != Some(&pool) {
                         self.withdrawn(&pool);

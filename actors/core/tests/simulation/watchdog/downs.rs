@@ -132,9 +132,9 @@ impl Watchdog {
     /// Records the intended urgency of a request from the AdminState machine to its writer.
     pub(super) fn record_admin_request(&mut self, process: usize, output: &nodes::Out) {
         let meant = &mut self.within[process].downs.meant;
-        if let nodes::Out::Due(pool, due) = output {
+        if let nodes::Out::Due(pool, Some(due)) = output {
             meant.insert(pool.clone(), due.urgency);
-        } else if let nodes::Out::Withdraw(pool, _) = output {
+        } else if let nodes::Out::Due(pool, None) = output {
             meant.remove(pool);
         }
     }

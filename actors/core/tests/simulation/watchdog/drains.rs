@@ -191,7 +191,7 @@ impl Watchdog {
                 nodes::Out::Draining(set) if is_off && !set.addresses.is_empty() => {
                     return Err(format!("N4: the set holds {:?} while it is switched off", set.addresses));
                 }
-                nodes::Out::Due(pool, _) if pool.pool.as_str() == EXCLUDED => {
+                nodes::Out::Due(pool, Some(_)) if pool.pool.as_str() == EXCLUDED => {
                     return Err(format!("N2: {pool} is due, which is left out"));
                 }
                 nodes::Out::Report(report) => {
@@ -203,7 +203,6 @@ impl Watchdog {
                 | nodes::Out::Draining(_)
                 | nodes::Out::DrainingAddresses(_)
                 | nodes::Out::Due(..)
-                | nodes::Out::Withdraw(..)
                 | nodes::Out::Opened(_)
                 | nodes::Out::ReadLoadBalancers
                 | nodes::Out::NoticeIgnored(..)
