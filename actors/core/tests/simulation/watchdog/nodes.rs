@@ -7,8 +7,12 @@ use serde_json::Value;
 use simulator_models::kube::{KubeModel, Resource};
 
 use super::Watchdog;
+use crate::clock::wall;
 use crate::decode::{items, text};
 use crate::story::{Notice, SPOT};
+
+#[path = "nodes/tests.rs"]
+mod tests;
 
 /// Time within which a machine that sees everything knows of a change, and writes without that knowledge have ended.
 pub(super) const NOTICED_US: u64 = 60_000_000;
@@ -16,6 +20,8 @@ pub(super) const NOTICED_US: u64 = 60_000_000;
 const NOTED_FOR_US: u64 = 45_000_000;
 /// Time for which a node is Ready after its notice has passed until our taint is removed (N1), minus clock differences.
 const READY_FOR_US: u64 = 599_000_000;
+/// A second of wall-clock time.
+const SECOND_US: i64 = 1_000_000;
 /// Time limit for the removal, with the way to the API server.
 const UNTAINTED_WITHIN_US: u64 = 720_000_000;
 
@@ -172,6 +178,14 @@ impl Nodes {
         self.living().find(|(_, node)| node.has(backend))
     }
 
+    /// Returns the notices about earlier nodes of this name that may be about one created now. A creation time has whole
+    /// seconds, so a notice given within that second, before the creation, cannot be told from a later one (N1).
+    fn notices_of_its_second(&self, now: u64, name: &str) -> Vec<Notice> {
+        let created = wall(now).div_euclid(SECOND_US) * SECOND_US;
+        let earlier = self.all.values().filter(|node| node.name == name);
+        earlier.flat_map(|node| &node.notices).filter(|notice| wall(notice.at) >= created).cloned().collect()
+    }
+
     /// Returns the nodes that have, or recently had, the address of an entry, and may drain.
     pub(super) fn leaving<'a>(
         &'a self,
@@ -223,6 +237,10 @@ impl Watchdog {
         let mut there = BTreeSet::new();
         for object in kube.list(Resource::Nodes) {
             let uid = text(&object["metadata"]["uid"]).to_owned();
+            if !self.nodes.all.contains_key(&uid) {
+                let notices = self.nodes.notices_of_its_second(now, text(&object["metadata"]["name"]));
+                self.nodes.all.insert(uid.clone(), Node { notices, ..Node::default() });
+            }
             self.nodes.all.entry(uid.clone()).or_default().take_in(now, &object);
             there.insert(uid);
         }
