@@ -65,7 +65,7 @@ struct Notice {
     acted_on: bool,
     /// Whether the node was seen with the taint since.
     marked: bool,
-    /// Whether a patch was sent for it.
+    /// Whether a patch was sent for it that met no conflict.
     tried: bool,
 }
 
@@ -506,8 +506,12 @@ impl NoticedNode {
     fn on_added(&mut self, answer: &TaintAnswer) {
         match answer {
             TaintAnswer::Done | TaintAnswer::Failed(RequestFailure::Other(_)) => self.unconfirmed = true,
-            TaintAnswer::Overtaken
-            | TaintAnswer::Gone
+            TaintAnswer::Overtaken => {
+                if let Some(notice) = &mut self.notice {
+                    notice.tried = false;
+                }
+            }
+            TaintAnswer::Gone
             | TaintAnswer::Withheld
             | TaintAnswer::Failed(RequestFailure::Denied(_)) => {}
         }

@@ -81,7 +81,15 @@ fn n1_a_patch_with_a_conflict_is_made_again_from_the_next_state() {
 
 #[test]
 fn n1_a_patch_with_a_conflict_is_repeated_without_a_new_state() {
-    assert_eq!(tries(event("a"), &node("a"), &[TaintAnswer::Overtaken], 100), [0, 1, 3, 7, 15]);
+    assert_eq!(tries(event("a"), &node("a"), &[TaintAnswer::Overtaken, lost()], 100), [0, 1, 3, 7, 15, 30]);
+}
+
+#[test]
+fn n1_a_conflict_is_no_try_of_a_notice_that_has_passed() {
+    let passed = PreemptionObject { due: Some(Due::In(Duration::ZERO)), ..event("a") };
+    let conflict = TaintAnswer::Overtaken;
+    let answers = [conflict.clone(), conflict, TaintAnswer::Done];
+    assert_eq!(tries(passed, &node("a"), &answers, 100), [0, 1, 3], "a conflict certainly had no effect");
 }
 
 #[test]
