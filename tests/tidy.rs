@@ -281,6 +281,20 @@ fn tests_do_not_sleep() {
     fail_if_any("tests own the clock", &offences);
 }
 
+/// The seeds of `src/a/b.rs` are read from `proptest-regressions/a/b.txt` beside that `src`, and from nowhere else.
+#[test]
+fn seeds_stand_where_their_property_tests_read_them() {
+    let sources = files(&[".rs"]);
+    let has_reader = |path: &str| {
+        let (package, name) = path.split_once("proptest-regressions/").expect("a path of seeds");
+        let source = sources.get(&format!("{package}src/{}.rs", name.trim_end_matches(".txt")));
+        source.is_some_and(|text| text.contains("proptest! {"))
+    };
+    let seeds = files(&[".txt"]).into_keys().filter(|path| path.contains("proptest-regressions/"));
+    let offences: Vec<String> = seeds.filter(|path| !has_reader(path)).collect();
+    fail_if_any("no property test reads these seeds", &offences);
+}
+
 #[test]
 fn the_repository_speaks_of_the_product_alone() {
     let words = [
