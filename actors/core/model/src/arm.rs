@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::backend::Backend;
 use crate::ids::{
     AddressName, AttemptId, CallId, Etag, InstanceId, LbName, NetworkId, Operation, PoolId, PoolName,
     SubnetId,
@@ -175,30 +176,6 @@ impl Entry {
     pub fn backend(&self) -> Option<Backend> {
         let instance = || self.instance.clone().map(Backend::Instance);
         self.ip.map(Backend::Address).or_else(instance)
-    }
-}
-
-/// The target of an address entry (N2).
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Backend {
-    /// An address.
-    Address(IpAddr),
-    /// A virtual machine, by its network interface.
-    Instance(InstanceId),
-}
-
-impl From<IpAddr> for Backend {
-    fn from(ip: IpAddr) -> Backend {
-        Backend::Address(ip)
-    }
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Backend::Address(ip) => ip.fmt(f),
-            Backend::Instance(instance) => instance.fmt(f),
-        }
     }
 }
 
