@@ -171,7 +171,7 @@ impl Bench {
     fn put(&mut self, n: u8, state: impl Into<Option<NodeState>>) {
         let node = &mut self.nodes[usize::from(n) - 1];
         let (before, after) = (node.state, state.into());
-        if before.map(transitions::Direction::of) != after.map(transitions::Direction::of) {
+        if before.map(direction::Direction::of) != after.map(direction::Direction::of) {
             node.since = self.now;
         }
         node.state = after;
