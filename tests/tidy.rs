@@ -1,6 +1,7 @@
 //! The rules of the house that a compiler does not know: layout, architecture invariants, words. It reads the sources
 //! as text and needs nothing but the standard library.
 
+mod cycles;
 mod english;
 mod names;
 mod rules;
