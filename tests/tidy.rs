@@ -153,7 +153,7 @@ fn dependencies_point_one_way() {
         ("actors/core".to_owned(), &core),
         ("actors/core/model".to_owned(), &[]),
         ("actors/core/mechanisms".to_owned(), &["model"]),
-        ("actors/core/testing".to_owned(), &[]),
+        ("actors/core/testing".to_owned(), &["model"]),
         ("actors/proxy".to_owned(), &["model"]),
         ("actors/arm".to_owned(), &["model", "proxy"]),
         ("actors/migration".to_owned(), &["model"]),

@@ -205,24 +205,6 @@ pub struct PoolFacts {
 }
 
 impl PoolFacts {
-    /// A pool with these entries, without a running operation and without rules.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn at_rest(id: PoolId, entries: Vec<Entry>) -> PoolFacts {
-        PoolFacts {
-            id,
-            entries,
-            rules: Vec::new(),
-            outbound_rule: false,
-            inbound_nat_rule: false,
-            nic_backed: false,
-            sync_automatic: false,
-            network: None,
-            etag: None,
-            provisioning: Provisioning::Succeeded,
-        }
-    }
-
     /// The addresses of its entries.
     #[must_use]
     pub fn members(&self) -> BTreeSet<IpAddr> {

@@ -23,6 +23,7 @@ use model::report::Subject;
 use model::sample::{Metric, PoolState};
 use model::view::Snapshot;
 use pool_core::route::{ArmMessage, Delivery, HostMessage, KubernetesCall, Output, PoolMessage, route};
+use pool_testing::facts::pool_at_rest;
 use pools::queue::{self, In, PoolQueue};
 use reporting::events::{self, Emitter, Event};
 use reporting::snapshot::{self, SnapshotPublisher};
@@ -208,7 +209,7 @@ impl Field {
         Arc::new(PoolFacts {
             rules: vec![format!("{}-TCP-80", RulePrefix::of(&uid).as_str()).into()],
             network: Some(NetworkId::new("vnet")),
-            ..PoolFacts::at_rest(pool.clone(), entries)
+            ..pool_at_rest(pool.clone(), entries)
         })
     }
 

@@ -6,6 +6,7 @@ use super::server::Server;
 use super::*;
 use model::load_balancers::OurPuts;
 use model::object::RequestFailure;
+use pool_testing::facts::pool_at_rest;
 
 /// The machine, a writer, the pools and our ConfigMap.
 pub(super) struct Bench {
@@ -294,7 +295,7 @@ impl Bench {
             instance: None,
         };
         let entries = self.azure.get(id).into_iter().flatten().map(entry).collect();
-        Arc::new(PoolFacts::at_rest(id.clone(), entries))
+        Arc::new(pool_at_rest(id.clone(), entries))
     }
 
     /// Reads a pool as the writer, sends it if it has Downs, and sends a PUT if this set requires one.

@@ -17,6 +17,7 @@ use model::xds::assignment::{LoadAssignment, Priority, Standing};
 use model::xds::name::Name;
 use model::xds::remark::Diagnostic;
 use model::xds::source::{Assigned, Note, SourceFact};
+use pool_testing::facts::pool_at_rest;
 use writer::plan::{Plan, PoolChange, plan};
 
 const UP: Standing = Standing::Healthy;
@@ -205,7 +206,7 @@ impl World {
             network: None,
             instance: None,
         };
-        PoolFacts::at_rest(web(), self.bench.azure[&web()].iter().map(entry).collect())
+        pool_at_rest(web(), self.bench.azure[&web()].iter().map(entry).collect())
     }
 
     /// One write of the pool, with the due admin part.
