@@ -1,6 +1,7 @@
 //! The rules of the house that a compiler does not know: layout, architecture invariants, words. It reads the sources
 //! as text and needs nothing but the standard library.
 
+mod cycles;
 mod english;
 mod names;
 mod rules;
@@ -140,47 +141,85 @@ fn mentions(line: &str, word: &str) -> bool {
     })
 }
 
-/// The crates of machines: they know only `model` and `mechanisms`, and no other machine.
-const MACHINES: [&str; 6] = ["sources", "pools", "writer", "nodes", "coordination", "reporting"];
+/// A package of the workspace.
+struct Package {
+    name: String,
+    manifest: String,
+}
+
+/// Returns the members of the workspace besides the root package, by their folders.
+fn members() -> BTreeMap<String, Package> {
+    let manifest_of = |folder: &str| {
+        fs::read_to_string(root().join(folder).join("Cargo.toml")).expect("each member has a manifest")
+    };
+    let workspace = manifest_of("");
+    let list = workspace.split_once("\nmembers = [").and_then(|(_, rest)| rest.split_once(']'));
+    let folders = list.expect("the workspace lists its members").0.split(',');
+    let folders = folders.map(|folder| folder.trim().trim_matches('"')).filter(|folder| !folder.is_empty());
+    let package = |folder: &str| {
+        let manifest = manifest_of(folder);
+        let name =
+            manifest.lines().find_map(|line| line.strip_prefix("name = ")).expect("a package has a name");
+        Package { name: name.trim_matches('"').to_owned(), manifest }
+    };
+    folders.map(|folder| (folder.to_owned(), package(folder))).collect()
+}
+
+/// Returns whether a member is a crate of machines: these know only `model` and `mechanisms`, and no other machine.
+fn has_machines(folder: &str) -> bool {
+    let name = folder.strip_prefix("actors/core/");
+    name.is_some_and(|name| !["mechanisms", "model", "testing"].contains(&name))
+}
+
+/// The packages of the workspace that a package besides the machines may depend on: all of it, and its tests alone.
+const ARROWS: &[(&str, &[&str], &[&str])] = &[
+    ("actors/core/model", &[], &["pool-testing"]),
+    ("actors/core/mechanisms", &["model"], &["pool-testing"]),
+    ("actors/core/testing", &["model"], &[]),
+    ("actors/proxy", &["model"], &[]),
+    ("actors/arm", &["model", "proxy"], &["writer"]),
+    ("actors/migration", &["model"], &["simulator-models"]),
+    ("actors/xds", &["model", "proxy"], &["sources"]),
+    ("config", &[], &[]),
+    ("simulator/models", &[], &[]),
+    ("simulator", &["config", "simulator-models"], &[]),
+    ("tests/e2e", &["arm", "config", "model", "simulator"], &[]),
+    (".config/features", &[], &[]),
+];
 
 #[test]
 fn dependencies_point_one_way() {
-    let below = ["mechanisms", "model"];
-    let core: Vec<&str> = MACHINES.iter().chain(&below).copied().collect();
+    let members = members();
+    let machines =
+        members.iter().filter(|(folder, _)| has_machines(folder)).map(|(_, package)| &*package.name);
+    let core: Vec<&str> = machines.chain(["mechanisms", "model"]).collect();
     let shell: Vec<&str> = core.iter().chain(&["pool-core", "arm", "xds"]).copied().collect();
-    let mut allowed: Vec<(String, &[&str])> = vec![
-        ("actors/core".to_owned(), &core),
-        ("actors/core/model".to_owned(), &[]),
-        ("actors/core/mechanisms".to_owned(), &["model"]),
-        ("actors/core/testing".to_owned(), &[]),
-        ("actors/proxy".to_owned(), &["model"]),
-        ("actors/arm".to_owned(), &["model", "proxy"]),
-        ("actors/migration".to_owned(), &["model"]),
-        ("actors/xds".to_owned(), &["model", "proxy"]),
-        ("actors".to_owned(), &shell),
-        ("config".to_owned(), &[]),
-        ("simulator/models".to_owned(), &[]),
-        ("simulator".to_owned(), &["config", "simulator-models"]),
-        ("tests/e2e".to_owned(), &["arm", "config", "model", "simulator"]),
-    ];
-    allowed.extend(MACHINES.map(|name| (format!("actors/core/{name}"), &below[..])));
-    let others = ["actors", "arm", "config", "e2e", "migration", "pool-core", "pool-testing", "proxy"];
-    let ours: Vec<&str> =
-        core.iter().chain(&others).chain(&["simulator", "simulator-models", "xds"]).copied().collect();
+    let ours: Vec<&str> = members.values().map(|package| &*package.name).collect();
     let mut offences = Vec::new();
-    for (member, may) in allowed {
-        let manifest =
-            fs::read_to_string(root().join(&member).join("Cargo.toml")).expect("each member has a manifest");
-        for dependency in section(&manifest, "[dependencies]") {
-            let is_ours = ours.contains(&dependency.as_str());
-            if is_ours && !may.contains(&dependency.as_str()) {
-                offences.push(format!("{member} depends on {dependency}"));
+    for (folder, Package { manifest, .. }) in &members {
+        let arrows = ARROWS.iter().find(|(member, ..)| member == folder);
+        let (may, tests_may): (&[&str], &[&str]) = match (&**folder, arrows) {
+            (_, Some((_, may, tests_may))) => (may, tests_may),
+            ("actors/core", None) => (&core, &["pool-testing", "simulator-models"]),
+            ("actors", None) => (&shell, &["simulator"]),
+            _ if has_machines(folder) => (&["mechanisms", "model"], &["pool-testing"]),
+            _ => {
+                offences.push(format!("{folder} is new: say what it may depend on"));
+                continue;
             }
-            let is_allowed = is_ours || dependency == "thiserror" || member == "actors/core/testing";
-            if member.starts_with("actors/core") && !is_allowed {
-                offences.push(format!("{member} depends on {dependency}"));
-            }
-        }
+        };
+        // For its features only: it has no code.
+        let is_ours = |name: &&String| ours.contains(&name.as_str()) && *name != "workspace-features";
+        let all = dependencies(manifest, false);
+        let of_tests = dependencies(manifest, true);
+        let wrong = all.iter().filter(is_ours).filter(|name| !may.contains(&name.as_str()));
+        let allowed_in_tests =
+            |name: &&String| may.contains(&name.as_str()) || tests_may.contains(&name.as_str());
+        let wrong_in_tests = of_tests.iter().filter(is_ours).filter(|name| !allowed_in_tests(name));
+        let is_decided = folder.starts_with("actors/core") && folder != "actors/core/testing";
+        let foreign = all.iter().filter(|name| !is_ours(name) && is_decided && *name != "thiserror");
+        let named = wrong.chain(foreign).chain(wrong_in_tests);
+        offences.extend(named.map(|name| format!("{folder} depends on {name}")));
     }
     fail_if_any("architecture invariant", &offences);
 }
@@ -188,22 +227,27 @@ fn dependencies_point_one_way() {
 #[test]
 fn worlds_are_played_by_optimised_machines() {
     let manifest = fs::read_to_string(root().join(".config/worlds.toml")).expect("a file of the workspace");
-    let crates = MACHINES.iter().chain(&["mechanisms", "model", "pool-core"]);
-    let missing: Vec<String> = crates
-        .map(|name| format!("[profile.dev.package.{name}]"))
+    let core = members().into_iter().filter(|(folder, _)| folder.starts_with("actors/core"));
+    let missing: Vec<String> = core
+        .filter(|(folder, _)| folder != "actors/core/testing")
+        .map(|(_, package)| format!("[profile.dev.package.{}]", package.name))
         .filter(|section| !manifest.contains(section))
         .collect();
     fail_if_any("a crate of the core that .config/worlds.toml does not optimise", &missing);
 }
 
-/// Returns the names in one section of a manifest.
-fn section(manifest: &str, head: &str) -> Vec<String> {
-    let lines = manifest.lines().skip_while(|line| line.trim() != head).skip(1);
-    lines
-        .take_while(|line| !line.starts_with('['))
-        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
-        .filter_map(|line| line.split(['.', '=', ' ']).next().map(str::to_owned))
-        .collect()
+/// Returns the dependencies in a manifest: those of tests, or all others, also of single targets.
+fn dependencies(manifest: &str, of_tests: bool) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut counts = false;
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            counts = line.ends_with("dependencies]") && line.contains("dev-dependencies") == of_tests;
+        } else if counts && !line.trim().is_empty() && !line.starts_with('#') {
+            found.extend(line.split(['.', '=', ' ']).next().map(str::to_owned));
+        }
+    }
+    found
 }
 
 #[test]
@@ -279,6 +323,20 @@ fn tests_do_not_sleep() {
         }
     }
     fail_if_any("tests own the clock", &offences);
+}
+
+/// The seeds of `src/a/b.rs` are read from `proptest-regressions/a/b.txt` beside that `src`, and from nowhere else.
+#[test]
+fn seeds_stand_where_their_property_tests_read_them() {
+    let sources = files(&[".rs"]);
+    let has_reader = |path: &str| {
+        let (package, name) = path.split_once("proptest-regressions/").expect("a path of seeds");
+        let source = sources.get(&format!("{package}src/{}.rs", name.trim_end_matches(".txt")));
+        source.is_some_and(|text| text.contains("proptest! {"))
+    };
+    let seeds = files(&[".txt"]).into_keys().filter(|path| path.contains("proptest-regressions/"));
+    let offences: Vec<String> = seeds.filter(|path| !has_reader(path)).collect();
+    fail_if_any("no property test reads these seeds", &offences);
 }
 
 #[test]

@@ -1,8 +1,11 @@
-//! Tests of several machines, connected by the real `route`, for rules whose violation the simulation would not name.
+//! Tests of several machines, for rules whose violation the simulation would not name. Most connect them by the real
+//! `route`.
 
 #[path = "machines/neighbours.rs"]
 mod neighbours;
 #[path = "machines/pauses.rs"]
 mod pauses;
+#[path = "machines/sources.rs"]
+mod sources;
 #[path = "machines/terms.rs"]
 mod terms;

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use actors::clock::Clock;
 use model::arm::AdminState;
-use model::ids::{AddressName, Family, LbName, NodeUid, PoolId, PoolName};
-use model::level::{Level, Member, Provenance, Source};
+use model::ids::{AddressName, LbName, NodeUid, PoolId, PoolName};
+use model::level::{Level, Member};
 use model::machine::Now;
 use model::object::{ResourceVersion, Taint};
 use model::sample::PoolState;
 use model::signals::Signal;
 use model::view::{NodePool, PoolView, Synced};
+use pool_testing::views;
 use serde_json::{Value, json};
 
 use super::*;
@@ -200,31 +201,7 @@ fn h3_a_node_that_there_is_none_of_is_not_found() {
 fn requiring(node: &str) -> PoolView {
     let member = Member { name: AddressName::new(node), node_ready: true };
     PoolView {
-        pool: pool("a"),
-        family: Family::V4,
-        source: Source::Kubernetes,
-        services: BTreeMap::new(),
-        state: PoolState::InSync,
-        since: Now::ZERO,
         level: Level { required: [([10, 0, 0, 1].into(), member)].into(), ..Level::default() },
-        provenance: Provenance::Watch,
-        observed: None,
-        observed_down: [].into(),
-        observed_other: [].into(),
-        observed_at: None,
-        waiting_since: None,
-        out_of_sync: None,
-        provisioning_failed: false,
-        blocked: None,
-        retries: BTreeMap::new(),
-        attempt: None,
-        last_end: None,
-        last_error: None,
-        held: None,
-        would_hold: None,
-        overruled: None,
-        paused: [].into(),
-        withheld: None,
-        lost_writes: 0,
+        ..views::pool(pool("a"), PoolState::InSync)
     }
 }

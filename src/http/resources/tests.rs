@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use actix_web::test::TestRequest;
 use actors::clock::Clock;
-use model::ids::{Family, LbName, PoolName, ServiceKey, ServiceUid};
-use model::level::{Level, Provenance, Source};
+use model::ids::{LbName, PoolName, ServiceKey, ServiceUid};
+use model::level::{Provenance, Source};
 use model::machine::{Now, Wall};
 use model::sample::PoolState;
 use model::view::PoolView;
@@ -18,6 +18,7 @@ use model::xds::dump::Dump;
 use model::xds::dump::XdsView;
 use model::xds::facts::Code;
 use model::xds::source::{Assigned, Note};
+use pool_testing::views;
 use serde_json::{Value, json};
 
 use super::*;
@@ -140,33 +141,11 @@ fn pool() -> PoolView {
     let remarks =
         [model::xds::remark::Diagnostic::WeightsIgnored, model::xds::remark::Diagnostic::PriorityUsed(1)]
             .into();
+    let id = PoolId::new(LbName::new("edge"), PoolName::new("web"));
     PoolView {
-        pool: PoolId::new(LbName::new("edge"), PoolName::new("web")),
-        family: Family::V4,
         source: Source::Xds { name: name("cluster:web"), note: "xDS node id: pools".into(), remarks },
         services: [(ServiceUid::new("cluster:web"), ServiceKey::of_source("cluster:web"))].into(),
-        state: PoolState::InSync,
-        since: Now::ZERO,
-        level: Level::default(),
-        provenance: Provenance::Watch,
-        observed: None,
-        observed_down: [].into(),
-        observed_other: [].into(),
-        observed_at: None,
-        waiting_since: None,
-        out_of_sync: None,
-        provisioning_failed: false,
-        blocked: None,
-        retries: BTreeMap::new(),
-        attempt: None,
-        last_end: None,
-        last_error: None,
-        held: None,
-        would_hold: None,
-        overruled: None,
-        paused: BTreeSet::new(),
-        withheld: None,
-        lost_writes: 0,
+        ..views::pool(id, PoolState::InSync)
     }
 }
 

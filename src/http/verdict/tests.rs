@@ -1,6 +1,6 @@
 //! Verdicts on small snapshots.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use model::assignment::{Held, Waits};
 use model::blocked::Blocked;
 use model::error::NotManageable;
 use model::ids::{AddressName, Epoch, Family, LbName, NodeName, PoolName, ServiceKey, ServiceUid};
-use model::level::{Level, Member, Provenance, Source};
+use model::level::{Level, Member};
 use model::machine::{Now, Wall};
 use model::object::LeftOut;
 use model::policy::{Mode, OperatorPolicy, Pause};
 use model::sample::GateClass;
 use model::view::{GateView, LaneView, LeadershipView, PolicyView, SharedLeaseView, Whose};
+use pool_testing::views;
 
 use super::*;
 
@@ -39,34 +40,7 @@ fn service() -> ServiceView {
 }
 
 fn pool(state: PoolState) -> PoolView {
-    PoolView {
-        pool: id(),
-        family: Family::V4,
-        source: Source::Kubernetes,
-        services: BTreeMap::new(),
-        state,
-        since: Now::ZERO,
-        level: Level::default(),
-        provenance: Provenance::Watch,
-        observed: None,
-        observed_down: [].into(),
-        observed_other: [].into(),
-        observed_at: None,
-        waiting_since: None,
-        out_of_sync: None,
-        provisioning_failed: false,
-        blocked: None,
-        retries: BTreeMap::new(),
-        attempt: None,
-        last_end: None,
-        last_error: None,
-        held: None,
-        would_hold: None,
-        overruled: None,
-        paused: [].into(),
-        withheld: None,
-        lost_writes: 0,
-    }
+    views::pool(id(), state)
 }
 
 /// How long after the zero of their views all these snapshots are read.

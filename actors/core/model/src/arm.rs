@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::backend::Backend;
 use crate::ids::{
     AddressName, AttemptId, CallId, Etag, InstanceId, LbName, NetworkId, Operation, PoolId, PoolName,
     SubnetId,
@@ -178,30 +179,6 @@ impl Entry {
     }
 }
 
-/// The target of an address entry (N2).
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Backend {
-    /// An address.
-    Address(IpAddr),
-    /// A virtual machine, by its network interface.
-    Instance(InstanceId),
-}
-
-impl From<IpAddr> for Backend {
-    fn from(ip: IpAddr) -> Backend {
-        Backend::Address(ip)
-    }
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Backend::Address(ip) => ip.fmt(f),
-            Backend::Instance(instance) => instance.fmt(f),
-        }
-    }
-}
-
 /// A pool as read, by its own GET or by the GET of its load balancer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolFacts {
@@ -228,24 +205,6 @@ pub struct PoolFacts {
 }
 
 impl PoolFacts {
-    /// A pool with these entries, without a running operation and without rules.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn at_rest(id: PoolId, entries: Vec<Entry>) -> PoolFacts {
-        PoolFacts {
-            id,
-            entries,
-            rules: Vec::new(),
-            outbound_rule: false,
-            inbound_nat_rule: false,
-            nic_backed: false,
-            sync_automatic: false,
-            network: None,
-            etag: None,
-            provisioning: Provisioning::Succeeded,
-        }
-    }
-
     /// The addresses of its entries.
     #[must_use]
     pub fn members(&self) -> BTreeSet<IpAddr> {

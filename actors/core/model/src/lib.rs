@@ -4,10 +4,12 @@
 pub mod arm;
 pub mod assignment;
 pub mod attempt;
+mod backend;
 pub mod blocked;
 pub mod config_map;
 pub mod draining;
 pub mod error;
+mod gate_class;
 pub mod guard;
 pub mod ids;
 pub mod leadership;

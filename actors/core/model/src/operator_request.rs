@@ -7,9 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::assignment::{HeldReason, PausedBy};
+use crate::gate_class::GateClass;
 use crate::ids::{LbName, NodeName, PoolId, ServiceKey};
 use crate::machine::Now;
-use crate::sample::GateClass;
 
 /// Id of an operator's request, unique in this process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -8,6 +8,7 @@
 //! `Authorization`, `Bearer`, `password` and the like, JSON web tokens, bootstrap tokens, private keys, and user,
 //! password and query of URLs. In doubt, more is removed.
 
+mod escape;
 mod find;
 mod needle;
 mod pairs;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::assignment::HeldReason;
 use crate::error::ReasonLabel;
+pub use crate::gate_class::GateClass;
 use crate::node::NodeState;
 use crate::object::Kind;
 use crate::policy::Mode;
@@ -446,29 +447,6 @@ impl ArmResult {
             ArmResult::ServerError => "server_error",
             ArmResult::NoAnswer => "no_answer",
             ArmResult::NotSent => "not_sent",
-        }
-    }
-}
-
-/// The two verb classes of the throttle gate and the budget (W6).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum GateClass {
-    /// GET and HEAD.
-    Reads,
-    /// All else.
-    Writes,
-}
-
-impl GateClass {
-    /// Both classes.
-    pub const ALL: [GateClass; 2] = [GateClass::Reads, GateClass::Writes];
-
-    /// The value in metrics and the admin API.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            GateClass::Reads => "reads",
-            GateClass::Writes => "writes",
         }
     }
 }

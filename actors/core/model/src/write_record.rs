@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::arm::Backend;
+use crate::backend::Backend;
 use crate::ids::ServiceKey;
 use crate::redact::Printable;
 

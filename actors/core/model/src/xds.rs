@@ -6,6 +6,7 @@ pub mod cache;
 pub mod cluster;
 pub mod dump;
 pub mod facts;
+mod faults;
 pub mod name;
 pub mod remark;
 mod resource;

@@ -6,6 +6,7 @@
 //! draining nodes, every 0.75 s.
 //!
 //! The modules:
+//! - `direction`: whether a node leaves traffic or returns;
 //! - `transitions`: nodes that leave traffic and return, and which of these events were emitted;
 //! - `failures`: the last failure of each node;
 //! - `node_pools`: the pools of each node, and the state there;
@@ -13,6 +14,7 @@
 //! - `views`: the views for the snapshot;
 //! - `gauges`: the samples for the metrics.
 
+mod direction;
 mod failures;
 mod foreign;
 mod gauges;

@@ -8,7 +8,6 @@ mod notices;
 mod properties;
 mod recording;
 mod server;
-mod sources;
 mod terms;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,60 +16,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use bench::Bench;
-use model::arm::{AdminState as State, Entry, Failure, FailureKind, LbFacts, PoolFacts, RetryAfter};
+use bench::{Bench, LBS, failure, ips, node, pool, taint, uid};
+use model::arm::AdminState as State;
 use model::draining::AdminUrgency;
-use model::object::{ResourceVersion, Taint};
+use model::object::ResourceVersion;
 use model::policy::{Mode, Pause};
 use model::report::EventKind;
-use model::signals::{DRAINING, OUT_OF_SERVICE, SHUTDOWN, SPOT_EVICTION};
+use model::signals::{DRAINING, OUT_OF_SERVICE, SHUTDOWN};
 
-const LBS: [&str; 2] = ["lb", "lb-internal"];
-
-fn uid(name: &str) -> NodeUid {
-    NodeUid::new(format!("uid-of-{name}"))
-}
-
-fn taint(key: &str) -> Taint {
-    let value = if key == DRAINING { SPOT_EVICTION } else { "" };
-    Taint { key: key.into(), value: value.into(), effect: "NoSchedule".into() }
-}
-
-/// The addresses of node `n`.
-fn ips(n: u8) -> [IpAddr; 2] {
-    [IpAddr::from([10, 0, 0, n]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(n)])]
-}
-
-/// `node-<n>` with its addresses.
-fn node(n: u8, taints: &[&str]) -> NodeFact {
-    let name = format!("node-{n}");
-    NodeFact {
-        uid: uid(&name),
-        name: NodeName::new(name),
-        ips: ips(n).into(),
-        instance: None,
-        ready: true,
-        left_out: None,
-        taints: taints.iter().map(|key| taint(key)).collect(),
-        created: None,
-        preempt: None,
-        version: ResourceVersion::default(),
+impl Bench {
+    /// The state of a node in its view.
+    fn state(&self, n: u8) -> Option<NodeState> {
+        let name = NodeName::new(format!("node-{n}"));
+        let mut statuses = self.machine.nodes.statuses(&self.machine.records);
+        statuses.find(|status| *status.name == name).map(|status| status.state)
     }
-}
 
-fn pool(lb: &str, name: &str) -> PoolId {
-    PoolId::new(LbName::new(lb), PoolName::new(name))
-}
-
-fn failure(status: u16) -> Arc<Failure> {
-    Arc::new(Failure {
-        kind: FailureKind::Status(status),
-        code: (status == 404).then(|| "NotFound".into()),
-        inner_codes: Vec::new(),
-        message: "no".into(),
-        retry_after: RetryAfter::Absent,
-        correlation_id: None,
-    })
+    fn is_idle(&self) -> bool {
+        self.machine.queue.is_idle()
+    }
 }
 
 const DOWN: AdminUrgency = AdminUrgency::Down;

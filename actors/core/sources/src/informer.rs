@@ -10,8 +10,10 @@
 //! publishes no fact about a Service that was never decoded: nothing is managed for it, and a pool that it uses is not
 //! written.
 
+mod arrival;
 mod cache;
 mod data_error_events;
+mod data_errors;
 mod ingress;
 mod intern;
 mod node;
@@ -32,7 +34,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::watch::Contact;
-use cache::{Applied, Arrival, Cache, kind_of};
+use arrival::Arrival;
+use cache::{Applied, Cache, kind_of};
 use model::ids::{Epoch, NodeName, ReadId, ServiceKey, ServiceUid};
 use model::level::Provenance;
 use model::machine::{Machine, Now, earliest};

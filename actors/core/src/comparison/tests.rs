@@ -7,13 +7,14 @@ use proptest::prelude::*;
 
 use super::*;
 use model::error::NotManageable;
-use model::ids::{Family, ServiceKey, ServiceUid};
-use model::level::{Level, Provenance, Source};
+use model::ids::{ServiceKey, ServiceUid};
+use model::level::{Level, Provenance};
 use model::view::{LbView, SourceView, Synced};
 use model::xds::cache::Reason;
 use model::xds::dump::XdsView;
 use model::xds::dump::{Dump, ServerDump};
 use model::xds::source::{Assigned, Fault, Note, SourceFact};
+use pool_testing::views;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -28,32 +29,9 @@ fn id(pool: &str) -> PoolId {
 /// Returns a pool in sync, seen.
 fn pool(name: &str) -> PoolView {
     PoolView {
-        pool: id(name),
-        family: Family::V4,
-        source: Source::Kubernetes,
-        services: BTreeMap::new(),
-        state: PoolState::InSync,
-        since: Now::ZERO,
-        level: Level::default(),
-        provenance: Provenance::Watch,
         observed: Some([ip(1)].into()),
-        observed_down: [].into(),
-        observed_other: [].into(),
         observed_at: Some(Now::ZERO),
-        waiting_since: None,
-        out_of_sync: None,
-        provisioning_failed: false,
-        blocked: None,
-        retries: BTreeMap::new(),
-        attempt: None,
-        last_end: None,
-        last_error: None,
-        held: None,
-        would_hold: None,
-        overruled: None,
-        paused: Default::default(),
-        withheld: None,
-        lost_writes: 0,
+        ..views::pool(id(name), PoolState::InSync)
     }
 }
 

@@ -1,3 +1,5 @@
 //! Helpers that tests of several crates of the core share.
 
+pub mod facts;
 pub mod planted;
+pub mod views;

@@ -1,6 +1,6 @@
 //! A pool that breaks an invariant does not affect others (A4). The pools, the writer, the event emitter and the
-//! snapshot machine are real, and [`route`] connects them. Only [`PoolQueue::break_on_purpose`] can break an
-//! invariant. Without debug assertions, as in production, the behaviour is the same.
+//! snapshot machine are real, and [`route`] connects them. The broken invariant is that a level is the union of its
+//! Services' parts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -23,6 +23,7 @@ use model::report::Subject;
 use model::sample::{Metric, PoolState};
 use model::view::Snapshot;
 use pool_core::route::{ArmMessage, Delivery, HostMessage, KubernetesCall, Output, PoolMessage, route};
+use pool_testing::facts::pool_at_rest;
 use pools::queue::{self, In, PoolQueue};
 use reporting::events::{self, Emitter, Event};
 use reporting::snapshot::{self, SnapshotPublisher};
@@ -46,6 +47,8 @@ struct Field {
     held: BTreeMap<PoolId, BTreeSet<IpAddr>>,
     /// The pool whose writes fail with a retriable error.
     failing: Option<PoolId>,
+    /// The pool that breaks at its next grant.
+    breaking: Option<PoolId>,
     /// Pools of the sent PUTs.
     sent: Vec<PoolId>,
     posted: Vec<Arc<Event>>,
@@ -101,6 +104,31 @@ fn share(name: &str, required: &[u8]) -> Share {
     }
 }
 
+/// Returns the level of a pool, whose Service requires these members.
+fn assignment(pool: &PoolId, level: &[u8], required: &[u8]) -> Assignment {
+    let name = service_of(pool);
+    let member = |n: &u8| (ip(*n), Member { name: AddressName::new("node"), node_ready: true });
+    Assignment {
+        epoch: EPOCH,
+        opened: Now::ZERO,
+        pool: pool.clone(),
+        family: Family::V4,
+        source: Source::Kubernetes,
+        services: BTreeMap::from([(ServiceUid::new(name), share(name, required))]),
+        level: Level { required: level.iter().map(member).collect(), ..Level::default() },
+        provenance: Provenance::Watch,
+        paused: BTreeSet::new(),
+        held: None,
+        would_hold: None,
+        overruled: None,
+    }
+}
+
+/// Returns an assignment that breaks the invariant.
+fn wrong(pool: &PoolId) -> In {
+    In::Assigned(Arc::new(assignment(pool, &[2, 9], &[2])))
+}
+
 fn on(lb: &str, service: &str) -> PoolId {
     PoolId::new(LbName::new(lb), PoolName::new(format!("shop-{service}")))
 }
@@ -139,6 +167,7 @@ impl Field {
             answers: BTreeMap::new(),
             held: pools.iter().map(|pool| (pool.clone(), ips(&[1]))).collect(),
             failing: None,
+            breaking: None,
             sent: Vec::new(),
             posted: Vec::new(),
             logged: Vec::new(),
@@ -162,37 +191,12 @@ impl Field {
 
     /// The pool's Service requires this one member.
     fn want(&mut self, pool: &PoolId, member: u8) {
-        let name = service_of(pool);
-        let required =
-            BTreeMap::from([(ip(member), Member { name: AddressName::new("node"), node_ready: true })]);
-        let level = Level { required, ..Level::default() };
-        let assignment = Assignment {
-            epoch: EPOCH,
-            opened: Now::ZERO,
-            pool: pool.clone(),
-            family: Family::V4,
-            source: Source::Kubernetes,
-            services: BTreeMap::from([(ServiceUid::new(name), share(name, &[member]))]),
-            level,
-            provenance: Provenance::Watch,
-            paused: BTreeSet::new(),
-            held: None,
-            would_hold: None,
-            overruled: None,
-        };
-        self.dispatch(to(pool, In::Assigned(Arc::new(assignment))));
+        self.dispatch(to(pool, In::Assigned(Arc::new(assignment(pool, &[member], &[member])))));
     }
 
-    /// An invariant of the pool is broken; its next step detects it.
+    /// An invariant of the pool is broken and detected.
     fn break_it(&mut self, pool: &PoolId) {
-        let now = self.now;
-        self.pools.get_mut(pool).expect("the pool").break_on_purpose(now);
-    }
-
-    /// An invariant of the pool is broken and detected immediately.
-    fn break_it_now(&mut self, pool: &PoolId) {
-        self.break_it(pool);
-        self.dispatch(to(pool, In::Pace(Duration::ZERO)));
+        self.dispatch(to(pool, wrong(pool)));
     }
 
     fn facts(&self, pool: &PoolId) -> Arc<PoolFacts> {
@@ -208,7 +212,7 @@ impl Field {
         Arc::new(PoolFacts {
             rules: vec![format!("{}-TCP-80", RulePrefix::of(&uid).as_str()).into()],
             network: Some(NetworkId::new("vnet")),
-            ..PoolFacts::at_rest(pool.clone(), entries)
+            ..pool_at_rest(pool.clone(), entries)
         })
     }
 
@@ -225,7 +229,13 @@ impl Field {
         match delivery {
             Delivery::Pool(pool, PoolMessage::In(input)) => {
                 let mut out = Vec::new();
-                self.pools.get_mut(&pool).expect("the pool").step(now, input, &mut out);
+                let machine = self.pools.get_mut(&pool).expect("the pool");
+                if let In::Take(_) = input
+                    && self.breaking.take_if(|breaking| *breaking == pool).is_some()
+                {
+                    machine.step(now, wrong(&pool), &mut out);
+                }
+                machine.step(now, input, &mut out);
                 self.pass_on(out, Output::Pool);
             }
             Delivery::Writer(input) => {
@@ -455,7 +465,7 @@ fn a4_a_broken_pool_is_quarantined_alone() {
     let [broken, same, other] = [on("one", "broken"), on("one", "same"), on("two", "other")];
     let mut field = Field::new(&[broken.clone(), same.clone(), other]);
     due_behind(&mut field, &broken, &same);
-    field.break_it_now(&broken);
+    field.break_it(&broken);
     field.at(10_000);
     assert_eq!(field.held[&same], ips(&[2]));
     assert_eq!((field.held[&broken].clone(), field.writes(&broken)), (ips(&[1]), 0));
@@ -472,7 +482,7 @@ fn a4_a_pool_that_breaks_during_its_write_frees_the_lane() {
     // Until the PUT of the first is in flight; the second waits for the lane.
     (1_000..5_000).step_by(50).find(|ms| field.at(*ms).writes(&broken) > 0).expect("it is written");
     assert_eq!(field.writes(&same), 0, "{:?}", field.sent);
-    field.break_it_now(&broken);
+    field.break_it(&broken);
     field.at(10_000);
     assert_eq!(field.held[&same], ips(&[2]));
     an_hour_passes(&mut field, &broken, 10_000);
@@ -483,8 +493,9 @@ fn a4_a_pool_that_breaks_at_its_grant_brings_nothing() {
     let [broken, same, other] = [on("one", "broken"), on("one", "same"), on("two", "other")];
     let mut field = Field::new(&[broken.clone(), same.clone(), other]);
     due_behind(&mut field, &broken, &same);
-    field.break_it(&broken);
+    field.breaking = Some(broken.clone());
     field.at(10_000);
+    assert!(field.breaking.is_none(), "it was granted");
     assert_eq!((field.writes(&broken), field.held[&same].clone()), (0, ips(&[2])));
     an_hour_passes(&mut field, &broken, 10_000);
 }
@@ -496,7 +507,7 @@ fn a4_a_pool_that_breaks_before_a_retry_brings_nothing() {
     field.at(1_000).failing = Some(broken.clone());
     field.want(&broken, 2);
     (1_000..5_000).step_by(50).find(|ms| field.at(*ms).writes(&broken) > 0).expect("it is written");
-    field.at(5_000).break_it_now(&broken);
+    field.at(5_000).break_it(&broken);
     field.failing = None;
     field.want(&same, 2);
     field.at(30_000);

@@ -16,7 +16,6 @@ use model::machine::{Now, step_of};
 
 use super::classify::{FailureClass, Stage, classify};
 use super::in_flight::Purpose;
-use super::lane::Lane;
 use super::write::FOREIGN_DELAYS;
 use super::{Life, Writer};
 
@@ -162,16 +161,6 @@ impl InitialReads {
 }
 
 impl Writer {
-    /// Returns the lane of a load balancer. Creates it if there is none.
-    pub(super) fn lane(&mut self, lb: &LbName) -> &mut Lane {
-        let initial_reads = &self.initial_reads;
-        self.lanes.entry(lb.clone()).or_insert_with(|| {
-            let initial_read =
-                if initial_reads.is_at_rest(lb) { InitialRead::AtRest } else { InitialRead::default() };
-            Lane::new(initial_read)
-        })
-    }
-
     /// Drops everything that earlier terms have seen. The caller updates the lanes.
     pub(super) fn reset_initial_reads(&mut self) {
         self.initial_reads = InitialReads::after(self.calls.last());
@@ -243,15 +232,6 @@ impl Writer {
         if let Some(lane) = self.lanes.get_mut(lb) {
             lane.initial_read = InitialRead::AtRest;
         }
-    }
-
-    /// Checks that each lane knows what was seen, and that the lanes that need a read are known.
-    pub(super) fn initial_reads_are_consistent(&self) -> bool {
-        let known = |(lb, lane): (&LbName, &Lane)| {
-            (lane.initial_read == InitialRead::AtRest) == self.initial_reads.is_at_rest(lb)
-        };
-        let wanting = self.lanes.iter().filter(|(_, lane)| lane.wants_initial_read()).map(|(lb, _)| lb);
-        self.lanes.iter().all(known) && wanting.eq(&self.awaiting_initial_read)
     }
 }
 

@@ -74,7 +74,7 @@ use breaker::WriteBreaker;
 use budget::Budget;
 use gate::Gates;
 use in_flight::{Calls, Purpose};
-use initial_read::InitialReads;
+use initial_read::{InitialRead, InitialReads};
 use lane::{Closed, Lane, LaneTotals};
 use lease::SharedLease;
 use operator::WriterPolicy;
@@ -406,6 +406,16 @@ impl Writer {
         self.life == Life::Running && self.standing.term() == Some(attempt.epoch)
     }
 
+    /// Returns the lane of a load balancer. Creates it if there is none.
+    fn lane(&mut self, lb: &LbName) -> &mut Lane {
+        let initial_reads = &self.initial_reads;
+        self.lanes.entry(lb.clone()).or_insert_with(|| {
+            let initial_read =
+                if initial_reads.is_at_rest(lb) { InitialRead::AtRest } else { InitialRead::default() };
+            Lane::new(initial_read)
+        })
+    }
+
     /// Updates timers, totals and the set of ready lanes after a change of a lane, and drops an idle lane.
     fn touch(&mut self, lb: &LbName) {
         let Some(lane) = self.lanes.get_mut(lb) else { return };
@@ -523,6 +533,15 @@ impl Writer {
         let mut puts = BTreeSet::new();
         let single = self.calls.open_puts().all(|pool| puts.insert(&pool.lb));
         rule(single, "two PUTs are in flight on one load balancer")
+    }
+
+    /// Checks that each lane knows what was seen, and that the lanes that need a read are known.
+    fn initial_reads_are_consistent(&self) -> bool {
+        let known = |(lb, lane): (&LbName, &Lane)| {
+            (lane.initial_read == InitialRead::AtRest) == self.initial_reads.is_at_rest(lb)
+        };
+        let wanting = self.lanes.iter().filter(|(_, lane)| lane.wants_initial_read()).map(|(lb, _)| lb);
+        self.lanes.iter().all(known) && wanting.eq(&self.awaiting_initial_read)
     }
 }
 

@@ -13,8 +13,8 @@ use model::machine::{Now, step_of};
 use super::classify::{FailureClass, Stage, classify, may_be_carried_out};
 use super::completion::WriteEnd;
 use super::lane::Closed;
-use super::slot::{Resume, Wait, WaitReason};
-use super::write::{Exclusion, MembershipPart, Write, WritePhase};
+use super::slot::{Resume, WaitReason};
+use super::write::{Exclusion, MembershipPart, Wait, Write, WritePhase};
 use super::{Out, Writer, our_failure};
 
 /// Delays before client retries, without jitter. The last one repeats (W4).

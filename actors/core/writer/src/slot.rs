@@ -78,15 +78,6 @@ pub(super) enum WaitReason {
     Rate,
 }
 
-/// A write's wait for a foreign operation.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wait {
-    /// Time at which the write first met it.
-    pub since: Now,
-    /// Number of reads that showed it.
-    pub times: u32,
-}
-
 impl Slot {
     /// Whether no part is due.
     pub(super) fn is_empty(&self) -> bool {

@@ -325,6 +325,7 @@ mod tests {
     use super::*;
     use model::arm::{AdminState, Entry};
     use model::ids::{Epoch, PoolName};
+    use pool_testing::facts::pool_at_rest;
 
     const ATTEMPT: AttemptId = AttemptId { epoch: Epoch(1), n: 7 };
 
@@ -344,7 +345,7 @@ mod tests {
             network: None,
             instance: None,
         };
-        Arc::new(PoolFacts::at_rest(pool("lb", "a"), members.iter().map(entry).collect()))
+        Arc::new(pool_at_rest(pool("lb", "a"), members.iter().map(entry).collect()))
     }
 
     fn written() -> WrittenPool {

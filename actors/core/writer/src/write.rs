@@ -15,7 +15,6 @@ use model::write_record::WriteRecord;
 
 use super::classify::Stage;
 use super::plan::PoolChange;
-use super::slot::Wait;
 use super::{AdminDue, Draining};
 
 /// Time within which a pool must answer a Take.
@@ -138,6 +137,15 @@ impl WriteHistory {
     pub(super) fn found(&self) -> Option<&Put> {
         self.unconfirmed_puts.last().map(|put| &**put)
     }
+}
+
+/// A write's wait for a foreign operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    /// Time at which the write first met it.
+    pub since: Now,
+    /// Number of reads that showed it.
+    pub times: u32,
 }
 
 /// The membership part of a write.

@@ -7,12 +7,14 @@ use model::lease::{GateTimes, LeaseFacts, OutOfSyncTimes};
 use model::machine::Now;
 use model::object::ResourceVersion;
 
-use super::requests::RELEASED_FOR;
 use super::{SetBack, Times};
 
 /// Longest hold of another process that is respected. Ours last 45 s, and a value written by the operator must not keep
 /// all replicas out permanently.
 const MAX_HOLD: Duration = Duration::from_secs(15 * 60);
+/// The duration in a Lease without a holder: the least that the API permits. It distinguishes our release from an
+/// emptied Lease.
+pub(super) const RELEASED_FOR: Duration = Duration::from_secs(1);
 
 /// The known state of the Lease.
 #[derive(Debug)]

@@ -16,17 +16,13 @@ use model::machine::{Now, earliest};
 use model::object::RequestFailure;
 use model::sample::Metric;
 
-use super::observed_lease::LeaseAvailability;
+use super::observed_lease::{LeaseAvailability, RELEASED_FOR};
 use super::{Leader, Out, Shutdown, Times};
 
 /// Maximum duration of one watch of the Lease.
 const WATCH_FOR: Duration = Duration::from_secs(60);
 /// Least time between two watches without a result, and between two tries to release.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// The duration in a Lease without a holder: the least that the API permits. It distinguishes our release from an
-/// emptied Lease.
-pub(super) const RELEASED_FOR: Duration = Duration::from_secs(1);
-
 /// The purpose of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LeaseRequest {

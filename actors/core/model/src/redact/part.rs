@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::Found;
-use super::needle::{decode_byte, is_escape};
+use super::escape::{decode_byte, is_escape};
 
 /// The minimum length of a part that counts as the secret, in bytes.
 pub(super) const SHORTEST: usize = 16;

@@ -12,7 +12,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::facts::{AddressFacts, AssignmentFacts, EndpointFacts, Locality, LocalityFacts};
-use super::resource::{Faults, quoted};
+use super::faults::{Faults, quoted};
 use crate::ids::Family;
 
 /// Size limits of an assignment.

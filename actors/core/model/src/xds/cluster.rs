@@ -8,7 +8,7 @@ mod tests;
 use std::sync::Arc;
 
 use super::facts::{ClusterFacts, EdsSource};
-use super::resource::Faults;
+use super::faults::Faults;
 
 /// The number of the only supported `DiscoveryType`.
 const EDS: i32 = 3;

@@ -3,12 +3,12 @@
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::assignment::{Limits, LoadAssignment};
 use super::cluster::Cluster;
 use super::facts::{Body, Received, ResourceKind};
+use super::faults::quoted;
 
 /// The content of a valid resource, reduced to what matters to pools.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -121,45 +121,4 @@ fn misplaced(kind: ResourceKind, type_url: &str) -> Invalid {
     let (found, expected) = (quoted(type_url), kind.type_url());
     let message = format!("type_url: {found} does not belong in this response: send only {expected} in it");
     Invalid { name: None, message }
-}
-
-/// A text of a control plane in a message: quoted, escaped and shortened.
-pub(super) fn quoted(text: &str) -> String {
-    const SHOWN: usize = 120;
-    let mut rest = text.chars();
-    let head: String = rest.by_ref().take(SHOWN).collect();
-    let more = if rest.next().is_some() { "…" } else { "" };
-    format!("{head:?}{more}")
-}
-
-/// The faults of a resource, by field. Only the first few are reported, because one mistake of a control plane may
-/// occur in a thousand endpoints.
-#[derive(Debug, Default)]
-pub(super) struct Faults {
-    listed: Vec<String>,
-    omitted: usize,
-}
-
-impl Faults {
-    /// The maximum number of reported faults.
-    const MAX_LISTED: usize = 5;
-
-    /// Adds a fault of the field with this path.
-    pub(super) fn add(&mut self, path: impl fmt::Display, fault: impl fmt::Display) {
-        if self.listed.len() < Faults::MAX_LISTED {
-            self.listed.push(format!("{path}: {fault}"));
-        } else {
-            self.omitted += 1;
-        }
-    }
-
-    /// Returns the value if there are no faults, else the faults.
-    pub(super) fn end<T>(self, value: T) -> Result<T, String> {
-        let Faults { listed, omitted } = self;
-        match (listed.is_empty(), omitted) {
-            (true, _) => Ok(value),
-            (false, 0) => Err(listed.join("; ")),
-            (false, _) => Err(format!("{}; and {omitted} more", listed.join("; "))),
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ReportInput;
-use super::transitions::Direction;
+use super::direction::Direction;
 use crate::nodes::NodeStatus;
 use crate::records::Record;
 use model::arm::{AdminState, Backend};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ReportInput;
-use super::transitions::Direction;
+use super::direction::Direction;
 use crate::nodes::NodeStatus;
 use crate::pending_updates::UpdateState;
 use model::arm::{AdminState, Backend};

@@ -10,7 +10,7 @@ use crate::RecordStorage;
 use crate::pools::Lacks;
 use crate::records::{Exceptions, Record};
 use mechanisms::work_queue;
-use model::arm::{AdminState as State, Entry, LbFacts, PoolFacts, Provisioning};
+use model::arm::{AdminState as State, Entry, LbFacts, Provisioning};
 use model::draining::AdminUrgency;
 use model::ids::{LbName, PoolName};
 use model::load_balancers::LbObservation;
@@ -19,6 +19,7 @@ use model::object::ResourceVersion;
 use model::sample::Metric;
 use model::signals::Signal;
 use model::view::{AdminView, NodeView};
+use pool_testing::facts::pool_at_rest;
 
 fn ip(n: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, n])
@@ -171,7 +172,7 @@ impl Bench {
     fn put(&mut self, n: u8, state: impl Into<Option<NodeState>>) {
         let node = &mut self.nodes[usize::from(n) - 1];
         let (before, after) = (node.state, state.into());
-        if before.map(transitions::Direction::of) != after.map(transitions::Direction::of) {
+        if before.map(direction::Direction::of) != after.map(direction::Direction::of) {
             node.since = self.now;
         }
         node.state = after;
@@ -206,9 +207,8 @@ impl Bench {
                 instance: None,
             };
             let of_lb = self.azure.iter().filter(|(id, _)| id.lb == lb);
-            let pools = of_lb.map(|(id, entries)| {
-                Arc::new(PoolFacts::at_rest(id.clone(), entries.iter().map(entry).collect()))
-            });
+            let pools = of_lb
+                .map(|(id, entries)| Arc::new(pool_at_rest(id.clone(), entries.iter().map(entry).collect())));
             let facts = LbFacts {
                 lb: lb.clone(),
                 etag: None,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::direction::Direction;
 use super::node_pools::{NodePools, is_due};
 use crate::Out;
 use crate::nodes::NodeStatus;
@@ -9,27 +10,6 @@ use model::ids::{NodeName, NodeUid, PoolId};
 use model::machine::Now;
 use model::node::NodeState;
 use model::sample::Metric;
-
-/// The direction of a node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Direction {
-    /// Out of traffic.
-    Out,
-    /// Back into traffic.
-    Back,
-    /// Deleted.
-    Gone,
-}
-
-impl Direction {
-    pub(super) fn of(state: NodeState) -> Direction {
-        match state {
-            NodeState::Held | NodeState::Recording | NodeState::Draining | NodeState::Down => Direction::Out,
-            NodeState::Restoring => Direction::Back,
-            NodeState::Gone => Direction::Gone,
-        }
-    }
-}
 
 /// All nodes in transition.
 #[derive(Debug, Default)]

@@ -1,11 +1,77 @@
 //! The bench of the tests.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::server::Server;
-use super::*;
-use model::load_balancers::OurPuts;
-use model::object::RequestFailure;
+use super::{AdminState, In, Out, Params, RecordStorage};
+use model::arm::{
+    AdminState as State, Entry, Failure, FailureKind, LbFacts, PoolFacts, Provisioning, RetryAfter,
+};
+use model::config_map::{ConfigMapAnswer, ConfigMapAsk};
+use model::draining::{AdminDue, AdminEnd, AdminUrgency, Draining, PoolAdminStates};
+use model::ids::{CallId, Epoch, LbName, NodeName, NodeUid, PoolId, PoolName};
+use model::leadership::Standing;
+use model::level::DrainingAddresses;
+use model::load_balancers::{LbObservation, OurPuts};
+use model::machine::{Machine, Now};
+use model::node::{NodeFact, Role};
+use model::object::{RequestFailure, ResourceVersion, Taint, TaintAsk};
+use model::operator_request::{Answer, RequestId};
+use model::policy::OperatorPolicy;
+use model::report::Report;
+use model::signals::{DRAINING, SPOT_EVICTION};
+use pool_testing::facts::pool_at_rest;
+
+pub(super) const LBS: [&str; 2] = ["lb", "lb-internal"];
+
+pub(super) fn uid(name: &str) -> NodeUid {
+    NodeUid::new(format!("uid-of-{name}"))
+}
+
+pub(super) fn taint(key: &str) -> Taint {
+    let value = if key == DRAINING { SPOT_EVICTION } else { "" };
+    Taint { key: key.into(), value: value.into(), effect: "NoSchedule".into() }
+}
+
+/// The addresses of node `n`.
+pub(super) fn ips(n: u8) -> [IpAddr; 2] {
+    [IpAddr::from([10, 0, 0, n]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(n)])]
+}
+
+/// `node-<n>` with its addresses.
+pub(super) fn node(n: u8, taints: &[&str]) -> NodeFact {
+    let name = format!("node-{n}");
+    NodeFact {
+        uid: uid(&name),
+        name: NodeName::new(name),
+        ips: ips(n).into(),
+        instance: None,
+        ready: true,
+        left_out: None,
+        taints: taints.iter().map(|key| taint(key)).collect(),
+        created: None,
+        preempt: None,
+        version: ResourceVersion::default(),
+    }
+}
+
+pub(super) fn pool(lb: &str, name: &str) -> PoolId {
+    PoolId::new(LbName::new(lb), PoolName::new(name))
+}
+
+pub(super) fn failure(status: u16) -> Arc<Failure> {
+    Arc::new(Failure {
+        kind: FailureKind::Status(status),
+        code: (status == 404).then(|| "NotFound".into()),
+        inner_codes: Vec::new(),
+        message: "no".into(),
+        retry_after: RetryAfter::Absent,
+        correlation_id: None,
+    })
+}
 
 /// The machine, a writer, the pools and our ConfigMap.
 pub(super) struct Bench {
@@ -294,7 +360,7 @@ impl Bench {
             instance: None,
         };
         let entries = self.azure.get(id).into_iter().flatten().map(entry).collect();
-        Arc::new(PoolFacts::at_rest(id.clone(), entries))
+        Arc::new(pool_at_rest(id.clone(), entries))
     }
 
     /// Reads a pool as the writer, sends it if it has Downs, and sends a PUT if this set requires one.
@@ -404,16 +470,5 @@ impl Bench {
     pub(super) fn recorded(&self) -> Vec<&str> {
         let keys = self.server.keys().into_iter();
         keys.filter_map(|key| key.strip_prefix("down.uid-of-")).collect()
-    }
-
-    /// The state of a node in its view.
-    pub(super) fn state(&self, n: u8) -> Option<NodeState> {
-        let name = NodeName::new(format!("node-{n}"));
-        let mut statuses = self.machine.nodes.statuses(&self.machine.records);
-        statuses.find(|status| *status.name == name).map(|status| status.state)
-    }
-
-    pub(super) fn is_idle(&self) -> bool {
-        self.machine.queue.is_idle()
     }
 }

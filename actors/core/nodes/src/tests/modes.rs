@@ -212,3 +212,27 @@ fn n2_a_pool_that_was_read_since_is_not_absent() {
     bench.pass(1_000);
     assert!(bench.due.contains_key(&web), "it is there, and its node drains");
 }
+
+#[test]
+fn d1_n2_where_only_listed_pools_are_ours_a_node_goes_down_in_these() {
+    let web = pool("lb", "web");
+    let mut bench = Bench::silent(Role::On, 3);
+    bench.params.listed = [web.clone()].into();
+    bench.params.only_listed = [web.lb.clone()].into();
+    bench.machine = AdminState::new(bench.params.clone());
+    (1..=3).for_each(|n| bench.deliver(node(n, &[])));
+    bench.observe_all();
+    bench.lead(1);
+    bench.step(In::SourceAdminStates(web, Some(Arc::default())));
+    bench.take_due();
+    let others: BTreeMap<IpAddr, State> = bench.azure[&pool("lb", "web-ipv6")].clone();
+    for (signals, urgency) in [(&[SHUTDOWN][..], DOWN), (&[], RESTORE)] {
+        bench.deliver(node(2, signals));
+        let mut ours = all(urgency);
+        ours.retain(|(pool, _)| pool != "lb/web-ipv6");
+        assert_eq!(bench.take_due(), ours);
+        bench.run_until_stable();
+        assert_eq!(bench.azure[&pool("lb", "web-ipv6")], others, "another client's");
+    }
+    assert!(bench.downs().is_empty() && bench.recorded().is_empty() && bench.is_idle());
+}

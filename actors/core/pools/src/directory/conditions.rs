@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Out;
-use super::pool::Unproven;
+use super::pool_inputs::Unproven;
 use model::assignment::{Assignment, Held, HeldReason};
 use model::error::NotManageable;
 use model::ids::{Family, PoolId, ServiceKey, ServiceUid};

@@ -10,8 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::removal_guard::{GuardInputs, Owners, asks, part};
-use super::unconfirmed_removals::Confirmation;
+use super::guard_inputs::{Confirmation, GuardInputs, Owners, asks, part};
 use model::ids::Family;
 use model::level::Provenance;
 use model::machine::Now;

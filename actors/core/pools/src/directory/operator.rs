@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::removal_guard::Owners;
+use super::guard_inputs::Owners;
 use super::{Directory, Out};
 use model::assignment::{HeldReason, PausedBy};
 use model::ids::{Epoch, Family, NodeName, PoolId, ServiceKey, ServiceUid};

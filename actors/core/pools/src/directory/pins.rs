@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::pool::PoolInputs;
-use super::removal_guard::part;
+use super::guard_inputs::part;
+use super::pool_inputs::PoolInputs;
 use model::assignment::{Assignment, Share};
 use model::ids::{AddressName, PoolId, ServiceUid};
 use model::level::{Keeps, Level, Member, Provenance, Source};

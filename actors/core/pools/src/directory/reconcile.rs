@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::gauges::GaugeReasons;
-use super::pool::{self, Ownership, PoolInputs, RemovalPolicy, Unproven};
+use super::pool::{self, RemovalPolicy};
+use super::pool_inputs::{Ownership, PoolInputs, Unproven};
 use super::xds_pools::XdsPools;
 use super::{Directory, Out};
 use model::assignment::Observation;

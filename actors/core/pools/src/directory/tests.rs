@@ -23,6 +23,7 @@ use model::report::{Condition, EventKind, Report, ServiceRef, Subject};
 use model::sample::Metric;
 use model::services::{LeftOutNode, Part, Parts, RequiredNode, ServiceFact};
 use model::view::Candidacy;
+use pool_testing::facts::pool_at_rest;
 
 mod breaker;
 mod conditions;
@@ -120,7 +121,7 @@ fn pool(lb: &str, name: &str, members: &[u8]) -> PoolFacts {
         network: None,
         instance: None,
     };
-    PoolFacts::at_rest(PoolId::new(LbName::new(lb), PoolName::new(name)), members.iter().map(entry).collect())
+    pool_at_rest(PoolId::new(LbName::new(lb), PoolName::new(name)), members.iter().map(entry).collect())
 }
 
 /// A load balancer with these pools and rules; each pool lists the rules that send to it.

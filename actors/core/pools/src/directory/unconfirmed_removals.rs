@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::removal_guard::{GuardInputs, Owners, addresses, asks, part};
+use super::guard_inputs::{Confirmation, GuardInputs, Owners, addresses, asks, part};
 use model::assignment::Waits;
 use model::guard::DOUBTFUL_FOR;
 use model::ids::{Family, ServiceUid};
@@ -36,21 +36,6 @@ pub(super) struct UnconfirmedRemovals {
     /// Since when the source has had no error and has asked for no doubtful address again, if time alone confirms its
     /// removals.
     standing_since: Option<Now>,
-}
-
-/// How a doubtful removal becomes certain (G1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Confirmation {
-    /// By a second read; the time at which the newest one in force was requested.
-    SecondRead(Option<Now>),
-    /// By time alone, while the source reports every change; the flag says whether it does now.
-    ByTime(bool),
-}
-
-impl Default for Confirmation {
-    fn default() -> Confirmation {
-        Confirmation::SecondRead(None)
-    }
 }
 
 /// What is known about the reason why a Service released an address.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::conditions::{SourceChange, SourceCondition};
+use super::guard_inputs::Owners;
 use super::mapping::BalancerPool;
-use super::pool::Ownership;
-use super::removal_guard::Owners;
+use super::pool_inputs::{Ownership, SourceInputs};
 use super::{Directory, Out};
 use crate::membership::{self, Failover, address_name};
 use model::arm::{AdminState, LbFacts, Provisioning};
@@ -88,22 +88,6 @@ struct KnownSource {
     /// When the endpoints last changed; excludes the first assignment, which reflects old changes.
     changed: Option<Now>,
     condition: SourceCondition,
-}
-
-/// What a source asks of one pool, besides its members.
-pub(super) struct SourceInputs {
-    /// The source, with the text that accompanies every report of the pool (X4).
-    pub(super) source: Source,
-    /// The admin states that it sets.
-    pub(super) states: States,
-    /// Maximum number of members.
-    pub(super) max_members: usize,
-    /// Whether the pool is to be emptied, whatever the guards decide (X3).
-    pub(super) is_dropped: bool,
-    /// Whether the inputs are what the source says now.
-    pub(super) stands: bool,
-    /// When time alone changes the inputs.
-    pub(super) deadline: Option<Now>,
 }
 
 impl XdsPools {

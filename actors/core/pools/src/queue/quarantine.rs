@@ -9,7 +9,7 @@ use crate::queue::changes::{ChangeOwner, Changes};
 use crate::queue::outcome::retired_end;
 use crate::queue::{Attempt, In, Out, Phase, PoolQueue, status};
 use model::assignment::Assignment;
-use model::ids::{AttemptId, ServiceUid};
+use model::ids::AttemptId;
 use model::machine::Now;
 use model::report::EventKind;
 use model::sample::{AttemptEnd, Metric};
@@ -61,23 +61,17 @@ impl PoolQueue {
     }
 
     /// Ends a step, whose outputs are in `out` from `from` on: checks the invariants, and publishes the pool. In tests
-    /// and in the simulation a broken invariant ends the program.
+    /// and in the simulation a broken invariant ends the program. A level that is not `sound` is wrong where it comes
+    /// from, which is checked there.
     pub(super) fn finish_step(&mut self, now: Now, sound: bool, from: usize, out: &mut Vec<Out>) {
+        let own = self.check();
+        debug_assert!(own.is_ok() || self.broken_on_purpose, "{}: {own:?}: {self:?}", self.pool);
         let sound = if sound { Ok(()) } else { Err("a level is not the union of its Services' parts") };
-        if let Err(broken) = sound.and_then(|()| self.check()) {
-            debug_assert!(self.broken_on_purpose, "{}: {broken}: {self:?}", self.pool);
+        if let Err(broken) = sound.and(own) {
             self.quarantine(now, broken, from, out);
         }
         self.end_conditions(now, from, out);
         self.publish(now, out);
-    }
-
-    /// Breaks an invariant on purpose, so that a test can watch the other pools: a change waits whose Service was never
-    /// assigned.
-    #[doc(hidden)]
-    pub fn break_on_purpose(&mut self, now: Now) {
-        self.broken_on_purpose = true;
-        self.waiting.add(ChangeOwner::Service(ServiceUid::new("unknown")), now);
     }
 
     /// Releases everything except the owners of the pool, and takes back what this step has sent to the writer.

@@ -27,6 +27,7 @@ use model::level::Level;
 use model::level::{Keeps, Member, Provenance, Source};
 use model::report::{Condition, EventKind, Subject};
 use model::sample::{AttemptEnd, PoolState};
+use pool_testing::facts::pool_at_rest;
 use std::net::IpAddr;
 
 /// The default profile.
@@ -97,7 +98,7 @@ fn facts(members: &[u8]) -> Arc<PoolFacts> {
         network: None,
         instance: None,
     };
-    Arc::new(PoolFacts::at_rest(pool(), members.iter().map(entry).collect()))
+    Arc::new(pool_at_rest(pool(), members.iter().map(entry).collect()))
 }
 
 fn share(name: &str, required: &[u8]) -> Share {

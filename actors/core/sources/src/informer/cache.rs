@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ServiceFact;
-use super::data_error_events::DataErrors;
+use super::arrival::Arrival;
+use super::data_errors::DataErrors;
 use super::ingress::Awaiting;
 use super::intern::Interner;
 use super::node::CachedNode;
@@ -17,13 +18,6 @@ use model::machine::{Now, earliest};
 use model::object::{Kind, NodeObject, Object, ObjectKey, ResourceVersion, ServiceObject, SliceObject};
 use model::report::{ServiceRef, Subject};
 use model::view::Candidacy;
-
-/// Time and provenance of the arrival of a change.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival {
-    pub(super) now: Now,
-    pub(super) provenance: Provenance,
-}
 
 /// The result of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::cache::ServiceEntry;
+use super::data_errors::DataErrors;
 use super::part::ServiceParts;
 use super::{Informer, Out};
 use model::ids::{Epoch, ServiceKey};
@@ -11,17 +12,6 @@ use model::machine::Now;
 use model::object::ServiceObject;
 use model::policy::OperatorPolicy;
 use model::report::{Condition, Ended, EventKind, Report, ServiceRef, Subject};
-
-/// The data errors of a Service, while they last.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct DataErrors {
-    /// Number of affected endpoints.
-    endpoints: usize,
-    /// Description of one of them.
-    example: Arc<str>,
-    /// True if they were reported in this term.
-    reported: bool,
-}
 
 impl ServiceEntry {
     /// Records the current data errors.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::cache::Arrival;
+use super::arrival::Arrival;
 use model::ids::ServiceKey;
 use model::level::Provenance;
 use model::machine::Now;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cache::Arrival;
+use super::arrival::Arrival;
 use super::refusals::Refusals;
 use model::ids::{Epoch, ReadId};
 use model::level::Provenance;

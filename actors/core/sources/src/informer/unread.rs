@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::cache::{Arrival, Cache};
+use super::arrival::Arrival;
+use super::cache::Cache;
 use model::ids::{NodeName, ServiceKey, SliceKey};
 use model::object::{Kind, ObjectKey, Owner};
 

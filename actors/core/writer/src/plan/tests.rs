@@ -10,9 +10,10 @@ use crate::tests::fake::{apply, entry, ip};
 use model::arm::{AdminState, Backend, Entry};
 use model::ids::{InstanceId, LbName, NodeUid, PoolId, PoolName, SubnetId};
 use model::level::{Member, States};
+use pool_testing::facts::pool_at_rest;
 
 fn pool(entries: Vec<Entry>) -> PoolFacts {
-    PoolFacts::at_rest(PoolId::new(LbName::new("lb"), PoolName::new("shop-web")), entries)
+    pool_at_rest(PoolId::new(LbName::new("lb"), PoolName::new("shop-web")), entries)
 }
 
 fn member(name: &str) -> Member {

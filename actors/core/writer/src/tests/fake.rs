@@ -13,6 +13,7 @@ use model::ids::{
     Etag, Family, LbName, NetworkId, Operation, PoolId, PoolName, RulePrefix, ServiceKey, ServiceUid,
 };
 use model::machine::Now;
+use pool_testing::facts::pool_at_rest;
 
 /// The address with this last byte.
 pub(crate) fn ip(last: u8) -> IpAddr {
@@ -76,7 +77,7 @@ pub(crate) fn owned_pool(id: &PoolId, entries: Vec<Entry>) -> PoolFacts {
     PoolFacts {
         rules: vec![Arc::from(format!("{}-TCP-80", RulePrefix::of(&uid).as_str()))],
         network: Some(NetworkId::new("vnet")),
-        ..PoolFacts::at_rest(id.clone(), entries)
+        ..pool_at_rest(id.clone(), entries)
     }
 }
 

@@ -120,26 +120,6 @@ fn a_limit_that_is_not_azure_s_is_heeded() {
     assert!(validate_within(ResourceKind::Endpoints, &one, Limits { members: 0 }).is_err());
 }
 
-#[test]
-fn a_text_of_the_control_plane_is_quoted_escaped_and_cut() {
-    assert_eq!(quoted("a\"b\n"), "\"a\\\"b\\n\"");
-    assert_eq!(quoted(&"ü".repeat(120)), format!("\"{}\"", "ü".repeat(120)));
-    assert_eq!(quoted(&"ü".repeat(121)), format!("\"{}\"…", "ü".repeat(120)));
-}
-
-#[test]
-fn of_many_faults_the_first_few_are_told_and_the_others_counted() {
-    let of = |count: usize| {
-        let mut faults = Faults::default();
-        (0..count).for_each(|n| faults.add(format_args!("endpoints[{n}]"), "is wrong"));
-        faults.end(())
-    };
-    assert_eq!(of(0), Ok(()));
-    assert_eq!(of(2).expect_err("two"), "endpoints[0]: is wrong; endpoints[1]: is wrong");
-    let many = of(1_000).expect_err("many");
-    assert!(many.ends_with("endpoints[4]: is wrong; and 995 more"), "{many}");
-}
-
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![4 => "[a-c]", 1 => Just(String::new()), 1 => ".*"]
 }

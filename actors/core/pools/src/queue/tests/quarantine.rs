@@ -132,7 +132,6 @@ fn a4_quarantine_ends_without_an_owner_and_after_the_last_attempt() {
 #[test]
 fn a4_a_level_that_is_not_the_union_of_its_services_parts_is_not_written() {
     let mut drive = Drive::in_sync(params());
-    drive.queue.broken_on_purpose = true;
     let mut wrong = drive.assignment.clone();
     wrong.level.required.insert(ip(9), Member { name: AddressName::new("node-9"), node_ready: true });
     drive.step(In::Assigned(Arc::new(wrong))).at(600_000);

@@ -1,10 +1,10 @@
 //! Since when pools are out of sync, across a change of leader (Q8).
 
 use super::*;
-use model::ids::{Family, PoolName};
-use model::level::{Level, Provenance, Source};
+use model::ids::PoolName;
 use model::sample::PoolState;
 use model::view::OutOfSync;
+use pool_testing::views;
 
 fn id(name: &str) -> PoolId {
     PoolId::new(LbName::new("lb"), PoolName::new(name))
@@ -12,34 +12,7 @@ fn id(name: &str) -> PoolId {
 
 fn pool(name: &str, since: Option<(u64, bool)>) -> In {
     let out_of_sync = since.map(|(ms, at_least)| OutOfSync { since: Now::from_millis(ms), at_least });
-    In::Pool(Arc::new(PoolView {
-        pool: id(name),
-        family: Family::V4,
-        source: Source::Kubernetes,
-        services: BTreeMap::new(),
-        state: PoolState::Waiting,
-        since: Now::ZERO,
-        level: Level::default(),
-        provenance: Provenance::Watch,
-        observed: None,
-        observed_down: [].into(),
-        observed_other: [].into(),
-        observed_at: None,
-        waiting_since: None,
-        out_of_sync,
-        provisioning_failed: false,
-        blocked: None,
-        retries: BTreeMap::new(),
-        attempt: None,
-        last_end: None,
-        last_error: None,
-        held: None,
-        would_hold: None,
-        overruled: None,
-        paused: Default::default(),
-        withheld: None,
-        lost_writes: 0,
-    }))
+    In::Pool(Arc::new(PoolView { out_of_sync, ..views::pool(id(name), PoolState::Waiting) }))
 }
 
 fn noted(pools: &[(&str, u64)]) -> In {
