@@ -17,7 +17,7 @@ enum Cause {
     Relist,
     /// The watch has just been re-established.
     Reconnect,
-    /// One of two slices has vanished.
+    /// All slices have vanished.
     Slices,
     /// Not all of its slices can be read.
     Data,
@@ -40,7 +40,7 @@ fn asks(n: u32, required: &[u8], cause: Cause) -> ServiceFact {
         Cause::Label => with(labelled(required)),
         Cause::Relist => ServiceFact { provenance: Provenance::Relist, ..fact },
         Cause::Reconnect => ServiceFact { provenance: Provenance::Reconnect, ..fact },
-        Cause::Slices => ServiceFact { slices: 1, ..fact },
+        Cause::Slices => ServiceFact { slices: 0, ..fact },
         Cause::Data => with(Part { unusable: true, ..part(required, &[]) }),
     }
 }
@@ -83,6 +83,37 @@ fn g4_services_that_scale_to_zero_stop_nothing() {
         assert!(!is_stopped(&bench), "{count} Services");
         assert_eq!(going(&bench), count as usize * 4);
     }
+}
+
+#[test]
+fn g4_slices_that_go_while_one_of_a_family_stays_stop_nothing() {
+    // Kubernetes keeps one slice of a Service without endpoints; or one slice with its endpoints stays.
+    for required in [&[][..], &[1]] {
+        for provenance in [Provenance::Watch, Provenance::Relist] {
+            let mut bench = cluster();
+            let fact = |n| asks(n, required, Cause::Endpoints);
+            bench.together((0..30).map(|n| ServiceFact { slices: 1, provenance, ..fact(n) }));
+            for _ in 0..70 {
+                bench.pass(1_000);
+                bench.reread();
+            }
+            let going = if provenance == Provenance::Watch { 30 * (4 - required.len()) } else { 0 };
+            let expected = (provenance == Provenance::Relist, going);
+            assert_eq!((is_stopped(&bench), self::going(&bench)), expected, "{required:?}");
+        }
+    }
+}
+
+#[test]
+fn g4_the_last_slice_counts_where_they_vanish_one_by_one() {
+    let mut bench = cluster();
+    bench.together((0..13).map(|n| ServiceFact { slices: 1, ..asks(n, &[1, 2], Cause::Endpoints) }));
+    bench.together((0..13).map(|n| asks(n, &[], Cause::Slices)));
+    for _ in 0..100 {
+        bench.pass(1_000);
+        bench.reread();
+    }
+    assert!(is_stopped(&bench));
 }
 
 #[test]
