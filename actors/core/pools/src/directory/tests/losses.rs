@@ -1,6 +1,7 @@
 //! Which losses the breaker counts (G4).
 
 use super::*;
+use model::object::LeftOut;
 
 /// The nodes on which each Service has endpoints at first.
 const ALL: [u8; 4] = [1, 2, 3, 4];
@@ -195,6 +196,46 @@ fn g4_the_cause_is_that_of_the_moment_when_an_address_leaves() {
     bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
     bench.pass(31_000);
     assert!(!is_stopped(&bench));
+}
+
+/// Returns the left-out nodes that the events about removals held for this reason name.
+fn named(bench: &mut Bench, because: HeldReason) -> Vec<Option<(String, LeftOut, usize)>> {
+    let named = |what| {
+        let EventKind::Held { reason, left_out, .. } = what else { return None };
+        let nodes = left_out.map(|nodes| (nodes.first.to_string(), nodes.why, nodes.more));
+        (reason == because).then_some(nodes)
+    };
+    bench.reports().into_iter().filter_map(named).collect()
+}
+
+#[test]
+fn d5_events_about_stopped_removals_name_the_label_of_the_nodes() {
+    for (cause, expected) in
+        [(Cause::Label, Some(("node-2".to_owned(), LeftOut::ExcludedByLabel, 2))), (Cause::Relist, None)]
+    {
+        let mut bench = cluster();
+        bench.reporting(Some(1));
+        bench.reports();
+        bench.together((0..13).map(|n| asks(n, &[1], cause)));
+        bench.pass(31_000);
+        bench.reread();
+        bench.pass(31_000);
+        assert!(is_stopped(&bench), "{cause:?}");
+        assert_eq!(named(&mut bench, HeldReason::Breaker), vec![expected; 13], "{cause:?}");
+    }
+}
+
+#[test]
+fn d5_a_held_last_member_names_the_label_of_its_node() {
+    let mut bench = Bench::running();
+    bench.reporting(Some(1));
+    bench.service(fact(1, "web", part(&[1], &[])));
+    bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1])], vec![rule(1, "shop-web")]));
+    // The endpoint on node 5 only terminates.
+    bench.service(fact(1, "web", Part { tolerated: ips(&[5]), ..labelled(&[]) }));
+    bench.pass(31_000);
+    let expected = ("node-1".to_owned(), LeftOut::ExcludedByLabel, 0);
+    assert_eq!(named(&mut bench, HeldReason::LastMember), [Some(expected)]);
 }
 
 #[test]
