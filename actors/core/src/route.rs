@@ -343,6 +343,9 @@ fn from_pool(output: queue::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         queue::Out::Answer(id, answer) => deliver(answered(id, answer)),
         queue::Out::Retired(pool) => deliver(Delivery::Directory(directory::In::Retired(pool))),
+        queue::Out::NotRewritten(pool) => {
+            deliver(Delivery::Directory(directory::In::NotRewritten(pool)));
+        }
         queue::Out::Members(pool, members) => {
             deliver(Delivery::Directory(directory::In::Members(pool, members)));
         }

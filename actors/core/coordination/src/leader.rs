@@ -303,10 +303,9 @@ impl Leader {
         if remembered != GateTimes::default() {
             out.push(Out::Remembered(remembered));
         }
-        let out_of_sync = self.observed.out_of_sync();
-        if !out_of_sync.is_empty() {
-            out.push(Out::OutOfSync(out_of_sync));
-        }
+        // Kept until the snapshot has compared it with this process's own times.
+        self.out_of_sync = self.observed.out_of_sync();
+        out.push(Out::OutOfSync(Arc::clone(&self.out_of_sync)));
         self.confirmed = true;
         self.enter(now, Phase::Leading, out);
         self.send_standing(out);

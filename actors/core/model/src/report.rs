@@ -250,7 +250,8 @@ pub enum EventKind {
         members: usize,
         /// True if the members stay; false if guards only observe, so that the members go (G5).
         enforced: bool,
-        /// The left-out nodes of its endpoints, if they are the reason why no endpoint is usable (D5).
+        /// The left-out nodes of its endpoints, if that explains why no endpoint is usable or why these members would
+        /// be removed (D5).
         left_out: Option<LeftOutNodes>,
     },
     /// All removals are held back, because too many pools would lose most of their members at once (G4).

@@ -262,7 +262,8 @@ pub struct PoolView {
     pub observed_other: BTreeMap<IpAddr, AdminState>,
     /// Time of the last read.
     pub observed_at: Option<Now>,
-    /// Arrival of the oldest waiting change, or the moment since which the pool may be written, whichever is later.
+    /// Arrival of the oldest waiting change, or the moment since which the pool may be written, whichever is later. A
+    /// level whose write failed and is tried again counts since the pool has been out of sync.
     /// `None` also while the pool is paused, because no write is planned then.
     pub waiting_since: Option<Now>,
     /// Time since which the pool has not matched its level, regardless of attempts; `None`: it matches.

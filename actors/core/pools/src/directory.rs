@@ -103,6 +103,8 @@ pub enum In {
     Confirmed(Epoch),
     /// A pool without an owner has released everything.
     Retired(PoolId),
+    /// A pool is not written once more, as requested: it is out of sync, waits, or is left alone.
+    NotRewritten(PoolId),
     /// The term in which reports become Events. `None`, the initial value: this process does not lead, or the operator
     /// stopped all writes. Without a term the Directory makes no reports. Each new term reports the lasting conditions
     /// once.
@@ -503,6 +505,7 @@ impl Machine for Directory {
             In::Members(pool, members) => self.on_members(now, &pool, members),
             In::Confirmed(epoch) => self.on_confirmed(now, epoch, out),
             In::Retired(pool) => self.on_retired(&pool, out),
+            In::NotRewritten(pool) => self.on_not_rewritten(now, &pool.lb, out),
             In::Reporting(term) => self.on_reporting(now, term),
             In::Reread(read) => self.on_reread(now, read, out),
             In::ReadUpTo(read) => {

@@ -121,6 +121,8 @@ pub enum Out {
     Members(PoolId, PoolMembers),
     /// To Discovery: the pool or its load balancer was not found.
     Missing(PoolId),
+    /// To the Directory: the pool is not written once more, because it is out of sync, waits, or is left alone.
+    NotRewritten(PoolId),
     /// To the process: the answer to the operator's request.
     Answer(RequestId, Answer),
     /// To the event emitter.
@@ -405,7 +407,7 @@ impl Machine for PoolQueue {
             In::Observed(seen) => self.on_observed(now, &seen.facts, seen.began, out),
             In::Take(id) => self.on_take(now, id, out),
             In::Attempt(id) => self.on_attempt_requested(now, id, out),
-            In::Rewrite => self.on_rewrite(now),
+            In::Rewrite => self.on_rewrite(now, out),
             In::Pace(interval) => self.pace = interval,
             In::Finished(id, outcome) => self.on_finished(now, id, outcome, out),
             In::Verified(verdict) => self.on_verified(now, verdict, out),

@@ -178,17 +178,10 @@ impl Emitter {
         if std::mem::replace(&mut self.leads, leads) == leads {
             return;
         }
-        self.outstanding.clear();
         if leads.is_none() {
             self.early = EarlyReports::default();
         }
-        for key in self.take_waiting(|_| true) {
-            if let Some(post) = self.open.get(&key) {
-                let message = Arc::clone(&post.series.message);
-                out.push(Out::Dropped(dropped(&key.class, message, DropReason::NotAllowed)));
-            }
-            self.close(key);
-        }
+        self.drop_waiting(|_| true, out);
         self.update_term(now, out);
     }
 
@@ -198,10 +191,7 @@ impl Emitter {
         self.known_policy = (self.known_policy.0.max(term), !policy.only_observes());
         self.update_term(now, out);
         if self.term.is_none() {
-            self.outstanding.clear();
-            for key in self.take_waiting(|subject| !is_controller(subject)) {
-                self.drop_open(key, DropReason::NotAllowed, out);
-            }
+            self.drop_waiting(|subject| !is_controller(subject), out);
         }
     }
 
@@ -221,8 +211,10 @@ impl Emitter {
         may_report(self.leads, self.term, subject)
     }
 
-    /// Removes and returns the waiting series of these subjects: for their turn, for their next try, or parked.
-    fn take_waiting(&mut self, of: impl Fn(&Subject) -> bool) -> Vec<Arc<SeriesKey>> {
+    /// Drops the waiting series of these subjects: for their turn, for their next try, or parked. A report of a
+    /// condition that is being posted is not posted again either.
+    fn drop_waiting(&mut self, of: impl Fn(&Subject) -> bool, out: &mut Vec<Out>) {
+        self.outstanding.clear(&of);
         let (mut taken, waiting): (Vec<Arc<SeriesKey>>, VecDeque<Arc<SeriesKey>>) = {
             let all = std::mem::take(&mut self.waiting);
             let (taken, left): (VecDeque<Arc<SeriesKey>>, VecDeque<Arc<SeriesKey>>) =
@@ -232,7 +224,9 @@ impl Emitter {
         self.waiting = waiting;
         taken.extend(self.delayed.extract_if(.., |_, key| of(&key.class.subject)).map(|(_, key)| key));
         taken.extend(self.parked.extract_if(.., |_, key| of(&key.class.subject)).map(|(_, key)| key));
-        taken
+        for key in taken {
+            self.drop_open(key, DropReason::NotAllowed, out);
+        }
     }
 
     /// Checks the invariants of the queue.
@@ -279,12 +273,9 @@ fn may_report(leads: Option<Epoch>, term: Option<Epoch>, subject: &Subject) -> b
 
 /// Counts and logs an event that is not posted.
 fn drop_event(class: &EventClass, message: Arc<str>, cause: DropReason, out: &mut Vec<Out>) {
+    let EventClass { subject, severity, reason, condition: _ } = class.clone();
     out.push(Out::Metric(Metric::EventDropped));
-    out.push(Out::Dropped(dropped(class, message, cause)));
-}
-
-fn dropped(class: &EventClass, message: Arc<str>, cause: DropReason) -> Dropped {
-    Dropped { subject: class.subject.clone(), severity: class.severity, reason: class.reason, message, cause }
+    out.push(Out::Dropped(Dropped { subject, severity, reason, message, cause }));
 }
 
 fn overdue_at(sent: Now) -> Now {

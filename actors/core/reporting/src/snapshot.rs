@@ -92,8 +92,8 @@ pub struct SnapshotPublisher {
     published: Option<Now>,
     /// Time since which the previous leader has found pools out of sync.
     carried: PredecessorRecord,
-    /// The pools last reported out of sync.
-    out_of_sync: OutOfSyncTimes,
+    /// The pools last reported out of sync; `None`: none were reported in this term.
+    out_of_sync: Option<OutOfSyncTimes>,
 }
 
 impl SnapshotPublisher {
@@ -116,7 +116,7 @@ impl SnapshotPublisher {
                 newest.pools.remove(&pool).is_some()
             }
             In::OutOfSync(pools) => {
-                self.carried = PredecessorRecord::new(now, &pools);
+                (self.carried, self.out_of_sync) = (PredecessorRecord::new(now, &pools), None);
                 for view in newest.pools.values_mut().filter(|view| view.out_of_sync.is_some()) {
                     *view = self.carried.applied(now, Arc::clone(view));
                 }
@@ -145,6 +145,7 @@ impl SnapshotPublisher {
                 !same
             }
             In::Lb(view) => {
+                self.carried.on_balancer(&view);
                 newest.load_balancers.insert(view.lb.clone(), Arc::new(view));
                 true
             }
@@ -186,21 +187,30 @@ impl SnapshotPublisher {
             self.dirty = false;
             self.published = Some(now);
             self.newest.at = now;
-            self.send_out_of_sync(out);
+            self.send_out_of_sync(now, out);
             out.push(Out::Publish(Arc::new(self.newest.clone())));
         }
     }
 }
 
 impl SnapshotPublisher {
-    /// Sends the pools that have been out of sync longest to the Leader, when they change.
-    fn send_out_of_sync(&mut self, out: &mut Vec<Out>) {
-        let longest = self.newest.longest_out_of_sync(MAX_RECORDED);
+    /// Sends the pools that have been out of sync longest to the Leader, when they change. Those that the previous
+    /// leader recorded count too while their load balancer has not been read.
+    fn send_out_of_sync(&mut self, now: Now, out: &mut Vec<Out>) {
+        let Snapshot { synced, load_balancers, .. } = &self.newest;
+        let is_managed = |pool: &PoolId| !synced.discovery || load_balancers.contains_key(&pool.lb);
+        let late = self.newest.longest_out_of_sync(MAX_RECORDED).into_iter();
+        let unfound = self.carried.unfound(now).filter(|(_, pool)| is_managed(pool));
+        let mut longest: Vec<(Now, &PoolId)> =
+            late.map(|(since, view)| (since, &view.pool)).chain(unfound).collect();
+        longest.sort_unstable();
+        longest.truncate(MAX_RECORDED);
         let longest: BTreeMap<PoolId, Now> =
-            longest.into_iter().map(|(since, view)| (view.pool.clone(), since)).collect();
-        if longest != *self.out_of_sync {
-            self.out_of_sync = Arc::new(longest);
-            out.push(Out::OutOfSync(Arc::clone(&self.out_of_sync)));
+            longest.into_iter().map(|(since, pool)| (pool.clone(), since)).collect();
+        if self.out_of_sync.as_ref().is_none_or(|sent| **sent != longest) {
+            let longest = Arc::new(longest);
+            self.out_of_sync = Some(Arc::clone(&longest));
+            out.push(Out::OutOfSync(longest));
         }
     }
 }

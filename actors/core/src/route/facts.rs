@@ -130,6 +130,7 @@ fn directory_fact(input: &directory::In) -> Option<FactKey> {
         | directory::In::Ask(..)
         | directory::In::Confirmed(_)
         | directory::In::Retired(_)
+        | directory::In::NotRewritten(_)
         | directory::In::Reporting(_)
         | directory::In::Reread(_) => None,
     }

@@ -207,6 +207,7 @@ impl World {
                 | queue::Out::Retired(_)
                 | queue::Out::Members(..)
                 | queue::Out::Missing(_)
+                | queue::Out::NotRewritten(_)
                 | queue::Out::Answer(..)
                 | queue::Out::Report(_)
                 | queue::Out::Ended(_)

@@ -194,12 +194,12 @@ impl Story {
         }
     }
 
-    /// Most Services lose all their pods.
+    /// Most Services lose all their pods; of the slices of each, Kubernetes keeps one.
     fn empty_services(&mut self, kube: &mut KubeModel, now: u64) -> String {
         let names: Vec<String> = self.cluster.services.keys().cloned().collect();
         for name in names.iter().filter(|_| self.random.per_mille(800)) {
             if let Some(service) = self.cluster.services.get_mut(name) {
-                service.slices.iter_mut().for_each(Vec::clear);
+                service.slices = vec![Vec::new()];
             }
             self.cluster.write_slices(kube, now, name);
         }
@@ -304,10 +304,8 @@ impl Story {
         let pods: Vec<Pod> = (0..3).filter_map(|_| self.new_pod()).collect();
         let to_zero = self.random.per_mille(600);
         if let Some(service) = self.cluster.services.get_mut(&name) {
-            service.slices.iter_mut().for_each(Vec::clear);
-            if !to_zero && let Some(first) = service.slices.first_mut() {
-                *first = pods;
-            }
+            // Kubernetes keeps one slice of a Service without endpoints.
+            service.slices = vec![if to_zero { Vec::new() } else { pods }];
         }
         self.cluster.write_slices(kube, now, &name);
         format!("scale {name} {}", if to_zero { "to zero" } else { "up" })

@@ -662,10 +662,22 @@ fn pools_out_of_sync_are_noted_in_the_lease_and_handed_to_the_next_leader() {
     two.send(In::OutOfSync(Arc::default()));
     two.served(&mut server);
     two.opened();
-    assert_eq!(two.out_of_sync, [late], "what a standby believes is not noted before");
+    assert_eq!(two.out_of_sync, [Arc::clone(&late)], "what a standby believes is not noted before");
     two.at(at(20));
     two.served(&mut server);
+    assert_eq!(server.facts().expect("a Lease").out_of_sync, late, "nor after the term has begun");
+    two.send(In::OutOfSync(Arc::default()));
+    two.at(at(30));
+    two.served(&mut server);
     assert!(server.facts().expect("a Lease").out_of_sync.is_empty(), "the leader's word counts");
+    // What an earlier term has carried ends too.
+    two.send(In::Shutdown);
+    two.send(In::WriterQuiet { shared_is_free: true });
+    two.served(&mut server);
+    let mut three = Drive::elected("three");
+    three.served(&mut server);
+    three.opened();
+    assert_eq!(three.out_of_sync, [OutOfSyncTimes::default()]);
 }
 
 #[test]

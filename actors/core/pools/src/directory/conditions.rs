@@ -71,13 +71,13 @@ impl Conditions {
     }
 
     /// Reports the conditions that began since the last report. `left_out` returns the nodes that are left out of the
-    /// pool of a family.
+    /// pool of a family, and that explain why a removal is held back.
     pub(super) fn report(
         &mut self,
         pool: &PoolId,
         refused: Option<&Unproven>,
         assignment: Option<&Assignment>,
-        left_out: impl FnOnce(Family) -> Option<LeftOutNodes>,
+        left_out: impl FnOnce(Family, &Held) -> Option<LeftOutNodes>,
         out: &mut Vec<Out>,
     ) {
         let before = std::mem::replace(self, Conditions::of(refused, assignment));
@@ -99,8 +99,7 @@ impl Conditions {
         }
         if let Some((held, enforced)) = reportable_held(assignment).filter(|_| self.held != before.held) {
             let (reason, members) = (held.reason, held.members.len());
-            let left_out =
-                if reason == HeldReason::NoUsableNode { left_out(assignment.family) } else { None };
+            let left_out = left_out(assignment.family, held);
             let what = EventKind::Held { pool: pool.clone(), reason, members, enforced, left_out };
             out.push(report(&owners, assignment.source.note(), what));
         }

@@ -29,6 +29,8 @@ struct Rewrite {
     delay: Duration,
     /// Number of pools chosen so far.
     chosen: usize,
+    /// Number of pools that could not be written this time.
+    refused: usize,
 }
 
 impl FailedBalancers {
@@ -41,7 +43,7 @@ impl FailedBalancers {
         match states {
             Some(states) if states.contains(&Provisioning::Updating) => {}
             Some(states) if states.contains(&Provisioning::Failed) => {
-                let first = Rewrite { at: now.plus(FIRST_DELAY), delay: FIRST_DELAY, chosen: 0 };
+                let first = Rewrite { at: now.plus(FIRST_DELAY), delay: FIRST_DELAY, chosen: 0, refused: 0 };
                 self.0.entry(lb.clone()).or_insert(first);
             }
             Some(_) | None => drop(self.0.remove(lb)),
@@ -70,18 +72,33 @@ impl Directory {
             return;
         }
         for lb in self.failed.due(now) {
-            let pools = self.rewritable(&lb);
-            let Some(rewrite) = self.failed.0.get_mut(&lb) else { continue };
-            if pools.is_empty() {
-                rewrite.at = now.plus(RETRY_AFTER);
-                continue;
-            }
-            let pool = pools[rewrite.chosen % pools.len()].clone();
-            rewrite.chosen += 1;
-            rewrite.delay = rewrite.delay.saturating_mul(2).min(MAX_DELAY);
-            rewrite.at = now.plus(rewrite.delay);
-            out.push(Out::Rewrite(pool));
+            self.rewrite_one(now, &lb, 0, out);
         }
+    }
+
+    /// Chooses the next pool of a load balancer instead of one that could not be written.
+    pub(super) fn on_not_rewritten(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+        let Some(rewrite) = self.failed.0.get_mut(lb) else { return };
+        rewrite.delay = (rewrite.delay / 2).max(FIRST_DELAY);
+        let refused = rewrite.refused + 1;
+        self.rewrite_one(now, lb, refused, out);
+    }
+
+    /// Requests a write of the next pool of a load balancer, after this many that could not be written. If there is no
+    /// other, tries again soon.
+    fn rewrite_one(&mut self, now: Now, lb: &LbName, refused: usize, out: &mut Vec<Out>) {
+        let pools = if self.reporting.is_some() { self.rewritable(lb) } else { Vec::new() };
+        let Some(rewrite) = self.failed.0.get_mut(lb) else { return };
+        rewrite.refused = refused;
+        if refused >= pools.len() {
+            rewrite.at = now.plus(RETRY_AFTER);
+            return;
+        }
+        let pool = pools[rewrite.chosen % pools.len()].clone();
+        rewrite.chosen += 1;
+        rewrite.delay = rewrite.delay.saturating_mul(2).min(MAX_DELAY);
+        rewrite.at = now.plus(rewrite.delay);
+        out.push(Out::Rewrite(pool));
     }
 
     /// Returns our failed pools of a load balancer that are neither paused nor held.

@@ -1,6 +1,7 @@
-//! Which losses of one pool the breaker counts (G4): those caused by nodes, by lists and reconnects, and by vanished
-//! slices. Endpoints that leave their slices on a running watch do not count: kube-proxy acts on the same slices, so
-//! that a member without endpoints gets no traffic anyway.
+//! Which losses of one pool the breaker counts (G4): those caused by nodes, by lists and reconnects, and by the end of
+//! the last slice of a family. Endpoints that leave on a running watch do not count, with or without their slice:
+//! kube-proxy acts on the same slices, so that a member without endpoints gets no traffic anyway. Kubernetes keeps one
+//! slice of a Service without endpoints, and deletes the others.
 //!
 //! The cause is known when an address leaves, and is kept with the address until it is gone from the pool
 //! (`removal_guard::FormerMember`). If the endpoints of a node leave their slices first and the node is deleted within
@@ -113,8 +114,8 @@ fn is_left_out(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
     left_out.filter(|node| node.why.is_everywhere()).any(|node| node.ips.contains(ip))
 }
 
-/// Reports whether a running watch showed that the endpoints at an address left their slices. The number of endpoints
-/// may be unchanged, if others have come. A new address of the same node, which takes the place of this one, does not
+/// Reports whether a running watch showed that the endpoints at an address left, while a slice of the family stayed.
+/// The number of endpoints may be unchanged, if others have come. A new address of the same node, which takes the place of this one, does not
 /// matter.
 fn have_endpoints_left(was: &ServiceFact, is: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
     let is_watched = match is.provenance {
@@ -122,6 +123,5 @@ fn have_endpoints_left(was: &ServiceFact, is: &ServiceFact, family: Family, ip: 
         Provenance::Reconnect | Provenance::Relist | Provenance::FirstList => false,
     };
     let (was, is) = (part(was, family), part(is, family));
-    let have_slices_stayed = is.slices > 0 && is.slices >= was.slices;
-    is_watched && have_slices_stayed && !is.unusable && !is.is_dropped && !was.last_known.contains(ip)
+    is_watched && is.slices > 0 && !is.unusable && !is.is_dropped && !was.last_known.contains(ip)
 }

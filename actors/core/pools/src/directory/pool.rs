@@ -400,7 +400,7 @@ impl Pool {
     /// Reports the conditions that were not reported in this term.
     pub(super) fn report(&mut self, id: &PoolId, out: &mut Vec<Out>) {
         let sent = self.assignment().cloned();
-        let left_out = |family: Family| self.guard.left_out(family);
+        let left_out = |family: Family, held: &Held| self.guard.left_out(family, held);
         self.reported.report(id, self.refused.as_ref(), sent.as_deref(), left_out, out);
     }
 

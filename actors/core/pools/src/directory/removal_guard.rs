@@ -24,7 +24,7 @@ use model::level::Keeps;
 use model::machine::{Now, earliest};
 use model::object::LeftOut;
 use model::report::LeftOutNodes;
-use model::services::ServiceFact;
+use model::services::{LeftOutNode, ServiceFact};
 
 /// Reports whether the Service's endpoints are unknown only because no EndpointSlices arrive at present.
 fn is_not_received(fact: &ServiceFact, family: Family) -> bool {
@@ -204,11 +204,16 @@ impl RemovalGuard {
         self.doubts.evaluate_fraction(inputs, leaving, all);
     }
 
-    /// Returns the nodes of endpoints that are left out of all pools, if there are any (D5).
-    pub(super) fn left_out(&self, family: Family) -> Option<LeftOutNodes> {
+    /// Returns the nodes of endpoints that are left out of all pools, if there are any (D5): those whose addresses are
+    /// held back, or all of them where no endpoint is usable.
+    pub(super) fn left_out(&self, family: Family, held: &Held) -> Option<LeftOutNodes> {
+        let is_meant = |node: &LeftOutNode| {
+            let is_held = held.reason == HeldReason::NoUsableNode || !node.ips.is_disjoint(&held.members);
+            node.why.is_everywhere() && is_held
+        };
         let parts = self.owners.values().map(|fact| part(fact, family));
-        let nodes = parts.flat_map(|part| &part.left_out).map(|(name, node)| (name, node.why));
-        let nodes: BTreeMap<&NodeName, LeftOut> = nodes.filter(|(_, why)| why.is_everywhere()).collect();
+        let nodes = parts.flat_map(|part| &part.left_out).filter(|(_, node)| is_meant(node));
+        let nodes: BTreeMap<&NodeName, LeftOut> = nodes.map(|(name, node)| (name, node.why)).collect();
         let (first, why) = nodes.first_key_value()?;
         Some(LeftOutNodes { first: (*first).clone(), why: *why, more: nodes.len() - 1 })
     }

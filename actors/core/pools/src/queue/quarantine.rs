@@ -146,7 +146,8 @@ impl PoolQueue {
                 }
             }
             In::Attempt(id) => self.on_attempt_requested(now, id, out),
-            In::Observed(_) | In::Pace(_) | In::Rewrite | In::Verified(_) => {}
+            In::Rewrite => out.push(Out::NotRewritten(self.pool.clone())),
+            In::Observed(_) | In::Pace(_) | In::Verified(_) => {}
         }
         self.record_sync(now, false);
         self.end_conditions(now, from, out);

@@ -194,9 +194,13 @@ impl PoolQueue {
         }
     }
 
-    /// Returns since when a change has waited that may be written; the time of a pause does not count.
+    /// Returns since when a change has waited that may be written; the time of a pause does not count. A level whose
+    /// write failed and will be tried again waits too, for as long as the pool has been out of sync.
     fn waiting_since(&self, assignment: &Assignment) -> Option<Now> {
-        let since = self.waiting.changes.since().filter(|_| !assignment.is_paused())?;
+        let is_tried_again = self.last_result.failed().is_some_and(|failed| failed.compare_at.is_some());
+        let failed = self.out_of_sync.filter(|_| is_tried_again).map(|out| out.since);
+        let since = [self.waiting.changes.since(), failed].into_iter().flatten().min();
+        let since = since.filter(|_| !assignment.is_paused())?;
         Some(since.max(self.resumed.unwrap_or(since)))
     }
 

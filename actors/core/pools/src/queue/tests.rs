@@ -215,6 +215,7 @@ impl Drive {
                 | Out::Retired(_)
                 | Out::Members(..)
                 | Out::Missing(_)
+                | Out::NotRewritten(_)
                 | Out::Gone(_)
                 | Out::Quarantined(..) => {}
             }

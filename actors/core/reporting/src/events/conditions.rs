@@ -41,9 +41,9 @@ impl OutstandingReports {
         remove(&mut self.0, ended);
     }
 
-    /// Drops everything: lasting conditions are reported again when that is permitted.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
+    /// Drops the reports about these subjects: lasting conditions are reported again when that is permitted.
+    pub(super) fn clear(&mut self, of: impl Fn(&Subject) -> bool) {
+        self.0.retain(|_, key| !of(&key.class.subject));
     }
 
     /// Returns the series of all reports.

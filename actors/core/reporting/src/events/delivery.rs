@@ -58,7 +58,8 @@ impl Emitter {
     fn on_post_ended(&mut self, now: Now, key: Arc<SeriesKey>, accepted: bool, out: &mut Vec<Out>) {
         let may_report = self.may_report(&key.class.subject);
         let Some(post) = self.open.get_mut(&key) else { return };
-        let again = may_report && matches!(post.stage, PostStage::Sent { again: true });
+        let occurred = matches!(post.stage, PostStage::Sent { again: true });
+        let again = may_report && occurred;
         post.paid = again || !accepted;
         let is_newest = post.series.count == post.series.posted;
         if accepted && is_newest {
@@ -66,8 +67,18 @@ impl Emitter {
         } else if may_report && !again && self.outstanding.holds(&key) {
             return self.park(now, key);
         }
-        if !accepted {
-            drop_event(&key.class, Arc::clone(&post.series.message), DropReason::NotAccepted, out);
+        let cause = match (accepted, may_report) {
+            (false, _) => Some(DropReason::NotAccepted),
+            // The newest message of a condition, or one that has a budget, was to be posted next.
+            (true, false) => {
+                (!is_newest && (occurred || key.class.condition.is_some())).then_some(DropReason::NotAllowed)
+            }
+            (true, true) => {
+                (!is_newest && !again && key.class.condition.is_some()).then_some(DropReason::Outdated)
+            }
+        };
+        if let Some(cause) = cause {
+            drop_event(&key.class, Arc::clone(&post.series.message), cause, out);
         }
         if again {
             (post.stage, post.tries) = (PostStage::Waiting, 0);
@@ -114,8 +125,7 @@ impl Emitter {
     /// Schedules another try after the delay, if there is a try left.
     fn retry(&mut self, now: Now, key: Arc<SeriesKey>, wait: Option<Duration>, out: &mut Vec<Out>) {
         if !self.may_report(&key.class.subject) {
-            self.close(key);
-            return;
+            return self.drop_open(key, DropReason::NotAllowed, out);
         }
         let Some(post) = self.open.get_mut(&key) else { return };
         match wait.filter(|_| post.tries < RETRY_AFTER.len()) {

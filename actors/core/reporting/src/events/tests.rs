@@ -307,8 +307,44 @@ fn w8_waiting_events_are_dropped_when_leadership_is_lost() {
     drive.step(In::Standing(Standing::Standby));
     drive.answer_next(Err(PostFailure::Transient(None)));
     drive.at(600_000);
-    assert!(drive.posts.is_empty() && drive.samples.is_empty());
-    assert_eq!(drive.emitter.deadline(), None);
+    assert_eq!((drive.posts.len(), drive.emitter.deadline()), (0, None));
+    let mut dropped: Vec<_> = drive.dropped.iter().map(|left| (left.subject.clone(), left.cause)).collect();
+    dropped.sort();
+    assert_eq!(dropped, ["a", "b", "c"].map(|name| (subject(name), DropReason::NotAllowed)));
+    assert_eq!(drive.samples, [const { Metric::EventDropped }; 3]);
+}
+
+#[test]
+fn e1_a_post_on_its_way_at_the_end_of_a_term_leaves_a_log_line() {
+    let failures = [
+        Some(PostFailure::Transient(None)),
+        Some(PostFailure::Gone),
+        Some(PostFailure::Exists(name("one"))),
+        Some(PostFailure::Final("forbidden".into())),
+        None,
+    ];
+    for failure in failures {
+        let mut drive = Drive::new(params());
+        drive.report(&["web"], updated(3));
+        drive.step(In::Standing(Standing::Standby));
+        let cause = match &failure {
+            Some(PostFailure::Final(_)) => DropReason::NotAccepted,
+            Some(PostFailure::Transient(_) | PostFailure::Gone | PostFailure::Exists(_)) | None => {
+                DropReason::NotAllowed
+            }
+            Some(PostFailure::Withheld) => unreachable!("it is not a failure"),
+        };
+        match &failure {
+            Some(failure) => {
+                drive.answer_next(Err(failure.clone()));
+            }
+            None => drive.posts.clear(),
+        }
+        drive.at(60_000);
+        let causes: Vec<DropReason> = drive.dropped.iter().map(|left| left.cause).collect();
+        assert_eq!(causes, [cause], "{failure:?}");
+        assert_eq!((drive.count(&Metric::EventDropped), drive.posts.len()), (1, 0), "{failure:?}");
+    }
 }
 
 #[test]
@@ -318,8 +354,8 @@ fn w8_a_post_on_its_way_when_leadership_is_lost_is_remembered() {
     drive.report(&["web"], updated(3));
     drive.step(In::Standing(Standing::Standby));
     drive.answer_next(Ok(name("one")));
-    assert_eq!(drive.samples, [Metric::EventPosted]);
-    assert!(drive.posts.is_empty());
+    assert_eq!(drive.samples, [Metric::EventPosted, Metric::EventDropped], "its second occurrence");
+    assert_eq!((drive.posts.len(), drive.dropped.len()), (0, 1));
     drive.step(leading());
     drive.report(&["web"], updated(3));
     let next = drive.take_next();

@@ -313,6 +313,7 @@ impl Guards {
             | directory::In::Source(..)
             | directory::In::Confirmed(_)
             | directory::In::Retired(_)
+            | directory::In::NotRewritten(_)
             | directory::In::Reread(_)
             | directory::In::Reporting(_)
             | directory::In::OperatorPolicy { .. }

@@ -22,7 +22,7 @@ pub struct Lost {
 /// Reasons why an address was released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
-    /// A list, a reconnect, vanished slices, or a node that is left out.
+    /// A list, a reconnect, no slice left, or a node that is left out.
     Counts,
     /// Its endpoints left their slices on a running watch.
     Endpoints,
@@ -101,7 +101,7 @@ impl Losses {
 
 fn cause(was: &Part, is: &Part, is_watched: bool, ip: &IpAddr) -> Cause {
     let is_left_out = is.left_out.values().any(|node| node.why.is_everywhere() && node.ips.contains(ip));
-    if !is_watched || is_left_out || is.slices == 0 || is.slices < was.slices {
+    if !is_watched || is_left_out || is.slices == 0 {
         Cause::Counts
     } else if is.unusable || was.last_known.contains(ip) {
         Cause::Unclear

@@ -348,6 +348,7 @@ impl Watchdog {
                 | queue::Out::Retired(_)
                 | queue::Out::Members(..)
                 | queue::Out::Missing(_)
+                | queue::Out::NotRewritten(_)
                 | queue::Out::View(_)
                 | queue::Out::Gone(_)
                 | queue::Out::Metric(_) => {}

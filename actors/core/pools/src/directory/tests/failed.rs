@@ -61,6 +61,32 @@ fn a_pool_that_failed_alone_is_the_one_that_is_written() {
 }
 
 #[test]
+fn q8_a_pool_that_cannot_be_written_leaves_the_turn_to_the_next() {
+    let failed = balancer_in(Provisioning::Failed, FINE);
+    let refuse = |bench: &mut Bench, name: &str| {
+        bench.send(In::NotRewritten(id("lb", name)));
+        let rewritten = |said| {
+            let Out::Rewrite(pool) = said else { return None };
+            Some(pool.pool.to_string())
+        };
+        bench.take().into_iter().filter_map(rewritten).collect::<Vec<_>>()
+    };
+    let mut bench = running();
+    assert_eq!(pass(&mut bench, 10, &failed), [(10, "shop-api".to_owned())]);
+    assert_eq!(refuse(&mut bench, "shop-api"), ["shop-web"]);
+    let next = (20, "shop-api".to_owned());
+    assert_eq!(pass(&mut bench, 39, &failed), [next], "the delay is as after one write");
+    // Neither can be written: they are asked again soon, with the same delay.
+    assert_eq!(refuse(&mut bench, "shop-api"), ["shop-web"]);
+    assert_eq!(refuse(&mut bench, "shop-web"), [""; 0]);
+    assert_eq!(pass(&mut bench, 2, &failed), [(1, "shop-api".to_owned())]);
+    assert_eq!(pass(&mut bench, 41, &failed), [(39, "shop-web".to_owned())]);
+    // A standby requests nothing.
+    bench.reporting(None);
+    assert_eq!(refuse(&mut bench, "shop-web"), [""; 0]);
+}
+
+#[test]
 fn a_load_balancer_that_recovers_begins_again() {
     let mut bench = running();
     assert_eq!(pass(&mut bench, 9, &balancer_in(Provisioning::Failed, FINE)), []);

@@ -1,6 +1,7 @@
 //! Which losses the breaker counts (G4).
 
 use super::*;
+use model::object::LeftOut;
 
 /// The nodes on which each Service has endpoints at first.
 const ALL: [u8; 4] = [1, 2, 3, 4];
@@ -17,7 +18,7 @@ enum Cause {
     Relist,
     /// The watch has just been re-established.
     Reconnect,
-    /// One of two slices has vanished.
+    /// All slices have vanished.
     Slices,
     /// Not all of its slices can be read.
     Data,
@@ -40,7 +41,7 @@ fn asks(n: u32, required: &[u8], cause: Cause) -> ServiceFact {
         Cause::Label => with(labelled(required)),
         Cause::Relist => ServiceFact { provenance: Provenance::Relist, ..fact },
         Cause::Reconnect => ServiceFact { provenance: Provenance::Reconnect, ..fact },
-        Cause::Slices => ServiceFact { slices: 1, ..fact },
+        Cause::Slices => ServiceFact { slices: 0, ..fact },
         Cause::Data => with(Part { unusable: true, ..part(required, &[]) }),
     }
 }
@@ -83,6 +84,37 @@ fn g4_services_that_scale_to_zero_stop_nothing() {
         assert!(!is_stopped(&bench), "{count} Services");
         assert_eq!(going(&bench), count as usize * 4);
     }
+}
+
+#[test]
+fn g4_slices_that_go_while_one_of_a_family_stays_stop_nothing() {
+    // Kubernetes keeps one slice of a Service without endpoints; or one slice with its endpoints stays.
+    for required in [&[][..], &[1]] {
+        for provenance in [Provenance::Watch, Provenance::Relist] {
+            let mut bench = cluster();
+            let fact = |n| asks(n, required, Cause::Endpoints);
+            bench.together((0..30).map(|n| ServiceFact { slices: 1, provenance, ..fact(n) }));
+            for _ in 0..70 {
+                bench.pass(1_000);
+                bench.reread();
+            }
+            let going = if provenance == Provenance::Watch { 30 * (4 - required.len()) } else { 0 };
+            let expected = (provenance == Provenance::Relist, going);
+            assert_eq!((is_stopped(&bench), self::going(&bench)), expected, "{required:?}");
+        }
+    }
+}
+
+#[test]
+fn g4_the_last_slice_counts_where_they_vanish_one_by_one() {
+    let mut bench = cluster();
+    bench.together((0..13).map(|n| ServiceFact { slices: 1, ..asks(n, &[1, 2], Cause::Endpoints) }));
+    bench.together((0..13).map(|n| asks(n, &[], Cause::Slices)));
+    for _ in 0..100 {
+        bench.pass(1_000);
+        bench.reread();
+    }
+    assert!(is_stopped(&bench));
 }
 
 #[test]
@@ -164,6 +196,46 @@ fn g4_the_cause_is_that_of_the_moment_when_an_address_leaves() {
     bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
     bench.pass(31_000);
     assert!(!is_stopped(&bench));
+}
+
+/// Returns the left-out nodes that the events about removals held for this reason name.
+fn named(bench: &mut Bench, because: HeldReason) -> Vec<Option<(String, LeftOut, usize)>> {
+    let named = |what| {
+        let EventKind::Held { reason, left_out, .. } = what else { return None };
+        let nodes = left_out.map(|nodes| (nodes.first.to_string(), nodes.why, nodes.more));
+        (reason == because).then_some(nodes)
+    };
+    bench.reports().into_iter().filter_map(named).collect()
+}
+
+#[test]
+fn d5_events_about_stopped_removals_name_the_label_of_the_nodes() {
+    for (cause, expected) in
+        [(Cause::Label, Some(("node-2".to_owned(), LeftOut::ExcludedByLabel, 2))), (Cause::Relist, None)]
+    {
+        let mut bench = cluster();
+        bench.reporting(Some(1));
+        bench.reports();
+        bench.together((0..13).map(|n| asks(n, &[1], cause)));
+        bench.pass(31_000);
+        bench.reread();
+        bench.pass(31_000);
+        assert!(is_stopped(&bench), "{cause:?}");
+        assert_eq!(named(&mut bench, HeldReason::Breaker), vec![expected; 13], "{cause:?}");
+    }
+}
+
+#[test]
+fn d5_a_held_last_member_names_the_label_of_its_node() {
+    let mut bench = Bench::running();
+    bench.reporting(Some(1));
+    bench.service(fact(1, "web", part(&[1], &[])));
+    bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1])], vec![rule(1, "shop-web")]));
+    // The endpoint on node 5 only terminates.
+    bench.service(fact(1, "web", Part { tolerated: ips(&[5]), ..labelled(&[]) }));
+    bench.pass(31_000);
+    let expected = ("node-1".to_owned(), LeftOut::ExcludedByLabel, 0);
+    assert_eq!(named(&mut bench, HeldReason::LastMember), [Some(expected)]);
 }
 
 #[test]

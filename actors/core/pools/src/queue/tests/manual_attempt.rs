@@ -18,6 +18,7 @@ fn ask(drive: &mut Drive) -> Answer {
             | Out::Retired(_)
             | Out::Members(..)
             | Out::Missing(_)
+            | Out::NotRewritten(_)
             | Out::Report(_)
             | Out::Ended(_)
             | Out::View(_)

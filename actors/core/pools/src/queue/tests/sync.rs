@@ -34,6 +34,41 @@ fn a_pool_that_fails_for_half_an_hour_is_late_all_the_time() {
 }
 
 #[test]
+fn q8_a_level_that_fails_waits_until_it_is_written() {
+    let waits = |drive: &Drive| drive.view.as_ref().expect("shown").waiting_since;
+    let since = Some(Now::from_millis(10_000));
+    let mut drive = Drive::in_sync(params());
+    drive.at(10_000).require("web", &[1, 2]).at(11_000);
+    drive.attempt(Outcome::Terminal { failure: failure(500, "InternalServerError") });
+    for minute in 1..30 {
+        drive.at(11_000 + minute * 60_000);
+        assert_eq!(waits(&drive), since, "minute {minute}, {:?}", drive.state());
+        if drive.due.is_some() {
+            let id = drive.take();
+            assert_eq!(waits(&drive), since, "minute {minute}");
+            drive.finish(id, Outcome::Terminal { failure: failure(500, "InternalServerError") });
+        }
+        assert_eq!(waits(&drive), since, "minute {minute}");
+    }
+    drive.edit(|assignment| assignment.paused = [PausedBy::Pool].into());
+    assert_eq!(waits(&drive), None);
+    drive.edit(|assignment| assignment.paused.clear());
+    assert_eq!(waits(&drive), Some(drive.now), "a pause does not count");
+    drive.at(3_000_000).attempt(written(&[1, 2]));
+    assert_eq!(waits(&drive), None);
+}
+
+#[test]
+fn q8_a_failure_that_is_not_tried_again_waits_for_nothing() {
+    let mut drive = Drive::in_sync(Params { after_failure: None, ..params() });
+    drive.at(10_000).require("web", &[1, 2]).at(11_000);
+    drive.attempt(Outcome::Terminal { failure: failure(500, "InternalServerError") }).at(600_000);
+    let view = drive.view.as_ref().expect("shown");
+    assert_eq!((view.state, view.waiting_since), (PoolState::Failed, None));
+    assert_eq!(view.late_since(), Some(Now::from_millis(10_000)));
+}
+
+#[test]
 fn a_parked_pool_is_out_of_sync() {
     let mut drive = Drive::in_sync(params());
     drive.at(10_000).require("web", &[1, 2]).at(20_000).attempt(throttled(900_000));

@@ -2,6 +2,7 @@
 
 use super::messages::rows;
 use super::*;
+use model::policy::{Mode, OperatorPolicy};
 use model::report::{Condition, Ended};
 
 /// Reports whether the newest report is posted again until the API server accepts it. A new kind of report does not
@@ -147,6 +148,46 @@ fn only_the_newest_report_of_a_condition_is_posted_again() {
     suffer(&mut drive, Fate::Refused, 10);
     let accepted = accepted(&mut drive, 200);
     assert!(matches!(&accepted[..], [one] if one.contains("second")), "{accepted:?}");
+}
+
+#[test]
+fn e1_a_pause_of_everything_ends_no_report_about_the_process() {
+    let mut drive = Drive::new(params());
+    let what = EventKind::RemovalsStopped { pools: 13, of: 60, enforced: true };
+    drive.step(In::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
+    drive.report(&["web"], failed("no"));
+    suffer(&mut drive, Fate::Refused, 10);
+    let policy = |mode| {
+        let policy = Arc::new(OperatorPolicy { mode, ..OperatorPolicy::default() });
+        In::OperatorPolicy { term: Some(Epoch(1)), policy }
+    };
+    drive.step(policy(Mode::Observe));
+    let left: Vec<_> = drive.dropped.iter().map(|left| (left.subject.clone(), left.cause)).collect();
+    assert_eq!(left, [(subject("web"), DropReason::NotAllowed)]);
+    suffer(&mut drive, Fate::Refused, 100);
+    drive.step(policy(Mode::Observe));
+    assert_eq!(accepted(&mut drive, 100).len(), 1, "the controller's");
+    assert_eq!(drive.dropped.len(), 1);
+}
+
+#[test]
+fn e1_newer_words_lost_with_their_condition_leave_a_log_line() {
+    for (ends, cause) in [(true, DropReason::Outdated), (false, DropReason::NotAllowed)] {
+        let mut drive = Drive::new(Params { burst: 1_000, ..params() });
+        for _ in 0..24 {
+            drive.report(&["web"], failed("no"));
+            drive.take_all();
+        }
+        drive.report(&["web"], failed("no"));
+        drive.report(&["web"], failed("no"));
+        drive.step(if ends {
+            In::Ended(Ended::of(Condition::Failed(pool())))
+        } else {
+            In::Standing(Standing::Standby)
+        });
+        drive.take_all();
+        assert_eq!(drive.dropped.iter().map(|left| left.cause).collect::<Vec<_>>(), [cause]);
+    }
 }
 
 #[test]

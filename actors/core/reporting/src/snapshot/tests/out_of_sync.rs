@@ -11,8 +11,41 @@ fn id(name: &str) -> PoolId {
 }
 
 fn pool(name: &str, since: Option<(u64, bool)>) -> In {
+    pool_read(name, since, None)
+}
+
+/// A pool with the time in milliseconds of its last read.
+fn pool_read(name: &str, since: Option<(u64, bool)>, observed_at: Option<u64>) -> In {
     let out_of_sync = since.map(|(ms, at_least)| OutOfSync { since: Now::from_millis(ms), at_least });
-    In::Pool(Arc::new(PoolView { out_of_sync, ..views::pool(id(name), PoolState::Waiting) }))
+    In::Pool(Arc::new(PoolView {
+        observed_at: observed_at.map(Now::from_millis),
+        out_of_sync,
+        ..views::pool(id(name), PoolState::Waiting)
+    }))
+}
+
+/// The view of the load balancer, with the time in milliseconds of its last read.
+fn balancer(read_at: Option<u64>) -> In {
+    In::Lb(LbView {
+        lb: LbName::new("lb"),
+        exists: read_at.map(|_| true),
+        read_at: read_at.map(Now::from_millis),
+        pools: 0,
+        last_error: None,
+    })
+}
+
+/// Sends an input at this time in milliseconds, and the publication after it; returns the last list for the Leader.
+fn list_after(publisher: &mut SnapshotPublisher, ms: u64, input: In) -> Option<Vec<(String, u64)>> {
+    let mut out = Vec::new();
+    publisher.step(Now::from_millis(ms), input, &mut out);
+    publisher.tick(Now::from_millis(ms + 250), &mut out);
+    let lists = out.into_iter().filter_map(|output| match output {
+        Out::OutOfSync(pools) => Some(pools),
+        Out::Publish(_) => None,
+    });
+    let shown = |(pool, since): (&PoolId, &Now)| (pool.pool.to_string(), since.as_micros() / 1_000);
+    lists.last().map(|list| list.iter().map(shown).collect())
 }
 
 fn noted(pools: &[(&str, u64)]) -> In {
@@ -42,11 +75,68 @@ fn a_pool_is_as_late_as_the_previous_leader_found_it() {
 fn what_the_previous_leader_found_ends_when_the_pool_is_in_sync() {
     let mut publisher = SnapshotPublisher::new();
     at(&mut publisher, 900_000, noted(&[("a", 100_000), ("b", 100_000)]));
-    at(&mut publisher, 901_000, pool("a", None));
+    at(&mut publisher, 901_000, balancer(Some(901_000)));
+    at(&mut publisher, 901_500, pool_read("a", None, Some(900_500)));
     let snapshot = at(&mut publisher, 902_000, pool("a", Some((902_000, false)))).expect("a snapshot");
     assert_eq!(shown(&snapshot, "a"), Some((902_000, false)));
-    let snapshot = at(&mut publisher, 961_000, pool("b", Some((961_000, false)))).expect("a snapshot");
-    assert_eq!(shown(&snapshot, "b"), Some((961_000, false)), "that is another time");
+    let snapshot = at(&mut publisher, 962_000, pool("b", Some((962_000, false)))).expect("a snapshot");
+    assert_eq!(shown(&snapshot, "b"), Some((962_000, false)), "that is another time");
+}
+
+#[test]
+fn q8_a_load_balancer_read_late_keeps_the_recorded_times() {
+    let mut publisher = SnapshotPublisher::new();
+    at(&mut publisher, 800_000, balancer(Some(800_000)));
+    at(&mut publisher, 900_000, noted(&[("a", 100_000), ("b", 110_000), ("c", 120_000), ("gone", 130_000)]));
+    // It cannot be read for ten minutes; what was read in a former term shows nothing.
+    at(&mut publisher, 960_000, balancer(Some(800_000)));
+    at(&mut publisher, 1_000_000, pool_read("b", None, Some(800_000)));
+    at(&mut publisher, 1_500_000, balancer(Some(1_500_000)));
+    let a = pool_read("a", Some((1_501_000, true)), Some(1_499_000));
+    let snapshot = at(&mut publisher, 1_501_000, a).expect("a snapshot");
+    assert_eq!(shown(&snapshot, "a"), Some((100_000, true)));
+    let b = pool_read("b", Some((1_502_000, true)), Some(1_499_000));
+    let snapshot = at(&mut publisher, 1_502_000, b).expect("a snapshot");
+    assert_eq!(shown(&snapshot, "b"), Some((110_000, true)), "the former read is no evidence");
+    let c = pool_read("c", Some((1_561_000, false)), Some(1_560_000));
+    let snapshot = at(&mut publisher, 1_561_000, c).expect("a snapshot");
+    assert_eq!(shown(&snapshot, "c"), Some((1_561_000, false)), "60 s after the first read");
+}
+
+#[test]
+fn q8_what_the_new_leader_cannot_read_yet_stays_in_the_lease() {
+    let mut publisher = SnapshotPublisher::new();
+    at(&mut publisher, 899_000, balancer(None));
+    let list = |of: &[(&str, u64)]| -> Option<Vec<(String, u64)>> {
+        Some(of.iter().map(|(name, ms)| ((*name).to_owned(), *ms)).collect())
+    };
+    let carried = noted(&[("a", 100_000), ("b", 200_000)]);
+    assert_eq!(list_after(&mut publisher, 900_000, carried), list(&[("a", 100_000), ("b", 200_000)]));
+    let other = pool("other", Some((902_000, false)));
+    let all = list(&[("a", 100_000), ("b", 200_000), ("other", 902_000)]);
+    assert_eq!(list_after(&mut publisher, 902_000, other), all);
+    for out_of_sync in [Some((940_000, true)), None] {
+        let former = pool_read("b", out_of_sync, Some(800_000));
+        assert_eq!(list_after(&mut publisher, 950_000, former), None, "the former read is no evidence");
+    }
+    assert_eq!(list_after(&mut publisher, 990_000, balancer(None)), None, "it is still not read");
+    assert_eq!(list_after(&mut publisher, 1_500_000, balancer(Some(1_500_000))), None);
+    let a = pool_read("a", Some((1_501_000, true)), Some(1_499_000));
+    assert_eq!(list_after(&mut publisher, 1_501_000, a), None, "it is as late as before");
+    let only = list(&[("a", 100_000), ("other", 902_000)]);
+    assert_eq!(list_after(&mut publisher, 1_561_000, balancer(Some(1_561_000))), only, "b was not found");
+    // The next term begins with another list.
+    assert_eq!(list_after(&mut publisher, 1_570_000, noted(&[])), only);
+    let a = pool_read("a", Some((1_501_000, true)), Some(1_569_000));
+    let own = list(&[("a", 1_501_000), ("other", 902_000)]);
+    assert_eq!(list_after(&mut publisher, 1_571_000, a), own);
+}
+
+#[test]
+fn q8_a_recorded_pool_on_no_managed_load_balancer_is_dropped() {
+    let mut publisher = SnapshotPublisher::new();
+    at(&mut publisher, 1_000, In::DiscoverySynced);
+    assert_eq!(list_after(&mut publisher, 900_000, noted(&[("a", 100_000)])), Some(Vec::new()));
 }
 
 #[test]
