@@ -155,7 +155,7 @@ fn dependencies_point_one_way() {
         ("actors/core/testing".to_owned(), &[]),
         ("actors/proxy".to_owned(), &["model"]),
         ("actors/arm".to_owned(), &["model", "proxy"]),
-        ("actors/migration".to_owned(), &["model"]),
+        ("actors/migration".to_owned(), &below),
         ("actors/xds".to_owned(), &["model", "proxy"]),
         ("actors".to_owned(), &shell),
         ("config".to_owned(), &[]),

@@ -79,7 +79,7 @@ pub struct ConfigMapEntry {
     /// The value.
     pub text: String,
     /// Maximum number of entries with this prefix, including this one: a full ConfigMap has no room for the records of
-    /// process starts (A4).
+    /// nodes (N4).
     pub max_entries: usize,
 }
 
