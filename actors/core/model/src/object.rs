@@ -204,7 +204,7 @@ pub enum LeftOut {
     /// Taint [`TO_BE_DELETED`]. The node stays a member while it hosts endpoints. It is required only while no other
     /// node of the Service is.
     ToBeDeleted,
-    /// All its endpoints are of the other address family. Never the reason of a [`NodeObject`].
+    /// All its endpoints are of the other address family. Never the reason of a node alone.
     OtherFamily,
 }
 
@@ -267,8 +267,8 @@ pub struct NodeObject {
     pub resource_version: ResourceVersion,
     /// All addresses of type `InternalIP` that parse, in status order.
     pub internal_ips: Vec<IpAddr>,
-    /// Why the node is left out of all pools; `None` when it is not left out.
-    pub left_out: Option<LeftOut>,
+    /// The labels that may leave it out of pools (D5).
+    pub marks: NodeMarks,
     /// True if the condition `Ready` is `True`.
     pub ready: bool,
     /// Taints in spec order; the admin state uses them (N1).
@@ -279,6 +279,17 @@ pub struct NodeObject {
     pub created: Option<Wall>,
     /// The condition that announces an eviction, if there is one (N1).
     pub preempt: Option<Preempt>,
+}
+
+/// The labels of a node that may leave it out of pools (D5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NodeMarks {
+    /// Label `node.kubernetes.io/exclude-from-external-load-balancers`, with any value.
+    pub excluded: bool,
+    /// Label `kubernetes.azure.com/managed` with the value `false`, without case.
+    pub unmanaged: bool,
+    /// Label `node-role.kubernetes.io/control-plane` or `node-role.kubernetes.io/master`, with any value.
+    pub control_plane: bool,
 }
 
 /// A node condition that announces an eviction (N1).

@@ -76,7 +76,7 @@ impl Bench {
         };
         let facts = world::nodes(1, true).into_iter().map(|object| {
             let Object::Node(node) = object else { panic!("no Node: {object:?}") };
-            NodeFact::of(&node)
+            NodeFact::of(&node, None)
         });
         let mut bench = Bench {
             machine: AdminState::new(params),
