@@ -263,7 +263,9 @@ impl Retirement<'_> {
         match ask_config_map(self.client.clone(), name.clone(), self.clock, request).await {
             ConfigMapAnswer::Seen(facts) => Ok(Some(facts)),
             ConfigMapAnswer::Absent => Ok(None),
-            ConfigMapAnswer::Conflict => Err("another client writes it at the same time".into()),
+            ConfigMapAnswer::Conflict | ConfigMapAnswer::Unchanged => {
+                Err("another client writes it at the same time".into())
+            }
             ConfigMapAnswer::Failed(failure) => Err(failure.into_why()),
         }
     }

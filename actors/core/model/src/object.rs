@@ -89,6 +89,41 @@ impl RequestFailure {
     }
 }
 
+/// The state of an object that is read and replaced.
+pub trait ApiObject {
+    /// The changes of a write.
+    type Edit: Clone + fmt::Debug;
+}
+
+/// A request about one object with the state `F`.
+#[derive(Clone, Debug)]
+pub enum ObjectAsk<F: ApiObject> {
+    /// GET it.
+    Get,
+    /// Create it. Fails if it exists.
+    Create(F::Edit),
+    /// Replace the state that was read. Fails with [`ObjectAnswer::Conflict`] when it is no longer the newest.
+    Replace(Arc<F>, F::Edit),
+    /// Watch it from this version. The answer is the first newer state, or [`ObjectAnswer::Unchanged`] after at most
+    /// the given time. Only Leases are watched in this way.
+    Await(ResourceVersion, Duration),
+}
+
+/// The answer to a request about one object with the state `F`.
+#[derive(Clone, Debug)]
+pub enum ObjectAnswer<F> {
+    /// The state as read, or after the write.
+    Seen(Arc<F>),
+    /// It does not exist.
+    Absent,
+    /// Another client wrote it first, or it exists already.
+    Conflict,
+    /// It did not change during the watch.
+    Unchanged,
+    /// The request failed, or its answer was lost. A write may have taken effect nevertheless.
+    Failed(RequestFailure),
+}
+
 /// `spec.type` of a Service, as far as this controller distinguishes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ServiceType {

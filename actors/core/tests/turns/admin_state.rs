@@ -165,7 +165,7 @@ impl Bench {
 
     fn carry_out(&mut self, ask: &ConfigMapAsk) -> ConfigMapAnswer {
         match ask {
-            ConfigMapAsk::Get => {}
+            ConfigMapAsk::Get | ConfigMapAsk::Await(..) => {}
             ConfigMapAsk::Create(edit) | ConfigMapAsk::Replace(_, edit) => {
                 self.version += 1;
                 self.records.retain(|key, _| !edit.remove.contains(key));
