@@ -18,6 +18,7 @@ mod files;
 mod migrate;
 mod observe;
 mod pauses;
+mod plan;
 mod remedy;
 mod restore;
 mod retire;

@@ -178,7 +178,7 @@ const ARROWS: &[(&str, &[&str], &[&str])] = &[
     ("actors/core/testing", &["model"], &[]),
     ("actors/proxy", &["model"], &[]),
     ("actors/arm", &["model", "proxy"], &["writer"]),
-    ("actors/migration", &["model"], &["simulator-models"]),
+    ("actors/migration", &["mechanisms", "model"], &["simulator-models"]),
     ("actors/xds", &["model", "proxy"], &["sources"]),
     ("config", &[], &[]),
     ("simulator/models", &[], &[]),

@@ -9,7 +9,6 @@ mod kubernetes;
 mod notes;
 mod pools;
 mod rights;
-mod sources;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,9 +18,11 @@ use actors::clock::Clock;
 use anyhow::bail;
 use clap::Args;
 use config::Config;
+use pool_core::comparison::End;
 
 use self::finding::{Check, Findings, OutputFormat, Severity};
 use super::api_server::ApiServer;
+use super::plan::Plan;
 use super::{Files, api_server, files, observe, write};
 use crate::service::{self, Ended, Listeners, Options};
 use crate::telemetry::Levels;
@@ -104,12 +105,12 @@ async fn run_checks(args: &CheckArgs, config: Config, findings: &mut Findings) -
     let (levels, election) = (Levels::none(), Election::AtOnce);
     let options = Options { config, kubeconfig, dry_run: true, levels, restoring: None, election };
     let watcher = async |handle| observe::until_compared(&handle, &mut comparison).await;
-    let Ended { answer, .. } = service::serve(options, Listeners::Absent, watcher).await?;
+    let Ended { answer, handle: service } = service::serve(options, Listeners::Absent, watcher).await?;
     let Some(end) = answer else {
         let missing = observe::missing_text(&comparison.missing());
         bail!("interrupted before everything was compared: {missing}");
     };
-    pools::report(&comparison, end, balancers, findings);
-    sources::report(&comparison, findings);
+    let plan = Plan::of(&comparison, end == End::Complete, service.clock);
+    pools::report(&comparison, &plan, balancers, findings);
     Ok(())
 }

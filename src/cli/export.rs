@@ -1,9 +1,6 @@
 //! `run --dry-run --export`: the changes that the controller would make, with their reasons, for operators and
 //! pipelines (C4). The export comes from the published snapshot alone, and only the file is written.
 
-mod plan;
-mod sources;
-
 use std::convert::Infallible;
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,9 +12,9 @@ use model::machine::Machine as _;
 use model::redact::Printable;
 use pool_core::comparison::{Comparison, End, In};
 
-use self::plan::Plan;
 use super::atomic_file::{Existing, Readers, can_write, write_atomically};
 use super::observe;
+use super::plan::Plan;
 use super::write;
 use crate::service::{self, Ended, Listeners, Options, ServiceHandle};
 

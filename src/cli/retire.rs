@@ -23,7 +23,6 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::Selector;
 use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
 use model::machine::Now;
-use model::object::RequestFailure;
 use model::redact::safe_line;
 use nodes::switch::{self, DownNodes};
 use serde_json::json;
@@ -32,7 +31,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{api_server, eprint_lines, observe, print_lines};
 use crate::service;
 
-/// Exit code if Pods have not ended in time, or if that is unknown.
+/// Exit code if Pods have not ended in time, nodes are still Down, or that is unknown.
 const NOT_ENDED: u8 = 3;
 /// The time between an answer and the next request.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -94,7 +93,8 @@ fn namespaced_name(text: &str) -> Result<NamespacedName, String> {
     }
 }
 
-/// Scales the Deployment to 0 and waits for its Pods. Exit code 3: they have not ended in time, or that is unknown.
+/// Scales the Deployment to 0 and waits for its Pods. Exit code 3: Pods or nodes that are Down remain, or that is
+/// unknown.
 ///
 /// # Errors
 /// SIGTERM came, or no API server is configured.
@@ -110,10 +110,7 @@ pub(super) fn retire(args: &RetireArgs) -> anyhow::Result<ExitCode> {
             pods: Api::namespaced(client.clone(), &args.namespace),
             client,
             selector: args.selector.as_ref().map(ToString::to_string),
-            last_waiting_for: None,
-            restored: false,
-            switched_off: false,
-            down: BTreeSet::new(),
+            last_waiting_for: String::new(),
         };
         // The first process of a container ignores signals without a handler.
         let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
@@ -124,9 +121,7 @@ pub(super) fn retire(args: &RetireArgs) -> anyhow::Result<ExitCode> {
             }
         };
         // An earlier run may have left the key.
-        if work.switched_off || (ended.is_ok() && args.configmap.is_some() && !work.restored) {
-            work.switch_on().await?;
-        }
+        work.switch_on().await?;
         ended
     })
 }
@@ -135,8 +130,6 @@ pub(super) fn retire(args: &RetireArgs) -> anyhow::Result<ExitCode> {
 enum Remaining {
     /// These Pods have not ended.
     Pods(BTreeSet<String>),
-    /// These Pods have not ended, and there is no Deployment.
-    Orphans(BTreeSet<String>),
     /// The Deployment's controller has not scaled it down.
     Controller,
     /// The last request failed, for this reason.
@@ -155,132 +148,125 @@ struct Retirement<'a> {
     /// The selector of the Deployment's Pods: its own once it was read, until then that of the flag.
     selector: Option<String>,
     /// The last message about what the command waits for.
-    last_waiting_for: Option<String>,
-    /// Whether the nodes that are Down were handled.
-    restored: bool,
-    /// Whether the key `admin-state.off` may have been written.
-    switched_off: bool,
-    /// The nodes that stay Down.
-    down: BTreeSet<String>,
+    last_waiting_for: String,
 }
 
 impl Retirement<'_> {
     async fn execute(&mut self) -> anyhow::Result<ExitCode> {
-        let mut has_found = false;
-        loop {
+        let (mut has_found, mut has_restored) = (false, false);
+        let remaining = loop {
             let remaining = match self.read_state().await {
-                Err(reason) => Remaining::Unknown(reason),
                 Ok((Some(scale), _)) if scale.desired > 0 => {
                     has_found = true;
-                    if !std::mem::replace(&mut self.restored, true) {
+                    if !std::mem::replace(&mut has_restored, true) {
                         self.restore_nodes().await?;
                     }
                     print_lines([printable!("scaling {} from {} to 0", self.name(), scale.desired)])?;
-                    // Pods need a moment to end: the next round reports those that remain.
-                    match self.scale_down().await {
-                        Ok(()) if self.clock.now() < self.end => {
-                            tokio::time::sleep(POLL_INTERVAL).await;
-                            continue;
-                        }
-                        Ok(()) => Remaining::Controller,
-                        Err(reason) => Remaining::Unknown(reason),
-                    }
+                    self.scale_down().await.err().map_or(Remaining::Controller, Remaining::Unknown)
                 }
-                Ok((Some(_), pods)) if !pods.is_empty() => {
+                Ok((_, pods)) if !pods.is_empty() => {
                     has_found = true;
                     Remaining::Pods(pods)
                 }
                 Ok((Some(Scale { is_scaled_down: false, .. }), _)) => Remaining::Controller,
-                Ok((None, pods)) if !pods.is_empty() => {
-                    has_found = true;
-                    Remaining::Orphans(pods)
-                }
                 Ok((scale, _)) => {
                     self.print_success(has_found || scale.is_some())?;
-                    return Ok(ExitCode::SUCCESS);
+                    break None;
                 }
+                Err(reason) => Remaining::Unknown(reason),
             };
             if self.clock.now() >= self.end {
-                eprint_lines([printable!("error: {}", self.failure_text(&remaining))]);
-                return Ok(ExitCode::from(NOT_ENDED));
+                break Some(remaining);
             }
-            self.print_waiting_for(&remaining_text(&remaining))?;
+            self.print_waiting_for(remaining.to_string())?;
             self.wait(self.end).await;
-        }
+        };
+        let remaining = remaining.map(|remaining| self.failure_text(&remaining));
+        let problems: Vec<String> = remaining.into_iter().chain(self.still_down().await).collect();
+        eprint_lines(problems.iter().map(|problem| printable!("error: {problem}")));
+        Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NOT_ENDED) })
     }
 
     /// Makes the Pods restore the nodes that the controller has set to Down, for at most half of the time.
     async fn restore_nodes(&mut self) -> anyhow::Result<()> {
-        if self.args.configmap.is_none() {
-            return print_lines([printable!(
-                "nodes that are Down stay Down: pass --configmap to have them restored"
-            )]);
-        }
         let half = self.end.minus(self.args.within / 2);
         loop {
-            let is_late = self.clock.now() >= half;
-            match self.down_nodes().await {
-                Ok(down) if down.nodes.is_empty() || is_late => {
-                    return self.print_down_nodes(down);
-                }
-                Ok(down) => self.print_waiting_for(&format!("{} to be restored", of_nodes(&down.nodes)))?,
-                Err(Failure::Other(reason)) if !is_late => {
-                    self.print_waiting_for(&format!("the API server: {reason}"))?
-                }
-                Err(failure) => {
-                    return print_lines([printable!(
-                        "it is unknown which nodes stay Down: {}: {failure}",
-                        self.config_map()
-                    )]);
-                }
+            let what = match self.switch_off().await {
+                Ok(down) if down.nodes.is_empty() => return Ok(()),
+                Ok(down) => format!("{} to be restored", count_and_names("node", &down.nodes)),
+                Err(reason) => format!("the {}: {reason}", self.config_map()),
+            };
+            if self.clock.now() >= half {
+                return Ok(());
             }
+            self.print_waiting_for(what)?;
             self.wait(half).await;
         }
     }
 
     /// Switches the admin state off, and returns the nodes that the controller has set to Down.
-    async fn down_nodes(&mut self) -> Result<DownNodes, Failure> {
+    async fn switch_off(&self) -> Result<DownNodes, Arc<str>> {
         let mut facts = self.send_config_map_request(ConfigMapAsk::Get).await?;
-        self.switched_off = true;
-        if !switch::is_off(&facts) {
+        if let Some(on) = facts.take_if(|facts| !switch::is_off(facts)) {
             let edit = switch::off(self.clock.now());
-            facts = self.send_config_map_request(ConfigMapAsk::Replace(facts, edit)).await?;
+            facts = self.send_config_map_request(ConfigMapAsk::Replace(on, edit)).await?;
         }
-        Ok(DownNodes::of(&facts, self.clock.now()))
+        Ok(facts.map(|facts| DownNodes::of(&facts, self.clock.now())).unwrap_or_default())
     }
 
     /// Removes the key `admin-state.off`, which would stop a controller from setting nodes to Down for 10 minutes.
-    async fn switch_on(&mut self) -> anyhow::Result<()> {
-        let mut tries = 1;
-        loop {
+    async fn switch_on(&self) -> anyhow::Result<()> {
+        for tries_left in (0..MAX_ATTEMPTS).rev() {
             match self.try_switch_on().await {
-                Ok(()) | Err(Failure::Absent) => return Ok(()),
-                Err(Failure::Other(_)) if tries < MAX_ATTEMPTS => tokio::time::sleep(POLL_INTERVAL).await,
-                Err(failure) => return self.print_key_left(&failure),
+                Ok(()) => break,
+                Err(_) if tries_left > 0 => tokio::time::sleep(POLL_INTERVAL).await,
+                Err(reason) => print_lines([printable!(
+                    "the key admin-state.off of the {} may still exist: {reason}; remove it: a controller that finds it sets \
+                     no node to Down for 10 minutes",
+                    self.config_map()
+                )])?,
             }
-            tries += 1;
-        }
-    }
-
-    async fn try_switch_on(&self) -> Result<(), Failure> {
-        let facts = self.send_config_map_request(ConfigMapAsk::Get).await?;
-        if switch::is_off(&facts) {
-            self.send_config_map_request(ConfigMapAsk::Replace(facts, switch::on())).await?;
         }
         Ok(())
     }
 
-    /// Sends a request about our ConfigMap and returns its state.
-    async fn send_config_map_request(&self, request: ConfigMapAsk) -> Result<Arc<ConfigMapFacts>, Failure> {
-        let Some(name) = &self.args.configmap else { return Err(Failure::Absent) };
-        match ask_config_map(self.client.clone(), name.clone(), self.clock, request).await {
-            ConfigMapAnswer::Seen(facts) => Ok(facts),
-            ConfigMapAnswer::Absent => Err(Failure::Absent),
-            ConfigMapAnswer::Conflict => {
-                Err(Failure::Other("another client writes it at the same time".into()))
+    async fn try_switch_on(&self) -> Result<(), Arc<str>> {
+        let facts = self.send_config_map_request(ConfigMapAsk::Get).await?;
+        if let Some(off) = facts.filter(|facts| switch::is_off(facts)) {
+            self.send_config_map_request(ConfigMapAsk::Replace(off, switch::on())).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the error message about the nodes that are still Down, or that may be.
+    async fn still_down(&self) -> Option<String> {
+        match self.send_config_map_request(ConfigMapAsk::Get).await {
+            Ok(facts) => {
+                let down = DownNodes::of(&*facts?, self.clock.now()).all();
+                let nodes = count_and_names("node", &down);
+                (!down.is_empty()).then(|| {
+                    format!("still Down: {nodes}; docs/admin-state.md says how to restore them by hand")
+                })
             }
-            ConfigMapAnswer::Failed(RequestFailure::Denied(reason)) => Err(Failure::Denied(reason)),
-            ConfigMapAnswer::Failed(RequestFailure::Other(reason)) => Err(Failure::Other(reason)),
+            Err(reason) => {
+                Some(format!("it is unknown which nodes are still Down: the {}: {reason}", self.config_map()))
+            }
+        }
+    }
+
+    /// Sends a request about our ConfigMap and returns its state. `None`: it does not exist, or is not named.
+    async fn send_config_map_request(
+        &self,
+        request: ConfigMapAsk,
+    ) -> Result<Option<Arc<ConfigMapFacts>>, Arc<str>> {
+        let Some(name) = &self.args.configmap else { return Ok(None) };
+        match ask_config_map(self.client.clone(), name.clone(), self.clock, request).await {
+            ConfigMapAnswer::Seen(facts) => Ok(Some(facts)),
+            ConfigMapAnswer::Absent => Ok(None),
+            ConfigMapAnswer::Conflict | ConfigMapAnswer::Unchanged => {
+                Err("another client writes it at the same time".into())
+            }
+            ConfigMapAnswer::Failed(failure) => Err(failure.into_why()),
         }
     }
 
@@ -341,31 +327,12 @@ impl Retirement<'_> {
     }
 
     /// Prints what the command waits for, unless that was the last message.
-    fn print_waiting_for(&mut self, what: &str) -> anyhow::Result<()> {
-        if self.last_waiting_for.as_deref() != Some(what) {
+    fn print_waiting_for(&mut self, what: String) -> anyhow::Result<()> {
+        if self.last_waiting_for != what {
             print_lines([printable!("waiting for {what}")])?;
-            self.last_waiting_for = Some(what.to_owned());
+            self.last_waiting_for = what;
         }
         Ok(())
-    }
-
-    fn print_down_nodes(&mut self, down: DownNodes) -> anyhow::Result<()> {
-        self.down = down.all();
-        if self.down.is_empty() {
-            return Ok(());
-        }
-        print_lines([printable!(
-            "{}: still Down, not restored in time; docs/admin-state.md says what to do",
-            of_nodes(&self.down)
-        )])
-    }
-
-    fn print_key_left(&self, reason: &Failure) -> anyhow::Result<()> {
-        print_lines([printable!(
-            "the key admin-state.off of the {} may still exist: {reason}; remove it: a controller that finds it sets no node \
-             to Down for 10 minutes",
-            self.config_map()
-        )])
     }
 
     fn print_success(&self, has_found: bool) -> anyhow::Result<()> {
@@ -384,17 +351,11 @@ impl Retirement<'_> {
     /// Returns the error message about what remains when the time is over, with a remedy.
     fn failure_text(&self, remaining: &Remaining) -> String {
         let (name, within, namespace) = (self.name(), self.args.within, &self.args.namespace);
-        let remaining = match remaining {
+        match remaining {
             Remaining::Pods(_) => format!(
-                "{name} is scaled to 0, and has not ended within {within:?}: {}; {}",
-                remaining_text(remaining),
-                self.advice()
-            ),
-            Remaining::Orphans(pods) => format!(
-                "there is no {name}, and not all of its Pods have ended within {within:?}: {}; {}. If it was deleted with \
-                 --cascade=orphan, delete its ReplicaSets",
-                count_and_names(pods, ""),
-                self.advice()
+                "{name} has not ended within {within:?}: {remaining}; see why with `kubectl --namespace {namespace} describe \
+                 pod`, and run this again. A Pod whose node is gone for good ends with `kubectl --namespace {namespace} \
+                 delete pod <name> --force`"
             ),
             Remaining::Controller => format!(
                 "{name} is scaled to 0, but its controller has not acted within {within:?}: check kube-controller-manager, \
@@ -404,36 +365,16 @@ impl Retirement<'_> {
                 "it is unknown after {within:?} whether {name} runs Pods: {reason}; check --kubeconfig and the network, and \
                  let the account get this Deployment, patch its scale, and list Pods in {namespace}"
             ),
-        };
-        if self.down.is_empty() {
-            remaining
-        } else {
-            format!("{remaining}. Still Down: {}", of_nodes(&self.down))
         }
     }
-
-    /// Returns the remedy for Pods that do not end.
-    fn advice(&self) -> String {
-        let namespace = &self.args.namespace;
-        format!(
-            "see why with `kubectl --namespace {namespace} describe pod`, and run this again. A Pod whose node is gone for \
-             good ends with `kubectl --namespace {namespace} delete pod <name> --force`"
-        )
-    }
 }
 
-/// A failed request about the ConfigMap.
-enum Failure {
-    Absent,
-    Denied(Arc<str>),
-    Other(Arc<str>),
-}
-
-impl fmt::Display for Failure {
+impl fmt::Display for Remaining {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Absent => f.write_str("it does not exist"),
-            Failure::Denied(reason) | Failure::Other(reason) => f.write_str(reason),
+            Remaining::Pods(pods) => f.write_str(&count_and_names("Pod", pods)),
+            Remaining::Controller => f.write_str("kube-controller-manager to scale it down"),
+            Remaining::Unknown(reason) => write!(f, "the API server: {reason}"),
         }
     }
 }
@@ -446,30 +387,10 @@ struct Scale {
     is_scaled_down: bool,
 }
 
-/// Returns a text about what the command waits for.
-fn remaining_text(remaining: &Remaining) -> String {
-    match remaining {
-        Remaining::Pods(pods) => count_and_names(pods, ""),
-        Remaining::Orphans(pods) => count_and_names(pods, " of a Deployment that is gone"),
-        Remaining::Controller => "kube-controller-manager to scale it down".to_owned(),
-        Remaining::Unknown(reason) => format!("the API server: {reason}"),
-    }
-}
-
-/// Returns the number of Pods, what they belong to, and their names.
-fn count_and_names(pods: &BTreeSet<String>, of_what: &str) -> String {
-    let pod = if pods.len() == 1 { "Pod" } else { "Pods" };
-    format!("{} {pod}{of_what}: {}", pods.len(), named(pods))
-}
-
-/// Returns the number of nodes and their names.
-fn of_nodes(nodes: &BTreeSet<String>) -> String {
-    let node = if nodes.len() == 1 { "node" } else { "nodes" };
-    format!("{} {node}: {}", nodes.len(), named(nodes))
-}
-
-fn named(names: &BTreeSet<String>) -> String {
-    observe::named(names.iter().cloned().collect())
+/// Returns the number of things of this kind, and their names.
+fn count_and_names(kind: &str, names: &BTreeSet<String>) -> String {
+    let plural = if names.len() == 1 { "" } else { "s" };
+    format!("{} {kind}{plural}: {}", names.len(), observe::named(names.iter().cloned().collect()))
 }
 
 /// Returns the scale of a Deployment and the selector of its Pods.

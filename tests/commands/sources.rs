@@ -155,7 +155,7 @@ async fn x2_check_names_sources_without_an_answer_in_time() {
         "problem",
         "not everything was compared in time: nothing was heard of eds:late",
     );
-    findings.must_have("sources", "problem", "nothing was heard of eds:late");
+    findings.must_have("sources", "problem", "eds:late: nothing was received from it");
     findings.must_have("sources", "ok", "1 of 2 sources are in use: eds:web");
 }
 
@@ -250,7 +250,7 @@ async fn x2_c4_an_export_fails_without_an_answer_of_a_source() {
     let message = "not everything was compared within 4s: nothing was heard of eds:late, neither what it is nor an error";
     assert!(ended.stderr.contains(message), "{}", ended.stderr);
     let section =
-        "eds:late (kubernetes/late)\n  nothing was received from it: its pools would be left as they are";
+        "eds:late (kubernetes/late)\n  its pools would be left as they are: nothing was received from it";
     assert!(
         ended.stdout.contains("incomplete: not everything was compared") && ended.stdout.contains(section),
         "{}",

@@ -51,6 +51,7 @@ impl Requests {
                 let document = document.ok_or_else(|| self.exchange.foreign())?;
                 self.exchange.replace(document.edited(&edit, self.clock)).await
             }
+            ConfigMapAsk::Await(..) => Err(RequestFailure::Other(Arc::from("a ConfigMap is not watched"))),
         };
         match answered? {
             Answered::Object(value) => {
@@ -79,7 +80,7 @@ pub struct ConfigMapEntry {
     /// The value.
     pub text: String,
     /// Maximum number of entries with this prefix, including this one: a full ConfigMap has no room for the records of
-    /// process starts (A4).
+    /// nodes (N4).
     pub max_entries: usize,
 }
 
@@ -121,13 +122,13 @@ pub async fn store_entry(
                 ConfigMapAsk::Replace(current, edit)
             }
             ConfigMapAnswer::Absent => ConfigMapAsk::Create(entry.edit(&BTreeMap::new())),
-            ConfigMapAnswer::Conflict => continue,
+            ConfigMapAnswer::Conflict | ConfigMapAnswer::Unchanged => continue,
             ConfigMapAnswer::Failed(reason) => return Err(reason),
         };
         match requests.execute(write).await {
             ConfigMapAnswer::Seen(_) => return Ok(()),
             // Another client deleted or wrote it after the read.
-            ConfigMapAnswer::Absent | ConfigMapAnswer::Conflict => {}
+            ConfigMapAnswer::Absent | ConfigMapAnswer::Conflict | ConfigMapAnswer::Unchanged => {}
             ConfigMapAnswer::Failed(reason) => return Err(reason),
         }
     }

@@ -1,17 +1,19 @@
-//! Checks the Services that use pools, and their pools: by the same machines as in `run`, which write nothing here.
+//! Checks the Services that use pools, their pools and the xDS sources of pools (X2-X4): by the same machines as in `run`,
+//! which write nothing here, and by the same plan as in an export.
 
 use std::collections::BTreeMap;
 
-use model::view::{Candidacy, ServiceView, Snapshot};
-use pool_core::comparison::{Comparison, End};
+use model::view::{Candidacy, Snapshot};
+use model::xds::cache::Reason;
+use pool_core::comparison::Comparison;
 
 use super::finding::{Check, Findings};
 use crate::cli::observe::{missing_text, named};
+use crate::cli::plan::{Plan, XdsSource};
 
-/// Reports the result of the comparison; `balancers` is the number of existing load balancers.
-pub(super) fn report(comparison: &Comparison, end: End, balancers: usize, findings: &mut Findings) {
-    let (snapshot, complete) = (&**comparison.snapshot(), end == End::Complete);
-    if !complete {
+/// Reports the plan; `balancers` is the number of existing load balancers.
+pub(super) fn report(comparison: &Comparison, plan: &Plan, balancers: usize, findings: &mut Findings) {
+    if !plan.complete {
         let reason = missing_text(&comparison.missing());
         let what = format!("not everything was compared in time: {reason}");
         let means = "the following findings are incomplete";
@@ -22,22 +24,22 @@ pub(super) fn report(comparison: &Comparison, end: End, balancers: usize, findin
             "see the findings above; for large clusters pass --within",
         );
     }
-    candidates(snapshot, complete, balancers, findings);
-    pools(comparison, findings);
+    candidates(comparison.snapshot(), plan, balancers, findings);
+    pools(plan, findings);
+    sources(plan, findings);
 }
 
-fn candidates(snapshot: &Snapshot, complete: bool, balancers: usize, findings: &mut Findings) {
-    let mut by_candidacy: BTreeMap<Candidacy, Vec<&ServiceView>> = BTreeMap::new();
+fn candidates(snapshot: &Snapshot, plan: &Plan, balancers: usize, findings: &mut Findings) {
+    let mut numbers: BTreeMap<Candidacy, usize> = BTreeMap::new();
     for service in snapshot.services.values() {
-        by_candidacy.entry(service.candidacy).or_default().push(service);
+        *numbers.entry(service.candidacy).or_default() += 1;
     }
-    let candidates = by_candidacy.remove(&Candidacy::Candidate).unwrap_or_default();
-    let others =
-        by_candidacy.iter().map(|(reason, services)| format!("; {} {}", services.len(), reason.as_str()));
-    let what = format!("{} Services are candidates{}", candidates.len(), others.collect::<String>());
+    let candidates = numbers.remove(&Candidacy::Candidate).unwrap_or_default();
+    let others = numbers.iter().map(|(reason, number)| format!("; {number} {}", reason.as_str()));
+    let what = format!("{candidates} Services are candidates{}", others.collect::<String>());
     findings.ok(Check::Candidates, what);
-    if let Some(services) = by_candidacy.get(&Candidacy::NotMultiSlb) {
-        let what = format!("{} Services have no pool of their own", services.len());
+    if let Some(number) = numbers.get(&Candidacy::NotMultiSlb) {
+        let what = format!("{number} Services have no pool of their own");
         let means = "the cloud configuration has no multipleStandardLoadBalancerConfigurations, so no members are \
                      written; nodes that leave service are still taken out of traffic, unless \
                      enableLoadBalancerAdminState is false";
@@ -49,9 +51,9 @@ fn candidates(snapshot: &Snapshot, complete: bool, balancers: usize, findings: &
         );
     }
     let without_rules: Vec<String> =
-        candidates.iter().filter(|it| it.pools.is_empty()).map(|it| it.key.to_string()).collect();
+        plan.services.iter().filter(|it| !it.has_pool).map(|it| it.service.clone()).collect();
     // Before everything is compared, rules may exist that were not read yet.
-    if without_rules.is_empty() || !complete {
+    if without_rules.is_empty() || !plan.complete {
         return;
     }
     let count = without_rules.len();
@@ -66,32 +68,26 @@ fn candidates(snapshot: &Snapshot, complete: bool, balancers: usize, findings: &
     }
 }
 
-fn pools(comparison: &Comparison, findings: &mut Findings) {
-    let snapshot = &**comparison.snapshot();
-    let mut refused: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    let mut texts: BTreeMap<&str, String> = BTreeMap::new();
-    for service in snapshot.services.values() {
-        for (pool, reason) in
-            service.not_manageable.iter().filter(|(pool, _)| !snapshot.refused.contains_key(pool))
-        {
-            refused.entry(reason.label().0).or_default().push(format!("{pool} ({})", service.key));
-            texts.entry(reason.label().0).or_insert_with(|| reason.to_string());
+fn pools(plan: &Plan, findings: &mut Findings) {
+    let (proven, refused) = (plan.pools.len(), plan.not_manageable.len());
+    findings.ok(Check::Pools, format!("{proven} pools are proven to be ours, {refused} are not"));
+    let mut refused: BTreeMap<(bool, &str), Vec<String>> = BTreeMap::new();
+    for it in &plan.not_manageable {
+        let pools = refused.entry((it.service.is_none(), it.reason)).or_default();
+        pools.push(format!("{}: {}", it.name(), it.detail));
+    }
+    for ((is_listed, reason), pools) in refused {
+        let (number, remedy) = (pools.len(), "docs/errors.md has the remedy for each reason");
+        if is_listed {
+            let what = format!("{reason}: {number} pools of `pools` are not written: {}", named(pools));
+            findings.problem(Check::Pools, what, "their members do not follow their sources", remedy);
+        } else {
+            let what = format!("{reason}: {number} pools are not written: {}", named(pools));
+            findings.warning(Check::Pools, what, "their members do not follow the endpoints", remedy);
         }
     }
-    let proven = snapshot.pools.len();
-    let count = refused.values().map(Vec::len).sum::<usize>() + snapshot.refused.len();
-    findings.ok(Check::Pools, format!("{proven} pools are proven to be ours, {count} are not"));
-    for (label, pools) in refused {
-        let reason = texts.get(label).map_or("", String::as_str);
-        let what = format!("{label}: {} pools are not written: {reason}: {}", pools.len(), named(pools));
-        let means = "their members do not follow the endpoints";
-        findings.warning(Check::Pools, what, means, "docs/errors.md has the remedy for each reason");
-    }
-    refused_sources(comparison, findings);
-    let failed = snapshot.pools.values().filter_map(|pool| {
-        let error = pool.last_error.as_ref()?;
-        Some(format!("{}: {error}", pool.pool))
-    });
+    let failed = plan.pools.iter();
+    let failed = failed.filter_map(|pool| Some(format!("{}: {}", pool.name(), pool.last_error.as_ref()?)));
     let failed: Vec<String> = failed.collect();
     if !failed.is_empty() {
         let what = format!("{} pools could not be read: {}", failed.len(), named(failed));
@@ -104,16 +100,46 @@ fn pools(comparison: &Comparison, findings: &mut Findings) {
     }
 }
 
-/// Reports the configured pools that are not written.
-fn refused_sources(comparison: &Comparison, findings: &mut Findings) {
-    let mut refused: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for (pool, reason) in &comparison.snapshot().refused {
-        let source = comparison.source_of(pool).map(|source| format!(" ({source})")).unwrap_or_default();
-        refused.entry(reason.label().0).or_default().push(format!("{pool}{source}: {reason}"));
+fn sources(plan: &Plan, findings: &mut Findings) {
+    let number = plan.sources.len();
+    if number == 0 {
+        return findings.ok(Check::Sources, "no pool is configured to be filled from an xDS control plane");
     }
-    for (label, pools) in refused {
-        let what = format!("{label}: {} pools of `pools` are not written: {}", pools.len(), named(pools));
-        let means = "their members do not follow their sources";
-        findings.problem(Check::Pools, what, means, "docs/errors.md has the remedy for each reason");
+    let used = plan.sources.iter().filter(|source| source.is_used());
+    let used: Vec<String> = used.map(|source| source.source.clone()).collect();
+    let names = if used.is_empty() { String::new() } else { format!(": {}", named(used.clone())) };
+    findings.ok(Check::Sources, format!("{} of {number} sources are in use{names}", used.len()));
+    for source in &plan.sources {
+        let Some((error, effect)) = source.problem() else { continue };
+        let what = format!("{}: {error}", source.source);
+        let means = format!("{effect}: {}", named(source.pool_names()));
+        if source.is_used() {
+            findings.warning(Check::Sources, what, &means, remedy(source));
+        } else {
+            findings.problem(Check::Sources, what, &means, remedy(source));
+        }
+    }
+}
+
+/// Returns the remedy for the error of a source.
+fn remedy(source: &XdsSource) -> &'static str {
+    match source.reason {
+        None => {
+            "pass a longer --within: the wait for a resource ends 15 s after its request, or 30 s with \
+             resource_timer_is_transient_error, and an attempt to connect ends after 20 s"
+        }
+        Some(Reason::Connectivity) => {
+            "check server_uri, channel_creds and call_creds of the bootstrap, firewalls, name resolution, and that the \
+             control plane runs"
+        }
+        Some(Reason::Nack) => {
+            "correct the resource at the control plane; docs/xds.md describes valid resources"
+        }
+        Some(Reason::Deleted | Reason::Timer) => {
+            "check the name in `pools`, the node's id in the bootstrap, and that the control plane has this resource for it"
+        }
+        Some(Reason::Reported) => {
+            "read the log of the control plane; check the name in `pools`, and the rights of the node's id there"
+        }
     }
 }

@@ -111,7 +111,7 @@ pub(super) const RIGHTS: [Right; 12] = [
         resource: "configmaps",
         verbs: &["get", "create", "update"],
         within: Within::Own,
-        without: "nothing is written, because pauses and node records cannot be read, and process starts are not recorded",
+        without: "nothing is written, because pauses and node records cannot be read",
     },
     Right {
         group: "apps",

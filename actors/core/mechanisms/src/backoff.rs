@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use model::machine::step_of;
-
 /// The delays after consecutive failures. The last one repeats; an empty list means no delay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Backoff(pub &'static [Duration]);
@@ -12,7 +10,8 @@ impl Backoff {
     /// The delay after a failure that follows `earlier` others in a row.
     #[must_use]
     pub fn delay(self, earlier: u32) -> Duration {
-        step_of(self.0, earlier)
+        let at = usize::try_from(earlier).unwrap_or(usize::MAX);
+        self.0.get(at).or(self.0.last()).copied().unwrap_or_default()
     }
 }
 

@@ -10,34 +10,14 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts};
 use model::ids::CallId;
-use model::lease::{LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, WATCH_MARGIN};
+use model::lease::{LeaseAsk, LeaseFacts, WATCH_MARGIN};
 use model::machine::Now;
-use model::object::{GIVE_UP_AFTER, RequestFailure, ResourceVersion};
+use model::object::{ApiObject, GIVE_UP_AFTER, ObjectAnswer, ObjectAsk, RequestFailure, ResourceVersion};
 
 /// The additional delay before the read after a conflict, for each further failure in a row, and its maximum.
 const CONFLICT_STEP: Duration = Duration::from_millis(100);
 const CONFLICT_MOST: Duration = Duration::from_secs(1);
-
-/// The state of an object, and how the kubernetes port is asked about it.
-pub trait ApiObject: Sized {
-    /// The changes of a write.
-    type Edit;
-    /// A request to the port.
-    type Ask;
-    /// The port's answer.
-    type Answer;
-
-    /// Reads the object.
-    fn get() -> Self::Ask;
-
-    /// Replaces this state, or creates the object.
-    fn write(state: Option<Arc<Self>>, edit: Self::Edit) -> Self::Ask;
-
-    /// Interprets an answer.
-    fn reply(answer: Self::Answer) -> Reply<Self>;
-}
 
 /// The answer to a request.
 #[derive(Debug)]
@@ -52,55 +32,14 @@ pub enum Reply<F> {
     Failed(RequestFailure),
 }
 
-impl ApiObject for ConfigMapFacts {
-    type Edit = ConfigMapEdit;
-    type Ask = ConfigMapAsk;
-    type Answer = ConfigMapAnswer;
-
-    fn get() -> ConfigMapAsk {
-        ConfigMapAsk::Get
-    }
-
-    fn write(state: Option<Arc<ConfigMapFacts>>, edit: ConfigMapEdit) -> ConfigMapAsk {
-        match state {
-            Some(state) => ConfigMapAsk::Replace(state, edit),
-            None => ConfigMapAsk::Create(edit),
-        }
-    }
-
-    fn reply(answer: ConfigMapAnswer) -> Reply<ConfigMapFacts> {
+impl<F> From<ObjectAnswer<F>> for Reply<F> {
+    fn from(answer: ObjectAnswer<F>) -> Reply<F> {
         match answer {
-            ConfigMapAnswer::Seen(state) => Reply::State(Some(state)),
-            ConfigMapAnswer::Absent => Reply::State(None),
-            ConfigMapAnswer::Conflict => Reply::Conflict,
-            ConfigMapAnswer::Failed(failure) => Reply::Failed(failure),
-        }
-    }
-}
-
-impl ApiObject for LeaseFacts {
-    type Edit = LeaseEdit;
-    type Ask = LeaseAsk;
-    type Answer = LeaseAnswer;
-
-    fn get() -> LeaseAsk {
-        LeaseAsk::Get
-    }
-
-    fn write(state: Option<Arc<LeaseFacts>>, edit: LeaseEdit) -> LeaseAsk {
-        match state {
-            Some(state) => LeaseAsk::Replace(state, edit),
-            None => LeaseAsk::Create(edit),
-        }
-    }
-
-    fn reply(answer: LeaseAnswer) -> Reply<LeaseFacts> {
-        match answer {
-            LeaseAnswer::Seen(state) => Reply::State(Some(state)),
-            LeaseAnswer::Absent => Reply::State(None),
-            LeaseAnswer::Conflict => Reply::Conflict,
-            LeaseAnswer::Unchanged => Reply::Unchanged,
-            LeaseAnswer::Failed(failure) => Reply::Failed(failure),
+            ObjectAnswer::Seen(state) => Reply::State(Some(state)),
+            ObjectAnswer::Absent => Reply::State(None),
+            ObjectAnswer::Conflict => Reply::Conflict,
+            ObjectAnswer::Unchanged => Reply::Unchanged,
+            ObjectAnswer::Failed(failure) => Reply::Failed(failure),
         }
     }
 }
@@ -257,13 +196,23 @@ impl<F: ApiObject, T: Copy> ObjectClient<F, T> {
     }
 
     /// Reads the object.
-    pub fn read(&mut self, now: Now, context: T) -> (CallId, F::Ask) {
-        (self.send(now, false, context, GIVE_UP_AFTER), F::get())
+    pub fn read(&mut self, now: Now, context: T) -> (CallId, ObjectAsk<F>) {
+        (self.send(now, false, context, GIVE_UP_AFTER), ObjectAsk::Get)
     }
 
     /// Replaces a state that was read, or creates the object.
-    pub fn write(&mut self, now: Now, context: T, state: Option<Arc<F>>, edit: F::Edit) -> (CallId, F::Ask) {
-        (self.send(now, true, context, GIVE_UP_AFTER), F::write(state, edit))
+    pub fn write(
+        &mut self,
+        now: Now,
+        context: T,
+        state: Option<Arc<F>>,
+        edit: F::Edit,
+    ) -> (CallId, ObjectAsk<F>) {
+        let ask = match state {
+            Some(state) => ObjectAsk::Replace(state, edit),
+            None => ObjectAsk::Create(edit),
+        };
+        (self.send(now, true, context, GIVE_UP_AFTER), ask)
     }
 
     fn send(&mut self, now: Now, writes: bool, context: T, within: Duration) -> CallId {
@@ -291,10 +240,10 @@ impl<F: ApiObject, T: Copy> ObjectClient<F, T> {
         &mut self,
         now: Now,
         call: CallId,
-        answer: F::Answer,
+        answer: ObjectAnswer<F>,
     ) -> Option<(SentRequest<T>, Reply<F>)> {
         let request = self.in_flight().filter(|request| request.call == call)?;
-        let reply = F::reply(answer);
+        let reply = Reply::from(answer);
         match &reply {
             Reply::State(_) => {
                 self.stop();
@@ -338,7 +287,8 @@ mod tests {
 
     use super::*;
     use model::arm::Document;
-    use model::lease::{GateTimes, LeaseName};
+    use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts};
+    use model::lease::{GateTimes, LeaseAnswer, LeaseName};
     use model::machine::Wall;
 
     type Client = ObjectClient<ConfigMapFacts, u8>;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::arm::Document;
 use crate::machine::{Now, Wall};
-use crate::object::{RequestFailure, ResourceVersion};
+use crate::object::{ApiObject, ObjectAnswer, ObjectAsk, ResourceVersion};
 
 /// The key that switches the admin state off, whatever its value. Uninstalling the service writes it.
 pub const ADMIN_STATE_OFF: &str = "admin-state.off";
@@ -90,26 +90,12 @@ pub enum Keeper {
     AdminState,
 }
 
-/// A request about our ConfigMap.
-#[derive(Clone, Debug)]
-pub enum ConfigMapAsk {
-    /// GET it.
-    Get,
-    /// Create it. Fails if it exists.
-    Create(ConfigMapEdit),
-    /// Replace the state that was read. Fails with [`ConfigMapAnswer::Conflict`] when it is no longer the newest.
-    Replace(Arc<ConfigMapFacts>, ConfigMapEdit),
+impl ApiObject for ConfigMapFacts {
+    type Edit = ConfigMapEdit;
 }
 
+/// A request about our ConfigMap.
+pub type ConfigMapAsk = ObjectAsk<ConfigMapFacts>;
+
 /// The answer to a request about our ConfigMap.
-#[derive(Clone, Debug)]
-pub enum ConfigMapAnswer {
-    /// The state as read, or after the write.
-    Seen(Arc<ConfigMapFacts>),
-    /// It does not exist.
-    Absent,
-    /// Another client wrote it first, or it exists already.
-    Conflict,
-    /// The request failed, or its answer was lost. A write may have taken effect nevertheless.
-    Failed(RequestFailure),
-}
+pub type ConfigMapAnswer = ObjectAnswer<ConfigMapFacts>;

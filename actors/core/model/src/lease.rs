@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::arm::Document;
 use crate::ids::PoolId;
 use crate::machine::Now;
-use crate::object::{RequestFailure, ResourceVersion};
+use crate::object::{ApiObject, ObjectAnswer, ObjectAsk, ResourceVersion};
 
 /// How much longer than its requested duration a machine waits for the watch of a Lease. The port itself waits for the
 /// start of the answer ([`crate::object::ANSWER_WITHIN`]), rounds the duration up to whole seconds, and lets the
@@ -98,31 +98,12 @@ pub struct LeaseEdit {
     pub out_of_sync: Option<OutOfSyncTimes>,
 }
 
-/// A request about a Lease.
-#[derive(Clone, Debug)]
-pub enum LeaseAsk {
-    /// GET it.
-    Get,
-    /// Create it. Fails if it exists.
-    Create(LeaseEdit),
-    /// Replace the state that was read. Fails with [`LeaseAnswer::Conflict`] when it is no longer the newest.
-    Replace(Arc<LeaseFacts>, LeaseEdit),
-    /// Watch it from this version. The answer is the first newer state, or [`LeaseAnswer::Unchanged`] after at most
-    /// the given time.
-    Await(ResourceVersion, Duration),
+impl ApiObject for LeaseFacts {
+    type Edit = LeaseEdit;
 }
 
+/// A request about a Lease.
+pub type LeaseAsk = ObjectAsk<LeaseFacts>;
+
 /// The answer to a request about a Lease.
-#[derive(Clone, Debug)]
-pub enum LeaseAnswer {
-    /// The state as read, or after the write.
-    Seen(Arc<LeaseFacts>),
-    /// It does not exist.
-    Absent,
-    /// Another client wrote it first, or it exists already.
-    Conflict,
-    /// It did not change during the watch.
-    Unchanged,
-    /// The request failed, or its answer was lost. A write may have taken effect nevertheless.
-    Failed(RequestFailure),
-}
+pub type LeaseAnswer = ObjectAnswer<LeaseFacts>;

@@ -89,13 +89,6 @@ pub trait Machine {
     fn tick(&mut self, now: Now, out: &mut Vec<Self::Out>);
 }
 
-/// The delay after `step` failures in a row. The last delay repeats; an empty list means zero.
-#[must_use]
-pub fn step_of(delays: &[Duration], step: u32) -> Duration {
-    let at = usize::try_from(step).unwrap_or(usize::MAX);
-    delays.get(at).or(delays.last()).copied().unwrap_or_default()
-}
-
 /// The earlier of two optional deadlines.
 #[must_use]
 pub fn earliest(one: Option<Now>, other: Option<Now>) -> Option<Now> {
@@ -103,18 +96,5 @@ pub fn earliest(one: Option<Now>, other: Option<Now>) -> Option<Now> {
         (Some(a), Some(b)) => Some(a.min(b)),
         (Some(a), None) => Some(a),
         (None, b) => b,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn w4_delays_follow_their_list_and_the_last_one_repeats() {
-        let delays = [1, 2, 5].map(Duration::from_secs);
-        let told = [0, 1, 2, 3, u32::MAX].map(|step| step_of(&delays, step).as_secs());
-        assert_eq!(told, [1, 2, 5, 5, 5]);
-        assert_eq!(step_of(&[], 7), Duration::ZERO);
     }
 }

@@ -41,16 +41,16 @@ impl NodeFact {
         !self.left_out.is_some_and(LeftOut::is_everywhere)
     }
 
-    /// The facts of a Node object.
+    /// The facts of a Node object, which is left out of pools for this reason.
     #[must_use]
-    pub fn of(object: &NodeObject) -> NodeFact {
+    pub fn of(object: &NodeObject, left_out: Option<LeftOut>) -> NodeFact {
         NodeFact {
             name: object.name.clone(),
             uid: object.uid.clone(),
             ips: object.internal_ips.iter().copied().collect(),
             instance: object.instance.clone(),
             ready: object.ready,
-            left_out: object.left_out,
+            left_out,
             taints: object.taints.clone(),
             created: object.created,
             preempt: object.preempt.clone(),

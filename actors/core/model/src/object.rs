@@ -89,6 +89,41 @@ impl RequestFailure {
     }
 }
 
+/// The state of an object that is read and replaced.
+pub trait ApiObject {
+    /// The changes of a write.
+    type Edit: Clone + fmt::Debug;
+}
+
+/// A request about one object with the state `F`.
+#[derive(Clone, Debug)]
+pub enum ObjectAsk<F: ApiObject> {
+    /// GET it.
+    Get,
+    /// Create it. Fails if it exists.
+    Create(F::Edit),
+    /// Replace the state that was read. Fails with [`ObjectAnswer::Conflict`] when it is no longer the newest.
+    Replace(Arc<F>, F::Edit),
+    /// Watch it from this version. The answer is the first newer state, or [`ObjectAnswer::Unchanged`] after at most
+    /// the given time. Only Leases are watched in this way.
+    Await(ResourceVersion, Duration),
+}
+
+/// The answer to a request about one object with the state `F`.
+#[derive(Clone, Debug)]
+pub enum ObjectAnswer<F> {
+    /// The state as read, or after the write.
+    Seen(Arc<F>),
+    /// It does not exist.
+    Absent,
+    /// Another client wrote it first, or it exists already.
+    Conflict,
+    /// It did not change during the watch.
+    Unchanged,
+    /// The request failed, or its answer was lost. A write may have taken effect nevertheless.
+    Failed(RequestFailure),
+}
+
 /// `spec.type` of a Service, as far as this controller distinguishes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ServiceType {
@@ -204,7 +239,7 @@ pub enum LeftOut {
     /// Taint [`TO_BE_DELETED`]. The node stays a member while it hosts endpoints. It is required only while no other
     /// node of the Service is.
     ToBeDeleted,
-    /// All its endpoints are of the other address family. Never the reason of a [`NodeObject`].
+    /// All its endpoints are of the other address family. Never the reason of a node alone.
     OtherFamily,
 }
 
@@ -267,8 +302,8 @@ pub struct NodeObject {
     pub resource_version: ResourceVersion,
     /// All addresses of type `InternalIP` that parse, in status order.
     pub internal_ips: Vec<IpAddr>,
-    /// Why the node is left out of all pools; `None` when it is not left out.
-    pub left_out: Option<LeftOut>,
+    /// The labels that may leave it out of pools (D5).
+    pub marks: NodeMarks,
     /// True if the condition `Ready` is `True`.
     pub ready: bool,
     /// Taints in spec order; the admin state uses them (N1).
@@ -279,6 +314,17 @@ pub struct NodeObject {
     pub created: Option<Wall>,
     /// The condition that announces an eviction, if there is one (N1).
     pub preempt: Option<Preempt>,
+}
+
+/// The labels of a node that may leave it out of pools (D5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NodeMarks {
+    /// Label `node.kubernetes.io/exclude-from-external-load-balancers`, with any value.
+    pub excluded: bool,
+    /// Label `kubernetes.azure.com/managed` with the value `false`, without case.
+    pub unmanaged: bool,
+    /// Label `node-role.kubernetes.io/control-plane` or `node-role.kubernetes.io/master`, with any value.
+    pub control_plane: bool,
 }
 
 /// A node condition that announces an eviction (N1).

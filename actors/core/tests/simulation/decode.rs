@@ -8,8 +8,8 @@ use std::time::Duration;
 use model::ids::{EventKey, Family, InstanceId, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
 use model::machine::Wall;
 use model::object::{
-    AddressType, Due, Endpoint, Kind, LeftOut, NodeObject, Object, Owner, Preempt, PreemptionObject,
-    ResourceVersion, ServiceObject, ServiceType, SliceObject, TO_BE_DELETED, Taint,
+    AddressType, Due, Endpoint, Kind, NodeMarks, NodeObject, Object, Owner, Preempt, PreemptionObject,
+    ResourceVersion, ServiceObject, ServiceType, SliceObject, Taint,
 };
 use model::signals::{not_before, says_preempt};
 use serde_json::Value;
@@ -162,13 +162,12 @@ fn node(object: &Value, wall: i64) -> NodeObject {
         Taint { key, value, effect }
     };
     let excluded = meta["labels"].get("node.kubernetes.io/exclude-from-external-load-balancers").is_some();
-    let doomed = items(&spec["taints"]).iter().any(|taint| taint["key"] == TO_BE_DELETED);
     NodeObject {
         name: NodeName::new(text(&meta["name"])),
         uid: NodeUid::new(text(&meta["uid"])),
         resource_version: version(meta),
         internal_ips: internal.filter_map(|address| text(&address["address"]).parse().ok()).collect(),
-        left_out: excluded.then_some(LeftOut::ExcludedByLabel).or(doomed.then_some(LeftOut::ToBeDeleted)),
+        marks: NodeMarks { excluded, ..NodeMarks::default() },
         ready: standing().any(|condition| condition["type"] == "Ready"),
         taints: items(&spec["taints"]).iter().map(taint).collect(),
         instance: InstanceId::of_provider_id(text(&spec["providerID"])),

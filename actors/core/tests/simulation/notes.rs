@@ -282,7 +282,7 @@ fn refusal(status: u16) -> ConfigMapAnswer {
 
 fn request(now: u64, clock: &Clock, ask: &ConfigMapAsk) -> Request {
     match ask {
-        ConfigMapAsk::Get => Request::new("GET", &format!("{PATH}/{NAME}")),
+        ConfigMapAsk::Get | ConfigMapAsk::Await(..) => Request::new("GET", &format!("{PATH}/{NAME}")),
         ConfigMapAsk::Create(edit) => {
             let mut object = fresh();
             change(&mut object, now, clock, edit);

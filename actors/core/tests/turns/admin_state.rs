@@ -76,7 +76,7 @@ impl Bench {
         };
         let facts = world::nodes(1, true).into_iter().map(|object| {
             let Object::Node(node) = object else { panic!("no Node: {object:?}") };
-            NodeFact::of(&node)
+            NodeFact::of(&node, None)
         });
         let mut bench = Bench {
             machine: AdminState::new(params),
@@ -165,7 +165,7 @@ impl Bench {
 
     fn carry_out(&mut self, ask: &ConfigMapAsk) -> ConfigMapAnswer {
         match ask {
-            ConfigMapAsk::Get => {}
+            ConfigMapAsk::Get | ConfigMapAsk::Await(..) => {}
             ConfigMapAsk::Create(edit) | ConfigMapAsk::Replace(_, edit) => {
                 self.version += 1;
                 self.records.retain(|key, _| !edit.remove.contains(key));

@@ -13,7 +13,8 @@ use model::ids::{
 use model::load_balancers::LbObservation;
 use model::machine::Now;
 use model::object::{
-    AddressType, Endpoint, NodeObject, Object, ResourceVersion, ServiceObject, ServiceType, SliceObject,
+    AddressType, Endpoint, NodeMarks, NodeObject, Object, ResourceVersion, ServiceObject, ServiceType,
+    SliceObject,
 };
 use pools::directory;
 use sources::informer::{self, Counts, Selector};
@@ -82,7 +83,7 @@ pub fn nodes(number: u64, ready: bool) -> Vec<Object> {
         uid: NodeUid::new(format!("uid-{n}")),
         resource_version: version(number),
         internal_ips: vec![address(n)],
-        left_out: None,
+        marks: NodeMarks::default(),
         ready,
         taints: Vec::new(),
         instance: None,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use model::arm::{ArmAnswer, LbFacts, Provisioning};
 use model::ids::{CallId, LbName};
-use model::machine::{Now, step_of};
+use model::machine::Now;
 
 use super::classify::{FailureClass, Stage, classify};
 use super::in_flight::Purpose;
@@ -128,7 +128,7 @@ impl InitialRead {
 
 /// Delay of the next read, as for any foreign operation (W2).
 fn delay(reads: u32) -> Duration {
-    step_of(&FOREIGN_DELAYS, reads)
+    FOREIGN_DELAYS.delay(reads)
 }
 
 /// The load balancers seen in the current term.

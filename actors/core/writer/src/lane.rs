@@ -7,7 +7,7 @@ use std::time::Duration;
 use model::arm::{LbFacts, Provisioning};
 use model::blocked::{Blocked, BlockedUntil};
 use model::ids::{LbName, PoolId, PoolName};
-use model::machine::{Now, earliest, step_of};
+use model::machine::{Now, earliest};
 use model::view::{LaneView, WaitingView};
 
 use super::AdminUrgency;
@@ -238,7 +238,7 @@ impl Lane {
     /// Requires the shared Lease for a while, longer each time, because another client is active or the last
     /// operation failed.
     pub(super) fn require_shared_lease(&mut self, now: Now) {
-        self.lease_required_until = Some(now.plus(step_of(&FOREIGN_DELAYS, self.lease_required_count)));
+        self.lease_required_until = Some(now.plus(FOREIGN_DELAYS.delay(self.lease_required_count)));
         self.lease_required_count = self.lease_required_count.saturating_add(1);
     }
 

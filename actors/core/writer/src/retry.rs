@@ -5,10 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mechanisms::backoff::Backoff;
 use model::arm::{Failure, FailureKind, PoolRead, RetryAfter};
 use model::attempt::Outcome;
 use model::ids::{AttemptId, LbName, PoolId};
-use model::machine::{Now, step_of};
+use model::machine::Now;
 
 use super::classify::{FailureClass, Stage, classify, may_be_carried_out};
 use super::completion::WriteEnd;
@@ -18,8 +19,8 @@ use super::write::{Exclusion, MembershipPart, Wait, Write, WritePhase};
 use super::{Out, Writer, our_failure};
 
 /// Delays before client retries, without jitter. The last one repeats (W4).
-const RETRY_DELAYS: [Duration; 3] =
-    [Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(35)];
+const RETRY_DELAYS: Backoff =
+    Backoff(&[Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(35)]);
 
 /// Largest jitter of a delay, up or down, in thousandths.
 const JITTER: u64 = 200;
@@ -32,7 +33,7 @@ fn retry_delay(attempt: AttemptId, tried: u32, header: RetryAfter) -> Duration {
     if let Some(named) = header.before_next_try() {
         return named;
     }
-    let delay = step_of(&RETRY_DELAYS, tried);
+    let delay = RETRY_DELAYS.delay(tried);
     let share = 1_000 - JITTER + scattered(attempt.n ^ u64::from(tried).rotate_right(8)) % (2 * JITTER + 1);
     Duration::from_micros(u64::try_from(delay.as_micros()).unwrap_or(u64::MAX) / 1_000 * share)
 }

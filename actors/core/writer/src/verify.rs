@@ -21,6 +21,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mechanisms::recheck::Recheck;
 use model::arm::{LbFacts, PoolFacts};
 use model::attempt::WriteFate;
 use model::ids::{AttemptId, Etag, LbName, PoolId, of_balancer};
@@ -72,10 +73,8 @@ struct Identity {
 #[derive(Clone, Debug)]
 struct Verification {
     written: WrittenPool,
-    /// Time at which the write ended.
-    ended: Now,
-    /// Index of the next read.
-    next: usize,
+    /// The reads, from the end of the write.
+    reads: Recheck,
     step: VerifyStep,
     /// Result of the last successful read, and the time at which it was sent.
     last: Option<(Arc<PoolFacts>, Now)>,
@@ -116,11 +115,11 @@ impl Verifications {
         if let Some(etag) = &written.etag {
             tags.ours.insert(etag.clone(), now);
         }
-        let until = now.plus(READS[0]);
+        let reads = Recheck::new(&READS, now);
+        let until = reads.at().unwrap_or(now);
         self.ages.insert((now, pool.clone()));
         self.timers.insert((until, pool.clone()));
-        let verification =
-            Verification { written, ended: now, next: 0, step: VerifyStep::Until(until), last: None };
+        let verification = Verification { written, reads, step: VerifyStep::Until(until), last: None };
         self.pending.insert(pool, verification);
         while self.pending.len() > MAX_VERIFICATIONS {
             let Some((_, oldest)) = self.ages.first().cloned() else { break };
@@ -132,11 +131,11 @@ impl Verifications {
     /// was one.
     pub(super) fn cancel(&mut self, pool: &PoolId) -> bool {
         let Some(verification) = self.pending.remove(pool) else { return false };
-        self.ages.remove(&(verification.ended, pool.clone()));
+        self.ages.remove(&(verification.reads.since(), pool.clone()));
         if let VerifyStep::Until(until) = verification.step {
             self.timers.remove(&(until, pool.clone()));
         }
-        let oldest = self.of_lb(&pool.lb).map(|other| other.ended).min();
+        let oldest = self.of_lb(&pool.lb).map(|other| other.reads.since()).min();
         match oldest {
             None => {
                 self.tags.remove(&pool.lb);
@@ -240,9 +239,9 @@ impl Verifications {
             }
             verification.last = Some((facts, began));
         }
-        verification.next += 1;
-        if let Some(offset) = READS.get(verification.next) {
-            let until = verification.ended.plus(*offset).max(now);
+        verification.reads.advance();
+        if let Some(at) = verification.reads.at() {
+            let until = at.max(now);
             verification.step = VerifyStep::Until(until);
             self.timers.insert((until, pool.clone()));
             return None;
@@ -291,7 +290,7 @@ impl Verifications {
         let members = facts.members();
         self.pending.get(pool).is_some_and(|verification| {
             let is_as_before = members.is_empty() || members == verification.written.before;
-            is_as_before && self.only_ours_since(&pool.lb, verification.ended)
+            is_as_before && self.only_ours_since(&pool.lb, verification.reads.since())
         })
     }
 

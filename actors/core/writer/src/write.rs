@@ -7,10 +7,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mechanisms::backoff::Backoff;
 use model::arm::{PoolFacts, PoolRead, Provisioning, RetryAfter};
 use model::attempt::{Due, Taken};
 use model::ids::{AttemptId, Etag, Operation, PoolId};
-use model::machine::{Now, step_of};
+use model::machine::Now;
 use model::write_record::WriteRecord;
 
 use super::classify::Stage;
@@ -30,8 +31,12 @@ const MAX_FAILED_POLLS: u32 = 3;
 const READ_BACK_EVERY: Duration = Duration::from_secs(30);
 
 /// Delays between polls if ARM names none. The last one repeats.
-const POLL_DELAYS: [Duration; 4] =
-    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(5)];
+const POLL_DELAYS: Backoff = Backoff(&[
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(5),
+]);
 
 /// Bounds of the delay between polls that ARM names.
 const POLL_DELAY_BOUNDS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
@@ -45,8 +50,12 @@ const GLANCE_EVERY: Duration = Duration::from_secs(1);
 const GLANCES_APART: Duration = Duration::from_millis(100);
 
 /// Delays between reads of a pool on which a foreign operation runs. The last one repeats (W2).
-pub(super) const FOREIGN_DELAYS: [Duration; 4] =
-    [Duration::from_secs(5), Duration::from_secs(10), Duration::from_secs(20), Duration::from_secs(30)];
+pub(super) const FOREIGN_DELAYS: Backoff = Backoff(&[
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+    Duration::from_secs(20),
+    Duration::from_secs(30),
+]);
 
 /// Time for which a write waits for a foreign operation (W2).
 const FOREIGN_LIMIT: Duration = Duration::from_secs(120);
@@ -355,7 +364,7 @@ impl Polling {
             RetryAfter::Absent | RetryAfter::Invalid => None,
         };
         self.delayed = named.is_some();
-        let delay = named.unwrap_or_else(|| step_of(&POLL_DELAYS, self.asked));
+        let delay = named.unwrap_or_else(|| POLL_DELAYS.delay(self.asked));
         self.asked = self.asked.saturating_add(1);
         self.poll_at = now.plus(delay).min(self.began.plus(POLL_LIMIT)).max(now);
         self.wait_for_glance(now);
@@ -404,7 +413,7 @@ impl Wait {
     pub(super) fn again(wait: Option<Wait>, now: Now) -> (Wait, Option<Now>) {
         let wait = wait.unwrap_or(Wait { since: now, times: 0 });
         let limit = wait.since.plus(FOREIGN_LIMIT);
-        let next = now.plus(step_of(&FOREIGN_DELAYS, wait.times)).min(limit);
+        let next = now.plus(FOREIGN_DELAYS.delay(wait.times)).min(limit);
         let wait = Wait { times: wait.times.saturating_add(1), ..wait };
         (wait, (now < limit).then_some(next))
     }

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use model::machine::{Now, step_of};
+use mechanisms::backoff::Backoff;
+use model::machine::Now;
 
 use super::goal::Goal;
 use crate::call::{Meaning, Reply, operation_error};
@@ -11,13 +12,13 @@ use crate::inventory::CallId;
 use crate::json::{provisioning, text};
 
 /// Time for which a task waits before it tries again.
-const DELAYS: [Duration; 5] = [
+const DELAYS: Backoff = Backoff(&[
     Duration::from_secs(2),
     Duration::from_secs(5),
     Duration::from_secs(10),
     Duration::from_secs(20),
     Duration::from_secs(30),
-];
+]);
 /// Number of times Azure may refuse a call before the task gives up.
 const REFUSALS: u32 = 4;
 /// Number of times Azure may accept a change that does not show.
@@ -166,7 +167,7 @@ impl Task {
         self.progress = match most {
             Some(most) if self.waits > most => Progress::Failed(reason.to_owned()),
             Some(_) | None => {
-                Progress::Ready(now.plus(after.unwrap_or_default().max(step_of(&DELAYS, self.waits - 1))))
+                Progress::Ready(now.plus(after.unwrap_or_default().max(DELAYS.delay(self.waits - 1))))
             }
         };
     }
@@ -178,7 +179,7 @@ impl Task {
             Progress::Failed(reason)
         } else {
             // A right that was just granted is refused for a while.
-            Progress::Ready(now.plus(step_of(&DELAYS, self.refusals)))
+            Progress::Ready(now.plus(DELAYS.delay(self.refusals)))
         };
     }
 

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use model::machine::{Machine, Now, step_of};
+use mechanisms::backoff::Backoff;
+use model::machine::{Machine, Now};
 use serde_json::Value;
 
 use super::scope::{Scope, balancers_of};
@@ -18,8 +19,12 @@ use crate::resource_id::ResourceId;
 const AT_ONCE: usize = 16;
 /// Maximum number of tries of a call; the machine waits before each further try.
 const TRIES: u32 = 6;
-const DELAYS: [Duration; 4] =
-    [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(30)];
+const DELAYS: Backoff = Backoff(&[
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+    Duration::from_secs(15),
+    Duration::from_secs(30),
+]);
 
 /// The number of a call; its reply has the same one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -142,7 +147,7 @@ impl Survey {
                 Want::List(id) => drop(self.inventory.lists.insert(id, Listed::Items(Vec::new()))),
             },
             Meaning::Later { after, .. } if pending.tries < TRIES => {
-                let delay = after.unwrap_or_default().max(step_of(&DELAYS, pending.tries - 1));
+                let delay = after.unwrap_or_default().max(DELAYS.delay(pending.tries - 1));
                 self.waiting.push((now.plus(delay), pending));
             }
             Meaning::Later { reason, .. } | Meaning::Refused(reason) | Meaning::InUse { reason, .. } => {

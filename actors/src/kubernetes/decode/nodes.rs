@@ -1,5 +1,5 @@
-//! Decodes Nodes: addresses, taints, readiness, the rule that excludes the node from pools (D5), its virtual machine
-//! (N2), and the condition that announces an eviction (N1).
+//! Decodes Nodes: addresses, taints, readiness, the labels that may leave the node out of pools (D5), its virtual
+//! machine (N2), and the condition that announces an eviction (N1).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use model::ids::{InstanceId, NodeName, NodeUid};
-use model::object::{LeftOut, NodeObject, Preempt, TO_BE_DELETED, Taint};
+use model::object::{NodeMarks, NodeObject, Preempt, Taint};
 use model::signals::says_preempt;
 use serde::Deserialize;
 
@@ -86,7 +86,6 @@ pub(super) fn node(object: &[u8], wall: Timestamp) -> Result<NodeObject, Arc<str
     let raw: Raw<'_> = serde_json::from_slice(object).map_err(unreadable)?;
     let meta = &raw.metadata;
     let name = named(meta)?;
-    let taints: Vec<Taint> = raw.spec.taints.unwrap_or_default().iter().map(RawTaint::owned).collect();
     let addresses = raw.status.addresses.unwrap_or_default();
     let internal = addresses.iter().filter(|address| address.kind == "InternalIP");
     let internal_ips: Vec<IpAddr> = internal.filter_map(|address| address.address.parse().ok()).collect();
@@ -97,9 +96,9 @@ pub(super) fn node(object: &[u8], wall: Timestamp) -> Result<NodeObject, Arc<str
         uid: NodeUid::new(&*meta.uid),
         resource_version: version(&meta.resource_version),
         internal_ips,
-        left_out: left_out(meta.labels.as_ref(), &taints),
+        marks: marks(meta.labels.as_ref()),
         ready: conditions.iter().any(|condition| condition.kind == "Ready"),
-        taints,
+        taints: raw.spec.taints.unwrap_or_default().iter().map(RawTaint::owned).collect(),
         instance: raw.spec.provider_id.as_deref().and_then(InstanceId::of_provider_id),
         created: time(meta.created()).map(wall_of),
         preempt: preempt(&conditions, wall),
@@ -124,19 +123,14 @@ fn preempt(conditions: &[Condition<'_>], wall: Timestamp) -> Option<Preempt> {
     })
 }
 
-fn left_out(labels: Option<&BTreeMap<String, String>>, taints: &[Taint]) -> Option<LeftOut> {
+/// Returns the labels that may leave a node out of pools.
+fn marks(labels: Option<&BTreeMap<String, String>>) -> NodeMarks {
     let label = |key: &str| labels.and_then(|labels| labels.get(key));
-    if label("node.kubernetes.io/exclude-from-external-load-balancers").is_some() {
-        Some(LeftOut::ExcludedByLabel)
-    } else if label("kubernetes.azure.com/managed").is_some_and(|value| value.eq_ignore_ascii_case("false")) {
-        Some(LeftOut::NotManagedByAzure)
-    } else if label("node-role.kubernetes.io/control-plane").is_some()
-        || label("node-role.kubernetes.io/master").is_some()
-    {
-        Some(LeftOut::ControlPlane)
-    } else if taints.iter().any(|taint| &*taint.key == TO_BE_DELETED) {
-        Some(LeftOut::ToBeDeleted)
-    } else {
-        None
+    NodeMarks {
+        excluded: label("node.kubernetes.io/exclude-from-external-load-balancers").is_some(),
+        unmanaged: label("kubernetes.azure.com/managed")
+            .is_some_and(|value| value.eq_ignore_ascii_case("false")),
+        control_plane: label("node-role.kubernetes.io/control-plane").is_some()
+            || label("node-role.kubernetes.io/master").is_some(),
     }
 }

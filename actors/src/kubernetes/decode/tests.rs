@@ -2,7 +2,7 @@
 
 use super::*;
 use model::ids::{InstanceId, NodeUid};
-use model::object::{Due, LeftOut, NodeObject, PreemptionObject};
+use model::object::{Due, NodeMarks, NodeObject, PreemptionObject};
 use serde_json::{Value, json};
 use simulator::models::kube::build;
 use std::io::Write as _;
@@ -110,7 +110,7 @@ fn a_slice_without_endpoints_or_owner_is_a_slice_all_the_same() {
 }
 
 #[test]
-fn d5_a_node_is_left_out_by_label_or_taint_and_not_by_being_not_ready() {
+fn d5_the_labels_and_taints_that_leave_a_node_out_are_decoded() {
     let node = |labels: &str, taints: &str, ready: &str| {
         let text = format!(
             r#"{{"metadata":{{"name":"n","uid":"u","labels":{labels}}},"spec":{{"taints":{taints}}},
@@ -121,17 +121,22 @@ fn d5_a_node_is_left_out_by_label_or_taint_and_not_by_being_not_ready() {
         let Object::Node(node) = object(Kind::Nodes, &text) else { panic!("not a node") };
         node
     };
+    let none = NodeMarks::default();
     let plain = node("{}", "null", "False");
-    assert_eq!((plain.left_out, plain.ready, plain.internal_ips.len()), (None, false, 2));
-    let excluded = r#"{"node.kubernetes.io/exclude-from-external-load-balancers":""}"#;
-    assert_eq!(node(excluded, "[]", "True").left_out, Some(LeftOut::ExcludedByLabel));
-    let unmanaged = r#"{"kubernetes.azure.com/managed":"false"}"#;
-    assert_eq!(node(unmanaged, "[]", "True").left_out, Some(LeftOut::NotManagedByAzure));
-    let control = r#"{"node-role.kubernetes.io/control-plane":""}"#;
-    assert_eq!(node(control, "[]", "True").left_out, Some(LeftOut::ControlPlane));
+    assert_eq!((plain.marks, plain.ready, plain.internal_ips.len()), (none, false, 2));
+    let (excluded, unmanaged) = (NodeMarks { excluded: true, ..none }, NodeMarks { unmanaged: true, ..none });
+    let control_plane = NodeMarks { control_plane: true, ..none };
+    for (labels, marks) in [
+        (r#"{"node.kubernetes.io/exclude-from-external-load-balancers":""}"#, excluded),
+        (r#"{"kubernetes.azure.com/managed":"False"}"#, unmanaged),
+        (r#"{"kubernetes.azure.com/managed":"true"}"#, none),
+        (r#"{"node-role.kubernetes.io/control-plane":""}"#, control_plane),
+        (r#"{"node-role.kubernetes.io/master":""}"#, control_plane),
+    ] {
+        assert_eq!(node(labels, "[]", "True").marks, marks, "{labels}");
+    }
     let doomed = r#"[{"key":"ToBeDeletedByClusterAutoscaler","value":"1","effect":"NoSchedule"}]"#;
     let doomed = node("{}", doomed, "True");
-    assert_eq!(doomed.left_out, Some(LeftOut::ToBeDeleted));
     let [taint] = &doomed.taints[..] else { panic!("one taint") };
     let fields = [&*taint.key, &*taint.value, &*taint.effect];
     assert_eq!(fields, ["ToBeDeletedByClusterAutoscaler", "1", "NoSchedule"]);

@@ -72,7 +72,7 @@ impl Server {
 
     fn execute(&mut self, now: Now, ask: &ConfigMapAsk) -> ConfigMapAnswer {
         match ask {
-            ConfigMapAsk::Get => {}
+            ConfigMapAsk::Get | ConfigMapAsk::Await(..) => {}
             ConfigMapAsk::Create(_) if self.data.is_some() => return ConfigMapAnswer::Conflict,
             ConfigMapAsk::Create(edit) => self.store(edit),
             ConfigMapAsk::Replace(..) if self.data.is_none() => return ConfigMapAnswer::Absent,

@@ -261,7 +261,7 @@ impl Bench {
                 Out::ReadLoadBalancers => self.requested_reads += 1,
                 Out::ConfigMap(call, ask) => {
                     match ask {
-                        ConfigMapAsk::Get => self.gets += 1,
+                        ConfigMapAsk::Get | ConfigMapAsk::Await(..) => self.gets += 1,
                         ConfigMapAsk::Create(_) | ConfigMapAsk::Replace(..) => self.writes += 1,
                     }
                     self.asks.push_back((call, ask));

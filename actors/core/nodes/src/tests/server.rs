@@ -47,7 +47,7 @@ impl Server {
 
     pub(super) fn carry_out(&mut self, now: Now, ask: &ConfigMapAsk) -> ConfigMapAnswer {
         match ask {
-            ConfigMapAsk::Get => {}
+            ConfigMapAsk::Get | ConfigMapAsk::Await(..) => {}
             ConfigMapAsk::Create(_) if self.data.is_some() => return ConfigMapAnswer::Conflict,
             ConfigMapAsk::Replace(..) if self.data.is_none() => return ConfigMapAnswer::Absent,
             ConfigMapAsk::Replace(base, _) if *base.version.0 != *self.version.to_string() => {

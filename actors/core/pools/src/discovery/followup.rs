@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::rules::RuleIndex;
+use mechanisms::recheck::Recheck;
 use model::ids::{Family, RulePrefix, ServiceKey, ServiceUid};
 use model::machine::Now;
 
@@ -31,15 +32,10 @@ struct Followup {
     prefix: RulePrefix,
     key: ServiceKey,
     wanted: ExpectedRules,
-    since: Now,
-    next: usize,
+    rounds: Recheck,
 }
 
 impl Followup {
-    fn at(&self) -> Option<Now> {
-        AFTER.get(self.next).map(|span| self.since.plus(*span))
-    }
-
     fn agrees(&self, rules: &RuleIndex) -> bool {
         let own = [Family::V4, Family::V6].map(|family| self.key.pool_name(family));
         let found = rules.of(&self.prefix).any(|(_, pool)| pool.is_some_and(|pool| own.contains(pool)));
@@ -60,25 +56,27 @@ pub(super) struct Followups {
 impl Followups {
     /// Follows a change made at `since`, and ends the earlier follow-up of the same Service.
     pub(super) fn changed(&mut self, uid: &ServiceUid, key: &ServiceKey, wanted: ExpectedRules, since: Now) {
-        self.follow(uid, Followup { prefix: RulePrefix::of(uid), key: key.clone(), wanted, since, next: 0 });
+        self.follow(uid, key, wanted, Recheck::new(&AFTER, since));
     }
 
     /// Follows a candidate that existed at the start: the initial reads take the place of its first round.
     pub(super) fn found_at_start(&mut self, uid: &ServiceUid, key: &ServiceKey, since: Now) {
-        let wanted = ExpectedRules::OwnPool;
-        self.follow(uid, Followup { prefix: RulePrefix::of(uid), key: key.clone(), wanted, since, next: 1 });
+        let mut rounds = Recheck::new(&AFTER, since);
+        rounds.advance();
+        self.follow(uid, key, ExpectedRules::OwnPool, rounds);
     }
 
-    fn follow(&mut self, uid: &ServiceUid, followup: Followup) {
+    fn follow(&mut self, uid: &ServiceUid, key: &ServiceKey, wanted: ExpectedRules, rounds: Recheck) {
         self.drop_service(uid);
-        if let Some(at) = followup.at() {
+        if let Some(at) = rounds.at() {
+            let followup = Followup { prefix: RulePrefix::of(uid), key: key.clone(), wanted, rounds };
             self.by_time.insert((at, uid.clone()));
             self.services.insert(uid.clone(), followup);
         }
     }
 
     fn drop_service(&mut self, uid: &ServiceUid) {
-        if let Some(at) = self.services.remove(uid).and_then(|followup| followup.at()) {
+        if let Some(at) = self.services.remove(uid).and_then(|followup| followup.rounds.at()) {
             self.by_time.remove(&(at, uid.clone()));
         }
     }
@@ -99,13 +97,13 @@ impl Followups {
             let Some(followup) = self.services.get_mut(&uid) else {
                 continue;
             };
-            if followup.next > 0 && followup.agrees(rules) {
+            if !followup.rounds.is_first() && followup.agrees(rules) {
                 self.services.remove(&uid);
                 continue;
             }
             requested = true;
-            followup.next += 1;
-            match followup.at() {
+            followup.rounds.advance();
+            match followup.rounds.at() {
                 Some(next) => {
                     self.by_time.insert((next, uid));
                 }

@@ -9,7 +9,7 @@ use super::arrival::Arrival;
 use super::data_errors::DataErrors;
 use super::ingress::Awaiting;
 use super::intern::Interner;
-use super::node::CachedNode;
+use super::node::{CachedNode, ExistingNode};
 use super::nodes::is_same_fact;
 use super::selection::Selection;
 use model::ids::{NodeName, ServiceKey, SliceKey};
@@ -171,7 +171,7 @@ impl Cache {
             }
             Kind::EndpointSlices => self.slices.keys().cloned().map(ObjectKey::Slice).collect(),
             Kind::Nodes => {
-                let held = self.nodes.iter().filter(|(_, node)| node.object.is_some());
+                let held = self.nodes.iter().filter(|(_, node)| node.existing.is_some());
                 held.map(|(name, _)| ObjectKey::Node(name.clone())).collect()
             }
             Kind::Preemptions => Vec::new(),
@@ -180,7 +180,12 @@ impl Cache {
 
     /// Returns the node with this name.
     pub(super) fn node(&self, name: &NodeName) -> Option<&Arc<NodeObject>> {
-        self.nodes.get(name)?.object.as_ref()
+        self.existing(name).map(|node| &node.object)
+    }
+
+    /// Returns the node with this name, and why it is left out of pools.
+    pub(super) fn existing(&self, name: &NodeName) -> Option<&ExistingNode> {
+        self.nodes.get(name)?.existing.as_ref()
     }
 
     /// Returns the Service that a slice belongs to.
@@ -229,12 +234,11 @@ impl Cache {
         }
     }
 
-    /// Prepares an object for the cache: shares equal names, and applies the configuration to a node.
+    /// Prepares an object for the cache: shares equal names.
     pub(super) fn compact(&mut self, object: Object) -> Object {
         match object {
             Object::Slice(slice) => Object::Slice(self.names.slice(slice)),
-            Object::Node(node) => Object::Node(self.selection.configured(node)),
-            Object::Service(_) | Object::Preemption(_) => object,
+            Object::Service(_) | Object::Node(_) | Object::Preemption(_) => object,
         }
     }
 
@@ -401,25 +405,27 @@ impl Cache {
 
     fn set_node(&mut self, arrival: Arrival, name: &NodeName, object: Option<Arc<NodeObject>>) {
         let node = self.nodes.entry(name.clone()).or_default();
-        let before = std::mem::replace(&mut node.object, object);
-        let after = node.object.as_deref();
+        let existing =
+            object.map(|object| ExistingNode { left_out: self.selection.left_out(&object), object });
+        let before = std::mem::replace(&mut node.existing, existing);
+        let after = node.existing.as_ref();
         self.nodes_held = self.nodes_held + usize::from(after.is_some()) - usize::from(before.is_some());
-        if !is_same_fact(before.as_deref(), after) {
+        if !is_same_fact(before.as_ref(), after) {
             self.changed_nodes.insert(name.clone());
             self.due.get_or_insert(arrival.now);
         }
-        let same = match (before.as_deref(), after) {
+        let same = match (&before, after) {
             (Some(before), Some(after)) => {
-                before.internal_ips == after.internal_ips
+                before.object.internal_ips == after.object.internal_ips
                     && before.left_out == after.left_out
-                    && before.ready == after.ready
+                    && before.object.ready == after.object.ready
             }
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         };
         if !same {
             let until = arrival.now.plus(self.last_known_for);
-            if let Some(until) = node.remember(before.as_deref(), until, arrival.provenance) {
+            if let Some(until) = node.remember(before.as_ref(), until, arrival.provenance) {
                 self.expiries.insert((until, Expiry::Node(name.clone())));
             }
             self.mark_node_dirty(name, arrival);

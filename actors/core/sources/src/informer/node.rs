@@ -17,15 +17,25 @@ pub(super) fn family_of(ip: &IpAddr) -> Family {
     }
 }
 
-/// Returns the reason why a node is left out of every pool, if it is (D5).
-fn excluded(object: &NodeObject) -> Option<LeftOut> {
-    object.left_out.filter(|reason| reason.is_everywhere())
+/// A node that exists.
+#[derive(Debug)]
+pub(super) struct ExistingNode {
+    pub(super) object: Arc<NodeObject>,
+    /// Why it is left out of pools, if it is (D5).
+    pub(super) left_out: Option<LeftOut>,
+}
+
+impl ExistingNode {
+    /// Returns the reason why the node is left out of every pool, if it is (D5).
+    fn excluded(&self) -> Option<LeftOut> {
+        self.left_out.filter(|reason| reason.is_everywhere())
+    }
 }
 
 /// A node that exists, or that something still depends on.
 #[derive(Default, Debug)]
 pub(super) struct CachedNode {
-    pub(super) object: Option<Arc<NodeObject>>,
+    pub(super) existing: Option<ExistingNode>,
     /// Its last known addresses, by family (D6).
     pub(super) lost_addresses: BTreeMap<Family, LastKnownAddresses>,
     /// The Services whose parts depend on it.
@@ -45,19 +55,19 @@ pub(super) struct LastKnownAddresses {
 /// Eligibility of a node for pools.
 pub(super) enum NodeEligibility<'a> {
     /// The node exists.
-    Eligible(&'a NodeObject),
+    Eligible(&'a ExistingNode),
     /// The node exists and is left out of all pools (D5).
-    LeftOut(&'a NodeObject, LeftOut),
+    LeftOut(&'a ExistingNode, LeftOut),
     /// The node does not exist, as far as known.
     Unknown,
 }
 
 impl CachedNode {
     pub(super) fn eligibility(&self) -> NodeEligibility<'_> {
-        match &self.object {
-            Some(object) => match excluded(object) {
-                Some(reason) => NodeEligibility::LeftOut(object, reason),
-                None => NodeEligibility::Eligible(object),
+        match &self.existing {
+            Some(node) => match node.excluded() {
+                Some(reason) => NodeEligibility::LeftOut(node, reason),
+                None => NodeEligibility::Eligible(node),
             },
             None => NodeEligibility::Unknown,
         }
@@ -71,28 +81,28 @@ impl CachedNode {
     }
 
     pub(super) fn is_void(&self) -> bool {
-        self.object.is_none() && self.lost_addresses.is_empty() && self.services.is_empty()
+        self.existing.is_none() && self.lost_addresses.is_empty() && self.services.is_empty()
     }
 
     /// Remembers the addresses that a node has lost (D6). Returns when they expire, if there are any.
     pub(super) fn remember(
         &mut self,
-        before: Option<&NodeObject>,
+        before: Option<&ExistingNode>,
         until: Now,
         provenance: Provenance,
     ) -> Option<Now> {
-        let left_out = |object: &NodeObject| excluded(object).is_some();
-        if self.object.as_deref().or(before).is_some_and(left_out) {
+        let left_out = |node: &ExistingNode| node.excluded().is_some();
+        if self.existing.as_ref().or(before).is_some_and(left_out) {
             self.lost_addresses.clear();
             return None;
         }
         let mut remembered = None;
         for family in [Family::V4, Family::V6] {
-            let of = |object: Option<&NodeObject>| -> Vec<IpAddr> {
-                let ips = object.into_iter().flat_map(|object| &object.internal_ips);
+            let of = |node: Option<&ExistingNode>| -> Vec<IpAddr> {
+                let ips = node.into_iter().flat_map(|node| &node.object.internal_ips);
                 ips.filter(|ip| family_of(ip) == family).copied().collect()
             };
-            if !of(self.object.as_deref()).is_empty() {
+            if !of(self.existing.as_ref()).is_empty() {
                 self.lost_addresses.remove(&family);
                 continue;
             }

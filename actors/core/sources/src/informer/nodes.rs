@@ -2,19 +2,22 @@
 
 use std::sync::Arc;
 
+use super::node::ExistingNode;
 use super::{Informer, Out};
 use model::node::NodeFact;
 use model::object::NodeObject;
 
-/// Returns true if both objects lead to the same fact.
-pub(super) fn is_same_fact(before: Option<&NodeObject>, after: Option<&NodeObject>) -> bool {
+/// Returns true if both states lead to the same fact.
+pub(super) fn is_same_fact(before: Option<&ExistingNode>, after: Option<&ExistingNode>) -> bool {
     match (before, after) {
         (Some(before), Some(after)) => {
-            before.uid == after.uid
+            let is_left_out_as_before = before.left_out == after.left_out;
+            let (before, after) = (&before.object, &after.object);
+            is_left_out_as_before
+                && before.uid == after.uid
                 && before.internal_ips == after.internal_ips
                 && before.instance == after.instance
                 && before.ready == after.ready
-                && before.left_out == after.left_out
                 && before.taints == after.taints
                 && before.created == after.created
                 && same_notice(before, after)
@@ -37,7 +40,8 @@ impl Informer {
     /// Publishes the facts of nodes that have changed since the last turn.
     pub(super) fn publish_nodes(&mut self, out: &mut Vec<Out>) {
         for name in std::mem::take(&mut self.cache.changed_nodes) {
-            let fact = self.cache.node(&name).map(|object| Arc::new(NodeFact::of(object)));
+            let fact = self.cache.existing(&name).map(|node| NodeFact::of(&node.object, node.left_out));
+            let fact = fact.map(Arc::new);
             out.push(Out::Node(name, fact));
         }
     }

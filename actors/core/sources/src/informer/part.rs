@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::cache::ServiceEntry;
-use super::node::{CachedNode, NodeEligibility, family_of};
+use super::node::{CachedNode, ExistingNode, NodeEligibility, family_of};
 use super::unread::UnreadObjects;
 use super::{Counts, LeftOutNode, Parts, RequiredNode};
 use model::ids::{Family, NodeName, ServiceKey};
@@ -238,11 +238,12 @@ fn add_unread(computed: &mut ServiceParts, key: &ServiceKey, unread: &UnreadObje
 /// endpoint (D4). A left-out node adds none at all. The addresses of a node that is about to be deleted may stay (D5).
 fn add_host(computed: &mut ServiceParts, name: &NodeName, host: &Host, inputs: &PartInputs<'_>) {
     let node = inputs.nodes.get(name);
-    let (object, reason) = match node.map_or(NodeEligibility::Unknown, CachedNode::eligibility) {
-        NodeEligibility::LeftOut(object, reason) => (Some(object), Some(reason)),
-        NodeEligibility::Eligible(object) => (Some(object), None),
+    let (existing, reason) = match node.map_or(NodeEligibility::Unknown, CachedNode::eligibility) {
+        NodeEligibility::LeftOut(existing, reason) => (Some(existing), Some(reason)),
+        NodeEligibility::Eligible(existing) => (Some(existing), None),
         NodeEligibility::Unknown => (None, None),
     };
+    let object = existing.map(|existing| &existing.object);
     let mut lacking = String::new();
     for (family, part) in computed.parts.iter_mut() {
         let hosting = host.of(family);
@@ -256,10 +257,10 @@ fn add_host(computed: &mut ServiceParts, name: &NodeName, host: &Host, inputs: &
             }
             continue;
         }
-        if let Some(object) = object
+        if let Some(ExistingNode { object, left_out }) = existing
             && let Some(first) = ips.next()
         {
-            let is_to_be_deleted = object.left_out == Some(LeftOut::ToBeDeleted);
+            let is_to_be_deleted = *left_out == Some(LeftOut::ToBeDeleted);
             let required = if is_to_be_deleted {
                 computed.to_be_deleted.entry(family).or_default()
             } else {
@@ -315,7 +316,7 @@ fn add_orphans(
         };
         let ips: &[IpAddr] = match node.eligibility() {
             NodeEligibility::LeftOut(..) => continue,
-            NodeEligibility::Eligible(object) => &object.internal_ips,
+            NodeEligibility::Eligible(existing) => &existing.object.internal_ips,
             NodeEligibility::Unknown => &[],
         };
         for (family, part) in computed.parts.iter_mut().filter(|(family, _)| families.contains(family)) {

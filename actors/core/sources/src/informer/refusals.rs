@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cache::Cache;
+use super::node::ExistingNode;
 use model::machine::Now;
 use model::object::{Kind, NodeObject, ResourceVersion, ServiceObject, SliceObject};
 
@@ -75,7 +76,8 @@ impl Cache {
                 }
             }
             Kind::Nodes => {
-                for object in self.nodes.values_mut().filter_map(|node| node.object.as_mut()) {
+                let existing = self.nodes.values_mut().filter_map(|node| node.existing.as_mut());
+                for ExistingNode { object, .. } in existing {
                     *object = Arc::new(NodeObject { resource_version: none(), ..NodeObject::clone(object) });
                 }
             }

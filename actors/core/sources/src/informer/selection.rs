@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Requirement, Selector};
-use model::object::{LeftOut, NodeObject, ServiceObject, ServiceType, TO_BE_DELETED};
+use model::object::{LeftOut, NodeMarks, NodeObject, ServiceObject, ServiceType, TO_BE_DELETED};
 use model::view::Candidacy;
 
 impl Selector {
@@ -30,13 +30,20 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    /// Applies the configuration to a node: control-plane nodes may count like other nodes (D5).
-    pub(super) fn configured(&self, mut node: Arc<NodeObject>) -> Arc<NodeObject> {
-        if self.control_plane && node.left_out == Some(LeftOut::ControlPlane) {
-            let is_to_be_deleted = node.taints.iter().any(|taint| &*taint.key == TO_BE_DELETED);
-            Arc::make_mut(&mut node).left_out = is_to_be_deleted.then_some(LeftOut::ToBeDeleted);
+    /// Returns why a node is left out of pools, if it is (D5). Control-plane nodes may count like other nodes.
+    pub(super) fn left_out(&self, node: &NodeObject) -> Option<LeftOut> {
+        let NodeMarks { excluded, unmanaged, control_plane } = node.marks;
+        if excluded {
+            Some(LeftOut::ExcludedByLabel)
+        } else if unmanaged {
+            Some(LeftOut::NotManagedByAzure)
+        } else if control_plane && !self.control_plane {
+            Some(LeftOut::ControlPlane)
+        } else if node.taints.iter().any(|taint| &*taint.key == TO_BE_DELETED) {
+            Some(LeftOut::ToBeDeleted)
+        } else {
+            None
         }
-        node
     }
 
     /// Returns the candidacy of the Service; if it is not a candidate, the first reason.

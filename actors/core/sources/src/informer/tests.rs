@@ -14,8 +14,8 @@ use mechanisms::outbox::{Coalesce, CoalescingQueue, FactOrder};
 use model::ids::Family;
 use model::ids::{NodeUid, SliceKey};
 use model::object::{
-    AddressType, Endpoint, LeftOut, NodeObject, ResourceVersion, ServiceObject, ServiceType, SliceObject,
-    TO_BE_DELETED, Taint,
+    AddressType, Endpoint, LeftOut, NodeMarks, NodeObject, ResourceVersion, ServiceObject, ServiceType,
+    SliceObject, TO_BE_DELETED, Taint,
 };
 use model::report::{EventKind, ServiceRef, Subject};
 use model::view::Candidacy;
@@ -69,7 +69,7 @@ fn node(name: &str, ips: &[&str]) -> NodeObject {
         uid: NodeUid::new(format!("uid-{name}")),
         resource_version: version(1),
         internal_ips: ips.iter().map(|text| ip(text)).collect(),
-        left_out: None,
+        marks: NodeMarks::default(),
         ready: true,
         taints: Vec::new(),
         instance: None,
@@ -493,9 +493,7 @@ fn d4_a_node_is_required_under_its_new_address() {
 #[test]
 fn d5_a_node_that_is_left_out_is_neither_required_nor_tolerated() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1", "n2"])]);
-    let mut left_out = node("n2", &["10.0.0.2"]);
-    left_out.left_out = Some(LeftOut::ExcludedByLabel);
-    run.put(left_out);
+    run.put(marked(LeftOut::ExcludedByLabel, node("n2", &["10.0.0.2"])));
     let fact = run.fact();
     assert_eq!((shown(&fact, V4).as_str(), fact.data_errors.len()), ("1 | ", 0));
     run.gone(node_key("n2"));
@@ -504,9 +502,24 @@ fn d5_a_node_that_is_left_out_is_neither_required_nor_tolerated() {
     assert_eq!(shown(&run.fact(), V4), "1 2 | ");
 }
 
+/// Returns the node with the label or taint that leaves it out of pools for this reason.
+fn marked(reason: LeftOut, mut node: NodeObject) -> NodeObject {
+    match reason {
+        LeftOut::ExcludedByLabel => node.marks.excluded = true,
+        LeftOut::NotManagedByAzure => node.marks.unmanaged = true,
+        LeftOut::ControlPlane => node.marks.control_plane = true,
+        LeftOut::ToBeDeleted => {
+            let key = TO_BE_DELETED.into();
+            node.taints.push(Taint { key, value: "1".into(), effect: "NoSchedule".into() });
+        }
+        LeftOut::OtherFamily => panic!("a node alone has no other family"),
+    }
+    node
+}
+
 /// Returns a node that the cluster autoscaler is about to delete.
 fn doomed(name: &str, ip: &str) -> NodeObject {
-    NodeObject { left_out: Some(LeftOut::ToBeDeleted), ..node(name, &[ip]) }
+    marked(LeftOut::ToBeDeleted, node(name, &[ip]))
 }
 
 #[test]
@@ -546,7 +559,7 @@ fn d5_its_last_address_is_tolerated_when_it_is_gone() {
 
 #[test]
 fn d5_control_plane_nodes_are_members_if_so_configured() {
-    let master = || NodeObject { left_out: Some(LeftOut::ControlPlane), ..node("n1", &["10.0.0.1"]) };
+    let master = || marked(LeftOut::ControlPlane, node("n1", &["10.0.0.1"]));
     let of = |control_plane, node: NodeObject| {
         let mut run = Run::of(Params { control_plane, ..params() });
         run.list(Kind::Services, vec![service("web")]);
@@ -557,11 +570,26 @@ fn d5_control_plane_nodes_are_members_if_so_configured() {
     };
     assert_eq!(of(false, master()), (" | ".to_owned(), true));
     assert_eq!(of(true, master()), ("1 | ".to_owned(), false));
-    let taint = Taint { key: TO_BE_DELETED.into(), value: "1".into(), effect: "NoSchedule".into() };
-    let doomed = NodeObject { taints: vec![taint], ..master() };
+    let doomed = marked(LeftOut::ToBeDeleted, master());
     assert_eq!(of(true, doomed), ("1 | ".to_owned(), false), "no other node is required");
-    let excluded = NodeObject { left_out: Some(LeftOut::ExcludedByLabel), ..master() };
-    assert_eq!(of(true, excluded), (" | ".to_owned(), true));
+    for reason in [LeftOut::ExcludedByLabel, LeftOut::NotManagedByAzure] {
+        assert_eq!(of(true, marked(reason, master())), (" | ".to_owned(), true), "{reason:?}");
+    }
+}
+
+#[test]
+fn d5_the_first_of_several_reasons_is_named() {
+    let mut run = Run::synced(Vec::new(), Vec::new());
+    let mut object = node("n1", &["10.0.0.1"]);
+    for reason in
+        [LeftOut::ToBeDeleted, LeftOut::ControlPlane, LeftOut::NotManagedByAzure, LeftOut::ExcludedByLabel]
+    {
+        object = marked(reason, object);
+        run.put(object.clone());
+        let facts = nodes::node_facts(&run.turn());
+        let [(_, Some(fact))] = &facts[..] else { panic!("one node: {facts:?}") };
+        assert_eq!(fact.left_out, Some(reason));
+    }
 }
 
 #[test]

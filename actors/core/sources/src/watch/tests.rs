@@ -9,7 +9,7 @@ use super::*;
 use model::ids::{NodeName, NodeUid};
 
 mod empty;
-use model::object::NodeObject;
+use model::object::{NodeMarks, NodeObject};
 
 fn version(n: u64) -> ResourceVersion {
     ResourceVersion(n.to_string().into())
@@ -21,7 +21,7 @@ fn object(n: u64) -> Line {
         uid: NodeUid::new("u1"),
         resource_version: version(n),
         internal_ips: Vec::new(),
-        left_out: None,
+        marks: NodeMarks::default(),
         ready: true,
         taints: Vec::new(),
         instance: None,

@@ -10,7 +10,7 @@ use model::leadership::Standing;
 use model::level::{Keeps, Provenance};
 use model::machine::Now;
 use model::node::NodeFact;
-use model::object::{AddressType, LeftOut, Object};
+use model::object::{AddressType, LeftOut, Object, TO_BE_DELETED};
 use model::xds::ResourceValue;
 use model::xds::cache::Cached;
 use model::xds::dump::XdsView;
@@ -82,8 +82,8 @@ impl Saboteur {
                 Plant::DoomedLeftOut,
                 Delivery::Informer(informer::In::Seen(_, _, model::watch::Seen::Object(Object::Node(node)))),
             ) => {
-                if node.left_out == Some(LeftOut::ToBeDeleted) {
-                    Arc::make_mut(node).left_out = Some(LeftOut::ControlPlane);
+                if node.taints.iter().any(|taint| &*taint.key == TO_BE_DELETED) {
+                    Arc::make_mut(node).marks.control_plane = true;
                 }
                 false
             }

@@ -206,7 +206,7 @@ impl Watchdog {
                 | nodes::Out::Opened(_)
                 | nodes::Out::ReadLoadBalancers
                 | nodes::Out::NoticeIgnored(..)
-                | nodes::Out::ConfigMap(_, ConfigMapAsk::Get)
+                | nodes::Out::ConfigMap(_, ConfigMapAsk::Get | ConfigMapAsk::Await(..))
                 | nodes::Out::Node(..)
                 | nodes::Out::View(_)
                 | nodes::Out::Answer(..)

@@ -1,5 +1,5 @@
-//! Manual changes by operators: they take Leases from their holders, write another client into them, delete them, and
-//! remove the notes of starts (W7, W8, A4).
+//! Manual changes by operators: they take Leases from their holders, write another client into them, and delete them
+//! (W7, W8).
 
 use model::lease::LeaseName;
 use serde_json::Value;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::machine::Now;
-use model::report::{Condition, Ended, EventKind as Told, Report, Subject};
+use model::report::{Condition, Ended, EventKind, Report, Subject};
 use model::view::{SharedLeaseView, Whose};
 
 use super::observed::{Holder, ObservedSharedLease};
@@ -99,7 +99,7 @@ impl SharedLease {
         if let ObservedSharedLease::State(state) = &self.observed
             && let Some(holder) = &state.facts.holder
         {
-            let what = Told::LeaseHeld { holder: Arc::clone(holder) };
+            let what = EventKind::LeaseHeld { holder: Arc::clone(holder) };
             out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
         }
     }

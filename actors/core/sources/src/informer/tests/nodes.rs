@@ -7,7 +7,7 @@ use model::node::NodeFact;
 use model::object::{Preempt, PreemptionObject};
 use model::signals::{DRAINING, OUT_OF_SERVICE, SPOT_EVICTION};
 
-fn node_facts(out: &[Out]) -> Vec<(NodeName, Option<Arc<NodeFact>>)> {
+pub(super) fn node_facts(out: &[Out]) -> Vec<(NodeName, Option<Arc<NodeFact>>)> {
     let node_facts = |said: &Out| match said {
         Out::Node(name, fact) => Some((name.clone(), fact.clone())),
         Out::Service(..)

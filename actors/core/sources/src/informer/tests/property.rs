@@ -140,9 +140,8 @@ fn make(act: &Act) -> Option<Object> {
             }
             let ips: Vec<&str> = ips.iter().map(String::as_str).collect();
             let mut object = node(&format!("n{at}"), &ips);
-            object.left_out = *left_out;
             object.ready = *ready;
-            Some(object.into())
+            Some(left_out.iter().fold(object, |object, reason| marked(*reason, object)).into())
         }
         Act::Gone(..)
         | Act::Break(_)
@@ -418,12 +417,10 @@ impl World {
                     continue;
                 };
                 for family in slice.address_type.families() {
-                    let is_its = |ip: &&IpAddr| {
-                        ip.is_ipv4() == (*family == V4) && node.left_out != Some(LeftOut::ControlPlane)
-                    };
+                    let is_its = |ip: &&IpAddr| ip.is_ipv4() == (*family == V4) && !node.marks.control_plane;
                     let Some(ip) = node.internal_ips.iter().find(is_its) else { continue };
                     let part = &fact.parts[family];
-                    let is_doomed = node.left_out == Some(LeftOut::ToBeDeleted);
+                    let is_doomed = !node.taints.is_empty();
                     let may_stay = is_doomed && part.tolerated.contains(ip) && !part.required.is_empty();
                     prop_assert!(part.required.contains_key(ip) || may_stay, "{ip} of {name} in {fact:?}");
                 }

@@ -1,4 +1,7 @@
-//! The changes that the controller would make, with their reasons, computed from one snapshot.
+//! The changes that the controller would make, with their reasons, computed from one snapshot: for the export of a dry
+//! run (C4), and for the findings of `check` about Services, pools and sources.
+
+mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,7 +15,7 @@ use model::view::{Candidacy, LeftOutView, PoolView, Snapshot};
 use pool_core::comparison::Comparison;
 use serde::Serialize;
 
-use super::sources;
+pub(super) use self::sources::Source as XdsSource;
 
 /// The version of the JSON format; each change that a reader may notice increases it.
 const SCHEMA_VERSION: u32 = 1;
@@ -26,15 +29,15 @@ pub(super) struct Plan {
     /// When the snapshot was made (RFC 3339).
     at: String,
     /// Whether everything was compared and every removal is certain.
-    complete: bool,
+    pub(super) complete: bool,
     summary: Summary,
-    pools: Vec<Pool>,
-    not_manageable: Vec<NotManageable>,
+    pub(super) pools: Vec<Pool>,
+    pub(super) not_manageable: Vec<NotManageable>,
     /// Services that should have a pool and have none, and those with incomplete data.
-    services: Vec<Service>,
+    pub(super) services: Vec<Service>,
     load_balancers: Vec<Balancer>,
     /// The xDS sources of pools.
-    sources: Vec<sources::Source>,
+    pub(super) sources: Vec<XdsSource>,
 }
 
 #[derive(Serialize, Default, Debug)]
@@ -61,7 +64,7 @@ struct Summary {
 
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
-struct Pool {
+pub(super) struct Pool {
     load_balancer: String,
     backend_pool: String,
     family: &'static str,
@@ -84,7 +87,7 @@ struct Pool {
     restore: BTreeSet<IpAddr>,
     held: Option<Held>,
     reasons: Vec<String>,
-    last_error: Option<String>,
+    pub(super) last_error: Option<String>,
 }
 
 #[derive(Serialize, Debug)]
@@ -100,22 +103,22 @@ struct Held {
 
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
-struct NotManageable {
+pub(super) struct NotManageable {
     load_balancer: String,
     backend_pool: String,
     /// The Service of the pool; null: the pool has an xDS source.
-    service: Option<String>,
+    pub(super) service: Option<String>,
     /// The xDS source of the pool; null: none.
     source: Option<String>,
-    reason: &'static str,
-    detail: String,
+    pub(super) reason: &'static str,
+    pub(super) detail: String,
 }
 
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
-struct Service {
-    service: String,
-    has_pool: bool,
+pub(super) struct Service {
+    pub(super) service: String,
+    pub(super) has_pool: bool,
     data_errors: Vec<String>,
 }
 
@@ -147,7 +150,7 @@ impl Plan {
             })
             .collect();
         let (not_manageable, services) = (not_manageable(comparison), services(snapshot));
-        let sources = sources::Source::all(comparison);
+        let sources = XdsSource::all(comparison);
         Plan {
             schema_version: SCHEMA_VERSION,
             version: env!("CARGO_PKG_VERSION"),
@@ -206,9 +209,8 @@ impl Plan {
         }
         for pool in self.pools.iter().filter(|pool| pool.is_listed()) {
             let head = format!(
-                "{}/{} ({}), {}",
-                pool.load_balancer,
-                pool.backend_pool,
+                "{} ({}), {}",
+                pool.name(),
                 pool.source.clone().unwrap_or_else(|| pool.services.join(", ")),
                 pool.state
             );
@@ -218,12 +220,10 @@ impl Plan {
             }
         }
         for refused in &self.not_manageable {
-            let NotManageable { load_balancer, backend_pool, service, source, detail, .. } = refused;
-            let of = service.as_deref().or(source.as_deref()).unwrap_or_default();
-            let head = format!("{load_balancer}/{backend_pool} ({of})");
-            text += &format!("\n{}\n  not written: {}\n", Printable::line(&head), Printable::line(detail));
+            let (head, detail) = (Printable::line(&refused.name()), Printable::line(&refused.detail));
+            text += &format!("\n{head}\n  not written: {detail}\n");
         }
-        text += &self.sources.iter().filter_map(sources::Source::text).collect::<String>();
+        text += &self.sources.iter().filter_map(XdsSource::text).collect::<String>();
         for Service { service, has_pool, data_errors } in &self.services {
             text += &format!("\n{}\n", Printable::line(service));
             if !has_pool {
@@ -257,7 +257,19 @@ impl Summary {
     }
 }
 
+impl NotManageable {
+    /// Returns the name of the pool, and of the Service or source that it is for.
+    pub(super) fn name(&self) -> String {
+        let of = self.service.as_deref().or(self.source.as_deref()).unwrap_or_default();
+        format!("{}/{} ({of})", self.load_balancer, self.backend_pool)
+    }
+}
+
 impl Pool {
+    pub(super) fn name(&self) -> String {
+        format!("{}/{}", self.load_balancer, self.backend_pool)
+    }
+
     /// Returns whether the text lists the pool, because it is not in sync.
     fn is_listed(&self) -> bool {
         self.differs() || self.held.is_some() || self.last_error.is_some() || !self.compared

@@ -1,0 +1,68 @@
+//! Looks at something again, at fixed times after it changed.
+
+use std::time::Duration;
+
+use model::machine::Now;
+
+/// The times of the looks at one thing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recheck {
+    offsets: &'static [Duration],
+    since: Now,
+    next: usize,
+}
+
+impl Recheck {
+    /// Creates the looks at these times, counted from `since`.
+    #[must_use]
+    pub fn new(offsets: &'static [Duration], since: Now) -> Recheck {
+        Recheck { offsets, since, next: 0 }
+    }
+
+    /// The time from which the looks count.
+    #[must_use]
+    pub fn since(&self) -> Now {
+        self.since
+    }
+
+    /// The time of the next look; `None` after the last one.
+    #[must_use]
+    pub fn at(&self) -> Option<Now> {
+        self.offsets.get(self.next).map(|offset| self.since.plus(*offset))
+    }
+
+    /// Returns true if the next look is the first one.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        self.next == 0
+    }
+
+    /// Ends the next look, and moves on to the one after it.
+    pub fn advance(&mut self) {
+        self.next = self.next.saturating_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OFFSETS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+
+    #[test]
+    fn each_look_counts_from_the_change_and_the_last_one_ends_it() {
+        let mut looks = Recheck::new(&OFFSETS, Now::from_millis(10_000));
+        assert_eq!((looks.at(), looks.is_first()), (Some(Now::from_millis(11_000)), true));
+        looks.advance();
+        assert_eq!((looks.at(), looks.is_first()), (Some(Now::from_millis(14_000)), false));
+        looks.advance();
+        looks.advance();
+        assert_eq!((looks.at(), looks.is_first()), (None, false));
+        assert_eq!(looks.since(), Now::from_millis(10_000));
+    }
+
+    #[test]
+    fn nothing_is_looked_at_without_times() {
+        assert_eq!(Recheck::new(&[], Now::ZERO).at(), None);
+    }
+}
