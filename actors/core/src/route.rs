@@ -149,7 +149,7 @@ pub enum FactKey {
     /// The state of an xDS source.
     Source(Name),
     /// The due membership of a pool, or its withdrawal.
-    Due(PoolId),
+    MembershipDue(PoolId),
     /// The due admin state of a pool, or its withdrawal.
     AdminDue(PoolId),
     /// A node.
@@ -336,7 +336,7 @@ fn from_directory(output: directory::Out, deliver: &mut impl FnMut(Delivery)) {
 
 fn from_pool(output: queue::Out, deliver: &mut impl FnMut(Delivery)) {
     match output {
-        queue::Out::Due(pool, due) => deliver(Delivery::Writer(writer::In::Due(pool, due))),
+        queue::Out::Due(pool, due) => deliver(Delivery::Writer(writer::In::MembershipDue(pool, due))),
         queue::Out::Withdraw(pool) => deliver(Delivery::Writer(writer::In::Withdraw(pool))),
         queue::Out::Taken(pool, attempt, taken) => {
             deliver(Delivery::Writer(writer::In::Taken(pool, attempt, taken)));

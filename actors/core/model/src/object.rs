@@ -289,15 +289,15 @@ pub struct Preempt {
     /// Time from `at` to the arrival of the condition. `None` when unknown, or when `at` is more than 60 s in the
     /// future.
     pub age: Option<Duration>,
-    /// Due time of the eviction, by the date in the message; `None` without a date.
-    pub due: Option<Due>,
+    /// Earliest time of the eviction, by the date in the message; `None` without a date.
+    pub not_before: Option<NotBefore>,
     /// Message of the condition.
     pub message: Arc<str>,
 }
 
-/// Due time of an eviction, relative to the arrival of its notice.
+/// Earliest time of an eviction (`NotBefore` in Scheduled Events of Azure), relative to the arrival of its notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Due {
+pub enum NotBefore {
     /// This far in the future.
     In(Duration),
     /// This far in the past.
@@ -378,8 +378,8 @@ pub struct PreemptionObject {
     pub at: Option<Wall>,
     /// Time from `at` to the arrival of the Event. `None` when unknown, or when `at` is more than 60 s in the future.
     pub age: Option<Duration>,
-    /// Due time of the eviction, by the date in the message; `None` without a date.
-    pub due: Option<Due>,
+    /// Earliest time of the eviction, by the date in the message; `None` without a date.
+    pub not_before: Option<NotBefore>,
     /// Message of the Event.
     pub message: Arc<str>,
 }

@@ -137,7 +137,9 @@ fn directory_fact(input: &directory::In) -> Option<FactKey> {
 
 fn writer_fact(input: &writer::In) -> Option<FactKey> {
     match input {
-        writer::In::Due(pool, _) | writer::In::Withdraw(pool) => Some(FactKey::Due(pool.clone())),
+        writer::In::MembershipDue(pool, _) | writer::In::Withdraw(pool) => {
+            Some(FactKey::MembershipDue(pool.clone()))
+        }
         writer::In::AdminDue(pool, _) => Some(FactKey::AdminDue(pool.clone())),
         writer::In::Standing(_) => Some(FactKey::Standing),
         writer::In::OperatorPolicy { .. } => Some(FactKey::OperatorPolicy),

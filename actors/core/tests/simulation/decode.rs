@@ -8,10 +8,10 @@ use std::time::Duration;
 use model::ids::{EventKey, Family, InstanceId, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
 use model::machine::Wall;
 use model::object::{
-    AddressType, Due, Endpoint, Kind, LeftOut, NodeObject, Object, Owner, Preempt, PreemptionObject,
+    AddressType, Endpoint, Kind, LeftOut, NodeObject, NotBefore, Object, Owner, Preempt, PreemptionObject,
     ResourceVersion, ServiceObject, ServiceType, SliceObject, TO_BE_DELETED, Taint,
 };
-use model::signals::{not_before, says_preempt};
+use model::signals::{self, says_preempt};
 use serde_json::Value;
 use sources::watch::{Line, WatchFailure};
 
@@ -182,7 +182,7 @@ fn preempt(condition: &Value, wall: i64) -> Preempt {
     Preempt {
         at: at.map(Wall::from_micros),
         age: at.and_then(|at| age(at, wall)),
-        due: due(message, wall),
+        not_before: not_before(message, wall),
         message: Arc::from(message),
     }
 }
@@ -209,7 +209,7 @@ fn preemption(object: &Value, wall: i64) -> PreemptionObject {
         uid: uid.map(NodeUid::new),
         at: at.map(Wall::from_micros),
         age: at.and_then(|at| age(at, wall)),
-        due: due(message, wall),
+        not_before: not_before(message, wall),
         message: Arc::from(message),
     }
 }
@@ -220,11 +220,11 @@ fn age(at: i64, wall: i64) -> Option<Duration> {
     (age >= -60_000_000).then(|| Duration::from_micros(u64::try_from(age).unwrap_or(0)))
 }
 
-/// Returns when the eviction is due by the date in a message.
-fn due(message: &str, wall: i64) -> Option<Due> {
-    let ahead = not_before(message)?.as_micros() - wall;
+/// Returns the earliest time of the eviction, by the date in a message.
+fn not_before(message: &str, wall: i64) -> Option<NotBefore> {
+    let ahead = signals::not_before(message)?.as_micros() - wall;
     let span = Duration::from_micros(ahead.unsigned_abs());
-    Some(if ahead >= 0 { Due::In(span) } else { Due::Ago(span) })
+    Some(if ahead >= 0 { NotBefore::In(span) } else { NotBefore::Ago(span) })
 }
 
 /// Parses a time as Kubernetes writes it, in microseconds since 1970.

@@ -9,7 +9,7 @@ use model::config_map::Keeper;
 use model::ids::CallId;
 use model::lease::LeaseName;
 use model::machine::Now;
-use model::object::{Due, Kind, Object, RequestFailure, TaintAnswer, TaintAsk, TaintEdit};
+use model::object::{Kind, NotBefore, Object, RequestFailure, TaintAnswer, TaintAsk, TaintEdit};
 use model::signals::{DRAINING, SPOT_EVICTION};
 use pool_core::intake::Intake;
 use pool_core::route::Delivery;
@@ -490,11 +490,11 @@ fn rejuvenate(line: &mut Line) {
     let times = match line {
         Line::Object(Object::Preemption(event)) => {
             let event = Arc::make_mut(event);
-            Some((&mut event.age, &mut event.due))
+            Some((&mut event.age, &mut event.not_before))
         }
         Line::Object(Object::Node(node)) => {
             let preempt = Arc::make_mut(node).preempt.as_mut();
-            preempt.map(|preempt| (&mut preempt.age, &mut preempt.due))
+            preempt.map(|preempt| (&mut preempt.age, &mut preempt.not_before))
         }
         Line::Object(Object::Service(_) | Object::Slice(_))
         | Line::Deleted { .. }
@@ -502,10 +502,10 @@ fn rejuvenate(line: &mut Line) {
         | Line::Error(_)
         | Line::Undecodable { .. } => None,
     };
-    if let Some((age, due)) = times {
-        match due {
-            Some(Due::In(_)) => {}
-            Some(Due::Ago(_)) => *due = Some(Due::In(Duration::ZERO)),
+    if let Some((age, not_before)) = times {
+        match not_before {
+            Some(NotBefore::In(_)) => {}
+            Some(NotBefore::Ago(_)) => *not_before = Some(NotBefore::In(Duration::ZERO)),
             None => *age = age.map(|_| Duration::ZERO),
         }
     }

@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use model::arm::{ArmAnswer, ArmCall, Failure, FailureKind, LbFacts, RetryAfter};
 use model::assignment::Observation;
-use model::attempt::{Due, Outcome, Taken, WriteFate};
+use model::attempt::{MembershipDue, MembershipWrite, Outcome, WriteFate};
 use model::draining::{AdminDue, AdminUrgency, Draining, PoolAdminStates};
 use model::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, PoolId, PoolName};
 use model::leadership::{PERMIT_MARGIN, Standing};
@@ -169,11 +169,11 @@ pub enum In {
     /// after the writer has applied everything sent before it (G6).
     PassOn(RequestId, Answer),
     /// A pool's membership is due.
-    Due(PoolId, Due),
+    MembershipDue(PoolId, MembershipDue),
     /// A pool's membership is not due any more.
     Withdraw(PoolId),
     /// The answer to [`Out::Take`]. `None`: nothing to write.
-    Taken(PoolId, AttemptId, Option<Taken>),
+    Taken(PoolId, AttemptId, Option<MembershipWrite>),
     /// The due admin part of a pool's slot. `None`: nothing is due any more (N3).
     AdminDue(PoolId, Option<AdminDue>),
     /// The draining set (N2). Each plan uses the newest one.
@@ -537,7 +537,7 @@ impl Machine for Writer {
             In::Attempt(id, pool) => self.on_attempt(now, id, pool, out),
             In::OpenGates(id, class) => self.on_open_gates(now, id, class, out),
             In::PassOn(id, answer) => self.forward_answer(now, id, answer, out),
-            In::Due(pool, due) => self.on_due(now, &pool, due),
+            In::MembershipDue(pool, due) => self.on_due(now, &pool, due),
             In::Withdraw(pool) => self.on_withdraw(&pool),
             In::Taken(pool, attempt, taken) => self.on_taken(now, &pool, attempt, taken, out),
             In::AdminDue(pool, Some(due)) => self.on_admin_due(&pool, due),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use model::arm::PoolFacts;
 use model::assignment::PausedBy;
-use model::attempt::Taken;
+use model::attempt::MembershipWrite;
 use model::ids::{Epoch, LbName, PoolId};
 use model::level::Level;
 use model::machine::Now;
@@ -30,7 +30,7 @@ pub(super) struct WriterPolicy {
 
 impl WriterPolicy {
     /// Whether the members of this pool are paused.
-    pub(super) fn pauses(&self, pool: &PoolId, taken: &Taken) -> bool {
+    pub(super) fn pauses(&self, pool: &PoolId, taken: &MembershipWrite) -> bool {
         let OperatorPolicy { pools, services, .. } = &*self.newest;
         pools.contains_key(pool) || taken.services.values().any(|key| services.contains_key(key))
     }

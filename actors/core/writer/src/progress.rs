@@ -6,7 +6,7 @@ use model::arm::{
     AdminState, ArmAnswer, ArmCall, ArmRequest, Failure, FailureKind, Permit, PoolRead, Provisioning,
     PutAccepted,
 };
-use model::attempt::{Due, Outcome, Taken};
+use model::attempt::{MembershipDue, MembershipWrite, Outcome};
 use model::ids::{AttemptId, LbName, PoolId};
 use model::machine::Now;
 use model::proof::prove;
@@ -26,7 +26,7 @@ use super::write::{Exclusion, MembershipPart, Polling, Put, Write, WriteHistory,
 use super::{AdminDue, AdminUrgency, Life, Out, Writer, our_failure};
 
 impl Writer {
-    pub(super) fn on_due(&mut self, now: Now, pool: &PoolId, due: Due) {
+    pub(super) fn on_due(&mut self, now: Now, pool: &PoolId, due: MembershipDue) {
         if self.life == Life::Running {
             let lane = self.lane(&pool.lb);
             lane.edit(&pool.pool, |slot| slot.membership_due(due));
@@ -129,7 +129,7 @@ impl Writer {
         now: Now,
         pool: &PoolId,
         attempt: AttemptId,
-        taken: Option<Taken>,
+        taken: Option<MembershipWrite>,
         out: &mut Vec<Out>,
     ) {
         let asked = self

@@ -9,7 +9,8 @@ use model::ids::{CallId, NodeName, NodeUid};
 use model::machine::{Now, Wall, earliest};
 use model::node::NodeFact;
 use model::object::{
-    Due, GIVE_UP_AFTER, Preempt, RequestFailure, ResourceVersion, Taint, TaintAnswer, TaintAsk, TaintEdit,
+    GIVE_UP_AFTER, NotBefore, Preempt, RequestFailure, ResourceVersion, Taint, TaintAnswer, TaintAsk,
+    TaintEdit,
 };
 use model::signals::{EFFECT, says_evicted, says_preempt};
 
@@ -137,11 +138,11 @@ fn adds(edit: TaintEdit) -> bool {
     }
 }
 
-/// Returns when a notice is due and when it has passed.
-fn times(arrived: Now, age: Option<Duration>, due: Option<Due>) -> (Now, Now) {
-    match due {
-        Some(Due::In(ahead)) => (arrived.plus(ahead), arrived.plus(ahead)),
-        Some(Due::Ago(ago)) => (arrived.minus(ago), arrived.minus(ago)),
+/// Returns the earliest time of the eviction, and the time at which its notice has passed.
+fn times(arrived: Now, age: Option<Duration>, not_before: Option<NotBefore>) -> (Now, Now) {
+    match not_before {
+        Some(NotBefore::In(ahead)) => (arrived.plus(ahead), arrived.plus(ahead)),
+        Some(NotBefore::Ago(ago)) => (arrived.minus(ago), arrived.minus(ago)),
         None => {
             let at = arrived.minus(age.unwrap_or_default());
             (at, at.plus(PASSES_AFTER))
@@ -273,11 +274,11 @@ impl NoticedNode {
             Some(_) | None => !self.is_outdated(at),
         };
         if is_new && self.outlived(condition.at) {
-            if let Some(why) = self.too_old(condition.age, condition.due) {
+            if let Some(why) = self.too_old(condition.age, condition.not_before) {
                 let before = self.ignored.replace(condition.clone());
                 return before.is_none_or(|before| !before.is_same_as(condition)).then_some(why);
             }
-            let (due, passes) = times(now, condition.age, condition.due);
+            let (due, passes) = times(now, condition.age, condition.not_before);
             self.apply_notice(due, passes);
         }
         self.last_condition = Some(condition.clone());
@@ -290,19 +291,19 @@ impl NoticedNode {
         if !self.outlived(event.at) || self.is_outdated(notified.at()) {
             return None;
         }
-        let why = self.too_old(event.age, event.due);
+        let why = self.too_old(event.age, event.not_before);
         if why.is_none() {
-            let (due, passes) = times(notified.arrived, event.age, event.due);
+            let (due, passes) = times(notified.arrived, event.age, event.not_before);
             self.apply_notice(due, passes);
         }
         why
     }
 
     /// Returns why a notice of this age, with this date, is ignored. While the node is not Ready, no notice is.
-    fn too_old(&self, age: Option<Duration>, due: Option<Due>) -> Option<IgnoredNotice> {
-        let ago = match due {
-            Some(Due::In(_)) => Some(Duration::ZERO),
-            Some(Due::Ago(ago)) => Some(ago),
+    fn too_old(&self, age: Option<Duration>, not_before: Option<NotBefore>) -> Option<IgnoredNotice> {
+        let ago = match not_before {
+            Some(NotBefore::In(_)) => Some(Duration::ZERO),
+            Some(NotBefore::Ago(ago)) => Some(ago),
             None => age,
         };
         let counts = self.ready_since.is_none() || ago.is_some_and(|ago| ago < YOUNG);

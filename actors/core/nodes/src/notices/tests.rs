@@ -12,8 +12,8 @@ use model::ids::EventKey;
 use model::level::Provenance;
 use model::machine::Wall;
 use model::object::{
-    Due, Object, ObjectKey, Preempt, PreemptionObject, RequestFailure, ResourceVersion, Taint, TaintAsk,
-    TaintEdit,
+    NotBefore, Object, ObjectKey, Preempt, PreemptionObject, RequestFailure, ResourceVersion, Taint,
+    TaintAsk, TaintEdit,
 };
 use model::signals::{DRAINING, SPOT_EVICTION};
 use model::watch::Serves;
@@ -72,7 +72,7 @@ fn marked(fact: &NodeFact, n: u64) -> NodeFact {
 }
 
 fn condition(message: &str, at: i64) -> Option<Preempt> {
-    Some(Preempt { at: wall(at), age: Some(Duration::ZERO), due: None, message: message.into() })
+    Some(Preempt { at: wall(at), age: Some(Duration::ZERO), not_before: None, message: message.into() })
 }
 
 fn key(name: &str) -> EventKey {
@@ -88,7 +88,7 @@ fn event(of: &str) -> PreemptionObject {
         uid: None,
         at: wall(2_000),
         age: Some(Duration::ZERO),
-        due: None,
+        not_before: None,
         message: NOTICE.into(),
     }
 }
@@ -274,10 +274,10 @@ fn n1_a_failed_metadata_query_is_no_notice() {
 
 /// Whether a notice with these times counts for a node that is, or is not, Ready. Checks events from a list and from
 /// a watch, and conditions of new and known nodes.
-fn counts(age: Option<Duration>, due: Option<Due>, ready: bool) -> bool {
+fn counts(age: Option<Duration>, not_before: Option<NotBefore>, ready: bool) -> bool {
     let node = NodeFact { ready, ..node("a") };
-    let event = PreemptionObject { age, due, ..event("a") };
-    let preempt = condition(NOTICE, 2_000).map(|preempt| Preempt { age, due, ..preempt });
+    let event = PreemptionObject { age, not_before, ..event("a") };
+    let preempt = condition(NOTICE, 2_000).map(|preempt| Preempt { age, not_before, ..preempt });
     let with_condition = NodeFact { preempt, version: version(2), ..node.clone() };
 
     let mut listed = Bench::of(std::slice::from_ref(&node));
@@ -296,17 +296,17 @@ fn counts(age: Option<Duration>, due: Option<Due>, ready: bool) -> bool {
 #[test]
 fn n1_a_notice_counts_until_it_is_60_s_overdue() {
     let (young, old) = (seconds(60) - Duration::from_micros(1), seconds(60));
-    for (age, due, expected) in [
+    for (age, not_before, expected) in [
         (Some(young), None, true),
         (Some(old), None, false),
         (None, None, false),
-        (Some(old), Some(Due::In(seconds(1))), true),
-        (Some(old), Some(Due::Ago(young)), true),
-        (None, Some(Due::Ago(young)), true),
-        (Some(Duration::ZERO), Some(Due::Ago(old)), false),
+        (Some(old), Some(NotBefore::In(seconds(1))), true),
+        (Some(old), Some(NotBefore::Ago(young)), true),
+        (None, Some(NotBefore::Ago(young)), true),
+        (Some(Duration::ZERO), Some(NotBefore::Ago(old)), false),
     ] {
-        assert_eq!(counts(age, due, true), expected, "{age:?} {due:?}");
-        assert!(counts(age, due, false), "{age:?} {due:?} of a node that is not Ready");
+        assert_eq!(counts(age, not_before, true), expected, "{age:?} {not_before:?}");
+        assert!(counts(age, not_before, false), "{age:?} {not_before:?} of a node that is not Ready");
     }
 }
 

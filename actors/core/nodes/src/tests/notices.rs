@@ -15,7 +15,7 @@ fn event(n: u8) -> In {
         uid: None,
         at: None,
         age: Some(Duration::ZERO),
-        due: None,
+        not_before: None,
         message: "Preempt Scheduled: soon".into(),
     }))))
 }

@@ -12,7 +12,7 @@ use crate::queue::observed_pool::ObservedPool;
 use crate::queue::{Attempt, Out, Phase, PoolQueue};
 use model::arm::Failure;
 use model::assignment::PoolMembers;
-use model::attempt::{Due, Outcome};
+use model::attempt::{MembershipDue, Outcome};
 use model::error::NotManageable;
 use model::ids::{AttemptId, ServiceUid};
 use model::level::Level;
@@ -161,9 +161,9 @@ impl PoolQueue {
         self.waiting.put_back(attempt.changes);
         self.drop_satisfied_changes(now);
         if self.ready_at().is_some_and(|at| at <= now)
-            && let Some(class) = self.class()
+            && let Some(urgency) = self.urgency()
         {
-            let due = Due { since: attempt.due_since, class };
+            let due = MembershipDue { since: attempt.due_since, urgency };
             self.phase = Phase::Due(due);
             out.push(Out::Due(self.pool.clone(), due));
         }

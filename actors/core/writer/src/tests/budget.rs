@@ -266,7 +266,7 @@ fn q2_a_pool_gets_its_stretched_interval_before_its_outcome() {
     let web = pool("lb", "interrupted");
     bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.until(60_000);
-    take(&bench.due(&pool("b", "other"), due(0, Class::Add)));
+    take(&bench.due(&pool("b", "other"), due(0, MembershipUrgency::Add)));
     let output = bench.step(In::Standing(Standing::Standby));
     assert!(output.iter().all(|output| !matches!(output, Out::Pace(..))), "no interval begins: {output:?}");
 }
@@ -278,8 +278,8 @@ fn w9_membership_leaves_the_reserve_to_the_admin_parts_of_any_lane() {
         bench.begin(&pool(&format!("lb{number}"), "web"), &[1]);
     }
     let (plain, mixed) = (pool("x", "plain"), pool("x", "mixed"));
-    assert!(bench.due(&plain, due(0, Class::Revive)).is_empty());
-    assert!(bench.due(&mixed, due(0, Class::Remove)).is_empty());
+    assert!(bench.due(&plain, due(0, MembershipUrgency::Revive)).is_empty());
+    assert!(bench.due(&mixed, due(0, MembershipUrgency::Remove)).is_empty());
     let output =
         bench.step(In::AdminDue(mixed.clone(), Some(AdminDue { urgency: AdminUrgency::Restore, ..down(0) })));
     assert_eq!(takes(&output)[0].0, mixed, "with its membership, before what is more urgent");
@@ -313,10 +313,10 @@ fn w9_a_lane_is_granted_only_with_the_read_before_its_put() {
     let mut bench = Bench::leading(Params { reads_per_5_minutes: 3, ..params() });
     let (one, two, late) = (pool("a", "one"), pool("b", "two"), pool("c", "late"));
     bench.begin(&pool("x", "first"), &[1]);
-    let first = take(&bench.due(&one, due(0, Class::Add)));
-    let second = take(&bench.due(&two, due(0, Class::Add)));
+    let first = take(&bench.due(&one, due(0, MembershipUrgency::Add)));
+    let second = take(&bench.due(&two, due(0, MembershipUrgency::Add)));
     // Two reads are left, and reserved for lanes without their levels.
-    assert!(bench.due(&late, due(0, Class::Add)).is_empty());
+    assert!(bench.due(&late, due(0, MembershipUrgency::Add)).is_empty());
     assert!(
         bench.step(In::AdminDue(late.clone(), Some(down(0)))).is_empty(),
         "nor is a Down granted for them"
@@ -355,7 +355,7 @@ impl Hour {
         let mut output = hour.bench.lead(1);
         for number in 0..lanes {
             let web = pool(&format!("lb{number:02}"), "web");
-            output.extend(hour.bench.due(&web, due(0, Class::Add)));
+            output.extend(hour.bench.due(&web, due(0, MembershipUrgency::Add)));
             hour.written.insert(web, 0);
         }
         while hour.bench.now < 3_600_000 {
@@ -404,7 +404,7 @@ impl Hour {
                 assert!(matches!(outcome, Outcome::Written { .. }), "a grant came to nothing: {outcome:?}");
                 *self.written.get_mut(&pool).expect("it is known") += 1;
                 let since = self.bench.now;
-                self.bench.due(&pool, due(since, Class::Add))
+                self.bench.due(&pool, due(since, MembershipUrgency::Add))
             }
             Out::Verified(..)
             | Out::Observed(..)
@@ -579,7 +579,7 @@ fn e2_a_grant_that_waits_for_a_configured_rate_is_counted_once() {
         bench.begin(&pool("a", "web"), &[1]);
         assert!(limited(&bench).is_empty(), "it had its tokens");
         for lb in ["b", "c"] {
-            assert!(bench.due(&pool(lb, "web"), due(0, Class::Add)).is_empty());
+            assert!(bench.due(&pool(lb, "web"), due(0, MembershipUrgency::Add)).is_empty());
         }
         assert_eq!(limited(&bench), [verb], "the one that goes first");
         let mut read = 0;
@@ -606,7 +606,7 @@ fn e2_what_waits_for_our_own_budget_alone_is_not_counted() {
     {
         let mut bench = Bench::leading(Params { writes_per_5_minutes: 1, rate_limit, ..params() });
         bench.begin(&pool("a", "web"), &[1]);
-        assert!(bench.due(&pool("b", "web"), due(0, Class::Add)).is_empty());
+        assert!(bench.due(&pool("b", "web"), due(0, MembershipUrgency::Add)).is_empty());
         bench.step(In::Headroom(READS, 0));
         bench.step(In::Read { call: CallId(7), lb: LbName::new("x") });
         assert!(calls(&bench.until(5)).is_empty());
@@ -619,7 +619,7 @@ fn e2_a_grant_behind_a_closed_gate_is_not_counted_as_rate_limited() {
     let mut bench = Bench::leading(Params { rate_limit: Some(one_at_once(1_000.0, 0.01)), ..params() });
     let (_, call) = bench.begin_put(&pool("a", "web"), &[1]);
     bench.fail(call, failed(429, "SubscriptionRequestsThrottled", RetryAfter::In(Duration::from_secs(30))));
-    bench.due(&pool("b", "web"), due(0, Class::Add));
+    bench.due(&pool("b", "web"), due(0, MembershipUrgency::Add));
     assert_eq!(limited(&bench), []);
     bench.until(30_000);
     assert_eq!(limited(&bench), [ArmVerb::PutPool], "once it is open, the rate is what it waits for");

@@ -119,7 +119,7 @@ impl Bench {
     fn with_hold(params: Params) -> (Bench, PoolId, AttemptId) {
         let (mut bench, _) = Bench::with_lease(params, 1, None);
         let web = pool("lb", "web");
-        let (take, _, _) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let (take, _, _) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let attempt = super::take(&bench.lease(take, state(2, Some(OURS))));
         (bench, web, attempt)
     }
@@ -129,7 +129,7 @@ impl Bench {
     fn reading() -> (Bench, CallId, CallId) {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let (taking, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let attempt = super::take(&bench.lease(taking, state(2, Some(OURS))));
         let read = bench.take_level(&web, attempt, &[1]);
         (bench, watch, read)
@@ -153,7 +153,7 @@ fn w7_a_write_begins_once_the_lease_is_ours_and_it_is_released_after() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     bench.now = 1_000;
-    let output = bench.due(&web, due(900, Class::Add));
+    let output = bench.due(&web, due(900, MembershipUrgency::Add));
     assert!(takes(&output).is_empty(), "nothing is granted without it");
     let (call, version, edit) = replaces(&output);
     assert_eq!(version, 1);
@@ -191,7 +191,7 @@ fn w7_a_lease_that_does_not_exist_is_created() {
     let mut bench = Bench::new(leased());
     let call = lease_read(&bench.lead(1));
     bench.lease(call, LeaseAnswer::Absent);
-    let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    let output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     let made: Vec<_> =
         lease_requests(&output).into_iter().filter(|(_, ask)| matches!(ask, LeaseAsk::Create(_))).collect();
     assert_eq!(made.len(), 1, "{output:?}");
@@ -203,7 +203,7 @@ fn w7_a_lease_that_does_not_exist_is_created() {
 #[test]
 fn w7_another_holder_is_waited_for_and_its_release_wakes_the_lanes() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
-    let output = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    let output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     assert!(lease_requests(&output).is_empty() && takes(&output).is_empty());
     assert!(lease_requests(&bench.until(50_000)).is_empty(), "it is not requested again and again");
     let output = bench.lease(watch, state(2, None));
@@ -223,7 +223,7 @@ fn w7_our_own_release_is_no_foreign_one_whichever_answer_is_first() {
     for by_watch in [false, true] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let (taking, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let output = bench.lease(watch, state(2, Some(OURS)));
         let watch = lease_watch(&output);
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
@@ -241,7 +241,7 @@ fn w7_our_own_release_is_no_foreign_one_whichever_answer_is_first() {
 #[test]
 fn w7_a_foreign_hold_ends_900_seconds_after_its_state_was_first_seen() {
     let (mut bench, mut watch) = Bench::with_lease(leased(), 1, Some(CCM));
-    bench.due(&pool("lb", "web"), due(0, Class::Add));
+    bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
     for second in 1..900 {
         let output = bench.until(second * 1_000);
         assert!(none_replaced(&output), "after {second} s");
@@ -257,7 +257,7 @@ fn w7_a_hold_of_our_predecessor_is_taken_over_at_once() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     let mut second = Bench::new(leased());
-    second.due(&web, due(0, Class::Add));
+    second.due(&web, due(0, MembershipUrgency::Add));
     let call = lease_read(&second.lead(2));
     let output = second.lease(call, state(7, Some("Azure-Backend-Pool-Controller")));
     let (call, version, edit) = replaces(&output);
@@ -305,10 +305,10 @@ fn w7_starts_end_20_seconds_after_the_taking_and_what_runs_keeps_it() {
     let (renewal, ..) = replaces(&bench.until(19_999));
     bench.lease(renewal, state(3, Some(OURS)));
     let other = pool("other", "api");
-    let early = take(&bench.due(&other, due(19_999, Class::Add)));
+    let early = take(&bench.due(&other, due(19_999, MembershipUrgency::Add)));
     nothing_to_do(&mut bench, &other, early);
     bench.until(20_000);
-    let output = bench.due(&other, due(20_000, Class::Add));
+    let output = bench.due(&other, due(20_000, MembershipUrgency::Add));
     assert!(takes(&output).is_empty() && none_replaced(&output), "the other write goes on under it");
     let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
     assert_eq!(replaces(&output).2.holder, None, "it is released though something waits");
@@ -319,14 +319,14 @@ fn w7_after_a_hold_it_is_off_as_long_as_it_was_held() {
     for (on_foreign_holder, off) in [(true, 12_000), (false, 0)] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, on_foreign_holder.then_some(CCM));
         let web = pool("lb", "web");
-        let output = bench.due(&web, due(0, Class::Add));
+        let output = bench.due(&web, due(0, MembershipUrgency::Add));
         let output = if on_foreign_holder { bench.lease(watch, state(2, None)) } else { output };
         let (call, ..) = replaces(&output);
         let attempt = take(&bench.lease(call, state(3, Some(OURS))));
         bench.until(9_000);
         let read = bench.take_level(&web, attempt, &[1]);
         bench.until(12_000);
-        bench.due(&pool("lb", "api"), due(12_000, Class::Add));
+        bench.due(&pool("lb", "api"), due(12_000, MembershipUrgency::Add));
         let output = bench.answer(read, read_of(pool_with(&web, &[1]), "W/1"));
         // The next write begins in the same hold. No write is left when the hold ends.
         let attempt = take(&output);
@@ -334,7 +334,7 @@ fn w7_after_a_hold_it_is_off_as_long_as_it_was_held() {
         let (call, ..) = replaces(&output);
         let output = bench.lease(call, state(4, None));
         bench.answer_count_with_zero(output);
-        let output = bench.due(&web, due(12_000, Class::Add));
+        let output = bench.due(&web, due(12_000, MembershipUrgency::Add));
         if off == 0 {
             assert_eq!(replaces(&output).1, 4);
         } else {
@@ -352,7 +352,7 @@ fn w7_lock_failures_during_our_hold_add_60_seconds_off() {
     assert!(none_replaced(&bench.step(In::LockFailures(count, Some(2)))));
     let failures = |s: &Metric| if let Metric::ForeignLockFailures(n) = s { Some(*n) } else { None };
     assert_eq!(bench.samples(failures), [2]);
-    let output = bench.due(&web, due(0, Class::Add));
+    let output = bench.due(&web, due(0, MembershipUrgency::Add));
     assert!(none_replaced(&output) && none_replaced(&bench.until(59_999)));
     assert_eq!(replaces(&bench.until(60_000)).1, 3);
     bench.step(In::LockFailures(count, Some(2)));
@@ -364,12 +364,12 @@ fn w7_the_addition_ends_when_another_holder_leaves_it_for_5_s() {
     for (again, off) in [(None, 12_000), (Some(15_000), 20_000)] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let (taking, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
         let (count, _) = counted(&bench.lease(call, state(3, None)));
         bench.step(In::LockFailures(count, Some(1)));
-        bench.due(&web, due(0, Class::Add));
+        bench.due(&web, due(0, MembershipUrgency::Add));
         assert!(none_replaced(&bench.until(7_000)));
         // The cloud-controller-manager takes and releases it. The watch shows only the release.
         let output = bench.lease(watch, state(5, None));
@@ -404,7 +404,7 @@ fn w7_a_service_without_ingress_at_the_end_of_the_hold_adds_60_s() {
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
         let output = bench.lease(call, state(3, None));
         bench.answer_count_with_zero(output);
-        let output = bench.due(&web, due(0, Class::Add));
+        let output = bench.due(&web, due(0, MembershipUrgency::Add));
         assert_eq!(none_replaced(&output), off > 0);
         if off > 0 {
             assert!(none_replaced(&bench.until(off - 1)));
@@ -441,7 +441,7 @@ fn w8_a_refused_permit_is_not_granted_and_sends_nothing() {
     for stolen in [false, true] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
-        let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         let attempt = take(&bench.lease(call, state(2, Some(OURS))));
         let read = bench.take_level(&web, attempt, &[1]);
         if stolen {
@@ -462,13 +462,13 @@ fn e2_the_wait_for_the_lease_is_measured_for_each_caller() {
     bench.now = 1_000;
     let (call, ..) = replaces(&bench.step(In::AdminDue(drained, Some(down(900)))));
     bench.now = 1_004;
-    bench.due(&web, due(1_003, Class::Add));
+    bench.due(&web, due(1_003, MembershipUrgency::Add));
     bench.now = 1_010;
     bench.lease(call, state(2, Some(OURS)));
     assert_eq!(waits(&bench), [(Caller::Membership, 6), (Caller::AdminState, 10)]);
 
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
-    let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+    let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
     bench.step(In::Withdraw(web.clone()));
     bench.now = 5;
     bench.step(In::AdminDue(web, Some(down(0))));
@@ -510,7 +510,10 @@ fn w7_a_conflict_on_a_renewal_ends_permits_until_a_read() {
         let output = bench.lease(replaces(&output).0, LeaseAnswer::Conflict);
         let call = lease_read(&output);
         let other = pool("other", "api");
-        assert!(takes(&bench.due(&other, due(16_000, Class::Add))).is_empty(), "no write starts in doubt");
+        assert!(
+            takes(&bench.due(&other, due(16_000, MembershipUrgency::Add))).is_empty(),
+            "no write starts in doubt"
+        );
         let granted = takes(&bench.lease(call, state(9, Some(holder))));
         assert_eq!(granted.len(), usize::from(holder == OURS));
         let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
@@ -550,7 +553,10 @@ fn w7_a_release_with_a_lost_answer_is_repeated_and_nothing_starts() {
     let (call, version, _) = replaces(&nothing_to_do(&mut bench, &web, attempt));
     assert_eq!(version, 2);
     bench.lease(call, lost());
-    assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty(), "it may have another holder by now");
+    assert!(
+        takes(&bench.due(&web, due(0, MembershipUrgency::Add))).is_empty(),
+        "it may have another holder by now"
+    );
     let (call, version, edit) = replaces(&bench.until(1_000));
     assert_eq!((version, edit.holder), (2, None), "the same state is given back");
     let output = bench.lease(call, LeaseAnswer::Conflict);
@@ -565,7 +571,7 @@ fn w7_a_release_with_a_lost_answer_is_repeated_and_nothing_starts() {
 fn w7_an_acquisition_whose_answer_was_lost_is_found_and_made_again() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
-    let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+    let (call, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
     bench.lease(call, lost());
     let output = bench.until(1_000);
     let output = bench.lease(lease_read(&output), state(2, Some(OURS)));
@@ -580,7 +586,7 @@ fn w7_an_acquisition_whose_answer_was_lost_is_found_and_made_again() {
 #[test]
 fn w7_an_acquisition_that_was_overtaken_is_none() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
-    let (call, ..) = replaces(&bench.due(&pool("lb", "web"), due(0, Class::Add)));
+    let (call, ..) = replaces(&bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
     let output = bench.lease(watch, state(3, Some(CCM)));
     assert!(none_replaced(&output));
     let output = bench.lease(call, state(2, Some(OURS)));
@@ -609,7 +615,7 @@ fn a3_late_doubled_and_unknown_answers_about_the_lease_are_counted() {
 #[test]
 fn w7_an_answer_that_never_comes_counts_as_a_failure_after_6_seconds() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
-    replaces(&bench.due(&pool("lb", "web"), due(0, Class::Add)));
+    replaces(&bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
     assert!(lease_requests(&bench.until(6_999)).is_empty(), "after the failure it waits for a second");
     lease_read(&bench.until(7_000));
 }
@@ -678,7 +684,7 @@ fn w8_a_new_term_relies_on_no_hold_of_the_previous_one() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
     let output = bench.lead(2);
     assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
-    assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty());
+    assert!(takes(&bench.due(&web, due(0, MembershipUrgency::Add))).is_empty());
     let output = bench.lease(lease_read(&output), state(4, Some(OURS)));
     let (call, version, _) = replaces(&output);
     assert_eq!(version, 4, "it is taken over from the holder with our name");
@@ -724,7 +730,7 @@ fn w8_a_shutdown_without_the_lease_is_quiet_at_once() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     assert!(bench.step(In::Shutdown).iter().any(|output| matches!(output, Out::Quiet { .. })));
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
-    let (call, ..) = replaces(&bench.due(&pool("lb", "web"), due(0, Class::Add)));
+    let (call, ..) = replaces(&bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)));
     let quiet = |output: &[Out]| output.iter().any(|output| matches!(output, Out::Quiet { .. }));
     assert!(!quiet(&bench.step(In::Shutdown)), "it may be ours in a moment");
     let (call, ..) = replaces(&bench.lease(call, state(2, Some(OURS))));
@@ -779,7 +785,7 @@ fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
         let case = format!("{balancer:?} {neighbour:?} {own:?} {tag}");
         let (mut bench, _) = bypassing(true);
         bench.step(In::Draining(drains(1)));
-        bench.due(&web, due(0, Class::Add));
+        bench.due(&web, due(0, MembershipUrgency::Add));
         bench.step(In::AdminDue(web.clone(), Some(down(0))));
         assert!(calls(&bench.until(1_999)).is_empty());
         let output = bench.until(2_000);
@@ -852,7 +858,7 @@ fn w7_what_goes_without_the_lease_takes_no_node_back_into_traffic() {
 fn h3_the_state_of_the_lease_is_shown_as_it_changes() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
     let web = pool("lb", "web");
-    bench.due(&web, due(0, Class::Add));
+    bench.due(&web, due(0, MembershipUrgency::Add));
     let output = bench.lease(watch, state(2, None));
     let output = bench.lease(replaces(&output).0, state(3, Some(OURS)));
     let output = nothing_to_do(&mut bench, &web, take(&output));

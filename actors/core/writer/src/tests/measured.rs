@@ -28,7 +28,7 @@ fn e2_each_part_of_a_slot_measures_how_long_it_has_waited_for_its_lane() {
     let mut bench = Bench::leading(params());
     bench.step(In::Standing(Standing::Standby));
     let web = pool("lb", "web");
-    bench.due(&web, due(500, Class::Add));
+    bench.due(&web, due(500, MembershipUrgency::Add));
     bench.step(In::AdminDue(web.clone(), Some(down(1_000))));
     bench.step(In::AdminDue(pool("other", "web"), Some(down(2_000))));
     bench.until(4_500);

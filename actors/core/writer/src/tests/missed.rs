@@ -165,7 +165,7 @@ fn n2_it_is_reported_with_the_end_of_the_admin_part() {
     bench.step(In::Standing(Standing::Standby));
     drain(&mut bench, 1, &[9]);
     bench.step(In::AdminDue(web.clone(), Some(down(0))));
-    bench.due(&web, due(0, Class::Add));
+    bench.due(&web, due(0, MembershipUrgency::Add));
     let attempt = take(&bench.lead(2));
     let read = bench.take_level(&web, attempt, &[1, 9]);
     let (call, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[9]), "W/1")), &web);

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use super::super::*;
 use super::fake::{FakeArm, Fate, entry, failed, failure, ip, owner};
 use model::arm::{AdminState, ArmRequest, Backend, Entry, PoolFacts};
-use model::attempt::Class;
+use model::attempt::MembershipUrgency;
 use model::ids::{AddressName, Epoch, Etag, Family, NodeUid, PoolName};
 use model::level::{Level, Member};
 use model::proof::prove;
@@ -405,7 +405,7 @@ impl World {
                 let wanted = !in_sync || attempt.n.is_multiple_of(3) || pool.open == Some(attempt);
                 assert!(pool.open.is_none_or(|open| open == attempt), "a second attempt on {id}");
                 pool.open = wanted.then_some(attempt);
-                let taken = wanted.then(|| Taken {
+                let taken = wanted.then(|| MembershipWrite {
                     level: pool.level.clone(),
                     family: Family::V4,
                     services: BTreeMap::from([owner(&id)]),
@@ -460,7 +460,7 @@ impl World {
             pool.posted = Some(self.now);
             pool.again = None;
             let (id, since) = (pool.id.clone(), self.now);
-            self.deliver(In::Due(id, Due { since, class: Class::Add }));
+            self.deliver(In::MembershipDue(id, MembershipDue { since, urgency: MembershipUrgency::Add }));
         }
     }
 

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use super::super::*;
 use super::fake::{FakeArm, entry, failure, ip, owner};
 use model::arm::{ArmRequest, Document};
-use model::attempt::Class;
+use model::attempt::MembershipUrgency;
 use model::ids::{AddressName, Epoch, Family, PoolName};
 use model::lease::{LeaseEdit, LeaseFacts, LeaseName};
 use model::level::{Level, Member};
@@ -279,7 +279,10 @@ impl World {
     fn post(&mut self, number: usize) {
         let (id, leader) = (self.levels[number].0.clone(), self.leader);
         if !self.is_in_sync(number) && !self.processes[leader].open.contains_key(&id) {
-            self.deliver(leader, In::Due(id, Due { since: self.now, class: Class::Add }));
+            self.deliver(
+                leader,
+                In::MembershipDue(id, MembershipDue { since: self.now, urgency: MembershipUrgency::Add }),
+            );
         }
     }
 
@@ -294,7 +297,7 @@ impl World {
                         self.levels.iter().find(|(id, _)| *id == pool).expect("a known pool").1.clone();
                     let services = BTreeMap::from([owner(&pool)]);
                     let (rewrites, trigger) = (false, Trigger::Endpoints);
-                    let taken = Taken { level, family: Family::V4, services, rewrites, trigger };
+                    let taken = MembershipWrite { level, family: Family::V4, services, rewrites, trigger };
                     self.deliver(number, In::Taken(pool, attempt, Some(taken)));
                 }
                 Out::Finished(pool, attempt, _) => {

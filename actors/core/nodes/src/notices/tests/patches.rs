@@ -22,7 +22,8 @@ fn tries(event: PreemptionObject, fact: &NodeFact, answers: &[TaintAnswer], span
 
 #[test]
 fn n1_a_patch_that_failed_is_tried_again_until_the_notice_has_passed() {
-    let dated = |due| PreemptionObject { due: Some(Due::In(seconds(due))), ..event("a") };
+    let dated =
+        |in_seconds| PreemptionObject { not_before: Some(NotBefore::In(seconds(in_seconds))), ..event("a") };
     assert_eq!(tries(dated(80), &node("a"), &[lost()], 200), [0, 1, 3, 7, 15, 30, 45, 60, 75]);
     assert_eq!(tries(dated(80), &node("a"), &[denied()], 200), [0, 1, 3, 7, 15, 30, 45, 60, 75]);
     assert_eq!(tries(event("a"), &node("a"), &[lost()], 200), [0, 1, 3, 7, 15], "without a date: after 30 s");
@@ -50,7 +51,7 @@ fn n1_failures_of_an_older_notice_do_not_slow_down_a_newer_one() {
 
 #[test]
 fn n1_even_a_notice_that_has_passed_is_tried_once() {
-    let passed = PreemptionObject { due: Some(Due::In(Duration::ZERO)), ..event("a") };
+    let passed = PreemptionObject { not_before: Some(NotBefore::In(Duration::ZERO)), ..event("a") };
     assert_eq!(tries(passed, &node("a"), &[lost()], 100), [0]);
 }
 

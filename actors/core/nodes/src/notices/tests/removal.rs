@@ -49,7 +49,7 @@ fn n1_our_taint_stays_ours_when_a_list_lacks_the_node() {
 #[test]
 fn n1_a_notice_passes_at_its_date() {
     let mut bench = Bench::of(&[node("a")]);
-    bench.event(PreemptionObject { due: Some(Due::In(seconds(300))), ..event("a") });
+    bench.event(PreemptionObject { not_before: Some(NotBefore::In(seconds(300))), ..event("a") });
     bench.answer(&TaintAnswer::Done);
     bench.deliver(&marked(&node("a"), 2));
     bench.pass(seconds(899));
