@@ -32,16 +32,16 @@ pub struct Params {
     /// Identity of this process: unique among all replicas and all their restarts.
     pub identity: Arc<str>,
     /// Whether it competes for the Lease.
-    pub contest: Contest,
+    pub election: LeaderElection,
 }
 
 /// Whether a process competes for leadership.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Contest {
+pub enum LeaderElection {
     /// It does not compete, and acts as the leader without touching the Lease: a dry run (C4).
-    Alone,
+    Disabled,
     /// It competes with these times.
-    Elected(Times),
+    Enabled(Times),
 }
 
 /// The times of the election (W8).
@@ -251,13 +251,13 @@ impl Leader {
         if self.phase != Phase::Idle {
             return;
         }
-        match self.params.contest {
-            Contest::Alone => {
+        match self.params.election {
+            LeaderElection::Disabled => {
                 self.epoch = Epoch(1);
                 self.enter(now, Phase::Confirming, out);
                 out.push(Out::Confirm { epoch: self.epoch, needs_new_list: false });
             }
-            Contest::Elected(_) => {
+            LeaderElection::Enabled(_) => {
                 out.push(Out::Metric(Metric::Leading(false)));
                 self.enter(now, Phase::Standby, out);
                 self.read_at(now);
@@ -315,9 +315,11 @@ impl Leader {
 
     /// Returns until when leadership is certain (W8); [`Now::NEVER`] where there is no other replica.
     fn until(&self) -> Now {
-        match self.params.contest {
-            Contest::Alone => Now::NEVER,
-            Contest::Elected(times) => self.renewed.map_or(Now::ZERO, |sent| sent.plus(times.duration)),
+        match self.params.election {
+            LeaderElection::Disabled => Now::NEVER,
+            LeaderElection::Enabled(times) => {
+                self.renewed.map_or(Now::ZERO, |sent| sent.plus(times.duration))
+            }
         }
     }
 
@@ -394,7 +396,7 @@ impl Leader {
 
     /// Does everything that is due now; the last part of every step and tick.
     fn process_due(&mut self, now: Now, out: &mut Vec<Out>) {
-        if let Contest::Elected(times) = self.params.contest {
+        if let LeaderElection::Enabled(times) = self.params.election {
             if self.renewed.is_some_and(|sent| sent.plus(times.renew_deadline) <= now) {
                 if self.client.last_error().is_none() {
                     self.client.set_error("the Lease could not be renewed in time");
@@ -433,7 +435,7 @@ impl Leader {
     /// Returns the broken invariant.
     fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
-        let elected = matches!(self.params.contest, Contest::Elected(_));
+        let elected = matches!(self.params.election, LeaderElection::Enabled(_));
         match self.phase {
             Phase::Settling { .. } | Phase::Confirming | Phase::Leading => {
                 rule(!elected || self.renewed.is_some(), "a term without the Lease")?;
@@ -452,7 +454,7 @@ impl Leader {
     }
 
     fn publish_view(&mut self, out: &mut Vec<Out>) {
-        let elected = matches!(self.params.contest, Contest::Elected(_));
+        let elected = matches!(self.params.election, LeaderElection::Enabled(_));
         let role = match (self.phase, self.shutdown) {
             (Phase::Idle, _) => return,
             (Phase::Done, _) | (_, Shutdown::Begun | Shutdown::Releasing { .. }) => "stopping",
@@ -483,9 +485,9 @@ impl Machine for Leader {
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         match input {
             In::Start => self.on_start(now, out),
-            In::Lease(call, answer) => match self.params.contest {
-                Contest::Alone => out.push(Out::Metric(Metric::UnmatchedAnswer)),
-                Contest::Elected(times) => self.on_answer(now, call, answer, times, out),
+            In::Lease(call, answer) => match self.params.election {
+                LeaderElection::Disabled => out.push(Out::Metric(Metric::UnmatchedAnswer)),
+                LeaderElection::Enabled(times) => self.on_answer(now, call, answer, times, out),
             },
             In::Opened(epoch) => self.on_opened(now, epoch, out),
             In::Gates(gates) => self.gates = gates,
@@ -504,7 +506,7 @@ impl Machine for Leader {
             Shutdown::Not | Shutdown::Begun => None,
             Shutdown::Releasing { until, .. } => Some(until),
         };
-        let Contest::Elected(times) = self.params.contest else { return shutdown };
+        let LeaderElection::Enabled(times) = self.params.election else { return shutdown };
         let loss = self.renewed.map(|sent| sent.plus(times.renew_deadline));
         let settled = match self.phase {
             Phase::Settling { until } => Some(until),

@@ -113,7 +113,7 @@ pub enum Outcome {
 #[derive(Clone, Debug)]
 pub enum WriteFate {
     /// The write is in place.
-    Held(AttemptId),
+    Persisted(AttemptId),
     /// The write is not in place, and no other client has written: ARM has lost it.
     Lost {
         /// The attempt.

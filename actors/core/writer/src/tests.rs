@@ -1218,7 +1218,7 @@ fn w2_a_write_on_a_load_balancer_that_was_created_again_is_not_lost() {
         match fate {
             WriteFate::Lost { attempt: id, .. } => assert!(lost && *id == attempt),
             WriteFate::Overwritten { attempt: id, .. } => assert!(!lost && *id == attempt),
-            WriteFate::Held(_) => panic!("it is not there"),
+            WriteFate::Persisted(_) => panic!("it is not there"),
         }
     }
 }

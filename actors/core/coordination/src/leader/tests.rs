@@ -137,8 +137,8 @@ struct Drive {
 }
 
 impl Drive {
-    fn new(identity: &str, contest: Contest) -> Drive {
-        let params = Params { identity: Arc::from(identity), contest };
+    fn new(identity: &str, election: LeaderElection) -> Drive {
+        let params = Params { identity: Arc::from(identity), election };
         Drive {
             leader: Leader::new(params),
             now: Now::ZERO,
@@ -156,7 +156,7 @@ impl Drive {
     }
 
     fn elected(identity: &str) -> Drive {
-        let mut drive = Drive::new(identity, Contest::Elected(TIMES));
+        let mut drive = Drive::new(identity, LeaderElection::Enabled(TIMES));
         drive.send(In::Start);
         drive
     }
@@ -730,7 +730,7 @@ fn w8_a_standby_that_ends_asks_for_nothing() {
 
 #[test]
 fn c4_a_dry_run_leads_without_a_lease() {
-    let mut alone = Drive::new("alone", Contest::Alone);
+    let mut alone = Drive::new("alone", LeaderElection::Disabled);
     alone.send(In::Start);
     assert_eq!(alone.confirms, [(Epoch(1), false)]);
     alone.opened();
@@ -978,7 +978,7 @@ impl World {
 
     fn start(&mut self) -> Drive {
         self.started += 1;
-        let mut drive = Drive::new(&format!("process-{}", self.started), Contest::Elected(TIMES));
+        let mut drive = Drive::new(&format!("process-{}", self.started), LeaderElection::Enabled(TIMES));
         drive.now = self.now;
         drive.send(In::Start);
         drive
@@ -1137,7 +1137,7 @@ proptest! {
 
 #[test]
 fn a4_a_process_that_ends_before_it_has_begun_ends_at_once() {
-    let mut drive = Drive::new("a", Contest::Elected(TIMES));
+    let mut drive = Drive::new("a", LeaderElection::Enabled(TIMES));
     drive.send(In::Shutdown);
     drive.send(In::WriterQuiet { shared_is_free: true });
     assert!(drive.done);

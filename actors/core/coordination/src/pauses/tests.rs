@@ -104,8 +104,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(server: Server, keeping: PauseStorage) -> Bench {
-        let pauses = Pauses::new(Params { mode: Mode::Enforce, keeping, heeding: PauseEffect::Pauses });
+    fn new(server: Server, storage: PauseStorage) -> Bench {
+        let pauses = Pauses::new(Params { mode: Mode::Enforce, storage, effect: PauseEffect::Pauses });
         let (asked, answers) = (VecDeque::new(), Vec::new());
         let mut bench =
             Bench { pauses, server, now: at(1), asked, answers, policy: None, view: None, measured: None };
@@ -463,11 +463,8 @@ fn g6_deadlines_are_never_past_and_waiting_costs_a_read_each_15_s() {
 
 /// A process that restores pre-images, after its first read.
 fn restoring(how: Restoring) -> Bench {
-    let params = Params {
-        mode: Mode::Enforce,
-        keeping: PauseStorage::ConfigMap,
-        heeding: PauseEffect::Restoring(how),
-    };
+    let params =
+        Params { mode: Mode::Enforce, storage: PauseStorage::ConfigMap, effect: PauseEffect::Restoring(how) };
     let mut bench =
         Bench { pauses: Pauses::new(params), ..Bench::new(Server::default(), PauseStorage::Nothing) };
     bench.send(In::Start);
@@ -477,9 +474,9 @@ fn restoring(how: Restoring) -> Bench {
 
 #[test]
 fn g6_a_restore_leaves_alone_what_is_paused_by_itself_unless_named() {
-    for respects_single in [true, false] {
-        for reversed in [true, false] {
-            let mut bench = restoring(Restoring { reversed, respects_single });
+    for respects_narrow_pauses in [true, false] {
+        for requires_global_pause in [true, false] {
+            let mut bench = restoring(Restoring { requires_global_pause, respects_narrow_pauses });
             let service = ServiceKey::new("shop", "web");
             for (id, scope) in [Scope::Everything, Scope::Pool(pool("shop-web")), Scope::Service(service)]
                 .into_iter()
@@ -490,7 +487,7 @@ fn g6_a_restore_leaves_alone_what_is_paused_by_itself_unless_named() {
                 bench.serve();
             }
             let (_, heeded) = bench.policy.clone().expect("told");
-            let single = usize::from(respects_single);
+            let single = usize::from(respects_narrow_pauses);
             assert_eq!((heeded.pools.len(), heeded.services.len()), (single, single));
             assert_eq!(heeded.everything, None, "it is what it waits for, or it does not count");
         }
@@ -499,7 +496,7 @@ fn g6_a_restore_leaves_alone_what_is_paused_by_itself_unless_named() {
 
 #[test]
 fn g6_a_restore_writes_only_while_everything_is_paused_for_others() {
-    let mut bench = restoring(Restoring { reversed: true, respects_single: false });
+    let mut bench = restoring(Restoring { requires_global_pause: true, respects_narrow_pauses: false });
     let heeded = |bench: &Bench| bench.policy.clone().expect("told").1;
     let shown = |bench: &Bench| bench.view.clone().expect("shown").policy.expect("known");
     assert!(heeded(&bench).only_observes(), "the others are not kept from writing yet");

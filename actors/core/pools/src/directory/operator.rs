@@ -49,7 +49,7 @@ impl Directory {
         let mut paused: BTreeSet<PausedBy> = self.policy.paused(id, owners).collect();
         match &self.params.pins {
             Some(pins) => match pins.of(id, family) {
-                Some(pin) if pin.despite_pause => {}
+                Some(pin) if pin.ignore_pause => {}
                 Some(_) => paused.extend(annotated(owners)),
                 None => {
                     paused.insert(PausedBy::NoPin);

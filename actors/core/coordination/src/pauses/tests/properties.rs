@@ -97,8 +97,8 @@ impl World {
         let fresh = || Process {
             pauses: Pauses::new(Params {
                 mode: Mode::Enforce,
-                keeping: PauseStorage::ConfigMap,
-                heeding: PauseEffect::Pauses,
+                storage: PauseStorage::ConfigMap,
+                effect: PauseEffect::Pauses,
             }),
             life: 0,
             term: None,
@@ -252,8 +252,8 @@ impl World {
                 self.processes[p] = Process {
                     pauses: Pauses::new(Params {
                         mode: Mode::Enforce,
-                        keeping: PauseStorage::ConfigMap,
-                        heeding: PauseEffect::Pauses,
+                        storage: PauseStorage::ConfigMap,
+                        effect: PauseEffect::Pauses,
                     }),
                     life: self.processes[p].life + 1,
                     term: None,

@@ -182,7 +182,7 @@ fn a3_a_foreign_or_repeated_answer_is_a_counted_no_op() {
     drive.finish(id, forbidden());
     assert_eq!(drive.samples, [Metric::UnmatchedAnswer]);
     assert_eq!(drive.state(), PoolState::InSync);
-    drive.step(In::Verified(WriteFate::Held(other)));
+    drive.step(In::Verified(WriteFate::Persisted(other)));
     assert_eq!(drive.samples, [Metric::UnmatchedAnswer, Metric::UnmatchedAnswer]);
 }
 
