@@ -35,7 +35,7 @@ impl Coalesce for Delivery {
             | FactKey::MembershipDue(_)
             | FactKey::AdminDue(_)
             | FactKey::Node(_)
-            | FactKey::Standing
+            | FactKey::Leadership
             | FactKey::GateTimes
             | FactKey::OutOfSync
             | FactKey::OperatorPolicy

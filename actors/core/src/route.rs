@@ -155,7 +155,7 @@ pub enum FactKey {
     /// A node.
     Node(NodeName),
     /// The leadership state of this process.
-    Standing,
+    Leadership,
     /// Gate times, to or from the Lease.
     GateTimes,
     /// The pools that are out of sync.
@@ -411,10 +411,10 @@ fn from_leader(output: leader::Out, deliver: &mut impl FnMut(Delivery)) {
             }
             deliver(Delivery::Pauses(pauses::In::Confirm(epoch)));
         }
-        leader::Out::Standing(standing) => {
-            deliver(Delivery::Writer(writer::In::Standing(standing)));
-            deliver(Delivery::AdminState(nodes::In::Standing(standing)));
-            deliver(Delivery::Events(events::In::Standing(standing)));
+        leader::Out::Leadership(leadership) => {
+            deliver(Delivery::Writer(writer::In::Leadership(leadership)));
+            deliver(Delivery::AdminState(nodes::In::Leadership(leadership)));
+            deliver(Delivery::Events(events::In::Leadership(leadership)));
         }
         leader::Out::Remembered(gates) => deliver(Delivery::Writer(writer::In::Remembered(gates))),
         leader::Out::OutOfSync(pools) => deliver(Delivery::Snapshot(snapshot::In::OutOfSync(pools))),

@@ -17,7 +17,7 @@ use mechanisms::object_client::ObjectClient;
 use mechanisms::published::Published;
 use mechanisms::watch_failures::WatchFailures;
 use model::ids::{CallId, Epoch};
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use model::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseFacts, OutOfSyncTimes};
 use model::machine::{Machine, Now, earliest};
 use model::object::ResourceVersion;
@@ -107,7 +107,7 @@ pub enum Out {
     /// one lists everything (W8).
     SetBack(SetBack),
     /// To the writer, the admin state and the event emitter: whether this process may write.
-    Standing(Standing),
+    Leadership(Leadership),
     /// To the writer: the gate times that the predecessor recorded.
     Remembered(GateTimes),
     /// To the snapshot: the pools that the predecessor recorded as out of sync.
@@ -243,7 +243,7 @@ impl Leader {
             out.push(Out::Metric(Metric::Leading(leads)));
         }
         if led {
-            out.push(Out::Standing(Standing::Standby));
+            out.push(Out::Leadership(Leadership::Standby));
         }
     }
 
@@ -325,7 +325,7 @@ impl Leader {
 
     fn send_standing(&self, out: &mut Vec<Out>) {
         if self.phase == Phase::Leading {
-            out.push(Out::Standing(Standing::Leading { epoch: self.epoch, until: self.until() }));
+            out.push(Out::Leadership(Leadership::Leading { epoch: self.epoch, until: self.until() }));
         }
     }
 

@@ -49,7 +49,7 @@ use model::arm::Provisioning;
 use model::config_map::{ConfigMapAnswer, ConfigMapAsk};
 use model::draining::{AdminDue, AdminEnd, Draining, PoolAdminStates};
 use model::ids::{CallId, Epoch, LbName, NodeName, NodeUid, PoolId, PoolName};
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use model::level::{DrainingAddresses, SourceAdminStates};
 use model::load_balancers::LbObservation;
 use model::machine::{Machine, Now, earliest};
@@ -115,7 +115,7 @@ pub enum In {
     /// The Directory is ready for this term.
     Opened(Epoch),
     /// Leadership of this process, and its term.
-    Standing(Standing),
+    Leadership(Leadership),
     /// The operator's policy.
     OperatorPolicy {
         /// Newest term that had begun when the policy was read.
@@ -596,8 +596,8 @@ impl Machine for AdminState {
             In::AdminStates(pool, states) => self.on_admin_states(now, pool, states),
             In::SourceAdminStates(pool, states) => self.on_source_admin_states(pool, states),
             In::Opened(epoch) => self.opening = self.opening.max(Some(epoch)),
-            In::Standing(standing) => {
-                self.leads = standing.term();
+            In::Leadership(leadership) => {
+                self.leads = leadership.term();
                 self.changed = true;
             }
             In::OperatorPolicy { term, policy } => self.on_policy(now, term, policy),

@@ -189,9 +189,9 @@ impl Reporting {
             let added = || input.added.get(status.uid).into_iter().flatten();
             self.stale |= self.transitions.apply_status(now, self.led, status, (waits, added), out);
         }
-        let standing = self.transitions.len();
+        let before = self.transitions.len();
         let ended = self.transitions.end(statuses, can_report);
-        self.stale |= self.transitions.len() != standing;
+        self.stale |= self.transitions.len() != before;
         for ended in ended {
             let lives = || (input.facts)().iter().any(|fact| fact.uid == ended.uid);
             if ended.pools > 0 && lives() {

@@ -46,7 +46,7 @@ impl Delivery {
                 | leader::In::Shutdown
                 | leader::In::WriterQuiet { .. } => None,
             },
-            Delivery::Events(events::In::Standing(_)) => Some(FactKey::Standing),
+            Delivery::Events(events::In::Leadership(_)) => Some(FactKey::Leadership),
             Delivery::Events(events::In::OperatorPolicy { .. })
             | Delivery::Informer(informer::In::OperatorPolicy(_)) => Some(FactKey::OperatorPolicy),
             Delivery::Snapshot(input) => snapshot_fact(input),
@@ -141,7 +141,7 @@ fn writer_fact(input: &writer::In) -> Option<FactKey> {
             Some(FactKey::MembershipDue(pool.clone()))
         }
         writer::In::AdminDue(pool, _) => Some(FactKey::AdminDue(pool.clone())),
-        writer::In::Standing(_) => Some(FactKey::Standing),
+        writer::In::Leadership(_) => Some(FactKey::Leadership),
         writer::In::OperatorPolicy { .. } => Some(FactKey::OperatorPolicy),
         writer::In::Remembered(_) => Some(FactKey::GateTimes),
         writer::In::AwaitingIngress(_) => Some(FactKey::AwaitingIngress),
@@ -167,7 +167,7 @@ fn admin_fact(input: &nodes::In) -> Option<FactKey> {
         nodes::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
         nodes::In::Preemption(seen) => seen.object().map(FactKey::Object),
         nodes::In::SourceAdminStates(pool, _) => Some(FactKey::SourceAdminStates(pool.clone())),
-        nodes::In::Standing(_) => Some(FactKey::Standing),
+        nodes::In::Leadership(_) => Some(FactKey::Leadership),
         nodes::In::OperatorPolicy { .. } => Some(FactKey::OperatorPolicy),
         // Newer admin states of a pool replace older ones in AdminState, and not before: a result, and a Down that was
         // read before our PUT, must arrive (N3, N4).

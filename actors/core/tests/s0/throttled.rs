@@ -5,7 +5,7 @@
 
 use std::ops::RangeInclusive;
 
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use pool_core::route::{Delivery, PoolMessage};
 use pools::queue;
 use simulator_models::arm::{BadEnd, FaultEffect, FaultTarget, Latency, Settings};
@@ -419,7 +419,7 @@ fn s0_case_21_a_new_term_has_nothing_of_what_was_parked() {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
         bench.observed();
-        bench.set_standing(Standing::Standby);
+        bench.set_standing(Leadership::Standby);
         bench.run(1_000);
         bench.heal();
         bench.new_term();

@@ -155,7 +155,7 @@ fn slice(object: &Value) -> SliceObject {
 fn node(object: &Value, wall: i64) -> NodeObject {
     let (meta, spec, status) = (&object["metadata"], &object["spec"], &object["status"]);
     let internal = items(&status["addresses"]).iter().filter(|address| address["type"] == "InternalIP");
-    let standing = || items(&status["conditions"]).iter().filter(|condition| condition["status"] == "True");
+    let active = || items(&status["conditions"]).iter().filter(|condition| condition["status"] == "True");
     let notice = |condition: &&Value| says_preempt(text(&condition["message"]));
     let taint = |taint: &Value| {
         let [key, value, effect] = ["key", "value", "effect"].map(|field| Arc::from(text(&taint[field])));
@@ -169,11 +169,11 @@ fn node(object: &Value, wall: i64) -> NodeObject {
         resource_version: version(meta),
         internal_ips: internal.filter_map(|address| text(&address["address"]).parse().ok()).collect(),
         left_out: excluded.then_some(LeftOut::ExcludedByLabel).or(doomed.then_some(LeftOut::ToBeDeleted)),
-        ready: standing().any(|condition| condition["type"] == "Ready"),
+        ready: active().any(|condition| condition["type"] == "Ready"),
         taints: items(&spec["taints"]).iter().map(taint).collect(),
         instance: InstanceId::of_provider_id(text(&spec["providerID"])),
         created: parse_time(text(&meta["creationTimestamp"])).map(Wall::from_micros),
-        preempt: standing().find(notice).map(|condition| preempt(condition, wall)),
+        preempt: active().find(notice).map(|condition| preempt(condition, wall)),
     }
 }
 

@@ -192,7 +192,7 @@ impl Writer {
 
     /// Queues the reads that are due.
     pub(super) fn queue_initial_reads(&mut self) {
-        if self.life != Life::Running || !self.standing.leads() {
+        if self.life != Life::Running || !self.leadership.leads() {
             return;
         }
         for lb in std::mem::take(&mut self.awaiting_initial_read) {
@@ -216,7 +216,7 @@ impl Writer {
         is_initial_read: bool,
         answer: &ArmAnswer,
     ) {
-        if !self.standing.leads() || !self.initial_reads.counts(lb, call) {
+        if !self.leadership.leads() || !self.initial_reads.counts(lb, call) {
             return;
         }
         let at_rest = match answer {

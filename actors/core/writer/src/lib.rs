@@ -36,7 +36,7 @@ use model::assignment::Observation;
 use model::attempt::{MembershipDue, MembershipWrite, Outcome, WriteFate};
 use model::draining::{AdminDue, AdminUrgency, Draining, PoolAdminStates};
 use model::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, PoolId, PoolName};
-use model::leadership::{PERMIT_MARGIN, Standing};
+use model::leadership::{Leadership, PERMIT_MARGIN};
 use model::lease::{GateTimes, LeaseAnswer, LeaseAsk};
 use model::load_balancers::OurPuts;
 use model::machine::{Machine, Now, earliest};
@@ -153,7 +153,7 @@ pub struct RateLimit {
 #[derive(Clone, Debug)]
 pub enum In {
     /// Leadership of this process, and its term (W8).
-    Standing(Standing),
+    Leadership(Leadership),
     /// The operator's policy. A term writes nothing before it receives the policy (G6).
     OperatorPolicy {
         /// Newest term that had begun when the policy was read.
@@ -283,7 +283,7 @@ pub enum Out {
 /// The machine that writes to Azure.
 pub struct Writer {
     params: Params,
-    standing: Standing,
+    leadership: Leadership,
     policy: WriterPolicy,
     life: Life,
     draining: Arc<Draining>,
@@ -345,7 +345,7 @@ impl Writer {
             shared_lease: params.lease.clone().map(SharedLease::new),
             release_by: None,
             params,
-            standing: Standing::Standby,
+            leadership: Leadership::Standby,
             policy: WriterPolicy::default(),
             life: Life::Running,
             draining: Arc::default(),
@@ -373,13 +373,13 @@ impl Writer {
         }
     }
 
-    fn on_standing(&mut self, now: Now, standing: Standing, out: &mut Vec<Out>) {
-        let before = std::mem::replace(&mut self.standing, standing);
-        if before.term() != standing.term() {
+    fn on_leadership(&mut self, now: Now, leadership: Leadership, out: &mut Vec<Out>) {
+        let before = std::mem::replace(&mut self.leadership, leadership);
+        if before.term() != leadership.term() {
             self.reset_initial_reads();
             self.interrupt_all(now, out);
             if let Some(lease) = &mut self.shared_lease {
-                lease.forfeit(now, standing.leads(), out);
+                lease.forfeit(now, leadership.leads(), out);
             }
             self.verifications.clear();
             self.reset_breaker(out);
@@ -403,7 +403,7 @@ impl Writer {
 
     /// Whether an attempt belongs to the current term of a running process.
     fn is_current(&self, attempt: AttemptId) -> bool {
-        self.life == Life::Running && self.standing.term() == Some(attempt.epoch)
+        self.life == Life::Running && self.leadership.term() == Some(attempt.epoch)
     }
 
     /// Updates timers, totals and the set of ready lanes after a change of a lane, and drops an idle lane.
@@ -532,7 +532,7 @@ impl Machine for Writer {
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         match input {
-            In::Standing(standing) => self.on_standing(now, standing, out),
+            In::Leadership(leadership) => self.on_leadership(now, leadership, out),
             In::OperatorPolicy { term, policy } => self.on_policy(term, policy),
             In::Attempt(id, pool) => self.on_attempt(now, id, pool, out),
             In::OpenGates(id, class) => self.on_open_gates(now, id, class, out),

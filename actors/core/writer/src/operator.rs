@@ -58,7 +58,7 @@ impl Writer {
     /// Passes on an answer about a pause. The writer has already applied the pause, so that it is effective now if no
     /// other client may write.
     pub(super) fn forward_answer(&self, now: Now, id: RequestId, answer: Answer, out: &mut Vec<Out>) {
-        let effect = if self.standing.leads_for_certain(now) { Effect::Now } else { Effect::WhenRead };
+        let effect = if self.leadership.leads_for_certain(now) { Effect::Now } else { Effect::WhenRead };
         let answer = match answer {
             Answer::Done(Done::Paused(_)) => Answer::Done(Done::Paused(effect)),
             Answer::Done(Done::Resumed { was, effect: _ }) => Answer::Done(Done::Resumed { was, effect }),
@@ -72,14 +72,14 @@ impl Writer {
 
     /// Whether writes may begin: the policy of this term is known and allows them.
     pub(super) fn is_write_allowed(&self) -> bool {
-        let term = self.standing.term();
+        let term = self.leadership.term();
         term.is_some() && self.policy.term >= term && !self.policy.newest.only_observes()
     }
 
     /// Cancels everything that could lead to a PUT while no write is allowed, including grants and waiting retries. A
     /// PUT in flight is followed to its end.
     pub(super) fn cancel_while_disallowed(&mut self, now: Now, out: &mut Vec<Out>) {
-        if self.is_write_allowed() || !self.standing.leads() || self.life != Life::Running {
+        if self.is_write_allowed() || !self.leadership.leads() || self.life != Life::Running {
             return;
         }
         let begun = |lb: &LbName, writer: &Writer| {
@@ -121,7 +121,7 @@ impl Writer {
         class: Option<GateClass>,
         out: &mut Vec<Out>,
     ) {
-        let answer = if self.params.shows_only || self.standing.leads_for_certain(now) {
+        let answer = if self.params.shows_only || self.leadership.leads_for_certain(now) {
             let asked = GateClass::ALL.into_iter().filter(|one| class.is_none_or(|class| class == *one));
             let closed: Vec<GateClass> =
                 asked.filter(|class| self.gates.closed(now, *class).is_some()).collect();
@@ -137,7 +137,7 @@ impl Writer {
         if self.params.shows_only {
             return Some(Refusal::DryRun);
         }
-        if self.life != Life::Running || !self.standing.leads_for_certain(now) {
+        if self.life != Life::Running || !self.leadership.leads_for_certain(now) {
             return Some(Refusal::NotLeading);
         }
         let paused = self.policy.newest.pools.contains_key(pool).then_some(PausedBy::Pool);

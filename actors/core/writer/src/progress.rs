@@ -65,7 +65,7 @@ impl Writer {
         self.life == Life::Running
             && self.is_write_allowed()
             && self.busy < self.params.turns
-            && self.standing.send_before().is_some_and(|last| now <= last)
+            && self.leadership.send_before().is_some_and(|last| now <= last)
             && (!self.params.gates_delay_grants || self.gates.blocked(now).is_none())
     }
 
@@ -78,7 +78,7 @@ impl Writer {
         exclusion: Exclusion,
         out: &mut Vec<Out>,
     ) {
-        let Some(epoch) = self.standing.term() else { return };
+        let Some(epoch) = self.leadership.term() else { return };
         let lb = pool.lb.clone();
         let Some(lane) = self.lanes.get_mut(&lb) else { return };
         self.breaker.granted(now, &lb, WriteKind::of(slot.membership, slot.admin));
@@ -420,7 +420,7 @@ impl Writer {
             return Err("nothing may be written: everything is paused, or the mode is observe");
         }
         let leading =
-            self.standing.send_before().filter(|last| now <= *last).ok_or("leadership is about to end")?;
+            self.leadership.send_before().filter(|last| now <= *last).ok_or("leadership is about to end")?;
         if bypass {
             return Ok(leading);
         }

@@ -183,7 +183,7 @@ impl Bench {
     }
 
     fn lead(&mut self, epoch: u64) -> Vec<Out> {
-        self.step(In::Standing(Standing::Leading { epoch: Epoch(epoch), until: Now::NEVER }))
+        self.step(In::Leadership(Leadership::Leading { epoch: Epoch(epoch), until: Now::NEVER }))
     }
 
     fn keep_output(&mut self, out: Vec<Out>) -> Vec<Out> {
@@ -199,7 +199,7 @@ impl Bench {
         if let (true, In::MembershipDue(pool, _) | In::AdminDue(pool, _)) = (self.at_rest, &input) {
             self.writer.at_rest(&pool.lb);
         }
-        let begins = matches!(input, In::Standing(_));
+        let begins = matches!(input, In::Leadership(_));
         let mut out = Vec::new();
         self.writer.step(at(self.now), input, &mut out);
         if begins && self.at_rest {
@@ -375,7 +375,7 @@ fn nothing_to_do(bench: &mut Bench, pool: &PoolId, attempt: AttemptId) -> Vec<Ou
 #[test]
 fn w1_a_lane_grants_by_class_then_by_waiting_time_and_name() {
     let mut bench = Bench::leading(params());
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     for (name, since, urgency) in [
         ("a-removed", 10, MembershipUrgency::Remove),
         ("b-added", 30, MembershipUrgency::Add),
@@ -733,7 +733,7 @@ fn d2_a_pool_of_a_source_is_written_unless_a_service_has_a_rule_to_it() {
 fn d2_without_proof_of_ownership_the_admin_part_of_the_slot_still_goes() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.step(In::Draining(drains(2)));
     bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.due(&web, due(0, MembershipUrgency::Add));
@@ -771,7 +771,7 @@ fn n3_an_admin_write_alone_keeps_the_members() {
 fn w1_both_parts_of_a_slot_travel_in_one_put_and_get_two_answers() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.step(In::Draining(drains(2)));
     bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.due(&web, due(0, MembershipUrgency::Add));
@@ -903,7 +903,7 @@ fn a3_the_level_of_an_older_attempt_is_not_taken_for_that_of_a_newer_one() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let old = take(&bench.due(&web, due(0, MembershipUrgency::Add)));
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.due(&web, due(0, MembershipUrgency::Add));
     let new = take(&bench.lead(2));
     assert!(bench.step(In::Taken(web.clone(), old, Some(taken_level(&web, &[1])))).is_empty());
@@ -935,7 +935,7 @@ fn w8_on_standby_attempts_end_and_only_a_sent_put_keeps_its_lane() {
     let (reading_attempt, read) = bench.begin(&reading, &[1]);
     let (polling_attempt, polled) = bench.begin_put(&polling, &[1]);
     bench.answer(polled, accepted(Provisioning::Updating, RetryAfter::Absent));
-    let output = bench.step(In::Standing(Standing::Standby));
+    let output = bench.step(In::Leadership(Leadership::Standby));
     for attempt in [put_attempt, taking_attempt, reading_attempt, polling_attempt] {
         assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
     }
@@ -963,14 +963,14 @@ fn w8_an_admin_part_outlives_a_lost_leadership_in_its_slot() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     get(&bench.step(In::AdminDue(web.clone(), Some(down(0)))), &web);
-    assert!(bench.step(In::Standing(Standing::Standby)).is_empty());
+    assert!(bench.step(In::Leadership(Leadership::Standby)).is_empty());
     get(&bench.lead(2), &web);
 }
 
 #[test]
 fn w8_no_put_or_grant_with_less_than_25_s_of_leadership_left() {
     let mut bench = Bench::leading(params());
-    bench.step(In::Standing(Standing::Leading { epoch: EPOCH, until: at(30_000) }));
+    bench.step(In::Leadership(Leadership::Leading { epoch: EPOCH, until: at(30_000) }));
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.until(5_001);
@@ -978,8 +978,8 @@ fn w8_no_put_or_grant_with_less_than_25_s_of_leadership_left() {
     assert!(matches!(outcome(&output, attempt), Outcome::NotGranted));
     assert!(bench.due(&web, due(0, MembershipUrgency::Add)).is_empty());
     bench.until(6_000);
-    let renewed = Standing::Leading { epoch: EPOCH, until: at(50_000) };
-    let attempt = take(&bench.step(In::Standing(renewed)));
+    let renewed = Leadership::Leading { epoch: EPOCH, until: at(50_000) };
+    let attempt = take(&bench.step(In::Leadership(renewed)));
     let read = bench.take_level(&web, attempt, &[1]);
     let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
     let found = &calls(&output)[0].request;
@@ -1031,7 +1031,7 @@ fn q3_a_pool_that_does_not_answer_its_take_loses_the_grant_after_10_s() {
 fn a3_the_id_of_an_answered_attempt_is_not_used_for_a_newer_one() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.due(&web, due(0, MembershipUrgency::Add));
     let old = take(&bench.lead(2));
@@ -1118,7 +1118,7 @@ fn d3_at_most_one_read_waits_per_load_balancer() {
 #[test]
 fn w8_reads_of_discovery_need_no_leadership() {
     let mut bench = Bench::leading(params());
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     assert_eq!(calls(&bench.step(In::Read { call: CallId(1), lb: LbName::new("lb") })).len(), 1);
 }
 

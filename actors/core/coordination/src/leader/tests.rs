@@ -124,7 +124,7 @@ struct Drive {
     leader: Leader,
     now: Now,
     asked: VecDeque<(CallId, LeaseAsk)>,
-    standing: Standing,
+    leadership: Leadership,
     confirms: Vec<(Epoch, bool)>,
     remembered: Vec<GateTimes>,
     out_of_sync: Vec<OutOfSyncTimes>,
@@ -143,7 +143,7 @@ impl Drive {
             leader: Leader::new(params),
             now: Now::ZERO,
             asked: VecDeque::new(),
-            standing: Standing::Standby,
+            leadership: Leadership::Standby,
             confirms: Vec::new(),
             remembered: Vec::new(),
             out_of_sync: Vec::new(),
@@ -167,7 +167,7 @@ impl Drive {
             match said {
                 Out::Lease(call, ask) => self.asked.push_back((call, ask)),
                 Out::Confirm { epoch, needs_new_list } => self.confirms.push((epoch, needs_new_list)),
-                Out::Standing(standing) => self.standing = standing,
+                Out::Leadership(leadership) => self.leadership = leadership,
                 Out::Remembered(gates) => self.remembered.push(gates),
                 Out::OutOfSync(pools) => self.out_of_sync.push(pools),
                 Out::SetBack(set_back) => {
@@ -221,7 +221,7 @@ impl Drive {
     }
 
     fn leads(&self) -> bool {
-        matches!(self.standing, Standing::Leading { .. })
+        matches!(self.leadership, Leadership::Leading { .. })
     }
 
     /// Returns until when it leads; a process whose writer is quiet sends nothing any more.
@@ -229,9 +229,9 @@ impl Drive {
         if matches!(self.leader.shutdown, Shutdown::Releasing { .. }) {
             return None;
         }
-        match self.standing {
-            Standing::Standby => None,
-            Standing::Leading { until, .. } => Some(until),
+        match self.leadership {
+            Leadership::Standby => None,
+            Leadership::Leading { until, .. } => Some(until),
         }
     }
 }
@@ -253,7 +253,7 @@ fn w8_whoever_creates_the_lease_leads_at_once_and_needs_no_list_twice() {
     assert_eq!(one.confirms, [(Epoch(1), false)]);
     assert!(!one.leads(), "not before the Directory has opened the term");
     one.opened();
-    assert_eq!(one.standing, Standing::Leading { epoch: Epoch(1), until: at(45) });
+    assert_eq!(one.leadership, Leadership::Leading { epoch: Epoch(1), until: at(45) });
     assert_eq!(one.rounds, 1);
     let lease = server.lease.expect("it was created");
     assert_eq!((lease.holder.as_deref(), lease.duration), (Some("one"), seconds(45)));
@@ -273,7 +273,7 @@ fn w8_a_leader_renews_every_5_s_and_leadership_counts_from_the_sending() {
     one.at(at(10));
     one.served(&mut server);
     assert_eq!(one.until(), Some(at(55)));
-    assert_eq!(one.standing, Standing::Leading { epoch: Epoch(1), until: at(55) });
+    assert_eq!(one.leadership, Leadership::Leading { epoch: Epoch(1), until: at(55) });
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn w8_leadership_is_given_up_30_s_after_the_last_renewal_that_succeeded() {
     one.at(Now::from_millis(29_999));
     assert!(one.leads());
     one.at(at(30));
-    assert_eq!(one.standing, Standing::Standby);
+    assert_eq!(one.leadership, Leadership::Standby);
     // The API server is back, and no other process came: a new term, with most recent lists.
     one.at(at(40));
     one.served(&mut server);
@@ -405,7 +405,7 @@ fn w8_each_term_has_its_own_number_also_when_the_holder_stays() {
         one.served(&mut server);
         one.served(&mut server);
         one.opened();
-        assert!(matches!(one.standing, Standing::Leading { epoch: Epoch(number), .. } if number == term));
+        assert!(matches!(one.leadership, Leadership::Leading { epoch: Epoch(number), .. } if number == term));
     }
     let mut two = Drive::elected("two");
     one.send(In::Shutdown);
@@ -452,7 +452,7 @@ fn w8_an_emptied_or_deleted_lease_ends_the_term_and_is_contended_for() {
         assert!(!one.leads(), "others may have taken it meanwhile");
         one.served(&mut server);
         one.opened();
-        assert_eq!(one.standing, Standing::Leading { epoch: Epoch(2), until: at(50) });
+        assert_eq!(one.leadership, Leadership::Leading { epoch: Epoch(2), until: at(50) });
         assert_eq!(one.confirms.last(), Some(&(Epoch(2), true)));
     }
 }
@@ -734,7 +734,7 @@ fn c4_a_dry_run_leads_without_a_lease() {
     alone.send(In::Start);
     assert_eq!(alone.confirms, [(Epoch(1), false)]);
     alone.opened();
-    assert_eq!(alone.standing, Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
+    assert_eq!(alone.leadership, Leadership::Leading { epoch: Epoch(1), until: Now::NEVER });
     alone.at(at(1_000));
     assert!(alone.asked.is_empty());
     alone.send(In::Shutdown);

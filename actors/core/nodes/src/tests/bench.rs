@@ -112,7 +112,7 @@ impl Bench {
         self.step(In::Opened(epoch));
         self.set_policy(n, OperatorPolicy::default());
         self.step(In::Reporting(Some(epoch)));
-        self.step(In::Standing(Standing::Leading { epoch, until: Now::NEVER }));
+        self.step(In::Leadership(Leadership::Leading { epoch, until: Now::NEVER }));
     }
 
     /// Replaces the process by one that knows all nodes and pools, and does not lead yet.

@@ -41,7 +41,7 @@ fn n4_switched_off_it_restores_what_is_ours_and_then_does_nothing() {
         (bench.gets, bench.writes, bench.requested_reads, bench.take_due().len()),
         (gets, writes, looks, 0)
     );
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.lead(3);
     bench.observe_all();
     bench.pass(600_000);

@@ -153,7 +153,7 @@ impl World {
     /// the last term may lack later observations.
     fn lead(&mut self) {
         self.term += 1;
-        self.bench.step(In::Standing(Standing::Standby));
+        self.bench.step(In::Leadership(Leadership::Standby));
         self.bench.answer_all();
         let recorded = |ip: &IpAddr, pool: &PoolId| {
             let texts = self.bench.server.data.iter().flatten().map(|(_, text)| &text.text);
@@ -305,7 +305,7 @@ impl World {
                 // The current write ends before another term begins.
                 self.end();
                 self.bench.due.clear();
-                self.bench.step(In::Standing(Standing::Standby));
+                self.bench.step(In::Leadership(Leadership::Standby));
             }
             TermEvent::Leads => {
                 self.end();

@@ -223,7 +223,7 @@ fn n4_a_record_that_may_still_go_counts_once_it_is_written_again() {
         bench.observe_all();
         let late = bench.asks.front().expect("the record is to go").1.clone();
         bench.fail_ask(false, failed("no answer"));
-        bench.step(In::Standing(Standing::Standby));
+        bench.step(In::Leadership(Leadership::Standby));
         bench.take_due();
         if signalled {
             bench.deliver(node(1, &[SHUTDOWN]));
@@ -254,7 +254,7 @@ fn n4_a_record_that_may_still_go_counts_where_its_node_is_down() {
     bench.answers = false;
     bench.observe_all();
     bench.fail_ask(false, failed("no answer"));
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     // Another replica led meanwhile, and used the record.
     bench.set_foreign(1, State::Down);
     bench.observe_all();

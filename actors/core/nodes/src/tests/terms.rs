@@ -62,7 +62,7 @@ fn n4_what_a_successor_does_follows_from_records_and_signals() {
     bench.set_foreign(7, State::Down);
     bench.run_until_stable();
     // While no replica leads, one signal ends, one node is deleted, and another one gets a signal.
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.deliver(node(2, &[]));
     bench.delete(3);
     bench.deliver(node(6, &[SHUTDOWN]));
@@ -102,7 +102,7 @@ fn n4_a_crash_between_record_and_put_costs_no_put() {
     let mut bench = Bench::new(4);
     bench.deliver(node(1, &[SHUTDOWN]));
     assert_eq!((bench.recorded(), bench.due.len()), (vec!["node-1"], 4));
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.deliver(node(1, &[]));
     bench.restart(Role::On);
     bench.lead(2);
@@ -125,7 +125,7 @@ fn n4_a_node_that_moved_without_a_leader_is_recorded_at_new_addresses() {
     bench.run_until_stable();
     let web = bench.azure.get_mut(&pool("lb", "web")).expect("a pool");
     web.insert(ips(9)[0], State::None);
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     let mut moved = node(1, &[SHUTDOWN]);
     moved.ips = ips(9).into_iter().collect();
     bench.deliver(moved);
@@ -174,7 +174,7 @@ fn n4_a_process_that_leads_again_uses_the_records_of_others() {
     bench.deliver(node(1, &[SHUTDOWN]));
     bench.deliver(node(2, &[SHUTDOWN]));
     bench.run_until_stable();
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     // Another replica has restored node-1, and set node-3 Down.
     for entries in bench.azure.values_mut() {
         for (ip, state) in entries.iter_mut() {
@@ -209,16 +209,16 @@ fn w8_who_does_not_lead_writes_nothing() {
     bench.set_policy(1, OperatorPolicy::default());
     bench.pass(60_000);
     assert_eq!((bench.asks.len(), bench.writes, bench.state(1)), (0, 0, Some(NodeState::Held)));
-    bench.step(In::Standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER }));
+    bench.step(In::Leadership(Leadership::Leading { epoch: Epoch(1), until: Now::NEVER }));
     assert_eq!((bench.asks.len(), bench.writes), (1, 1));
     // Leadership ends during its write. The successor handles the result.
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.answer();
     bench.pass(60_000);
     assert_eq!((bench.asks.len(), bench.set.generation), (0, 0));
     // The same if a newer term is confirmed already.
     bench.step(In::Confirmed(Epoch(2)));
-    bench.step(In::Standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER }));
+    bench.step(In::Leadership(Leadership::Leading { epoch: Epoch(1), until: Now::NEVER }));
     bench.deliver(node(2, &[SHUTDOWN]));
     bench.answer_all();
     assert_eq!((bench.writes, bench.set.generation), (1, 0));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::config_map::ConfigMapAsk;
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use model::policy::OperatorPolicy;
 use model::report::EventKind;
 use pool_core::route::{Delivery, Output};
@@ -172,10 +172,10 @@ impl Watchdog {
         if let Some(Delivery::AdminState(input)) = input {
             if let nodes::In::OperatorPolicy { policy, .. } = input {
                 inputs.policy = Some(Arc::clone(policy));
-            } else if let nodes::In::Standing(standing) = input {
-                inputs.leads = match standing {
-                    Standing::Leading { .. } => true,
-                    Standing::Standby => false,
+            } else if let nodes::In::Leadership(leadership) = input {
+                inputs.leads = match leadership {
+                    Leadership::Leading { .. } => true,
+                    Leadership::Standby => false,
                 };
             }
         }

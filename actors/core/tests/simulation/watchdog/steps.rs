@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use coordination::leader;
 use model::ids::{AttemptId, Epoch, PoolId, ServiceUid};
-use model::leadership::Standing;
+use model::leadership::Leadership;
 use model::lease::LeaseAnswer;
 use model::machine::Now;
 use model::operator_request::{Answer, Done, Scope};
@@ -163,7 +163,7 @@ impl Watchdog {
             self.within[process].lease_version = Some(Arc::clone(&facts.version.0));
         }
         for output in outputs {
-            if let Output::Leader(leader::Out::Standing(Standing::Leading { epoch, until })) = output
+            if let Output::Leader(leader::Out::Leadership(Leadership::Leading { epoch, until })) = output
                 && *until > local
             {
                 self.tenure.on_leading(now, process, &identity, epoch.0)?;

@@ -87,7 +87,7 @@ impl Writer {
             return;
         }
         let Some(mut lease) = self.shared_lease.take() else { return };
-        let leads = self.standing.leads_for_certain(now);
+        let leads = self.leadership.leads_for_certain(now);
         let grant = self.could_grant(now);
         let waits = grant && !lease.may_start(now);
         let demand = Demand {

@@ -373,7 +373,7 @@ fn n3_a_down_whose_pool_has_its_attempt_open_takes_it_along() {
 fn w10_a_new_term_starts_closed() {
     let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
     bench.due(&pool("a", "web"), due(0, MembershipUrgency::Add));
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     assert_eq!(scopes(&bench), [1, 0]);
     take(&bench.lead(2));
 }

@@ -267,7 +267,7 @@ fn q2_a_pool_gets_its_stretched_interval_before_its_outcome() {
     bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.until(60_000);
     take(&bench.due(&pool("b", "other"), due(0, MembershipUrgency::Add)));
-    let output = bench.step(In::Standing(Standing::Standby));
+    let output = bench.step(In::Leadership(Leadership::Standby));
     assert!(output.iter().all(|output| !matches!(output, Out::Pace(..))), "no interval begins: {output:?}");
 }
 

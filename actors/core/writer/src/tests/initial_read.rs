@@ -83,7 +83,7 @@ fn w8_an_own_operation_of_an_older_term_is_not_superseded() {
     let read = bench.take_level(&web, attempt, &[1]);
     let (call, _, _) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
     bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     assert!(bench.due(&other, due(0, MembershipUrgency::Revive)).is_empty());
     let call = lb_read(&bench.lead(2), "lb");
     assert!(takes(&bench.answer(call, updating("lb"))).is_empty());
@@ -105,7 +105,7 @@ fn w8_a_pool_with_an_operation_keeps_its_load_balancer_closed() {
 fn w8_a_discovery_read_of_the_term_counts_as_the_initial_read() {
     let mut bench = fresh(params());
     let (web, older) = (pool("lb", "web"), discover(&mut bench, "lb"));
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     let standby = discover(&mut bench, "lb");
     bench.lead(2);
     bench.answer(older, at_rest("lb"));

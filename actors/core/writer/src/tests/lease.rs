@@ -136,7 +136,7 @@ impl Bench {
     }
 
     fn leads_until(&mut self, epoch: u64, until: u64) -> Vec<Out> {
-        self.step(In::Standing(Standing::Leading { epoch: Epoch(epoch), until: at(until) }))
+        self.step(In::Leadership(Leadership::Leading { epoch: Epoch(epoch), until: at(until) }))
     }
 }
 
@@ -666,7 +666,7 @@ fn w8_without_leadership_it_is_released_once_no_put_is_open() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
     let read = bench.take_level(&web, attempt, &[1]);
     let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
-    let output = bench.step(In::Standing(Standing::Standby));
+    let output = bench.step(In::Leadership(Leadership::Standby));
     assert!(matches!(outcome(&output, attempt), Outcome::Interrupted));
     assert!(none_replaced(&output) && none_replaced(&bench.until(16_000)), "no renewal, and the PUT is open");
     let output = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::Absent));

@@ -59,7 +59,7 @@ fn g6_the_answer_about_a_pause_is_passed_on_whatever_this_process_is() {
     };
     assert!(now(&output), "{output:?}");
     let until = Now::from_millis(bench.now + 1_000);
-    bench.step(In::Standing(Standing::Leading { epoch: Epoch(2), until }));
+    bench.step(In::Leadership(Leadership::Leading { epoch: Epoch(2), until }));
     bench.until(60_000);
     let output = bench.step(In::PassOn(RequestId(7), answer.clone()));
     assert_eq!(effect(&output), Some(Effect::WhenRead), "it does not know that it leads any more");

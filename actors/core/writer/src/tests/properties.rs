@@ -583,13 +583,13 @@ impl World {
 
     fn lead(&mut self, leads: bool) {
         self.leads = leads;
-        let standing = if leads {
+        let leadership = if leads {
             self.epoch += 1;
-            Standing::Leading { epoch: Epoch(self.epoch), until: Now::NEVER }
+            Leadership::Leading { epoch: Epoch(self.epoch), until: Now::NEVER }
         } else {
-            Standing::Standby
+            Leadership::Standby
         };
-        self.deliver(In::Standing(standing));
+        self.deliver(In::Leadership(leadership));
     }
 
     /// Ends all faults, makes everything due, and waits for longer than the longest waits.

@@ -368,7 +368,7 @@ fn w4_after_the_last_retry_the_lane_stays_in_doubt() {
 
 #[test]
 fn w4_standby_or_shutdown_during_a_wait_interrupts_it() {
-    for input in [In::Standing(Standing::Standby), In::Shutdown] {
+    for input in [In::Leadership(Leadership::Standby), In::Shutdown] {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
         let (attempt, read) = bench.begin(&web, &[1]);

@@ -250,9 +250,10 @@ impl World {
 
     fn deliver(&mut self, number: usize, input: In) {
         let life = self.processes[number].life;
-        if matches!(input, In::Standing(_)) {
+        if matches!(input, In::Leadership(_)) {
             // A newer fact replaces an older one that was not delivered.
-            let older = |event: &Event| matches!(event, Event::Tell(to, _, In::Standing(_)) if *to == number);
+            let older =
+                |event: &Event| matches!(event, Event::Tell(to, _, In::Leadership(_)) if *to == number);
             self.events.retain(|_, event| !older(event));
         }
         let latency = 1 + self.sequence * 7 % 13;
@@ -265,7 +266,10 @@ impl World {
         self.until = self.now.plus(TERM);
         self.renews = true;
         self.next_renewal = self.now.plus(secs(5));
-        self.deliver(number, In::Standing(Standing::Leading { epoch: Epoch(self.epoch), until: self.until }));
+        self.deliver(
+            number,
+            In::Leadership(Leadership::Leading { epoch: Epoch(self.epoch), until: self.until }),
+        );
         for number in 0..POOLS {
             self.post(number);
         }
@@ -586,11 +590,11 @@ impl World {
             } else if self.now < self.until {
                 self.until = self.now.plus(TERM);
                 let (epoch, until) = (Epoch(self.epoch), self.until);
-                self.deliver(leader, In::Standing(Standing::Leading { epoch, until }));
+                self.deliver(leader, In::Leadership(Leadership::Leading { epoch, until }));
             }
         }
         if self.until.plus(SETTLE) <= self.now {
-            self.deliver(self.leader, In::Standing(Standing::Standby));
+            self.deliver(self.leader, In::Leadership(Leadership::Standby));
             self.win(1 - self.leader);
         }
     }
@@ -670,7 +674,7 @@ impl World {
                 // It usually notices.
                 if !self.sequence.is_multiple_of(3) {
                     let life = self.processes[self.leader].life;
-                    let event = Event::Tell(self.leader, life, In::Standing(Standing::Standby));
+                    let event = Event::Tell(self.leader, life, In::Leadership(Leadership::Standby));
                     self.later(25_000, event);
                 }
             }

@@ -448,7 +448,7 @@ fn w6_the_operator_opens_a_gate_and_arm_is_called_again() {
     let call = put(&bench.answer(read, read_of(pool_with(&other, &[]), "W/1")), &other).0;
     bench.fail(call, failed(429, QUOTA, seconds(3_000)));
     assert!(takes(&bench.due(&web, due(0, MembershipUrgency::Add))).is_empty());
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     let output = bench.step(In::OpenGates(RequestId(3), None));
     assert_eq!(opened(&output), Some(Answer::Refused(Refusal::NotLeading)));
 }

@@ -30,7 +30,7 @@ fn failing() -> Arc<Failure> {
 fn n3_a_part_that_has_not_begun_is_withdrawn_without_a_call() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     bench.step(In::Draining(drains(1)));
     bench.step(In::AdminDue(web.clone(), Some(down(0))));
     bench.step(nothing_drains());

@@ -154,7 +154,7 @@ fn the_term_s_end_ends_posting_again() {
     let mut drive = Drive::new(params());
     drive.report(&["web"], failed("no"));
     suffer(&mut drive, Fate::Refused, 10);
-    drive.step(In::Standing(Standing::Standby));
+    drive.step(In::Leadership(Leadership::Standby));
     assert_eq!(drive.emitter.deadline(), None);
     drive.step(leading());
     assert_eq!(accepted(&mut drive, 200), Vec::<String>::new());

@@ -54,7 +54,7 @@ fn w8_a_state_first_seen_by_the_watch_is_released_once_it_is_ours() {
     let (renewal, ..) = replaces(&bench.until(15_000));
     bench.lease(watch, state(3, Some(OURS)));
     bench.lease(renewal, state(3, Some(OURS)));
-    let (_, replaced, edit) = replaces(&bench.step(In::Standing(Standing::Standby)));
+    let (_, replaced, edit) = replaces(&bench.step(In::Leadership(Leadership::Standby)));
     assert_eq!((replaced, edit.holder), (3, None));
 }
 

@@ -33,7 +33,7 @@ fn w8_a_new_term_does_not_release_it_while_an_older_put_is_open() {
     let (mut bench, web, attempt) = Bench::with_hold(leased());
     let read = bench.take_level(&web, attempt, &[1]);
     let (put, ..) = put(&bench.answer(read, read_of(pool_with(&web, &[]), "W/1")), &web);
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     let output = bench.lead(2);
     let output = bench.lease(lease_read(&output), state(2, Some(OURS)));
     assert!(
@@ -160,7 +160,7 @@ fn w8_a_new_term_reads_immediately_after_failures_of_the_last_one() {
         output = bench.until(second * 1_000);
     }
     bench.lease(lease_read(&output), lost());
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     lease_read(&bench.lead(2));
 }
 

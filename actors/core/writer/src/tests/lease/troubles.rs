@@ -236,7 +236,7 @@ fn w8_a_state_that_may_be_the_successors_is_not_released() {
     let (renewal, ..) = replaces(&bench.until(15_000));
     // Made by our renewal, or by a successor: as long as we lead it can only be ours.
     bench.lease(watch, state(3, Some(OURS)));
-    bench.step(In::Standing(Standing::Standby));
+    bench.step(In::Leadership(Leadership::Standby));
     let output = bench.lease(renewal, lost());
     assert!(none_replaced(&output) && none_replaced(&bench.until(100_000)));
 }
@@ -551,7 +551,7 @@ fn w7_a_late_write_of_an_earlier_term_is_no_strangers() {
         let web = pool("lb", "web");
         let (late, ..) = replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
         bench.now = 1_000;
-        bench.step(In::Standing(Standing::Standby));
+        bench.step(In::Leadership(Leadership::Standby));
         if told {
             bench.lease(late, lost());
         }
@@ -579,7 +579,7 @@ fn w7_requests_of_an_earlier_term_explain_only_what_they_can_have_made() {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
         replaces(&bench.due(&web, due(0, MembershipUrgency::Add)));
-        bench.step(In::Standing(Standing::Standby));
+        bench.step(In::Leadership(Leadership::Standby));
         bench.step(In::Withdraw(web));
         let output = bench.lead(2);
         bench.lease(lease_read(&output), state(seen, None));
