@@ -98,7 +98,7 @@ impl LeaseHold {
 
     /// Returns the time until which a change may be sent in the present hold; `None`: none may.
     #[must_use]
-    pub fn send_before(&self) -> Option<Now> {
+    pub fn send_deadline(&self) -> Option<Now> {
         let (_, renewed) = self.held.as_ref().filter(|_| self.is_wanted)?;
         Some(renewed.plus(self.params.duration).minus(MARGIN))
     }
@@ -209,7 +209,7 @@ impl LeaseHold {
                 (false, None) => {}
             }
         }
-        let is_held = self.send_before().is_some_and(|last| now < last);
+        let is_held = self.send_deadline().is_some_and(|last| now < last);
         if self.shown != Some(is_held) {
             self.shown = Some(is_held);
             out.push(LeaseOut::Held(is_held));
@@ -235,7 +235,7 @@ impl Machine for LeaseHold {
 
     fn deadline(&self) -> Option<Now> {
         let asks = (self.pending.is_none() && (self.is_wanted || self.held.is_some())).then_some(self.next);
-        let ends = self.send_before().filter(|_| self.shown == Some(true));
+        let ends = self.send_deadline().filter(|_| self.shown == Some(true));
         model::machine::earliest(asks, ends)
     }
 

@@ -34,7 +34,7 @@ impl Policy for PermitPolicy {
     async fn send(&self, context: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
         let reads = matches!(request.method(), Method::Get | Method::Head);
         let permitted =
-            reads || context.value::<Permit>().is_some_and(|permit| (self.now)() <= permit.send_before);
+            reads || context.value::<Permit>().is_some_and(|permit| (self.now)() <= permit.send_deadline);
         if !permitted {
             return Err(Stop::PermitExpired.into_error());
         }

@@ -50,7 +50,7 @@ impl Leadership {
 
     /// The last time at which a PUT may be sent, inclusive; `None`: no PUT may be sent (W8).
     #[must_use]
-    pub fn send_before(self) -> Option<Now> {
+    pub fn send_deadline(self) -> Option<Now> {
         match self {
             Leadership::Standby => None,
             Leadership::Leading { until: Now::NEVER, .. } => Some(Now::NEVER),
@@ -71,12 +71,12 @@ mod tests {
     fn w8_a_put_may_be_sent_until_25_s_before_leadership_is_no_longer_certain() {
         let leading = Leadership::Leading { epoch: Epoch(3), until: at(45) };
         assert_eq!((leading.term(), leading.leads()), (Some(Epoch(3)), true));
-        assert_eq!(leading.send_before(), Some(at(20)));
+        assert_eq!(leading.send_deadline(), Some(at(20)));
         assert!(leading.leads_for_certain(at(44)) && !leading.leads_for_certain(at(45)));
         let alone = Leadership::Leading { epoch: Epoch(1), until: Now::NEVER };
-        assert_eq!(alone.send_before(), Some(Now::NEVER), "there is no other replica");
+        assert_eq!(alone.send_deadline(), Some(Now::NEVER), "there is no other replica");
         let standby = Leadership::Standby;
-        assert_eq!((standby.term(), standby.leads(), standby.send_before()), (None, false, None));
+        assert_eq!((standby.term(), standby.leads(), standby.send_deadline()), (None, false, None));
         assert!(!standby.leads_for_certain(Now::ZERO));
     }
 }

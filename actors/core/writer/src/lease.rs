@@ -130,7 +130,7 @@ impl Hold {
     }
 
     /// Time until which a PUT may be sent under it. `None`: no PUT may (W8).
-    fn send_before(&self) -> Option<Now> {
+    fn send_deadline(&self) -> Option<Now> {
         self.doubted.is_none().then(|| self.certain_until().min(self.forced_end()).minus(PERMIT_MARGIN))
     }
 }
@@ -167,16 +167,16 @@ impl SharedLease {
         match &self.phase {
             HoldPhase::Held(hold) => {
                 now < hold.taken.plus(self.params.max_hold)
-                    && hold.send_before().is_some_and(|last| now <= last)
+                    && hold.send_deadline().is_some_and(|last| now <= last)
             }
             HoldPhase::NotHeld | HoldPhase::Releasing(_) => false,
         }
     }
 
     /// Time until which a PUT may be sent in the current hold. `None`: no PUT may (W8).
-    pub(super) fn send_before(&self) -> Option<Now> {
+    pub(super) fn send_deadline(&self) -> Option<Now> {
         match &self.phase {
-            HoldPhase::Held(hold) => hold.send_before(),
+            HoldPhase::Held(hold) => hold.send_deadline(),
             HoldPhase::NotHeld | HoldPhase::Releasing(_) => None,
         }
     }

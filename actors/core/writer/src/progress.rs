@@ -65,7 +65,7 @@ impl Writer {
         self.life == Life::Running
             && self.is_write_allowed()
             && self.busy < self.params.turns
-            && self.leadership.send_before().is_some_and(|last| now <= last)
+            && self.leadership.send_deadline().is_some_and(|last| now <= last)
             && (!self.params.gates_delay_grants || self.gates.blocked(now).is_none())
     }
 
@@ -389,7 +389,7 @@ impl Writer {
         let (pool, attempt) = (write.pool.clone(), write.attempt);
         let (edit, record) = (put.change.edit.clone(), Arc::clone(&put.record));
         // The port must not send a PUT that waits longer than this: the timeout of the call comes first.
-        let send_before = permit.min(now.plus(SEND_LIMIT));
+        let send_deadline = permit.min(now.plus(SEND_LIMIT));
         if let Some(lease) = &mut self.shared_lease {
             lease.record_put();
         }
@@ -408,7 +408,7 @@ impl Writer {
             base: read.document.clone(),
             edit,
             if_match: read.etag.clone().filter(|_| self.params.if_match || bypass),
-            permit: Permit { attempt, send_before },
+            permit: Permit { attempt, send_deadline },
             record,
         };
         out.push(Out::Call(ArmCall { id, request }));
@@ -420,7 +420,7 @@ impl Writer {
             return Err("nothing may be written: everything is paused, or the mode is observe");
         }
         let leading =
-            self.leadership.send_before().filter(|last| now <= *last).ok_or("leadership is about to end")?;
+            self.leadership.send_deadline().filter(|last| now <= *last).ok_or("leadership is about to end")?;
         if bypass {
             return Ok(leading);
         }

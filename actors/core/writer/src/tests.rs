@@ -984,7 +984,7 @@ fn w8_no_put_or_grant_with_less_than_25_s_of_leadership_left() {
     let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
     let found = &calls(&output)[0].request;
     let ArmRequest::PutPool { permit, .. } = found else { panic!("{found:?}") };
-    assert_eq!(permit.send_before, at(25_000));
+    assert_eq!(permit.send_deadline, at(25_000));
 }
 
 #[test]

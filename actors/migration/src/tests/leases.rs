@@ -163,7 +163,7 @@ fn w8_an_unrenewed_hold_ends_before_others_may_take_it() {
     assert!(stage.held);
     stage.pass(2);
     assert!(!stage.held);
-    assert!(stage.hold.send_before().is_some_and(|last| last < stage.now));
+    assert!(stage.hold.send_deadline().is_some_and(|last| last < stage.now));
 }
 
 #[test]

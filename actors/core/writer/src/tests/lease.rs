@@ -83,9 +83,9 @@ fn counted(output: &[Out]) -> (CallId, Now) {
     found.unwrap_or_else(|| panic!("no count: {output:?}"))
 }
 
-fn send_before(output: &[Out]) -> Now {
+fn send_deadline(output: &[Out]) -> Now {
     let found = calls(output).into_iter().find_map(|call| match &call.request {
-        ArmRequest::PutPool { permit, .. } => Some(permit.send_before),
+        ArmRequest::PutPool { permit, .. } => Some(permit.send_deadline),
         ArmRequest::GetPool(_) | ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => None,
     });
     found.expect("a PUT")
@@ -420,7 +420,7 @@ fn w8_a_put_needs_25_s_of_leadership_and_of_the_hold() {
         bench.leads_until(1, leads_until);
         let read = bench.take_level(&web, attempt, &[1]);
         let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
-        assert_eq!(send_before(&output), at(sent_until), "leading until {leads_until}");
+        assert_eq!(send_deadline(&output), at(sent_until), "leading until {leads_until}");
     }
 }
 
@@ -433,7 +433,7 @@ fn w8_a_standing_of_the_same_term_moves_the_permit() {
     assert!(output.iter().all(|output| !matches!(output, Out::Finished(..))));
     let read = bench.take_level(&web, attempt, &[1]);
     let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
-    assert_eq!(send_before(&output), at(24_000));
+    assert_eq!(send_deadline(&output), at(24_000));
 }
 
 #[test]

@@ -313,7 +313,7 @@ impl World {
             assert!(!lbs.contains(&&pool.lb), "two PUTs in flight on {}", pool.lb);
             assert!(!self.arm.runs_ours(&pool.lb), "a PUT while our own operation runs on {}", pool.lb);
             assert!(lbs.len() < TURNS, "more PUTs than turns");
-            assert!(self.leads && permit.attempt.epoch.0 == self.epoch && permit.send_before >= self.now);
+            assert!(self.leads && permit.attempt.epoch.0 == self.epoch && permit.send_deadline >= self.now);
             let (etag, facts) = self.last_get.get(pool).expect("a GET comes before a PUT");
             assert_eq!(if_match, etag, "the etag of the last GET");
             assert_ne!(facts.provisioning, model::arm::Provisioning::Updating, "never supersede");

@@ -516,7 +516,7 @@ fn w8_a_put_may_be_sent_for_60_s_and_none_after_its_watchdog() {
     let output = bench.answer(read, read_of(pool_with(&web, &[]), "W/1"));
     let found = &calls(&output)[0].request;
     let ArmRequest::PutPool { permit, .. } = found else { panic!("{found:?}") };
-    assert_eq!(permit.send_before, at(67_000));
+    assert_eq!(permit.send_deadline, at(67_000));
 }
 
 #[test]

@@ -362,8 +362,8 @@ impl World {
     fn call(&mut self, number: usize, call: ArmCall) {
         let life = self.processes[number].life;
         if let ArmRequest::PutPool { pool, permit, .. } = &call.request {
-            let (now, ends) = (self.now, permit.send_before.plus(TRY));
-            assert!(now <= permit.send_before, "a PUT is sent after its permit");
+            let (now, ends) = (self.now, permit.send_deadline.plus(TRY));
+            assert!(now <= permit.send_deadline, "a PUT is sent after its permit");
             assert!(
                 self.leader == number && self.epoch == permit.attempt.epoch.0,
                 "a PUT without leadership"
