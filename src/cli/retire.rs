@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::clock::Clock;
-use actors::kubernetes::{NamespacedName, ask_config_map};
+use actors::kubernetes::{NamespacedName, send_config_map_request};
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -21,7 +21,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::Selector;
-use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
+use model::config_map::{ConfigMapAnswer, ConfigMapFacts, ConfigMapRequest};
 use model::machine::Now;
 use model::object::RequestFailure;
 use model::redact::safe_line;
@@ -240,11 +240,11 @@ impl Retirement<'_> {
 
     /// Switches the admin state off, and returns the nodes that the controller has set to Down.
     async fn down_nodes(&mut self) -> Result<DownNodes, Failure> {
-        let mut facts = self.send_config_map_request(ConfigMapAsk::Get).await?;
+        let mut facts = self.send_config_map_request(ConfigMapRequest::Get).await?;
         self.switched_off = true;
         if !switch::is_off(&facts) {
             let edit = switch::off(self.clock.now());
-            facts = self.send_config_map_request(ConfigMapAsk::Replace(facts, edit)).await?;
+            facts = self.send_config_map_request(ConfigMapRequest::Replace(facts, edit)).await?;
         }
         Ok(DownNodes::of(&facts, self.clock.now()))
     }
@@ -263,17 +263,20 @@ impl Retirement<'_> {
     }
 
     async fn try_switch_on(&self) -> Result<(), Failure> {
-        let facts = self.send_config_map_request(ConfigMapAsk::Get).await?;
+        let facts = self.send_config_map_request(ConfigMapRequest::Get).await?;
         if switch::is_off(&facts) {
-            self.send_config_map_request(ConfigMapAsk::Replace(facts, switch::on())).await?;
+            self.send_config_map_request(ConfigMapRequest::Replace(facts, switch::on())).await?;
         }
         Ok(())
     }
 
     /// Sends a request about our ConfigMap and returns its state.
-    async fn send_config_map_request(&self, request: ConfigMapAsk) -> Result<Arc<ConfigMapFacts>, Failure> {
+    async fn send_config_map_request(
+        &self,
+        request: ConfigMapRequest,
+    ) -> Result<Arc<ConfigMapFacts>, Failure> {
         let Some(name) = &self.args.configmap else { return Err(Failure::Absent) };
-        match ask_config_map(self.client.clone(), name.clone(), self.clock, request).await {
+        match send_config_map_request(self.client.clone(), name.clone(), self.clock, request).await {
             ConfigMapAnswer::Seen(facts) => Ok(facts),
             ConfigMapAnswer::Absent => Err(Failure::Absent),
             ConfigMapAnswer::Conflict => {

@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use coordination::{leader, pauses};
 use model::arm::ArmCall;
-use model::config_map::{ConfigMapAsk, Keeper};
+use model::config_map::{ConfigMapRequest, ConfigMapRequester};
 use model::ids::{CallId, LbName, NodeName, PoolId, PoolName, ServiceKey, ServiceUid};
-use model::lease::{GateTimes, LeaseAsk, LeaseName};
+use model::lease::{GateTimes, LeaseName, LeaseRequest};
 use model::machine::Now;
-use model::object::{Kind, ObjectKey, TaintAsk};
+use model::object::{Kind, ObjectKey, TaintPatch};
 use model::operator_request::{Answer, Refusal, RequestId};
 use model::sample::GateClass;
 use model::view::Snapshot;
@@ -28,7 +28,7 @@ use nodes::IgnoredNotice;
 use pools::{directory, discovery, queue};
 use reporting::events::Event;
 use reporting::{events, snapshot};
-use sources::watch::Ask;
+use sources::watch::WatchRequest;
 use sources::{informer, watch};
 
 /// A message to a pool's entry in the registry.
@@ -64,7 +64,7 @@ pub enum KubernetesCall {
         /// Kind of the objects.
         kind: Kind,
         /// The list or watch to request.
-        ask: Ask,
+        request: WatchRequest,
         /// Why the previous request was given up, if that is logged.
         given_up: Option<watch::GivenUp>,
     },
@@ -75,23 +75,23 @@ pub enum KubernetesCall {
         /// The Lease.
         lease: LeaseName,
         /// The request.
-        ask: LeaseAsk,
+        request: LeaseRequest,
     },
     /// Send this request about our ConfigMap.
     ConfigMap {
         /// Machine that receives the answer.
-        keeper: Keeper,
+        requester: ConfigMapRequester,
         /// Id that the answer carries.
         call: CallId,
         /// The request.
-        ask: ConfigMapAsk,
+        request: ConfigMapRequest,
     },
     /// Patch the taints of a node, for the AdminState machine.
     Taint {
         /// Id that the answer carries.
         call: CallId,
         /// The patch.
-        ask: TaintAsk,
+        patch: TaintPatch,
     },
     /// Count the lock failures that the cloud-controller-manager has reported since a time.
     CountLockFailures {
@@ -232,8 +232,8 @@ pub fn route(output: Output, deliver: &mut impl FnMut(Delivery)) {
 
 fn from_watcher(output: watch::Out, deliver: &mut impl FnMut(Delivery)) {
     match output {
-        watch::Out::Open { call, kind, ask, given_up } => {
-            deliver(Delivery::Kubernetes(KubernetesCall::Open { call, kind, ask, given_up }));
+        watch::Out::Open { call, kind, request, given_up } => {
+            deliver(Delivery::Kubernetes(KubernetesCall::Open { call, kind, request, given_up }));
         }
         watch::Out::Seen(kind, read, seen) => deliver(match kind {
             Kind::Services | Kind::EndpointSlices | Kind::Nodes => {
@@ -377,8 +377,8 @@ fn from_writer(output: writer::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Arm(ArmMessage::Gates { reads_until, writes_until }));
             deliver(Delivery::Leader(leader::In::Gates(GateTimes { reads_until, writes_until })));
         }
-        writer::Out::Lease(call, ask) => {
-            deliver(Delivery::Kubernetes(KubernetesCall::Lease { call, lease: LeaseName::Shared, ask }));
+        writer::Out::Lease(call, request) => {
+            deliver(Delivery::Kubernetes(KubernetesCall::Lease { call, lease: LeaseName::Shared, request }));
         }
         writer::Out::CountLockFailures { call, since } => {
             deliver(Delivery::Kubernetes(KubernetesCall::CountLockFailures { call, since }));
@@ -402,8 +402,8 @@ fn from_writer(output: writer::Out, deliver: &mut impl FnMut(Delivery)) {
 
 fn from_leader(output: leader::Out, deliver: &mut impl FnMut(Delivery)) {
     match output {
-        leader::Out::Lease(call, ask) => {
-            deliver(Delivery::Kubernetes(KubernetesCall::Lease { call, lease: LeaseName::Own, ask }));
+        leader::Out::Lease(call, request) => {
+            deliver(Delivery::Kubernetes(KubernetesCall::Lease { call, lease: LeaseName::Own, request }));
         }
         leader::Out::Confirm { epoch, needs_new_list } => {
             for kind in Kind::OF_LEVELS {
@@ -428,9 +428,9 @@ fn from_leader(output: leader::Out, deliver: &mut impl FnMut(Delivery)) {
 
 fn from_pauses(output: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
     match output {
-        pauses::Out::ConfigMap(call, ask) => {
-            let keeper = Keeper::Pauses;
-            deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { keeper, call, ask }));
+        pauses::Out::ConfigMap(call, request) => {
+            let requester = ConfigMapRequester::Pauses;
+            deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { requester, call, request }));
         }
         pauses::Out::OperatorPolicy { term, policy } => {
             // The writer receives it first.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actors::kubernetes::ask_lease;
+use actors::kubernetes::send_lease_request;
 use anyhow::{Context as _, bail};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -367,11 +367,15 @@ impl<'a> Run<'a> {
         };
         for action in out {
             match action {
-                LeaseOut::Ask(call, ask) => {
+                LeaseOut::Request(call, request) => {
                     let (client, clock, name) =
                         (self.environment.kubernetes.clone(), self.environment.clock, name.clone());
                     self.answers.push(Box::pin(async move {
-                        Completion::Lease(lease, call, ask_lease(client, name, clock, lease, ask).await)
+                        Completion::Lease(
+                            lease,
+                            call,
+                            send_lease_request(client, name, clock, lease, request).await,
+                        )
                     }));
                 }
                 LeaseOut::HeldBy(holder) => {

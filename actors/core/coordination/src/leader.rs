@@ -18,13 +18,13 @@ use mechanisms::published::Published;
 use mechanisms::watch_failures::WatchFailures;
 use model::ids::{CallId, Epoch};
 use model::leadership::Leadership;
-use model::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseFacts, OutOfSyncTimes};
+use model::lease::{GateTimes, LeaseAnswer, LeaseFacts, LeaseRequest, OutOfSyncTimes};
 use model::machine::{Machine, Now, earliest};
 use model::object::ResourceVersion;
 use model::sample::Metric;
 use model::view::LeadershipView;
 use observed_lease::ObservedLease;
-use requests::LeaseRequest;
+use requests::LeaseAction;
 
 /// Settings of the Leader, fixed at start.
 #[derive(Clone, Debug)]
@@ -94,7 +94,7 @@ pub enum In {
 #[derive(Clone, Debug)]
 pub enum Out {
     /// To the kubernetes port: a request about our own Lease.
-    Lease(CallId, LeaseAsk),
+    Lease(CallId, LeaseRequest),
     /// To the watchers on which levels depend, and to Pauses: read most recent data for this term. The Directory opens
     /// the term when it has them.
     Confirm {
@@ -155,7 +155,7 @@ pub struct Leader {
     epoch: Epoch,
     /// When the last successful renewal was sent; `None`: the Lease is not ours.
     renewed: Option<Now>,
-    client: ObjectClient<LeaseFacts, LeaseRequest>,
+    client: ObjectClient<LeaseFacts, LeaseAction>,
     /// Whether the next request is a read, whatever the known state.
     must_read: bool,
     /// Whether a take that is in flight, or whose answer was lost, may have made the Lease ours.

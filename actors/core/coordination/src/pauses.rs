@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use mechanisms::object_client::ObjectClient;
 use mechanisms::published::Published;
-use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
+use model::config_map::{ConfigMapAnswer, ConfigMapFacts, ConfigMapRequest};
 use model::ids::{CallId, Epoch};
 use model::machine::{Machine, Now, earliest};
 use model::operator_request::{Answer, Refusal, RequestId, Scope};
@@ -108,7 +108,7 @@ pub enum In {
 #[derive(Clone, Debug)]
 pub enum Out {
     /// To the kubernetes port: a request about our ConfigMap.
-    ConfigMap(CallId, ConfigMapAsk),
+    ConfigMap(CallId, ConfigMapRequest),
     /// To the writer, the admin state, the event emitter, the Informer and the Directory: the complete policy, as read
     /// after this term had begun.
     OperatorPolicy {

@@ -10,9 +10,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts};
+use model::config_map::{ConfigMapAnswer, ConfigMapEdit, ConfigMapFacts, ConfigMapRequest};
 use model::ids::CallId;
-use model::lease::{LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, WATCH_MARGIN};
+use model::lease::{LeaseAnswer, LeaseEdit, LeaseFacts, LeaseRequest, WATCH_MARGIN};
 use model::machine::Now;
 use model::object::{GIVE_UP_AFTER, RequestFailure, ResourceVersion};
 
@@ -25,15 +25,15 @@ pub trait ApiObject: Sized {
     /// The changes of a write.
     type Edit;
     /// A request to the port.
-    type Ask;
+    type Request;
     /// The port's answer.
     type Answer;
 
     /// Reads the object.
-    fn get() -> Self::Ask;
+    fn get() -> Self::Request;
 
     /// Replaces this state, or creates the object.
-    fn write(state: Option<Arc<Self>>, edit: Self::Edit) -> Self::Ask;
+    fn write(state: Option<Arc<Self>>, edit: Self::Edit) -> Self::Request;
 
     /// Interprets an answer.
     fn reply(answer: Self::Answer) -> Reply<Self>;
@@ -54,17 +54,17 @@ pub enum Reply<F> {
 
 impl ApiObject for ConfigMapFacts {
     type Edit = ConfigMapEdit;
-    type Ask = ConfigMapAsk;
+    type Request = ConfigMapRequest;
     type Answer = ConfigMapAnswer;
 
-    fn get() -> ConfigMapAsk {
-        ConfigMapAsk::Get
+    fn get() -> ConfigMapRequest {
+        ConfigMapRequest::Get
     }
 
-    fn write(state: Option<Arc<ConfigMapFacts>>, edit: ConfigMapEdit) -> ConfigMapAsk {
+    fn write(state: Option<Arc<ConfigMapFacts>>, edit: ConfigMapEdit) -> ConfigMapRequest {
         match state {
-            Some(state) => ConfigMapAsk::Replace(state, edit),
-            None => ConfigMapAsk::Create(edit),
+            Some(state) => ConfigMapRequest::Replace(state, edit),
+            None => ConfigMapRequest::Create(edit),
         }
     }
 
@@ -80,17 +80,17 @@ impl ApiObject for ConfigMapFacts {
 
 impl ApiObject for LeaseFacts {
     type Edit = LeaseEdit;
-    type Ask = LeaseAsk;
+    type Request = LeaseRequest;
     type Answer = LeaseAnswer;
 
-    fn get() -> LeaseAsk {
-        LeaseAsk::Get
+    fn get() -> LeaseRequest {
+        LeaseRequest::Get
     }
 
-    fn write(state: Option<Arc<LeaseFacts>>, edit: LeaseEdit) -> LeaseAsk {
+    fn write(state: Option<Arc<LeaseFacts>>, edit: LeaseEdit) -> LeaseRequest {
         match state {
-            Some(state) => LeaseAsk::Replace(state, edit),
-            None => LeaseAsk::Create(edit),
+            Some(state) => LeaseRequest::Replace(state, edit),
+            None => LeaseRequest::Create(edit),
         }
     }
 
@@ -257,12 +257,18 @@ impl<F: ApiObject, T: Copy> ObjectClient<F, T> {
     }
 
     /// Reads the object.
-    pub fn read(&mut self, now: Now, context: T) -> (CallId, F::Ask) {
+    pub fn read(&mut self, now: Now, context: T) -> (CallId, F::Request) {
         (self.send(now, false, context, GIVE_UP_AFTER), F::get())
     }
 
     /// Replaces a state that was read, or creates the object.
-    pub fn write(&mut self, now: Now, context: T, state: Option<Arc<F>>, edit: F::Edit) -> (CallId, F::Ask) {
+    pub fn write(
+        &mut self,
+        now: Now,
+        context: T,
+        state: Option<Arc<F>>,
+        edit: F::Edit,
+    ) -> (CallId, F::Request) {
         (self.send(now, true, context, GIVE_UP_AFTER), F::write(state, edit))
     }
 
@@ -326,9 +332,9 @@ impl<T: Copy> ObjectClient<LeaseFacts, T> {
         context: T,
         version: &ResourceVersion,
         span: Duration,
-    ) -> (CallId, LeaseAsk) {
+    ) -> (CallId, LeaseRequest) {
         let within = span.saturating_add(WATCH_MARGIN);
-        (self.send(now, false, context, within), LeaseAsk::Await(version.clone(), span))
+        (self.send(now, false, context, within), LeaseRequest::Watch(version.clone(), span))
     }
 }
 
@@ -376,8 +382,8 @@ mod tests {
         let mut client = Client::default();
         client.plan(now);
         assert!(client.is_due(now));
-        let (call, ask) = client.read(now, 7);
-        assert!(matches!(ask, ConfigMapAsk::Get) && !client.is_due(now));
+        let (call, request) = client.read(now, 7);
+        assert!(matches!(request, ConfigMapRequest::Get) && !client.is_due(now));
         (client, call)
     }
 
@@ -404,14 +410,14 @@ mod tests {
         assert_eq!((request.writes, request.sent, request.context), (false, at(3), 7));
         let read = state(&mut client, at(4), call, ConfigMapAnswer::Seen(config_map()));
         assert!(client.is_idle());
-        let (_, ask) = client.write(at(4), 8, read, ConfigMapEdit::default());
-        assert!(matches!(ask, ConfigMapAsk::Replace(base, _) if &*base.version.0 == "1"));
+        let (_, request) = client.write(at(4), 8, read, ConfigMapEdit::default());
+        assert!(matches!(request, ConfigMapRequest::Replace(base, _) if &*base.version.0 == "1"));
         assert_eq!(writes(&client), Some(true));
 
         let (mut client, call) = reading(at(0));
         let read = state(&mut client, at(1), call, ConfigMapAnswer::Absent);
-        let (_, ask) = client.write(at(1), 8, read, ConfigMapEdit::default());
-        assert!(matches!(ask, ConfigMapAsk::Create(_)));
+        let (_, request) = client.write(at(1), 8, read, ConfigMapEdit::default());
+        assert!(matches!(request, ConfigMapRequest::Create(_)));
     }
 
     #[test]
@@ -483,8 +489,8 @@ mod tests {
     fn w8_a_watch_may_last_longer_than_a_request_and_end_without_a_change() {
         let mut client: ObjectClient<LeaseFacts, ()> = ObjectClient::default();
         let span = Duration::from_secs(60);
-        let (call, ask) = client.watch(at(0), (), &lease().version, span);
-        assert!(matches!(ask, LeaseAsk::Await(version, wait) if &*version.0 == "7" && wait == span));
+        let (call, request) = client.watch(at(0), (), &lease().version, span);
+        assert!(matches!(request, LeaseRequest::Watch(version, wait) if &*version.0 == "7" && wait == span));
         assert_eq!(client.deadline(), Some(at(0).plus(span).plus(WATCH_MARGIN)));
         client.set_error("an earlier failure");
         let unchanged = client.on_answer(at(5), call, LeaseAnswer::Unchanged);

@@ -83,7 +83,7 @@ impl ConfigMapEdit {
 
 /// A machine that stores data in the ConfigMap, and gets the answers to its own requests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Keeper {
+pub enum ConfigMapRequester {
     /// The machine for pauses.
     Pauses,
     /// The admin state.
@@ -92,7 +92,7 @@ pub enum Keeper {
 
 /// A request about our ConfigMap.
 #[derive(Clone, Debug)]
-pub enum ConfigMapAsk {
+pub enum ConfigMapRequest {
     /// GET it.
     Get,
     /// Create it. Fails if it exists.

@@ -100,7 +100,7 @@ pub struct LeaseEdit {
 
 /// A request about a Lease.
 #[derive(Clone, Debug)]
-pub enum LeaseAsk {
+pub enum LeaseRequest {
     /// GET it.
     Get,
     /// Create it. Fails if it exists.
@@ -109,7 +109,7 @@ pub enum LeaseAsk {
     Replace(Arc<LeaseFacts>, LeaseEdit),
     /// Watch it from this version. The answer is the first newer state, or [`LeaseAnswer::Unchanged`] after at most
     /// the given time.
-    Await(ResourceVersion, Duration),
+    Watch(ResourceVersion, Duration),
 }
 
 /// The answer to a request about a Lease.

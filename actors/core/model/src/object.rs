@@ -339,7 +339,7 @@ pub enum TaintEdit {
 
 /// A patch of a node's taints. It changes no taint but ours (N1).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TaintAsk {
+pub struct TaintPatch {
     /// The node.
     pub node: NodeName,
     /// UID of the node. Another node with the same name is not patched.

@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use mechanisms::work_queue::{self, WorkQueue};
 use model::arm::Provisioning;
-use model::config_map::{ConfigMapAnswer, ConfigMapAsk};
+use model::config_map::{ConfigMapAnswer, ConfigMapRequest};
 use model::draining::{AdminDue, AdminEnd, Draining, PoolAdminStates};
 use model::ids::{CallId, Epoch, LbName, NodeName, NodeUid, PoolId, PoolName};
 use model::leadership::Leadership;
@@ -55,7 +55,7 @@ use model::load_balancers::LbObservation;
 use model::machine::{Machine, Now, earliest};
 use model::node::NodeFact;
 use model::node::{NodeState, Role};
-use model::object::{TaintAnswer, TaintAsk};
+use model::object::{TaintAnswer, TaintPatch};
 use model::operator_request::{Answer, RequestId, Scope};
 use model::report::{Ended, Report};
 use model::sample::Metric;
@@ -151,9 +151,9 @@ pub enum Out {
     /// To Discovery: read every load balancer soon.
     ReadLoadBalancers,
     /// To the Kubernetes port: a request about our ConfigMap.
-    ConfigMap(CallId, ConfigMapAsk),
+    ConfigMap(CallId, ConfigMapRequest),
     /// To the Kubernetes port: a request about a node's taints.
-    Taint(CallId, TaintAsk),
+    Taint(CallId, TaintPatch),
     /// To the event emitter.
     Report(Report),
     /// To the event emitter: a reported condition has ended.

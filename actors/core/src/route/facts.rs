@@ -127,7 +127,7 @@ fn directory_fact(input: &directory::In) -> Option<FactKey> {
         directory::In::ReadUpTo(_) => Some(FactKey::ReadUpTo),
         directory::In::ListsSynced
         | directory::In::DiscoverySynced
-        | directory::In::Ask(..)
+        | directory::In::Release(..)
         | directory::In::Confirmed(_)
         | directory::In::Retired(_)
         | directory::In::Reporting(_)

@@ -445,7 +445,7 @@ impl Bench {
                 self.gates = [reads_until, writes_until];
             }
             Delivery::Kubernetes(KubernetesCall::Post { call, event }) => self.post(call, &event),
-            Delivery::Kubernetes(KubernetesCall::Lease { call, ask, .. }) => self.lease(call, &ask),
+            Delivery::Kubernetes(KubernetesCall::Lease { call, request, .. }) => self.lease(call, &request),
             Delivery::Kubernetes(KubernetesCall::CountLockFailures { call, .. }) => {
                 self.push(self.now, Delivery::Writer(writer::In::LockFailures(call, Some(0))));
             }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use model::arm::Document;
 use model::arm::{AdminState as State, LbFacts, PoolFacts};
-use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts, Text, Value};
+use model::config_map::{ConfigMapAnswer, ConfigMapFacts, ConfigMapRequest, Text, Value};
 use model::draining::{AdminEnd, Draining, PoolAdminStates};
 use model::ids::{Epoch, NodeName, PoolId};
 use model::leadership::Leadership;
@@ -143,8 +143,8 @@ impl Bench {
                     let states = PoolAdminStates { withdrawn, ..self.states(&pool) };
                     self.asks.push_back(In::AdminStates(pool, states));
                 }
-                Out::ConfigMap(call, ask) => {
-                    let answer = self.carry_out(&ask);
+                Out::ConfigMap(call, request) => {
+                    let answer = self.carry_out(&request);
                     self.asks.push_back(In::ConfigMap(call, answer));
                 }
                 Out::DrainingAddresses(_)
@@ -163,10 +163,10 @@ impl Bench {
         }
     }
 
-    fn carry_out(&mut self, ask: &ConfigMapAsk) -> ConfigMapAnswer {
-        match ask {
-            ConfigMapAsk::Get => {}
-            ConfigMapAsk::Create(edit) | ConfigMapAsk::Replace(_, edit) => {
+    fn carry_out(&mut self, request: &ConfigMapRequest) -> ConfigMapAnswer {
+        match request {
+            ConfigMapRequest::Get => {}
+            ConfigMapRequest::Create(edit) | ConfigMapRequest::Replace(_, edit) => {
                 self.version += 1;
                 self.records.retain(|key, _| !edit.remove.contains(key));
                 for (key, value) in &edit.set {

@@ -114,7 +114,7 @@ impl Writer {
                 .lanes
                 .get(&pool.lb)
                 .is_some_and(|lane| matches!(lane.closed, Closed::InDoubt { next: None, .. })),
-            Purpose::InitialRead(lb) => self.lanes.get(lb).is_some_and(|lane| lane.initial_read.is_asked()),
+            Purpose::InitialRead(lb) => self.lanes.get(lb).is_some_and(|lane| lane.initial_read.is_reading()),
             Purpose::Verify(pool, attempt) | Purpose::Confirm(pool, attempt) => {
                 self.verifications.needs(pool, *attempt)
             }

@@ -66,7 +66,7 @@ impl InitialRead {
     }
 
     /// Whether a read is in flight.
-    pub(super) fn is_asked(self) -> bool {
+    pub(super) fn is_reading(self) -> bool {
         match self {
             InitialRead::Pending { step: ReadStep::Reading, .. } => true,
             InitialRead::AtRest | InitialRead::Pending { step: ReadStep::Due | ReadStep::Until(_), .. } => {
@@ -106,7 +106,7 @@ impl InitialRead {
         }
     }
 
-    fn ask(&mut self) {
+    fn begin_read(&mut self) {
         match self {
             InitialRead::Pending { step, .. } => *step = ReadStep::Reading,
             InitialRead::AtRest => {}
@@ -197,7 +197,7 @@ impl Writer {
         }
         for lb in std::mem::take(&mut self.awaiting_initial_read) {
             if let Some(lane) = self.lanes.get_mut(&lb) {
-                lane.initial_read.ask();
+                lane.initial_read.begin_read();
                 // A read for a lane that was dropped meanwhile may still wait for a token.
                 self.calls.take_out(|purpose| matches!(purpose, Purpose::InitialRead(other) if *other == lb));
                 self.calls.queue(Purpose::InitialRead(lb.clone()));
@@ -228,7 +228,7 @@ impl Writer {
         if at_rest {
             self.at_rest(lb);
         } else if is_initial_read
-            && let Some(lane) = self.lanes.get_mut(lb).filter(|lane| lane.initial_read.is_asked())
+            && let Some(lane) = self.lanes.get_mut(lb).filter(|lane| lane.initial_read.is_reading())
         {
             lane.initial_read.schedule_retry(now);
             if lane.initial_read == InitialRead::AtRest {

@@ -37,7 +37,7 @@ use model::attempt::{MembershipDue, MembershipWrite, Outcome, WriteFate};
 use model::draining::{AdminDue, AdminUrgency, Draining, PoolAdminStates};
 use model::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, PoolId, PoolName};
 use model::leadership::{Leadership, PERMIT_MARGIN};
-use model::lease::{GateTimes, LeaseAnswer, LeaseAsk};
+use model::lease::{GateTimes, LeaseAnswer, LeaseRequest};
 use model::load_balancers::OurPuts;
 use model::machine::{Machine, Now, earliest};
 use model::operator_request::{Answer, RequestId};
@@ -247,7 +247,7 @@ pub enum Out {
         writes_until: Option<Now>,
     },
     /// To the Kubernetes port: a request about the shared Lease.
-    Lease(CallId, LeaseAsk),
+    Lease(CallId, LeaseRequest),
     /// To the Kubernetes port: count the events since this time in which the cloud-controller-manager reports that it
     /// could not take the shared Lease.
     CountLockFailures {

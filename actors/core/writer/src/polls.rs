@@ -44,7 +44,7 @@ impl Writer {
             polling.step = PollStep::ReadingBack;
             Purpose::ReadBack(write.pool.clone(), write.attempt)
         } else if polling.is_poll_due(now) {
-            polling.ask();
+            polling.begin_poll();
             Purpose::Poll(write.pool.clone(), write.attempt, operation)
         } else if !ample {
             polling.wait_for_poll();

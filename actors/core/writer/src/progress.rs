@@ -419,8 +419,11 @@ impl Writer {
         if !self.is_write_allowed() {
             return Err("nothing may be written: everything is paused, or the mode is observe");
         }
-        let leading =
-            self.leadership.send_deadline().filter(|last| now <= *last).ok_or("leadership is about to end")?;
+        let leading = self
+            .leadership
+            .send_deadline()
+            .filter(|last| now <= *last)
+            .ok_or("leadership is about to end")?;
         if bypass {
             return Ok(leading);
         }

@@ -291,7 +291,7 @@ impl Polling {
     }
 
     /// Starts to wait for the answer to a poll.
-    pub(super) fn ask(&mut self) {
+    pub(super) fn begin_poll(&mut self) {
         self.says_running = false;
         self.step = PollStep::Polling;
     }

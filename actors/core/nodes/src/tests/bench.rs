@@ -20,7 +20,7 @@ pub(super) struct Bench {
     pub(super) cluster: BTreeMap<NodeName, NodeFact>,
     pub(super) server: Server,
     /// Requests about our ConfigMap without an answer.
-    pub(super) asks: VecDeque<(CallId, ConfigMapAsk)>,
+    pub(super) requests: VecDeque<(CallId, ConfigMapRequest)>,
     /// Whether they are answered at once.
     pub(super) answers: bool,
     /// Number of reads and writes of it.
@@ -36,7 +36,7 @@ pub(super) struct Bench {
     pub(super) requested: Vec<(PoolId, AdminUrgency)>,
     pub(super) requested_reads: usize,
     pub(super) opened: Option<Epoch>,
-    pub(super) taints: Vec<(CallId, TaintAsk)>,
+    pub(super) taints: Vec<(CallId, TaintPatch)>,
     pub(super) answered: Vec<(RequestId, Answer)>,
     pub(super) released: Vec<(RequestId, Vec<NodeName>)>,
     pub(super) reports: Vec<Report>,
@@ -70,7 +70,7 @@ impl Bench {
             params,
             cluster: BTreeMap::new(),
             server: Server::default(),
-            asks: VecDeque::new(),
+            requests: VecDeque::new(),
             answers: true,
             gets: 0,
             writes: 0,
@@ -122,7 +122,7 @@ impl Bench {
         (self.set, self.leaving, self.opened) = (Arc::default(), Arc::default(), None);
         self.sent.clear();
         self.due.clear();
-        self.asks.clear();
+        self.requests.clear();
         for fact in self.cluster.clone().into_values() {
             self.deliver(fact);
         }
@@ -193,17 +193,17 @@ impl Bench {
                 }
                 Out::Opened(epoch) => self.opened = Some(epoch),
                 Out::ReadLoadBalancers => self.requested_reads += 1,
-                Out::ConfigMap(call, ask) => {
-                    match ask {
-                        ConfigMapAsk::Get => self.gets += 1,
-                        ConfigMapAsk::Create(_) | ConfigMapAsk::Replace(..) => self.writes += 1,
+                Out::ConfigMap(call, request) => {
+                    match request {
+                        ConfigMapRequest::Get => self.gets += 1,
+                        ConfigMapRequest::Create(_) | ConfigMapRequest::Replace(..) => self.writes += 1,
                     }
-                    self.asks.push_back((call, ask));
+                    self.requests.push_back((call, request));
                     if self.answers {
                         self.answer();
                     }
                 }
-                Out::Taint(call, ask) => self.taints.push((call, ask)),
+                Out::Taint(call, patch) => self.taints.push((call, patch)),
                 Out::Report(report) => self.reports.push(report),
                 Out::Answer(id, answer) => self.answered.push((id, answer)),
                 Out::Release(id, nodes) => self.released.push((id, nodes)),
@@ -225,23 +225,23 @@ impl Bench {
 
     /// Lets the API server carry out the oldest request about our ConfigMap.
     pub(super) fn answer(&mut self) {
-        let (call, ask) = self.asks.pop_front().expect("something is asked");
-        let answer = self.server.carry_out(self.now, &ask);
+        let (call, request) = self.requests.pop_front().expect("something is asked");
+        let answer = self.server.carry_out(self.now, &request);
         self.step(In::ConfigMap(call, answer));
     }
 
     /// The same for all requests.
     pub(super) fn answer_all(&mut self) {
-        while !self.asks.is_empty() {
+        while !self.requests.is_empty() {
             self.answer();
         }
     }
 
     /// Fails the oldest request, whether it is carried out or not.
     pub(super) fn fail_ask(&mut self, carried_out: bool, failure: RequestFailure) {
-        let (call, ask) = self.asks.pop_front().expect("something is asked");
+        let (call, request) = self.requests.pop_front().expect("something is asked");
         if carried_out {
-            self.server.carry_out(self.now, &ask);
+            self.server.carry_out(self.now, &request);
         }
         self.step(In::ConfigMap(call, ConfigMapAnswer::Failed(failure)));
     }

@@ -85,7 +85,7 @@ fn n5_a_released_node_stays_released_until_its_signals_end() {
     bench.answers = false;
     release(&mut bench, Scope::Node(name(4)));
     // Another term begins before its record is written.
-    bench.asks.clear();
+    bench.requests.clear();
     bench.step(In::Leadership(Leadership::Standby));
     bench.answers = true;
     bench.lead(2);

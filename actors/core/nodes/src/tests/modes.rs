@@ -69,7 +69,7 @@ fn n4_a_note_switches_off_until_it_goes() {
     assert_eq!((bench.downs(), bench.recorded()), ([(ips(5)[0], 1)].into(), vec![]));
     bench.deliver(node(6, &[SHUTDOWN]));
     bench.pass(60_000);
-    assert_eq!((bench.state(6), bench.asks.len()), (None, 0));
+    assert_eq!((bench.state(6), bench.requests.len()), (None, 0));
     bench.answers = true;
     bench.set_policy(1, OperatorPolicy::default());
     assert_eq!(bench.drains(), ["node-1", "node-3", "node-4"], "signals count again");

@@ -17,9 +17,9 @@ fn standby(nodes: u8) -> Bench {
 #[test]
 fn w8_a_term_begins_when_our_config_map_was_read_since_it_was_confirmed() {
     let mut bench = standby(4);
-    assert!(bench.asks.is_empty(), "a standby asks nothing");
+    assert!(bench.requests.is_empty(), "a standby asks nothing");
     bench.step(In::Confirmed(Epoch(1)));
-    assert!(matches!(bench.asks.front(), Some((_, ConfigMapAsk::Get))));
+    assert!(matches!(bench.requests.front(), Some((_, ConfigMapRequest::Get))));
     bench.step(In::Opened(Epoch(1)));
     assert_eq!(bench.opened, None);
     // The request in flight is of an older term.
@@ -33,7 +33,7 @@ fn w8_a_term_begins_when_our_config_map_was_read_since_it_was_confirmed() {
     bench.answer();
     assert_eq!(bench.opened, Some(Epoch(2)), "the Directory is not ready");
     bench.step(In::Opened(Epoch(3)));
-    assert_eq!((bench.opened, bench.asks.len()), (Some(Epoch(3)), 0));
+    assert_eq!((bench.opened, bench.requests.len()), (Some(Epoch(3)), 0));
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn w8_no_term_begins_while_our_config_map_cannot_be_read() {
     for (failure, after) in failures {
         bench.fail_ask(false, failure);
         bench.pass(after);
-        assert_eq!((bench.opened, bench.asks.len()), (None, 1), "and it is tried again");
+        assert_eq!((bench.opened, bench.requests.len()), (None, 1), "and it is tried again");
     }
     bench.answer();
     assert_eq!(bench.opened, Some(Epoch(1)));
@@ -208,14 +208,14 @@ fn w8_who_does_not_lead_writes_nothing() {
     bench.step(In::Opened(Epoch(1)));
     bench.set_policy(1, OperatorPolicy::default());
     bench.pass(60_000);
-    assert_eq!((bench.asks.len(), bench.writes, bench.state(1)), (0, 0, Some(NodeState::Held)));
+    assert_eq!((bench.requests.len(), bench.writes, bench.state(1)), (0, 0, Some(NodeState::Held)));
     bench.step(In::Leadership(Leadership::Leading { epoch: Epoch(1), until: Now::NEVER }));
-    assert_eq!((bench.asks.len(), bench.writes), (1, 1));
+    assert_eq!((bench.requests.len(), bench.writes), (1, 1));
     // Leadership ends during its write. The successor handles the result.
     bench.step(In::Leadership(Leadership::Standby));
     bench.answer();
     bench.pass(60_000);
-    assert_eq!((bench.asks.len(), bench.set.generation), (0, 0));
+    assert_eq!((bench.requests.len(), bench.set.generation), (0, 0));
     // The same if a newer term is confirmed already.
     bench.step(In::Confirmed(Epoch(2)));
     bench.step(In::Leadership(Leadership::Leading { epoch: Epoch(1), until: Now::NEVER }));

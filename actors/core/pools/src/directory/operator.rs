@@ -121,7 +121,7 @@ impl Directory {
 
     /// Releases everything in the scope that is held back now, on the operator's request. Later removals are held back
     /// again. If nodes were released for the same request, the request succeeds even if no removal was released.
-    pub(super) fn on_ask(
+    pub(super) fn on_release(
         &mut self,
         now: Now,
         request: RequestId,

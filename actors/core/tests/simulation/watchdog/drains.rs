@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::config_map::ConfigMapAsk;
+use model::config_map::ConfigMapRequest;
 use model::leadership::Leadership;
 use model::policy::OperatorPolicy;
 use model::report::EventKind;
@@ -185,7 +185,7 @@ impl Watchdog {
             let Output::AdminState(output) = output else { continue };
             let writes = match output {
                 nodes::Out::Taint(..) => Some("a taint"),
-                nodes::Out::ConfigMap(_, ConfigMapAsk::Create(_) | ConfigMapAsk::Replace(..)) => {
+                nodes::Out::ConfigMap(_, ConfigMapRequest::Create(_) | ConfigMapRequest::Replace(..)) => {
                     Some("a record")
                 }
                 nodes::Out::Draining(set) if is_off && !set.addresses.is_empty() => {
@@ -206,7 +206,7 @@ impl Watchdog {
                 | nodes::Out::Opened(_)
                 | nodes::Out::ReadLoadBalancers
                 | nodes::Out::NoticeIgnored(..)
-                | nodes::Out::ConfigMap(_, ConfigMapAsk::Get)
+                | nodes::Out::ConfigMap(_, ConfigMapRequest::Get)
                 | nodes::Out::Node(..)
                 | nodes::Out::View(_)
                 | nodes::Out::Answer(..)

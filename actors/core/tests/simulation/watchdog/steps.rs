@@ -118,7 +118,7 @@ impl Watchdog {
             };
             let pools: Vec<PoolId> = pools.iter().map(|released| released.pool.clone()).collect();
             let everything =
-                matches!(input, Some(Delivery::Directory(directory::In::Ask(_, Scope::Everything, _))));
+                matches!(input, Some(Delivery::Directory(directory::In::Release(_, Scope::Everything, _))));
             self.within[process].guards.released(now, &pools, everything);
             if everything {
                 self.within.iter_mut().for_each(|within| within.guards.released(now, &[], true));

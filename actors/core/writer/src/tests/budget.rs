@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::super::budget::{Budget, Need};
 use super::*;
 use model::blocked::Blocked;
-use model::lease::LeaseAsk;
+use model::lease::LeaseRequest;
 
 const READS: GateClass = GateClass::Reads;
 const WRITES: GateClass = GateClass::Writes;
@@ -372,11 +372,11 @@ impl Hour {
     /// Answers one output of the writer, and returns the resulting output.
     fn answer(&mut self, output: Out) -> Vec<Out> {
         match output {
-            Out::Lease(id, ask) => {
-                let holder = match ask {
-                    LeaseAsk::Await(..) => return Vec::new(),
-                    LeaseAsk::Get => None,
-                    LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit) => {
+            Out::Lease(id, request) => {
+                let holder = match request {
+                    LeaseRequest::Watch(..) => return Vec::new(),
+                    LeaseRequest::Get => None,
+                    LeaseRequest::Create(edit) | LeaseRequest::Replace(_, edit) => {
                         self.version += 1;
                         edit.holder
                     }

@@ -255,8 +255,9 @@ fn w7_the_shared_lease_is_not_taken_before_the_initial_read() {
     let mut bench = Bench { at_rest: false, ..Bench::new(Params { lease: Some(lease), ..params() }) };
     let asked = |output: &[Out]| {
         output.iter().find_map(|output| {
-            let Out::Lease(id, ask) = output else { return None };
-            (!matches!(ask, LeaseAsk::Await(..))).then_some((*id, !matches!(ask, LeaseAsk::Get)))
+            let Out::Lease(id, request) = output else { return None };
+            (!matches!(request, LeaseRequest::Watch(..)))
+                .then_some((*id, !matches!(request, LeaseRequest::Get)))
         })
     };
     let (id, _) = asked(&bench.lead(1)).expect("it is read");

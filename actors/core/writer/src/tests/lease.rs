@@ -44,28 +44,31 @@ fn lost() -> LeaseAnswer {
 }
 
 /// The requests about the Lease in the output.
-fn lease_requests(output: &[Out]) -> Vec<(CallId, LeaseAsk)> {
+fn lease_requests(output: &[Out]) -> Vec<(CallId, LeaseRequest)> {
     output
         .iter()
-        .filter_map(|output| if let Out::Lease(id, ask) = output { Some((*id, ask.clone())) } else { None })
+        .filter_map(
+            |output| if let Out::Lease(id, request) = output { Some((*id, request.clone())) } else { None },
+        )
         .collect()
 }
 
 fn lease_read(output: &[Out]) -> CallId {
-    let found = lease_requests(output).into_iter().find(|(_, ask)| matches!(ask, LeaseAsk::Get));
+    let found = lease_requests(output).into_iter().find(|(_, request)| matches!(request, LeaseRequest::Get));
     found.unwrap_or_else(|| panic!("no read of the Lease: {output:?}")).0
 }
 
 fn lease_watch(output: &[Out]) -> CallId {
-    let found = lease_requests(output).into_iter().find(|(_, ask)| matches!(ask, LeaseAsk::Await(..)));
+    let found =
+        lease_requests(output).into_iter().find(|(_, request)| matches!(request, LeaseRequest::Watch(..)));
     found.unwrap_or_else(|| panic!("no watch of the Lease: {output:?}")).0
 }
 
 /// The only replacement: its id, the version that it replaces, and the edit.
 fn replaces(output: &[Out]) -> (CallId, u64, LeaseEdit) {
-    let mut found = lease_requests(output).into_iter().filter_map(|(id, ask)| match ask {
-        LeaseAsk::Replace(facts, edit) => Some((id, facts.version.0.parse().expect("a number"), edit)),
-        LeaseAsk::Get | LeaseAsk::Create(_) | LeaseAsk::Await(..) => None,
+    let mut found = lease_requests(output).into_iter().filter_map(|(id, request)| match request {
+        LeaseRequest::Replace(facts, edit) => Some((id, facts.version.0.parse().expect("a number"), edit)),
+        LeaseRequest::Get | LeaseRequest::Create(_) | LeaseRequest::Watch(..) => None,
     });
     let one = found.next().unwrap_or_else(|| panic!("nothing is replaced: {output:?}"));
     assert!(found.next().is_none());
@@ -73,7 +76,9 @@ fn replaces(output: &[Out]) -> (CallId, u64, LeaseEdit) {
 }
 
 fn none_replaced(output: &[Out]) -> bool {
-    lease_requests(output).iter().all(|(_, ask)| matches!(ask, LeaseAsk::Get | LeaseAsk::Await(..)))
+    lease_requests(output)
+        .iter()
+        .all(|(_, request)| matches!(request, LeaseRequest::Get | LeaseRequest::Watch(..)))
 }
 
 fn counted(output: &[Out]) -> (CallId, Now) {
@@ -192,8 +197,10 @@ fn w7_a_lease_that_does_not_exist_is_created() {
     let call = lease_read(&bench.lead(1));
     bench.lease(call, LeaseAnswer::Absent);
     let output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
-    let made: Vec<_> =
-        lease_requests(&output).into_iter().filter(|(_, ask)| matches!(ask, LeaseAsk::Create(_))).collect();
+    let made: Vec<_> = lease_requests(&output)
+        .into_iter()
+        .filter(|(_, request)| matches!(request, LeaseRequest::Create(_)))
+        .collect();
     assert_eq!(made.len(), 1, "{output:?}");
     let output = bench.lease(made[0].0, state(1, Some(OURS)));
     take(&output);
@@ -533,7 +540,7 @@ fn w7_a_hold_with_failing_renewals_ends_60_s_after_the_last_good_one() {
         bench.lease(call, lost());
         let next = bench.writer.deadline().expect("it goes on").as_micros() / 1_000;
         output = bench.until(next);
-        while lease_requests(&output).iter().all(|(_, ask)| matches!(ask, LeaseAsk::Await(..)))
+        while lease_requests(&output).iter().all(|(_, request)| matches!(request, LeaseRequest::Watch(..)))
             && bench.now < 60_000
         {
             let next = bench.writer.deadline().expect("it goes on").as_micros() / 1_000;

@@ -107,7 +107,7 @@ enum Event {
     /// To a writer, of this life of its process.
     Tell(usize, u64, In),
     /// A request about the Lease arrives. The life is that of its process.
-    Lease(usize, u64, CallId, LeaseAsk, Now, Option<Trouble>),
+    Lease(usize, u64, CallId, LeaseRequest, Now, Option<Trouble>),
     /// A call arrives at ARM.
     Arm(usize, u64, ArmCall, bool),
 }
@@ -311,10 +311,10 @@ impl World {
                     let which = self.levels.iter().position(|(id, _)| *id == pool).expect("a known pool");
                     self.post(which);
                 }
-                Out::Lease(call, ask) => {
-                    let trouble = match ask {
-                        LeaseAsk::Await(..) => None,
-                        LeaseAsk::Get | LeaseAsk::Create(_) | LeaseAsk::Replace(..) => {
+                Out::Lease(call, request) => {
+                    let trouble = match request {
+                        LeaseRequest::Watch(..) => None,
+                        LeaseRequest::Get | LeaseRequest::Create(_) | LeaseRequest::Replace(..) => {
                             self.troubles.pop_front()
                         }
                     };
@@ -327,7 +327,7 @@ impl World {
                     self.requests.push_back(sent);
                     self.requests.retain(|at| sent < at.plus(secs(1)));
                     assert!(self.requests.len() <= MAX_REQUESTS, "a storm of requests");
-                    self.later(latency, Event::Lease(number, life, call, ask, sent, trouble));
+                    self.later(latency, Event::Lease(number, life, call, request, sent, trouble));
                     if trouble == Some(Trouble::Late) {
                         let lost = LeaseAnswer::Failed(RequestFailure::Other("lost".into()));
                         self.later(10_000, Event::Tell(number, life, In::Lease(call, lost)));
@@ -436,17 +436,17 @@ impl World {
         });
     }
 
-    fn lease_request(&mut self, number: usize, ask: &LeaseAsk, sent: Now) -> LeaseAnswer {
+    fn lease_request(&mut self, number: usize, request: &LeaseRequest, sent: Now) -> LeaseAnswer {
         let skew = self.processes[number].reads_skewed;
-        match ask {
-            LeaseAsk::Get => {}
-            LeaseAsk::Create(edit) => {
+        match request {
+            LeaseRequest::Get => {}
+            LeaseRequest::Create(edit) => {
                 if self.lease.is_some() {
                     return LeaseAnswer::Conflict;
                 }
                 self.edited(number, edit, sent);
             }
-            LeaseAsk::Replace(facts, edit) => match &self.lease {
+            LeaseRequest::Replace(facts, edit) => match &self.lease {
                 None => return LeaseAnswer::Absent,
                 Some(state) if state.version.to_string() != *facts.version.0 => return LeaseAnswer::Conflict,
                 Some(state) => {
@@ -455,7 +455,7 @@ impl World {
                     self.edited(number, edit, sent);
                 }
             },
-            LeaseAsk::Await(..) => {}
+            LeaseRequest::Watch(..) => {}
         }
         match &self.lease {
             Some(state) => self.seen(state, skew),
@@ -484,27 +484,27 @@ impl World {
                 process.writer.step(self.now, input, &mut out);
                 self.keep_output(number, out);
             }
-            Event::Lease(number, life, call, LeaseAsk::Await(from, span), _, _) => {
+            Event::Lease(number, life, call, LeaseRequest::Watch(from, span), _, _) => {
                 let from = from.0.parse().expect("a number");
                 self.awaits.push((number, life, call, from, self.now.plus(span)));
             }
-            Event::Lease(number, life, call, ask, sent, trouble) => {
+            Event::Lease(number, life, call, request, sent, trouble) => {
                 let lost = LeaseAnswer::Failed(RequestFailure::Other("lost".into()));
                 let answers = match trouble {
                     Some(Trouble::Lost) => vec![(10_000, lost)],
                     Some(Trouble::AnswerLost) => {
-                        self.lease_request(number, &ask, sent);
+                        self.lease_request(number, &request, sent);
                         vec![(10_000, lost)]
                     }
                     Some(Trouble::Silence | Trouble::Late) => {
-                        self.lease_request(number, &ask, sent);
+                        self.lease_request(number, &request, sent);
                         Vec::new()
                     }
                     Some(Trouble::Doubled) => {
-                        let answer = self.lease_request(number, &ask, sent);
+                        let answer = self.lease_request(number, &request, sent);
                         vec![(3, answer.clone()), (9, answer)]
                     }
-                    None => vec![(3, self.lease_request(number, &ask, sent))],
+                    None => vec![(3, self.lease_request(number, &request, sent))],
                 };
                 for (millis, answer) in answers {
                     self.later(millis, Event::Tell(number, life, In::Lease(call, answer)));

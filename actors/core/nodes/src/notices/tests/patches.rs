@@ -9,7 +9,7 @@ fn tries(event: PreemptionObject, fact: &NodeFact, answers: &[TaintAnswer], span
     bench.event(event);
     let (mut at, mut answers) = (Vec::new(), answers.iter().cycle());
     for _ in 0..span * 10 {
-        if let Some((call, _)) = bench.asked.pop() {
+        if let Some((call, _)) = bench.patches.pop() {
             at.push(bench.now.since(began).as_secs());
             let answer = answers.next().expect("they go round");
             bench.notices.on_tainted(bench.now, call, answer);
@@ -71,8 +71,8 @@ fn n1_a_patch_with_a_conflict_is_made_again_from_the_next_state() {
     bench.deliver(&NodeFact { ready: false, ..node("a") });
     bench.asks_nothing();
     bench.deliver(&NodeFact { version: version(2), taints: vec![spot_pool()], ..node("a") });
-    let (call, ask) = bench.patch();
-    assert_eq!(ask.edit, TaintEdit::AddTo);
+    let (call, patch) = bench.patch();
+    assert_eq!(patch.edit, TaintEdit::AddTo);
     bench.deliver(&NodeFact { version: version(3), ..node("a") });
     bench.asks_nothing();
     bench.notices.on_tainted(bench.now, call, &TaintAnswer::Overtaken);

@@ -93,7 +93,8 @@ fn w7_a_renewal_overtaken_by_a_namesake_ends_the_hold() {
     assert_eq!(bench.writer.lock_send_before(), None);
     while bench.now < 100_000 {
         assert!(none_replaced(&output), "what a stranger holds is given back or renewed: {output:?}");
-        let open = lease_requests(&output).into_iter().find(|(_, ask)| matches!(ask, LeaseAsk::Get));
+        let open =
+            lease_requests(&output).into_iter().find(|(_, request)| matches!(request, LeaseRequest::Get));
         if let Some((call, _)) = open {
             output = bench.lease(call, lost());
             continue;

@@ -20,17 +20,17 @@ impl Server {
         let mut all = Vec::new();
         loop {
             let mut next = Vec::new();
-            for (id, ask) in lease_requests(&output) {
-                let answer = match ask {
-                    LeaseAsk::Get => state(self.version, None),
-                    LeaseAsk::Replace(facts, edit)
+            for (id, request) in lease_requests(&output) {
+                let answer = match request {
+                    LeaseRequest::Get => state(self.version, None),
+                    LeaseRequest::Replace(facts, edit)
                         if !self.refuses && *facts.version.0 == self.version.to_string() =>
                     {
                         self.version += 1;
                         state(self.version, edit.holder.as_deref())
                     }
-                    LeaseAsk::Replace(..) | LeaseAsk::Create(_) => LeaseAnswer::Conflict,
-                    LeaseAsk::Await(..) => continue,
+                    LeaseRequest::Replace(..) | LeaseRequest::Create(_) => LeaseAnswer::Conflict,
+                    LeaseRequest::Watch(..) => continue,
                 };
                 self.requests += 1;
                 assert!(self.requests < 1_000, "a storm of requests");
@@ -89,7 +89,7 @@ fn w7_an_older_state_from_a_watch_is_late_and_an_earlier_one_is_read() {
     let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
     bench.lease(call, state(3, None));
     let output = bench.lease(watch, state(2, Some(OURS)));
-    assert!(matches!(lease_requests(&output)[..], [(_, LeaseAsk::Await(..))]), "{output:?}");
+    assert!(matches!(lease_requests(&output)[..], [(_, LeaseRequest::Watch(..))]), "{output:?}");
 }
 
 #[test]
@@ -122,15 +122,15 @@ impl Fast {
         let mut all = Vec::new();
         while !output.is_empty() {
             let mut next = Vec::new();
-            for (id, ask) in lease_requests(&output) {
-                next.extend(match ask {
-                    LeaseAsk::Get => bench.lease(id, state(self.version, self.holder)),
-                    LeaseAsk::Replace(..) | LeaseAsk::Create(_) => {
+            for (id, request) in lease_requests(&output) {
+                next.extend(match request {
+                    LeaseRequest::Get => bench.lease(id, state(self.version, self.holder)),
+                    LeaseRequest::Replace(..) | LeaseRequest::Create(_) => {
                         self.takings.push(bench.now);
                         self.version += 2;
                         bench.lease(id, LeaseAnswer::Conflict)
                     }
-                    LeaseAsk::Await(..) => continue,
+                    LeaseRequest::Watch(..) => continue,
                 });
             }
             all.extend(output);
@@ -185,12 +185,13 @@ fn w7_a_server_that_rewrites_what_we_write_is_not_asked_without_a_pause() {
         let output = bench.lead(1);
         let (mut version, mut requests) = (1, 0);
         let mut output = bench.lease(lease_read(&output), state(version, first));
-        while let Some((call, ask)) =
-            lease_requests(&output).into_iter().find(|(_, ask)| !matches!(ask, LeaseAsk::Await(..)))
+        while let Some((call, request)) = lease_requests(&output)
+            .into_iter()
+            .find(|(_, request)| !matches!(request, LeaseRequest::Watch(..)))
         {
             requests += 1;
             assert!(requests < 20, "a storm of requests");
-            version += u64::from(!matches!(ask, LeaseAsk::Get));
+            version += u64::from(!matches!(request, LeaseRequest::Get));
             output = bench.lease(call, state(version, rewritten));
         }
     }
@@ -502,11 +503,11 @@ fn w7_the_watch_of_an_earlier_term_does_not_replace_the_first_read() {
     let output: Vec<Out> = output.into_iter().chain(bench.until(3_000)).collect();
     assert!(
         none_replaced(&output)
-            && !lease_requests(&output).iter().any(|(_, ask)| matches!(ask, LeaseAsk::Create(_)))
+            && !lease_requests(&output).iter().any(|(_, request)| matches!(request, LeaseRequest::Create(_)))
     );
     let output = bench.lease(lease_read(&output), LeaseAnswer::Absent);
     assert!(
-        lease_requests(&output).iter().any(|(_, ask)| matches!(ask, LeaseAsk::Create(_))),
+        lease_requests(&output).iter().any(|(_, request)| matches!(request, LeaseRequest::Create(_))),
         "now it is known to be free"
     );
 }
@@ -520,20 +521,21 @@ fn w7_a_take_answered_late_leaves_time_to_start_in_the_shortest_hold() {
         let mut output = bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add));
         let (mut version, mut requests, mut granted) = (1, 0, false);
         while bench.now < 120_000 && !granted {
-            let Some((call, ask)) =
-                lease_requests(&output).into_iter().find(|(_, ask)| !matches!(ask, LeaseAsk::Await(..)))
+            let Some((call, request)) = lease_requests(&output)
+                .into_iter()
+                .find(|(_, request)| !matches!(request, LeaseRequest::Watch(..)))
             else {
                 let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
                 output = bench.until(next);
                 continue;
             };
             requests += 1;
-            let holder = match ask {
-                LeaseAsk::Replace(_, edit) => {
+            let holder = match request {
+                LeaseRequest::Replace(_, edit) => {
                     version += 1;
                     edit.holder
                 }
-                LeaseAsk::Get | LeaseAsk::Create(_) | LeaseAsk::Await(..) => None,
+                LeaseRequest::Get | LeaseRequest::Create(_) | LeaseRequest::Watch(..) => None,
             };
             output = bench.until(bench.now + took);
             output.extend(bench.lease(call, state(version, holder.as_deref())));

@@ -224,7 +224,7 @@ impl World {
                 if self.bench.machine.reporting.is_some() {
                     self.watched.iter_mut().for_each(|watched| watched.released = true);
                 }
-                self.bench.send(In::Ask(RequestId(1), Scope::Everything, Vec::new()));
+                self.bench.send(In::Release(RequestId(1), Scope::Everything, Vec::new()));
             }
         }
         self.check_safety();
