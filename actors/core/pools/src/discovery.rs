@@ -425,8 +425,8 @@ impl Discovery {
 
     /// Returns the first due load balancer whose read fits the limits, and when it is due.
     fn next_read(&self) -> Option<(Now, usize)> {
-        let room = [false, true].map(|slow| self.reads.has_room(slow));
-        let has_room = |index: usize| room[usize::from(self.balancers[index].is_slow())];
+        let room = [false, true].map(|unresponsive| self.reads.has_room(unresponsive));
+        let has_room = |index: usize| room[usize::from(self.balancers[index].is_unresponsive())];
         self.due.iter().find(|(_, index)| has_room(*index)).copied()
     }
 
@@ -440,7 +440,7 @@ impl Discovery {
             }
             let balancer = &mut self.balancers[index];
             balancer.begin(now);
-            let call = self.reads.begin(now, index, balancer.is_slow());
+            let call = self.reads.begin(now, index, balancer.is_unresponsive());
             out.push(Out::Read { call, lb: balancer.name.clone() });
         }
     }
