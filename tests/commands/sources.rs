@@ -72,14 +72,14 @@ impl Scene {
 
     async fn check(&self, within: &str) -> Findings {
         let ended = self.bench.run("check", &["--output", "json", "--within", within]).await;
-        self.bench.nothing_was_written().await;
+        self.bench.assert_nothing_written().await;
         judged(&ended)
     }
 
     async fn export(&self, within: &str, form: &str) -> Ended {
         let flags = ["--dry-run", "--export", "-", "--until-synced", "--within", within, "--output", form];
         let ended = self.bench.run("run", &flags).await;
-        self.bench.nothing_was_written().await;
+        self.bench.assert_nothing_written().await;
         ended
     }
 }

@@ -123,7 +123,7 @@ pub enum HostMessage {
     /// An answer to an operator request.
     Answered(RequestId, Answer),
     /// Shutdown is complete: the writer has no calls in flight, and both Leases are released or given up.
-    Done(leader::Free),
+    Done(leader::ReleasedLeases),
     /// The API server's storage was restored to an older state: the process ends (W8).
     SetBack(leader::SetBack),
 }
@@ -416,9 +416,9 @@ fn from_leader(output: leader::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::AdminState(nodes::In::Leadership(leadership)));
             deliver(Delivery::Events(events::In::Leadership(leadership)));
         }
-        leader::Out::Remembered(gates) => deliver(Delivery::Writer(writer::In::Remembered(gates))),
+        leader::Out::RecordedGates(gates) => deliver(Delivery::Writer(writer::In::RecordedGates(gates))),
         leader::Out::OutOfSync(pools) => deliver(Delivery::Snapshot(snapshot::In::OutOfSync(pools))),
-        leader::Out::Round => deliver(Delivery::Discovery(discovery::In::Round)),
+        leader::Out::StartRound => deliver(Delivery::Discovery(discovery::In::StartRound)),
         leader::Out::View(view) => deliver(Delivery::Snapshot(snapshot::In::Leadership(view))),
         leader::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
         leader::Out::Done(free) => deliver(Delivery::Host(HostMessage::Done(free))),

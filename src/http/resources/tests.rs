@@ -137,9 +137,11 @@ fn listed() -> Listed {
 
 /// A pool that is filled from a source.
 fn pool() -> PoolView {
-    let remarks =
-        [model::xds::remark::Diagnostic::WeightsIgnored, model::xds::remark::Diagnostic::PriorityUsed(1)]
-            .into();
+    let remarks = [
+        model::xds::diagnostic::Diagnostic::WeightsIgnored,
+        model::xds::diagnostic::Diagnostic::PriorityUsed(1),
+    ]
+    .into();
     PoolView {
         pool: PoolId::new(LbName::new("edge"), PoolName::new("web")),
         family: Family::V4,

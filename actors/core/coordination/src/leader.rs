@@ -47,22 +47,22 @@ pub enum LeaderElection {
 /// The times of the election (W8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
-    /// Time that a hold lasts without renewal: 45 s.
-    pub duration: Duration,
+    /// Time for which a hold lasts without a renewal: 45 s.
+    pub lease_duration: Duration,
     /// Time after the last successful renewal at which leadership is given up: 30 s.
     pub renew_deadline: Duration,
     /// Time between two tries: 5 s.
-    pub retry: Duration,
-    /// Time after the end of an unreleased hold within which its holder's last PUT may still arrive: 20 s.
+    pub retry_period: Duration,
+    /// Time after the expiry of a Lease that was not released, in which the last PUT of its holder may still arrive: 20 s.
     pub settle: Duration,
 }
 
 impl Times {
     /// The times of W8.
     pub const W8: Times = Times {
-        duration: Duration::from_secs(45),
+        lease_duration: Duration::from_secs(45),
         renew_deadline: Duration::from_secs(30),
-        retry: Duration::from_secs(5),
+        retry_period: Duration::from_secs(5),
         settle: Duration::from_secs(20),
     };
 }
@@ -109,22 +109,22 @@ pub enum Out {
     /// To the writer, the admin state and the event emitter: whether this process may write.
     Leadership(Leadership),
     /// To the writer: the gate times that the predecessor recorded.
-    Remembered(GateTimes),
+    RecordedGates(GateTimes),
     /// To the snapshot: the pools that the predecessor recorded as out of sync.
     OutOfSync(OutOfSyncTimes),
     /// To Discovery: a term has begun; read every load balancer now.
-    Round,
+    StartRound,
     /// To the snapshot.
     View(LeadershipView),
     /// To the metrics.
     Metric(Metric),
     /// To the process: after a shutdown, the Lease is released, was not held, or was given up.
-    Done(Free),
+    Done(ReleasedLeases),
 }
 
 /// The Leases that this process certainly does not hold at its end; the others lapse by themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Free {
+pub struct ReleasedLeases {
     /// Our own Lease.
     pub own: bool,
     /// The Lease shared with the cloud-controller-manager.
@@ -301,7 +301,7 @@ impl Leader {
         let remembered =
             GateTimes { reads_until: later(noted.reads_until), writes_until: later(noted.writes_until) };
         if remembered != GateTimes::default() {
-            out.push(Out::Remembered(remembered));
+            out.push(Out::RecordedGates(remembered));
         }
         let out_of_sync = self.observed.out_of_sync();
         if !out_of_sync.is_empty() {
@@ -309,8 +309,8 @@ impl Leader {
         }
         self.confirmed = true;
         self.enter(now, Phase::Leading, out);
-        self.send_standing(out);
-        out.push(Out::Round);
+        self.send_leadership(out);
+        out.push(Out::StartRound);
     }
 
     /// Returns until when leadership is certain (W8); [`Now::NEVER`] where there is no other replica.
@@ -318,12 +318,12 @@ impl Leader {
         match self.params.election {
             LeaderElection::Disabled => Now::NEVER,
             LeaderElection::Enabled(times) => {
-                self.renewed.map_or(Now::ZERO, |sent| sent.plus(times.duration))
+                self.renewed.map_or(Now::ZERO, |sent| sent.plus(times.lease_duration))
             }
         }
     }
 
-    fn send_standing(&self, out: &mut Vec<Out>) {
+    fn send_leadership(&self, out: &mut Vec<Out>) {
         if self.phase == Phase::Leading {
             out.push(Out::Leadership(Leadership::Leading { epoch: self.epoch, until: self.until() }));
         }
@@ -422,7 +422,7 @@ impl Leader {
             (self.renewed, self.may_become_ours) = (None, false);
             self.client.stop();
             self.enter(now, Phase::Done, out);
-            out.push(Out::Done(Free { own, shared }));
+            out.push(Out::Done(ReleasedLeases { own, shared }));
         }
         self.publish_view(out);
         let broken = self.check().err();

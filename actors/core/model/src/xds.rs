@@ -4,10 +4,10 @@
 pub mod assignment;
 pub mod cache;
 pub mod cluster;
+pub mod diagnostic;
 pub mod dump;
 pub mod facts;
 pub mod name;
-pub mod remark;
 mod resource;
 pub mod source;
 pub mod stream;

@@ -469,9 +469,10 @@ impl AdminState {
     fn evaluate_pools(&mut self, now: Now, out: &mut Vec<Out>) {
         for _ in 0..POOLS_PER_TICK {
             let Some(pool) = self.dirty.pop_first() else { break };
-            let lacks = self.pools.lacks(&pool, &self.set, self.nodes.restores());
+            let missing = self.pools.missing(&pool, &self.set, self.nodes.restores());
             let since = |uid: &NodeUid| self.nodes.since(uid);
-            let unpersisted = self.updates.request(now, pool.clone(), lacks, self.set.generation, since, out);
+            let unpersisted =
+                self.updates.request(now, pool.clone(), missing, self.set.generation, since, out);
             if !unpersisted.is_empty() {
                 let why = "Azure has accepted the write several times, but it did not persist";
                 self.reporting.failed(Some(&pool), &unpersisted, why.into());

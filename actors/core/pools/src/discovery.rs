@@ -66,7 +66,7 @@ pub enum In {
     /// Another holder released the shared Lease: it may just have written (D3).
     ForeignRelease,
     /// A term of leadership begins: read every load balancer now (W8).
-    Round,
+    StartRound,
     /// The admin state requests a read of every load balancer soon (N2). Requests in quick succession share one round.
     ReadSoon,
     /// The operator requests a read of this load balancer, or of all, now (H3).
@@ -478,7 +478,7 @@ impl Machine for Discovery {
             }
             In::Missing(pool) => self.on_missing(now, &pool.lb),
             In::ForeignRelease => self.on_foreign_release(now),
-            In::Round => self.on_round(now),
+            In::StartRound => self.on_round(now),
             In::ReadSoon => self.on_read_soon(now),
             In::Compare(id, lb) => self.on_compare(now, id, lb.as_ref(), out),
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use model::ids::{AddressName, Family};
 use model::machine::Now;
 use model::xds::assignment::{EndpointHealth, Limits, LoadAssignment};
-use model::xds::remark::Diagnostic;
+use model::xds::diagnostic::Diagnostic;
 
 /// Membership settings of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

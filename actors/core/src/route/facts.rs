@@ -23,7 +23,7 @@ impl Delivery {
                 | discovery::In::Compare(..)
                 | discovery::In::ForeignRelease
                 | discovery::In::ReadSoon
-                | discovery::In::Round => None,
+                | discovery::In::StartRound => None,
             },
             Delivery::Pool(pool, PoolMessage::In(input)) => match input {
                 queue::In::Assigned(_) => Some(FactKey::Assignment(pool.clone())),
@@ -143,7 +143,7 @@ fn writer_fact(input: &writer::In) -> Option<FactKey> {
         writer::In::AdminDue(pool, _) => Some(FactKey::AdminDue(pool.clone())),
         writer::In::Leadership(_) => Some(FactKey::Leadership),
         writer::In::OperatorPolicy { .. } => Some(FactKey::OperatorPolicy),
-        writer::In::Remembered(_) => Some(FactKey::GateTimes),
+        writer::In::RecordedGates(_) => Some(FactKey::GateTimes),
         writer::In::AwaitingIngress(_) => Some(FactKey::AwaitingIngress),
         writer::In::Draining(_) => Some(FactKey::Draining),
         writer::In::Unread(pool, _) => Some(FactKey::Unread(pool.clone())),

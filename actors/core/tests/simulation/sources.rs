@@ -9,9 +9,9 @@ use model::view::{PoolView, Snapshot};
 use model::xds::ResourceValue;
 use model::xds::assignment::{EndpointHealth, LoadAssignment};
 use model::xds::cache::ResourceState;
+use model::xds::diagnostic::Diagnostic;
 use model::xds::dump::Dump;
 use model::xds::facts::{ResourceKey, ResourceKind};
-use model::xds::remark::Diagnostic;
 use model::xds::source::Assigned;
 
 use crate::served::{BALANCER, CLUSTER, ExpectedMembers, LISTED, Listed};

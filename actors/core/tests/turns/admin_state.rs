@@ -99,7 +99,7 @@ impl Bench {
         bench.turn("a term", vec![In::Confirmed(epoch), In::Opened(epoch), policy]);
         bench.turn("a term's reports", vec![In::Reporting(Some(epoch)), In::Leadership(leadership)]);
         bench.answer();
-        bench.passes(1_000);
+        bench.advance(1_000);
         bench.turns.clear();
         bench
     }
@@ -192,7 +192,7 @@ impl Bench {
         }
     }
 
-    fn passes(&mut self, millis: u64) {
+    fn advance(&mut self, millis: u64) {
         let until = self.now.plus(Duration::from_millis(millis));
         while let Some(at) = self.machine.deadline().filter(|at| *at <= until) {
             self.now = self.now.max(at);
@@ -204,7 +204,7 @@ impl Bench {
     /// Discovery reads every load balancer, one per turn.
     fn read_all(&mut self) {
         for mut observation in self.azure.clone() {
-            self.passes(1);
+            self.advance(1);
             observation.began = self.now;
             let sent = self
                 .sent
@@ -249,10 +249,10 @@ impl Bench {
     fn write(&mut self, count: usize) -> usize {
         let pools: Vec<PoolId> = self.due.iter().take(count).cloned().collect();
         for id in &pools {
-            self.passes(2);
+            self.advance(2);
             self.due.remove(id);
             self.sent.insert(id.clone(), self.now);
-            self.passes(1);
+            self.advance(1);
             let set = Arc::clone(&self.set);
             for observation in self.azure.iter_mut().filter(|observation| observation.lb == id.lb) {
                 carry_out(observation, id, &set);
@@ -326,7 +326,7 @@ fn n2_taints_make_the_pools_of_their_nodes_due_and_no_others() {
         let one = bench.taint(node..node + 1, true);
         bench.turn("a taint", one);
         bench.answer();
-        bench.passes(1);
+        bench.advance(1);
         assert!(bench.due == bench.holding(0..node + 1), "after {node} {} pools are due", bench.due.len());
     }
     println!("80 taints, one after another: {}", bench.timings());

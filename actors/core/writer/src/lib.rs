@@ -75,7 +75,7 @@ use budget::Budget;
 use gate::Gates;
 use in_flight::{Calls, Purpose};
 use initial_read::InitialReads;
-use lane::{Closed, Lane, LaneTotals};
+use lane::{Lane, LaneState, LaneTotals};
 use lease::SharedLease;
 use operator::WriterPolicy;
 use status::WriterStatus;
@@ -202,7 +202,7 @@ pub enum In {
     /// Everything that was read up to this time is processed, and the pools have the result.
     ReadUpTo(Now),
     /// The gate times that a predecessor stored (W8).
-    Remembered(GateTimes),
+    RecordedGates(GateTimes),
     /// Starts nothing new, and waits for the calls in flight.
     Shutdown,
 }
@@ -443,7 +443,7 @@ impl Writer {
     fn wake_lane(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
         let Some(lane) = self.lanes.get_mut(lb) else { return };
         lane.wake(now);
-        if let Closed::InDoubt { pool, next, .. } = &mut lane.closed
+        if let LaneState::InDoubt { pool, next, .. } = &mut lane.closed
             && next.is_some_and(|at| at <= now)
         {
             *next = None;
@@ -549,7 +549,7 @@ impl Machine for Writer {
             In::Headroom(class, remaining) => self.budget.headroom(now, class, remaining),
             In::Unread(pool, read) => self.on_unread(now, pool, read),
             In::ReadUpTo(read) => self.on_read_up_to(read),
-            In::Remembered(times) => self.gates.remember(now, times),
+            In::RecordedGates(times) => self.gates.remember(now, times),
             In::Lease(call, answer) => self.on_lease(now, call, answer, out),
             In::LockFailures(call, count) => self.on_lock_failures(now, call, count, out),
             In::AwaitingIngress(newest) => {

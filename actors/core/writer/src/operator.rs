@@ -16,7 +16,7 @@ use model::policy::{Mode, OperatorPolicy};
 use model::sample::GateClass;
 
 use super::completion::WriteEnd;
-use super::lane::{Closed, PROBE_DELAY};
+use super::lane::{LaneState, PROBE_DELAY};
 use super::write::WritePhase;
 use super::{Life, Out, Writer};
 
@@ -150,9 +150,9 @@ impl Writer {
         }
         let gate = GateClass::ALL.into_iter().filter_map(|class| self.gates.closed(now, class)).max();
         let lane = self.lanes.get(&pool.lb).and_then(|lane| match &lane.closed {
-            Closed::Open => None,
-            Closed::Until(until) => Some(*until),
-            Closed::InDoubt { next, .. } => Some(next.unwrap_or(now.plus(PROBE_DELAY))),
+            LaneState::Open => None,
+            LaneState::Until(until) => Some(*until),
+            LaneState::InDoubt { next, .. } => Some(next.unwrap_or(now.plus(PROBE_DELAY))),
         });
         let blocked = self.breaker.probe_at(&pool.lb);
         let until = [gate, lane, blocked].into_iter().flatten().max();

@@ -18,7 +18,7 @@ use super::completion::{WriteEnd, report_outcome};
 use super::dispatch::unexpected;
 use super::gate::gate_closed;
 use super::in_flight::{Purpose, SEND_LIMIT};
-use super::lane::{Closed, Eligible};
+use super::lane::{Eligible, LaneState};
 use super::plan::{Plan, PoolChange, plan};
 use super::record::record;
 use super::slot::Slot;
@@ -474,7 +474,7 @@ impl Writer {
             && self.life == Life::Running
             && let Some(lane) = self.lanes.get_mut(&pool.lb)
         {
-            lane.closed = Closed::in_doubt(now, pool.clone());
+            lane.closed = LaneState::in_doubt(now, pool.clone());
         }
         self.fail(now, &pool.lb, Stage::Put, failure, out);
     }

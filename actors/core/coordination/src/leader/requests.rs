@@ -126,7 +126,7 @@ impl Leader {
         let gates = Some(self.gates).filter(|gates| *gates != GateTimes::default());
         LeaseEdit {
             holder: Some(Arc::clone(&self.params.identity)),
-            duration: times.duration,
+            duration: times.lease_duration,
             acquired: true,
             transition: false,
             previous_holder: None,
@@ -208,7 +208,7 @@ impl Leader {
                 self.client.forget_setbacks();
             }
         }
-        let next = now.max(sent.plus(times.retry));
+        let next = now.max(sent.plus(times.retry_period));
         self.client.plan(now);
         match what {
             LeaseAction::Read | LeaseAction::Watch => {
@@ -232,7 +232,7 @@ impl Leader {
                 if self.renewed.is_some() || self.shutdown != Shutdown::Not {
                     self.client.plan(next);
                     self.renewed = Some(sent);
-                    self.send_standing(out);
+                    self.send_leadership(out);
                 }
             }
             LeaseAction::Take | LeaseAction::Renew | LeaseAction::Release => self.end_term(now, out),
@@ -244,9 +244,9 @@ impl Leader {
             LeaseAction::Release => MIN_INTERVAL,
             LeaseAction::Watch => {
                 self.watch_failures.failed(failure.into_why());
-                times.retry
+                times.retry_period
             }
-            LeaseAction::Read | LeaseAction::Take | LeaseAction::Renew => times.retry,
+            LeaseAction::Read | LeaseAction::Take | LeaseAction::Renew => times.retry_period,
         };
         self.read_at(now.max(sent.plus(pause)));
     }

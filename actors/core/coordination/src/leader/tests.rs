@@ -130,7 +130,7 @@ struct Drive {
     out_of_sync: Vec<OutOfSyncTimes>,
     rounds: usize,
     done: bool,
-    free: Option<Free>,
+    free: Option<ReleasedLeases>,
     unmatched: usize,
     /// The evidence of a restored storage with which it ended.
     set_back: Option<SetBack>,
@@ -168,13 +168,13 @@ impl Drive {
                 Out::Lease(call, request) => self.requests.push_back((call, request)),
                 Out::Confirm { epoch, needs_new_list } => self.confirms.push((epoch, needs_new_list)),
                 Out::Leadership(leadership) => self.leadership = leadership,
-                Out::Remembered(gates) => self.remembered.push(gates),
+                Out::RecordedGates(gates) => self.remembered.push(gates),
                 Out::OutOfSync(pools) => self.out_of_sync.push(pools),
                 Out::SetBack(set_back) => {
                     assert!(!self.leads() && self.requests.is_empty() && self.set_back.is_none());
                     self.set_back = Some(set_back);
                 }
-                Out::Round => self.rounds += 1,
+                Out::StartRound => self.rounds += 1,
                 Out::Done(free) => {
                     self.done = true;
                     self.free = Some(free);
@@ -320,7 +320,7 @@ fn w8_a_release_is_taken_up_at_once_by_a_standby_that_awaits_it() {
     one.send(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     assert!(one.done && !one.leads());
-    assert_eq!(one.free, Some(Free { own: true, shared: true }));
+    assert_eq!(one.free, Some(ReleasedLeases { own: true, shared: true }));
     assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.clone()), None);
     two.served(&mut server);
     assert_eq!(two.confirms, [(Epoch(2), true)], "another has led before: lists are made again");
@@ -387,7 +387,7 @@ fn w8_whoever_ends_while_it_settles_leaves_the_lease_to_lapse() {
     two.send(In::WriterQuiet { shared_is_free: true });
     assert!(two.done);
     assert!(two.requests.is_empty(), "nor is a release on its way: {:?}", two.requests);
-    assert_eq!(two.free, Some(Free { own: false, shared: true }));
+    assert_eq!(two.free, Some(ReleasedLeases { own: false, shared: true }));
     assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
     let mut three = Drive::elected("three");
     three.served(&mut server);
@@ -694,7 +694,7 @@ fn w8_a_shutdown_waits_at_most_3_s_for_the_lease_to_be_released() {
     assert!(!one.done);
     one.at(at(3));
     assert!(one.done && !one.leads());
-    assert_eq!(one.free, Some(Free { own: false, shared: true }), "it lapses");
+    assert_eq!(one.free, Some(ReleasedLeases { own: false, shared: true }), "it lapses");
     assert_eq!(one.leader.deadline(), None);
 }
 
@@ -708,7 +708,7 @@ fn w8_a_lease_lost_for_lack_of_renewals_is_not_reported_as_free() {
     one.send(In::WriterQuiet { shared_is_free: true });
     one.at(at(32));
     assert!(one.done && !one.leads());
-    assert_eq!(one.free, Some(Free { own: false, shared: true }));
+    assert_eq!(one.free, Some(ReleasedLeases { own: false, shared: true }));
     assert_eq!(server.lease.and_then(|lease| lease.holder).as_deref(), Some("one"), "and it is not");
 }
 
@@ -723,7 +723,7 @@ fn w8_a_standby_that_ends_asks_for_nothing() {
     assert!(two.done);
     assert_eq!(
         two.free,
-        Some(Free { own: true, shared: false }),
+        Some(ReleasedLeases { own: true, shared: false }),
         "what the writer says of its own is passed on"
     );
 }
@@ -901,7 +901,7 @@ fn w8_a_process_that_ends_anyway_leaves_a_lease_that_was_restored() {
     one.served(&mut server);
     assert!(!one.leads() && one.set_back.is_none() && !one.done, "the writer is still waited for");
     one.send(In::WriterQuiet { shared_is_free: true });
-    assert_eq!(one.free, Some(Free { own: false, shared: true }));
+    assert_eq!(one.free, Some(ReleasedLeases { own: false, shared: true }));
     assert_eq!(server.lease.and_then(|lease| lease.holder).as_deref(), Some("one"));
 }
 
@@ -1121,7 +1121,7 @@ proptest! {
                 world.apply(Event::Crash(who));
             }
         }
-        for _ in 0..(TIMES.duration + TIMES.settle + seconds(15)).as_secs() {
+        for _ in 0..(TIMES.lease_duration + TIMES.settle + seconds(15)).as_secs() {
             for who in 0..3 {
                 for _ in 0..4 {
                     world.apply(Event::Serve(who, true));

@@ -126,24 +126,24 @@ impl LoadAssignment {
     /// A locality without a weight counts: servers without locality balancing omit the weight. A locality of weight 0
     /// is skipped with all its endpoints, as in gRPC. It leaves a gap if its priority has no other locality.
     pub fn of(facts: &AssignmentFacts, limits: Limits) -> Result<LoadAssignment, String> {
-        let mut reading = Reading::default();
-        let mut gathered: BTreeMap<u32, Gathered> = BTreeMap::new();
+        let mut reading = AssignmentReader::default();
+        let mut gathered: BTreeMap<u32, PriorityBuilder> = BTreeMap::new();
         let mut skips = false;
         for (at, locality) in facts.localities.iter().enumerate() {
             if locality.weight == Some(0) {
                 skips = true;
                 continue;
             }
-            let priority = gathered.entry(locality.priority).or_insert_with(|| Gathered::begin(at));
+            let priority = gathered.entry(locality.priority).or_insert_with(|| PriorityBuilder::begin(at));
             for (n, endpoint) in locality.endpoints.iter().enumerate() {
-                reading.read(Place { locality: at, endpoint: n }, endpoint, priority);
+                reading.read(EndpointPosition { locality: at, endpoint: n }, endpoint, priority);
             }
             priority.weigh(locality);
         }
-        let Reading { alternatives, mut faults, seen: _ } = reading;
+        let AssignmentReader { alternatives, mut faults, seen: _ } = reading;
         check_gaps(&gathered, &mut faults);
         check_localities(&facts.localities, &mut faults);
-        let mut priorities: Vec<Priority> = gathered.into_values().map(Gathered::end).collect();
+        let mut priorities: Vec<Priority> = gathered.into_values().map(PriorityBuilder::end).collect();
         while priorities.last().is_some_and(|last| last.addresses.is_empty()) {
             priorities.pop();
         }
@@ -176,12 +176,12 @@ fn family_of(ip: IpAddr) -> Family {
 
 /// Position of an endpoint in the message.
 #[derive(Clone, Copy)]
-struct Place {
+struct EndpointPosition {
     locality: usize,
     endpoint: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for EndpointPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "endpoints[{}].lb_endpoints[{}]", self.locality, self.endpoint)
     }
@@ -282,15 +282,15 @@ fn unfitness(ip: IpAddr) -> Option<&'static str> {
 
 /// The state of reading an assignment.
 #[derive(Default)]
-struct Reading {
+struct AssignmentReader {
     /// The sockets read so far, each with its first position.
-    seen: BTreeMap<Socket, Place>,
+    seen: BTreeMap<Socket, EndpointPosition>,
     alternatives: bool,
     faults: Faults,
 }
 
-impl Reading {
-    fn read(&mut self, place: Place, facts: &EndpointFacts, priority: &mut Gathered) {
+impl AssignmentReader {
+    fn read(&mut self, place: EndpointPosition, facts: &EndpointFacts, priority: &mut PriorityBuilder) {
         if facts.weight == Some(0) {
             let fault = "is 0 and must be at least 1: leave it out, or set health_status to DRAINING";
             self.faults.add(format_args!("{place}.load_balancing_weight"), fault);
@@ -311,7 +311,7 @@ impl Reading {
     }
 
     /// Reads address number `n` of an endpoint; `None` after an error.
-    fn read_socket(&mut self, place: Place, n: usize, address: &AddressFacts) -> Option<Socket> {
+    fn read_socket(&mut self, place: EndpointPosition, n: usize, address: &AddressFacts) -> Option<Socket> {
         let path = |field: &str| match n.checked_sub(1) {
             None => format!("{place}.endpoint.address{field}"),
             Some(n) => format!("{place}.endpoint.additional_addresses[{n}].address{field}"),
@@ -334,7 +334,7 @@ impl Reading {
 }
 
 /// The state of reading one priority.
-struct Gathered {
+struct PriorityBuilder {
     /// Index of its first locality.
     first: usize,
     addresses: BTreeMap<IpAddr, EndpointHealth>,
@@ -344,9 +344,9 @@ struct Gathered {
     shares: Vec<(u64, u64)>,
 }
 
-impl Gathered {
-    fn begin(first: usize) -> Gathered {
-        Gathered { first, addresses: BTreeMap::new(), weights: BTreeSet::new(), shares: Vec::new() }
+impl PriorityBuilder {
+    fn begin(first: usize) -> PriorityBuilder {
+        PriorityBuilder { first, addresses: BTreeMap::new(), weights: BTreeSet::new(), shares: Vec::new() }
     }
 
     fn weigh(&mut self, locality: &LocalityFacts) {
@@ -368,7 +368,7 @@ impl Gathered {
 }
 
 /// Checks that priorities count from 0 without gaps.
-fn check_gaps(gathered: &BTreeMap<u32, Gathered>, faults: &mut Faults) {
+fn check_gaps(gathered: &BTreeMap<u32, PriorityBuilder>, faults: &mut Faults) {
     let mut counted = (0_u32..).zip(gathered);
     if let Some((missing, (found, beyond))) = counted.find(|(expected, (found, _))| expected != *found) {
         let path = format!("endpoints[{}].priority", beyond.first);

@@ -14,8 +14,8 @@ use model::guard::{Fraction, GuardMode};
 use model::ids::{AttemptId, Family};
 use model::level::{DrainingAddresses, Level, Provenance, Source};
 use model::xds::assignment::{EndpointHealth, LoadAssignment, Priority};
+use model::xds::diagnostic::Diagnostic;
 use model::xds::name::Name;
-use model::xds::remark::Diagnostic;
 use model::xds::source::{Assigned, Note, SourceFact};
 use writer::plan::{Plan, PoolChange, plan};
 

@@ -210,7 +210,7 @@ fn h3_an_attempt_is_passed_on_unless_it_could_not_begin() {
     policy(&mut bench, OperatorPolicy::default());
 
     let until = at(90_000);
-    bench.step(In::Remembered(GateTimes { reads_until: None, writes_until: Some(until) }));
+    bench.step(In::RecordedGates(GateTimes { reads_until: None, writes_until: Some(until) }));
     assert_eq!(asked(&mut bench, &web), Err(Refusal::NotBefore(until)));
     bench.until(91_000);
     let (_, put) = bench.begin_put(&pool("lb", "x-other"), &[1]);

@@ -486,7 +486,7 @@ fn w8_gate_times_of_a_predecessor_close_the_gates() {
         output.iter().filter_map(of).collect()
     };
     let mut bench = Bench::leading(params());
-    let recorded = |reads, writes| In::Remembered(GateTimes { reads_until: reads, writes_until: writes });
+    let recorded = |reads, writes| In::RecordedGates(GateTimes { reads_until: reads, writes_until: writes });
     assert_eq!(gates(&bench.step(recorded(None, Some(at(20_000))))), [(None, Some(at(20_000)))]);
     assert!(bench.due(&pool("lb", "web"), due(0, MembershipUrgency::Add)).is_empty());
     assert!(gates(&bench.step(recorded(None, Some(at(10_000))))).is_empty(), "the later time holds");

@@ -9,8 +9,8 @@ use model::policy::{Mode, Pause};
 use model::report::Effect;
 use model::xds::assignment::{EndpointHealth, LoadAssignment, Priority};
 use model::xds::cache::Reason;
+use model::xds::diagnostic::Diagnostic;
 use model::xds::name::Name;
-use model::xds::remark::Diagnostic;
 use model::xds::source::{Assigned, Fault, Note, SourceFact};
 
 mod conditions;
