@@ -13,7 +13,7 @@ use model::leadership::Leadership;
 use model::sample::AttemptEnd;
 use pool_core::route::{ArmMessage, Delivery, PoolMessage};
 use pools::queue;
-use simulator_models::arm::{BadEnd, FaultEffect, FaultTarget, Latency, Settings};
+use simulator_models::arm::{FaultEffect, FaultTarget, Latency, OperationFailure, Settings};
 
 use crate::bench::{Bench, pool, web};
 use crate::profile::{Playing, Profile, TICK, both};
@@ -107,7 +107,7 @@ fn slow(profile: Profile) -> Bench {
 
 fn conflicts(bench: &mut Bench, times: u64) {
     let (code, message) = ("Conflict".to_owned(), "It did not work.".to_owned());
-    let effect = FaultEffect::FailOperation { end: BadEnd::Failed, code, message };
+    let effect = FaultEffect::FailOperation { end: OperationFailure::Failed, code, message };
     bench.fault_of("lb", FaultTarget::PoolPut, times, effect);
 }
 

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use model::leadership::Leadership;
 use pool_core::route::{Delivery, PoolMessage};
 use pools::queue;
-use simulator_models::arm::{BadEnd, FaultEffect, FaultTarget, Latency, Settings};
+use simulator_models::arm::{FaultEffect, FaultTarget, Latency, OperationFailure, Settings};
 
 use crate::bench::{Bench, Request, pool, web};
 use crate::profile::{Playing, Profile, TICK, both};
@@ -451,7 +451,7 @@ fn s0_case_21_a_shutdown_during_an_attempt_reports_nothing() {
             bench.mark(profile.window());
             bench.want("web", &[2]);
             let canceled = FaultEffect::FailOperation {
-                end: BadEnd::Canceled,
+                end: OperationFailure::Canceled,
                 code: "Canceled".to_owned(),
                 message: "It did not work.".to_owned(),
             };
