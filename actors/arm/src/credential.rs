@@ -1,5 +1,5 @@
-//! The tokens of an identity, and how to replace one that Azure refuses (C3). [`renewal`] decides when to request
-//! one, and what calls get meanwhile. The other modules below get the token of each identity.
+//! Tokens of an identity, and the replacement of a token that Azure refuses (C3). [`renewal`] decides when to request a
+//! token, and what calls get in the meantime. The other modules below request tokens of the different identities.
 //!
 //! A task owns the tokens; it starts with the first call. It requests tokens on tasks of their own, so that a request
 //! continues even if the call that started it has stopped waiting.
@@ -31,14 +31,14 @@ use self::renewal::{Caller, In, Out, Renewal, RequestId};
 use crate::identity::{Identity, Login};
 use crate::settings::Clocks;
 
-/// Creates a credential without state, which requests each token.
+/// Creates a credential without a cache: it requests every token.
 pub(crate) type CredentialFactory =
     Arc<dyn Fn() -> azure_core::Result<Arc<dyn TokenCredential>> + Send + Sync>;
 
 /// The tokens of an identity.
 pub(crate) struct Tokens {
     make: CredentialFactory,
-    first: Arc<dyn TokenCredential>,
+    initial_credential: Arc<dyn TokenCredential>,
     scope: String,
     clocks: Clocks,
     owner: OnceCell<UnboundedSender<Message>>,
@@ -84,15 +84,15 @@ impl Tokens {
         scope: String,
         clocks: Clocks,
     ) -> azure_core::Result<Tokens> {
-        Ok(Tokens { first: make()?, make, scope, clocks, owner: OnceCell::new() })
+        Ok(Tokens { initial_credential: make()?, make, scope, clocks, owner: OnceCell::new() })
     }
 
     /// Returns a valid token.
     pub(crate) async fn token(&self) -> azure_core::Result<AccessToken> {
         let (answer, answered) = oneshot::channel();
         self.send(Message::TokenNeeded(answer)).await;
-        let gone = || Err("the task that obtains tokens has ended".into());
-        let answer = answered.await.unwrap_or_else(|_| gone());
+        let task_ended = || Err("the task that obtains tokens has ended".into());
+        let answer = answered.await.unwrap_or_else(|_| task_ended());
         answer.map_err(|reason| Error::with_message(ErrorKind::Credential, reason.to_string()))
     }
 
@@ -137,7 +137,7 @@ impl TokenTask {
         TokenTask {
             renewal: Renewal::default(),
             make: Arc::clone(&tokens.make),
-            credential: Arc::clone(&tokens.first),
+            credential: Arc::clone(&tokens.initial_credential),
             scope: Arc::from(tokens.scope.as_str()),
             clocks: tokens.clocks.clone(),
             callers: BTreeMap::new(),
@@ -179,9 +179,9 @@ impl TokenTask {
                 self.step(In::TokenReceived { request, token, wall: self.clocks.wall() });
             }
             Ok((request, Err(error))) => {
-                let retry_after = error.downcast_ref::<NoToken>().and_then(|no| no.retry_after);
+                let retry_after = error.downcast_ref::<NoToken>().and_then(|no_token| no_token.retry_after);
                 let reason = error.to_string();
-                tracing::debug!(%reason, "a request for a token has brought none");
+                tracing::debug!(%reason, "a request for a token failed");
                 self.step(In::RequestFailed { request, reason: reason.into(), retry_after });
             }
             // The request was given up.
@@ -192,22 +192,22 @@ impl TokenTask {
     fn step(&mut self, input: In) {
         let mut out = Vec::new();
         self.renewal.step(self.clocks.now(), input, &mut out);
-        self.act(out);
+        self.handle(out);
     }
 
     fn tick(&mut self) {
         let mut out = Vec::new();
         self.renewal.tick(self.clocks.now(), &mut out);
-        self.act(out);
+        self.handle(out);
     }
 
-    fn act(&mut self, out: Vec<Out>) {
+    fn handle(&mut self, out: Vec<Out>) {
         for output in out {
             match output {
                 Out::RequestToken(request) => {
                     let (credential, scope) = (Arc::clone(&self.credential), Arc::clone(&self.scope));
-                    let ask = async move { (request, credential.get_token(&[&scope], None).await) };
-                    self.last = Some((request, self.requests.spawn(ask)));
+                    let request_token = async move { (request, credential.get_token(&[&scope], None).await) };
+                    self.last = Some((request, self.requests.spawn(request_token)));
                 }
                 Out::GiveUp(request) => {
                     if let Some((_, task)) = self.last.take_if(|(last, _)| *last == request) {

@@ -348,10 +348,11 @@ impl ArmModel {
             Some(SkipReason::Refuse) => return Fate::Refused,
             Some(SkipReason::Answer(fault)) => Answer::fault(&fault),
             None => {
-                let doomed = self.journal.counters.doomed;
+                let planned_failures = self.journal.counters.planned_failures;
                 let answer = self.provide(call, combined.planned_failure);
-                if let Some(failure_fault) =
-                    combined.failure_fault.filter(|_| self.journal.counters.doomed > doomed)
+                if let Some(failure_fault) = combined
+                    .failure_fault
+                    .filter(|_| self.journal.counters.planned_failures > planned_failures)
                 {
                     self.faults.took_effect(failure_fault);
                 }

@@ -107,7 +107,7 @@ impl ArmModel {
 
     /// Returns how an operation ends, and counts bad ends.
     pub(super) fn planned_end(&mut self, planned_failure: PlannedFailure) -> End {
-        self.journal.counters.doomed += u64::from(planned_failure.is_some());
+        self.journal.counters.planned_failures += u64::from(planned_failure.is_some());
         match planned_failure {
             None => End::Succeeded,
             Some((OperationFailure::Failed, code, message)) => End::Failed { code, message },

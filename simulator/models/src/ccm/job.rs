@@ -25,7 +25,7 @@ pub(super) struct Job {
     /// True if this job keeps the lock longer than necessary.
     lingers: bool,
     /// Number of Azure responses after which the process crashes; at the latest, it crashes instead of unlocking.
-    doomed: Option<u64>,
+    calls_until_crash: Option<u64>,
     result: Result<(), String>,
 }
 
@@ -135,7 +135,8 @@ impl Ccm {
     fn begin(&mut self, task: Task, calls: &mut Vec<Call>) {
         let (locking, request) = Locking::begin();
         let stage = Stage::Locking(locking);
-        self.job = Some(Job { task, stage, holds: false, lingers: false, doomed: None, result: Ok(()) });
+        self.job =
+            Some(Job { task, stage, holds: false, lingers: false, calls_until_crash: None, result: Ok(()) });
         self.send_lease_request(request, calls);
     }
 
@@ -234,7 +235,7 @@ impl Ccm {
         job.lingers = self.random.next_u64() % 1_000 < self.settings.linger_per_mille;
         let dies = self.random.next_u64() % 1_000 < self.settings.crash_per_mille;
         let after = self.random.next_u64() % 6;
-        job.doomed = dies.then_some(after);
+        job.calls_until_crash = dies.then_some(after);
         match &mut job.task {
             Task::Drain(drain) => {
                 self.counters.drains += 1;
@@ -254,11 +255,11 @@ impl Ccm {
 
     fn on_azure(&mut self, answer: &Answer, calls: &mut Vec<Call>) {
         let Some(mut job) = self.job.take() else { return };
-        if job.doomed == Some(0) {
+        if job.calls_until_crash == Some(0) {
             self.kill(self.settings.down_us);
             return;
         }
-        job.doomed = job.doomed.map(|left| left - 1);
+        job.calls_until_crash = job.calls_until_crash.map(|left| left - 1);
         match &mut job.stage {
             Stage::Working(operation) => {
                 let turn = operation.answered(self.now, answer, &mut self.gates, &mut self.random);
@@ -364,7 +365,7 @@ impl Ccm {
     }
 
     fn unlock(&mut self, mut job: Job, calls: &mut Vec<Call>) {
-        if job.doomed.is_some() {
+        if job.calls_until_crash.is_some() {
             self.kill(self.settings.down_us);
             return;
         }
